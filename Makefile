@@ -1,0 +1,53 @@
+# Everything runs in a virtual environment of its own, which is made when it is first needed:
+#   make demo               see the worker at work
+#   make test               the whole test suite
+#   make PYTHON=python3.12  with another interpreter
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+# A stamp is newer than pyproject.toml while what pyproject.toml asks for is installed.
+RUNTIME := $(VENV)/.installed
+TEST := $(VENV)/.installed-test
+DEV := $(VENV)/.installed-dev
+
+.PHONY: help demo test lint types bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(RUNTIME) ## run the worker on an embedded broker, with a live table
+	$(BIN)/amf-worker demo
+
+test: $(TEST) ## run all tests; those that need Kafka use KAFKA_BOOTSTRAP, Docker, or Java and Maven
+	$(BIN)/python -m pytest
+
+lint: $(DEV) ## check style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV) ## check types
+	$(BIN)/mypy
+
+bench: $(TEST) ## run the benchmarks
+	$(BIN)/python -m tests.bench
+
+clean: ## remove everything that was made, the environment included
+	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find amf worker tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUNTIME): pyproject.toml | $(BIN)/python
+	@echo "Installing amf-worker into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	@echo "Installing amf-worker with its extra '$*' into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "amf-worker needs Python 3.11 or newer, and $(PYTHON) is not that." >&2; \
+		echo "Name one that is, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
