@@ -1,0 +1,27 @@
+"""How every kernel is compiled: lazily, cached on disk, without the interpreter lock, with IEEE arithmetic as written.
+
+No fastmath flag is ever set: a reassociated or contracted float sum would follow the vector width of the CPU, and
+a cut decided by it would differ between machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function that Python calls."""
+    return njit(cache=True, nogil=True, error_model="numpy")(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a function that kernels call, into each of them: passing an array costs a dozen machine words a call."""
+    return njit(nogil=True, error_model="numpy", forceinline=True)(function)
+
+
+def called(function: Callable[..., Any]) -> Any:
+    """Compile a function that kernels call now and then: inlining it would only make them longer to compile."""
+    return njit(nogil=True, error_model="numpy")(function)

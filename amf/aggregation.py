@@ -1,0 +1,48 @@
+"""Exact averaging over all prunings of a tree with one number per node: the odds of stopping there.
+
+odds = w / (averaged weight of left * averaged weight of right); the posterior probability that a pruning which
+reaches the node stops at it is odds / (1 + odds). It equals q of [000] Alg. 3, and the path sum of the forecasts with
+these probabilities equals the average over all prunings with the prior 2**-(number of inner nodes) ([000] Eq. 21-27).
+"""
+
+from __future__ import annotations
+
+from amf._kernel import inlined
+
+# The odds of a node that has seen a million samples can leave the range of float64; beyond these bounds the
+# probability of stopping is 0 or 1 to the last bit anyway.
+_SMALLEST = 1e-250
+_LARGEST = 1e250
+
+
+@inlined
+def stop_probability(odds):
+    """Posterior probability of stopping at an inner node, given that it is reached."""
+    return odds / (1.0 + odds)
+
+
+@inlined
+def odds_of_split(odds, was_leaf, forecast, fresh_forecast):
+    """A sample split a node: (odds of the new parent, averaged forecast that goes up).
+
+    odds: those of the node before the sample. forecast: what the node gave to the label. fresh_forecast: what the
+    fresh leaf is charged for its first sample (1: nothing).
+    """
+    weight = 1.0 if was_leaf else 2.0 * stop_probability(odds)
+    return clamped(weight * forecast / fresh_forecast), 0.5 * (weight * forecast + fresh_forecast)
+
+
+@inlined
+def revise(odds, forecast, from_below):
+    """One step of the upward pass: (odds after the sample, averaged forecast that goes up).
+
+    forecast: what the node gave to the label. from_below: the averaged forecast of the child on the path.
+    """
+    stop = stop_probability(odds)
+    return clamped(odds * forecast / from_below), stop * forecast + (1.0 - stop) * from_below
+
+
+@inlined
+def clamped(odds):
+    """Keep odds finite and positive."""
+    return min(max(odds, _SMALLEST), _LARGEST)

@@ -1,0 +1,38 @@
+"""Where to cut and which side a sample takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amf._kernel import called
+from amf.boxes import outside
+
+
+@called
+def gap_cut(floats, low, high, x, at, weights, n_features, total, pick, place):
+    """Cut in the gap between a box and a sample outside it ([000] Alg. 5 lines 4-6).
+
+    total: extension of the box by x, > 0. pick, place: uniforms on [0, 1). Returns (feature, threshold float32,
+    box_goes_left): the feature with probability proportional to its weighted distance, the threshold uniform on the
+    gap, with low side <= threshold < high side, so that `x <= threshold goes left` separates the two.
+    """
+    target = pick * total
+    reached = 0.0
+    feature = -1
+    for j in range(n_features):
+        share = weights[j] * outside(floats[low + j], floats[high + j], x[at + j])
+        if share > 0.0:
+            # Rounding can leave the target just above the sum of all shares: then the last candidate stands.
+            feature = j
+            reached += np.float64(share)
+            if reached > target:
+                break
+    box_goes_left = x[at + feature] > floats[high + feature]
+    if box_goes_left:
+        lower, upper = floats[high + feature], x[at + feature]
+    else:
+        lower, upper = x[at + feature], floats[low + feature]
+    threshold = np.float32(np.float64(lower) + place * (np.float64(upper) - np.float64(lower)))
+    if threshold >= upper:
+        threshold = np.nextafter(upper, np.float32(-np.inf))
+    return feature, threshold, box_goes_left

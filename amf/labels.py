@@ -1,0 +1,88 @@
+"""Classes and their numbers. A class is the text of its label: 1 and "1" are one class, True is "true"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Label = str | int | float | bool
+_FEW = 64  # labels, below which a loop is quicker than a sort
+
+
+def class_text(label: Label) -> str:
+    """Text that identifies the class of a label: the text of its JSON scalar."""
+    if isinstance(label, bool):
+        return "true" if label else "false"
+    return str(label)
+
+
+class Classes:
+    """Labels in the order in which they were first seen, each with its number."""
+
+    def __init__(self, labels: Iterable[Label] = ()) -> None:
+        self.labels: list[Label] = []
+        self._code: dict[str, int] = {}
+        for label in labels:
+            self.add(label)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def code(self, label: Label) -> int:
+        """Number of the label's class, -1 where it is new."""
+        return self._code.get(label if type(label) is str else class_text(label), -1)
+
+    def add(self, label: Label) -> int:
+        """Number of the label's class, a new one where it is new."""
+        code = self._code.setdefault(class_text(label), len(self.labels))
+        if code == len(self.labels):
+            self.labels.append(label)
+        return code
+
+    def as_array(self) -> NDArray[Any]:
+        """The labels as a 1-d array, of object type where they are of several types."""
+        if len({type(label) for label in self.labels}) > 1:
+            array = np.empty(len(self.labels), object)
+            array[:] = self.labels
+            return array
+        return np.array(self.labels)
+
+
+def scalars(y: Any) -> list[Label | None]:
+    """Labels as Python scalars, None where missing (None or NaN). Raises TypeError for anything that is no scalar."""
+    values = y.tolist() if isinstance(y, np.ndarray) else list(y)
+    for row, value in enumerate(values):
+        if isinstance(value, np.generic):
+            values[row] = value = value.item()
+        if value is not None and not isinstance(value, str | int | float):
+            raise TypeError(f"y[{row}] is a {type(value).__name__}; a label is a str, int, float, bool, or None")
+        if isinstance(value, float) and value != value:
+            values[row] = None
+    return values
+
+
+def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.intp]]:
+    """Different labels in the order of their first rows, the place of each row's label in that list, and those rows.
+
+    Labels of different types are different here, though they may be one class: 1 and True must not meet in one key.
+    """
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biufU" and len(y) > _FEW:
+        _, first, inverse = np.unique(y, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return scalars(y[first[order]]), rank[inverse], first[order]
+    labels: list[Label | None] = []
+    rows: list[int] = []
+    places: list[int] = []
+    seen: dict[tuple[type, Any], int] = {}
+    for row, label in enumerate(scalars(y)):
+        place = seen.setdefault((type(label), label), len(labels))
+        if place == len(labels):
+            labels.append(label)
+            rows.append(row)
+        places.append(place)
+    return labels, np.array(places, np.intp), np.array(rows, np.intp)
