@@ -1,0 +1,69 @@
+"""The systems under test: a new system joins the contract suite by one line in SYSTEMS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import amf
+
+CLASSES = ["no", 7, True, "zwölf", 2.5, 10**20]
+"""Labels of every type. A stream brings them roughly in this order."""
+
+
+def class_labels(signal: NDArray[np.float64], rng: np.random.Generator) -> list[Any]:
+    """Noisy classes of a signal; later rows may bring classes that earlier ones did not have."""
+    n = signal.shape[0]
+    known = 1 + np.arange(n) * len(CLASSES) // max(n, 1)
+    codes = np.where(rng.random(n) < 0.2, rng.integers(0, known), np.abs(signal * 2).astype(int) % known)
+    return [CLASSES[code] for code in codes]
+
+
+@dataclass(frozen=True)
+class System:
+    """What the contract suite needs to know of a system.
+
+    new: keyword arguments -> a forest that has learned nothing.
+    labels: (signal (n,), generator) -> n labels that depend on the signal.
+    """
+
+    name: str
+    new: Callable[..., Any]
+    labels: Callable[[NDArray[np.float64], np.random.Generator], list[Any]]
+
+    def stream(
+        self, n: int, d: int, *, seed: int = 0, missing: float = 0.0, unlabelled: float = 0.0
+    ) -> tuple[NDArray[np.float64], list[Any]]:
+        """Samples (n, d), features on different scales and every third one with ties, and labels that depend on them.
+
+        missing, unlabelled: share of the values that are NaN and of the labels that are None.
+        """
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(n, d))
+        labels = self.labels(x[:, 0], rng)
+        x[:, 1::3] = np.round(x[:, 1::3])
+        x *= 10.0 ** rng.integers(-3, 4, d)
+        x[rng.random((n, d)) < missing] = np.nan
+        hidden = rng.random(n) < unlabelled
+        return x, [None if hide else label for hide, label in zip(hidden, labels, strict=True)]
+
+    def learned(self, n: int = 40, d: int = 5, **parameters: Any) -> tuple[Any, NDArray[np.float64], list[Any]]:
+        """A small forest that has learned, and the stream it learned from."""
+        x, y = self.stream(n, d, seed=1, missing=0.1)
+        return self.new(n_estimators=3, seed=5, **parameters).partial_fit(x, y), x, y
+
+
+SYSTEMS = [
+    System("amf-classifier", amf.AMFClassifier, class_labels),
+]
+
+
+@pytest.fixture(scope="session", params=SYSTEMS, ids=lambda system: system.name)
+def system(request: pytest.FixtureRequest) -> System:
+    """Each system in turn."""
+    return request.param

@@ -1,0 +1,150 @@
+"""Classes: what is one class, classes that appear, classes that are given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import ReferenceForest
+from test_classifier import data, same_rows
+
+import amf
+
+LABELS = st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False))
+
+
+def points(n, d=2, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def learned(labels, **parameters):
+    return amf.AMFClassifier(2, **parameters).partial_fit(points(len(labels)), labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([1, "1", np.int64(1), np.str_("1")], [1]),
+        (["true", True, np.True_], ["true"]),
+        ([False, "false"], [False]),
+        ([1, 1.0, True], [1, 1.0, True]),
+        (["a", None, float("nan"), "b", "a"], ["a", "b"]),
+        ([0.1, "0.1", 1e22, "1e+22"], [0.1, 1e22]),
+        ([10**30, str(10**30)], [10**30]),
+        (["", " "], ["", " "]),
+    ],
+    ids=str,
+)
+def test_a_class_is_the_text_of_its_label_and_shown_as_first_seen(labels, classes):
+    forest = learned(labels)
+    assert [(type(label), label) for label in forest.class_labels] == [(type(label), label) for label in classes]
+    assert forest.classes_.tolist() == classes
+
+
+@pytest.mark.parametrize(("y", "kind"), [([3, 1, 2], "i"), (["b", "a"], "U"), ([True, False], "b"), (["b", 1], "O")])
+def test_classes_are_an_array_of_their_type_and_so_are_predictions(y, kind):
+    forest = learned(y)
+    assert forest.classes_.dtype.kind == forest.predict(points(3)).dtype.kind == kind
+    assert set(forest.predict(points(3)).tolist()) <= set(y)
+
+
+@given(st.lists(LABELS, min_size=1, max_size=20))
+def test_any_label_survives_the_bytes(labels):
+    forest = learned(labels)
+    again = amf.loads(forest.dumps())
+    assert [(type(label), label) for label in again.class_labels] == [(type(v), v) for v in forest.class_labels]
+    assert again.dumps() == forest.dumps()
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.booleans())
+def test_many_classes_may_appear_at_any_row(seed, n_classes, with_room):
+    """One call for all rows equals one call a row, wherever room for another class runs out."""
+    rng = np.random.default_rng(seed)
+    x, y = points(80, seed=seed), rng.integers(0, n_classes, 80).tolist()
+    parameters = {"max_bytes": 64_000_000 if with_room else 20_000}
+    whole, single = (amf.AMFClassifier(2, **parameters) for _ in range(2))
+    table = whole.predict_learn(x, y)
+    for row in range(80):
+        got = single.predict_learn(x[row : row + 1], y[row : row + 1])
+        np.testing.assert_array_equal(got[0], table[row, : got.shape[1]])
+        assert not table[row, got.shape[1] :].any()
+    assert single.dumps() == whole.dumps()
+
+
+def test_the_row_that_brings_a_class_was_forecast_without_it():
+    y = ["a", "a", "b", "a", "c", "b"]
+    table = amf.AMFClassifier().predict_learn(points(6), y)
+    np.testing.assert_array_equal(table > 0, [[0, 0, 0], *[[1, 0, 0]] * 2, *[[1, 1, 0]] * 2, [1, 1, 1]])
+    np.testing.assert_allclose(table.sum(axis=1), [0, 1, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("setting", [{"prior": "parent"}, {"prior": "dirichlet", "dirichlet": 0.3}], ids=str)
+@pytest.mark.parametrize("charge_first", [False, True])
+def test_classes_that_appear_equal_the_reference(setting, charge_first):
+    x, _ = data(3, 90, 3, 4, grid=4, missing=0.1)
+    x[0] = 0.0
+    y = np.random.default_rng(3).integers(0, 1 + np.arange(90) // 15)
+    _, first = np.unique(y, return_index=True)
+    y = np.argsort(np.argsort(first))[y]  # numbered in the order of arrival, as the reference wants them
+    setting = {**setting, "charge_first": charge_first}
+    forest = amf.AMFClassifier(3, seed=4, scaling="none", **setting)
+    reference = ReferenceForest(4, 3, n_features=3, n_classes=0, **setting)
+    expected = reference.predict_learn(x.astype(np.float32), y)
+    np.testing.assert_allclose(forest.predict_learn(x, y), expected, rtol=1e-9, atol=1e-12)
+    same_rows(forest, reference)
+
+
+# Classes that are given.
+
+
+def test_given_classes_are_the_columns_from_the_start():
+    forest = amf.AMFClassifier(classes=["b", 1, "a"])
+    assert forest.classes_.tolist() == ["b", 1, "a"]
+    np.testing.assert_allclose(forest.predict_proba(points(2)), np.full((2, 3), 1 / 3), rtol=1e-15)
+    assert forest.predict(points(2)).tolist() == ["b", "b"]
+    np.testing.assert_array_equal(forest.weighted_depth(points(2)), [0.0, 0.0])
+    table = forest.predict_learn(points(3), ["a", "1", "a"])
+    np.testing.assert_allclose(table[0], np.full(3, 1 / 3), rtol=1e-15)
+    assert table[1].argmax() == 2
+
+
+def test_a_label_outside_the_given_classes_is_refused():
+    forest = learned(["a", "b"], classes=["a", "b"])
+    before = forest.dumps()
+    with pytest.raises(ValueError, match=r"y\[1\] is 'c', which is none of the given classes \['a', 'b'\]"):
+        forest.partial_fit(points(3), ["a", "c", "b"])
+    assert forest.dumps() == before
+
+
+def test_too_many_classes_are_refused():
+    forest = learned(["a", "b"], max_classes=3)
+    before = forest.dumps()
+    with pytest.raises(ValueError, match="more than max_classes=3"):
+        forest.partial_fit(points(3), ["a", "c", "d"])
+    assert forest.dumps() == before
+    assert forest.partial_fit(points(2), ["a", "c"]).class_labels == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (["a"], "at least two labels, got 1"),
+        ([1, "1"], "names one class twice"),
+        (["a", None], "None or NaN"),
+        ([0.5, float("nan")], "None or NaN"),
+        (range(4), "max_classes is 3"),
+    ],
+)
+def test_bad_classes_are_refused(classes, message):
+    with pytest.raises(ValueError, match=message):
+        amf.AMFClassifier(classes=classes, max_classes=3)
+
+
+def test_of_equally_likely_classes_the_first_is_predicted():
+    x = np.zeros((4, 1))
+    forest = amf.AMFClassifier(classes=["a", "b", "c"]).partial_fit(x, ["c", "b", "b", "c"])
+    probabilities = forest.predict_proba(x[:1])[0]
+    assert probabilities[1] == probabilities[2] > probabilities[0]
+    assert forest.predict(x[:1]).tolist() == ["b"]

@@ -1,0 +1,226 @@
+"""What every system promises, whatever it learns: the same rows in the same order give the same bits.
+
+A new system joins by one line in conftest.py. Statements about one system alone are in its own test modules.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amf
+
+ROOT = Path(__file__).parents[2]
+PLENTY = 64_000_000
+
+PARAMETERS = st.fixed_dictionaries(
+    {
+        "n_estimators": st.integers(1, 3),
+        "seed": st.integers(0, 2**64 - 1),
+        "scaling": st.sampled_from(["auto", "none"]),
+        "prior": st.sampled_from(["parent", "dirichlet"]),
+        "charge_first": st.booleans(),
+        "split_pure": st.booleans(),
+        "max_bytes": st.sampled_from([1, 5_000, 30_000, PLENTY]),
+    }
+)
+
+SHAPES = st.fixed_dictionaries(
+    {
+        "n": st.integers(0, 80),
+        "d": st.integers(1, 18),
+        "seed": st.integers(0, 2**32 - 1),
+        "missing": st.sampled_from([0.0, 0.3]),
+        "unlabelled": st.sampled_from([0.0, 0.3, 0.9]),
+    }
+)
+
+PASSED_ON = {
+    "as it is": lambda forest: forest,
+    "through bytes": lambda forest: amf.loads(forest.dumps()),
+    "through pickle": lambda forest: pickle.loads(pickle.dumps(forest)),
+    "through deepcopy": copy.deepcopy,
+}
+
+
+@st.composite
+def pieces_of(draw, n):
+    """A division of n rows: (rows, whether to publish, threads, how the forest gets from here to the next piece)."""
+    cuts = draw(st.lists(st.integers(0, n), max_size=6))
+    return [
+        (slice(*bounds), draw(st.booleans()), draw(st.integers(1, 2)), draw(st.sampled_from(sorted(PASSED_ON))))
+        for bounds in pairwise([0, *sorted(cuts), n])
+    ]
+
+
+def padded(table, n_classes):
+    """Forecasts with a column of zeros for each class that was not yet known."""
+    return np.pad(table, ((0, 0), (0, n_classes - table.shape[1])))
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_batches_threads_copies_and_publishing_do_not_change_a_bit(system, data):
+    parameters, shape = data.draw(PARAMETERS, "parameters"), data.draw(SHAPES, "stream")
+    x, y = system.stream(**shape)
+    whole = system.new(**parameters)
+    expected = whole.prequential(x, y)
+
+    forest = system.new(**parameters)
+    for part, publish, forest.n_threads, passed_on in data.draw(pieces_of(shape["n"]), "pieces"):
+        if publish:
+            got = forest.prequential(x[part], y[part])
+            n_classes = expected.probabilities.shape[1]
+            np.testing.assert_array_equal(padded(got.probabilities, n_classes), expected.probabilities[part])
+            np.testing.assert_array_equal(got.depth, expected.depth[part])
+            np.testing.assert_array_equal(got.weighted_depth, expected.weighted_depth[part])
+        else:
+            forest.partial_fit(x[part], y[part])
+        forest = PASSED_ON[passed_on](forest)
+    assert forest.dumps() == whole.dumps()
+
+
+@settings(max_examples=60)
+@given(PARAMETERS, SHAPES)
+def test_one_by_one_equals_one_batch(system, parameters, shape):
+    x, y = system.stream(**shape)
+    whole, single = system.new(**parameters), system.new(**parameters)
+    expected = whole.predict_learn(x, y)
+    for row in range(shape["n"]):
+        if len(single.class_labels):
+            asked = single.predict_proba(x[row : row + 1])
+            np.testing.assert_array_equal(padded(asked, expected.shape[1])[0], expected[row])
+        single.predict_learn(x[row : row + 1], y[row : row + 1])
+    assert single.dumps() == whole.dumps()
+
+
+@settings(max_examples=60)
+@given(PARAMETERS, SHAPES)
+def test_unlabelled_rows_leave_no_trace(system, parameters, shape):
+    x, y = system.stream(**shape)
+    labelled = np.array([label is not None for label in y], bool)
+    everything, learned = system.new(**parameters), system.new(**parameters)
+    expected = everything.predict_learn(x, y)
+    got = learned.predict_learn(x[labelled], [label for label in y if label is not None])
+    np.testing.assert_array_equal(got, expected[labelled])
+    assert everything.dumps() == learned.dumps()
+
+
+@settings(max_examples=80)
+@given(PARAMETERS, SHAPES, st.data())
+def test_features_may_be_added_at_any_row(system, parameters, shape, data):
+    """Equal to having had them from the start, without a value in the earlier rows (as long as memory is no issue)."""
+    parameters["max_bytes"] = PLENTY
+    x, y = system.stream(**shape)
+    n, d = x.shape
+    known = sorted(data.draw(st.lists(st.integers(1, d), max_size=3), "features known, step by step"))
+    rows = sorted(data.draw(st.lists(st.integers(0, n), min_size=len(known), max_size=len(known)), "until row"))
+    for columns, row in zip(known, rows, strict=True):
+        x[:row, columns:] = np.nan
+    names = [f"f{j}" for j in range(d)]
+
+    whole, forest = system.new(**parameters), system.new(**parameters)
+    whole.add_features(names)
+    expected = whole.predict_learn(x, y)
+    for columns, part in zip([*known, d], pairwise([0, *rows, n]), strict=True):
+        forest.add_features(names[forest.n_features : columns])
+        got = forest.predict_learn(x[slice(*part), :columns], y[slice(*part)])
+        np.testing.assert_array_equal(padded(got, expected.shape[1]), expected[slice(*part)])
+    assert forest.dumps() == whole.dumps()
+
+
+# What goes in stays the caller's, what comes out is the caller's.
+
+
+def test_forecasts_change_nothing_and_repeat(system):
+    forest, x, _ = system.learned()
+    before = forest.dumps()
+    first = forest.predict_proba(x), forest.predict(x), forest.weighted_depth(x)
+    again = forest.predict_proba(x), forest.predict(x), forest.weighted_depth(x)
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert forest.dumps() == before
+
+
+@pytest.mark.parametrize("call", ["partial_fit", "predict_learn", "predict_proba", "predict", "weighted_depth"])
+def test_input_is_neither_changed_nor_kept(system, call):
+    forest, x, y = system.learned()
+    twin = copy.deepcopy(forest)
+    x_before, y_before = x.copy(), list(y)
+    arguments = (x, y) if call in ("partial_fit", "predict_learn") else (x,)
+    getattr(forest, call)(*arguments)
+    np.testing.assert_array_equal(x, x_before)
+    assert y == y_before
+    getattr(twin, call)(x_before, *arguments[1:])
+    x[:] = 1e9
+    y[:] = reversed(y)
+    assert forest.dumps() == twin.dumps()
+
+
+def test_results_are_the_callers_own(system):
+    forest, x, y = system.learned()
+    twin = copy.deepcopy(forest)
+    forecasts = forest.prequential(x, y)
+    kept = [array.copy() for array in forecasts]
+    forest.prequential(x[::-1], y), twin.prequential(x, y), twin.prequential(x[::-1], y)
+    for array, copied in zip(forecasts, kept, strict=True):
+        np.testing.assert_array_equal(array, copied)
+        array[:] = -1.0
+    forest.classes_[:1] = forest.classes_[-1:]
+    assert forest.dumps() == twin.dumps()
+
+
+FORMS = {
+    "float32": lambda x: x.astype(np.float32),
+    "Fortran order": np.asfortranarray,
+    "list": lambda x: [[None if v != v else v for v in row] for row in x.tolist()],
+    "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "reversed": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "big-endian": lambda x: x.astype(">f8"),
+    "read-only": lambda x: np.frombuffer(x.tobytes()).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_of_the_array_does_not_matter(system, form):
+    x, y = system.stream(40, 5, seed=2, missing=0.1)
+    x = x.astype(np.float32).astype(np.float64)
+    plain, other = system.new(), system.new()
+    np.testing.assert_array_equal(other.predict_learn(FORMS[form](x), y), plain.predict_learn(x, y))
+    np.testing.assert_array_equal(other.predict_proba(FORMS[form](x)), plain.predict_proba(x))
+    assert other.dumps() == plain.dumps()
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, np.float32("nan")], ids=repr)
+def test_a_missing_label_is_none_or_nan(system, missing):
+    x, y = system.stream(20, 3)
+    marked, without = system.new(), system.new()
+    marked.partial_fit(x, [*y[:10], missing, *y[11:]])
+    without.partial_fit(np.delete(x, 10, axis=0), [*y[:10], *y[11:]])
+    assert marked.dumps() == without.dumps()
+    assert marked.n_samples == 19
+
+
+# Parameters.
+
+
+def test_the_seed_decides(system):
+    x, y = system.stream(60, 4)
+    forests = [system.new(seed=seed).partial_fit(x, y) for seed in (3, 3, 4)]
+    assert forests[0].dumps() == forests[1].dumps()
+    assert not np.array_equal(forests[0].predict_proba(x), forests[2].predict_proba(x))
+
+
+def test_parameters_make_the_same_forest_again(system):
+    forest, x, y = system.learned(max_bytes=30_000, split_pure=True)
+    twin = type(forest).from_params(forest.params).partial_fit(x, y)
+    assert twin.dumps() == forest.dumps()
+    from_text = eval(repr(forest), {"AMFClassifier": amf.AMFClassifier})
+    assert from_text.params == forest.params

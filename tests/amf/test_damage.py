@@ -1,0 +1,198 @@
+"""Bytes that are no forest are refused with one kind of error: damaged, foreign, or made to look right."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from test_serialize import FORESTS, PREFIX, example, stream
+
+import amf
+from amf.arena import CHILD, FEATURE
+from amf.serialize import FORMAT
+
+
+def sealed(body):
+    """The body with its right checksum: damage that only the reader's own checks can find."""
+    return bytes(body) + hashlib.sha256(body).digest()
+
+
+def refused(data):
+    with pytest.raises(amf.FormatError):
+        amf.loads(data)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "these 0 bytes are not a forest"),
+        (b"AMFF", "these 4 bytes are not a forest"),
+        (b"\x89PNG" + bytes(100), "not a forest"),
+        (pickle.dumps({"a": list(range(100))}), "not a forest"),
+        (
+            sealed(PREFIX.pack(b"AMFF", FORMAT + 1, 0) + bytes(64)),
+            f"format {FORMAT + 1}, .* reads format {FORMAT}",
+        ),
+        (PREFIX.pack(b"AMFF", FORMAT, 0) + bytes(64), "checksum"),
+        (sealed(PREFIX.pack(b"AMFF", FORMAT, 2**63)), "end too early"),
+        (sealed(PREFIX.pack(b"AMFF", FORMAT, 0)), "cannot be read"),
+    ],
+)
+def test_foreign_bytes_are_refused_with_a_reason(data, message):
+    with pytest.raises(amf.FormatError, match=message):
+        amf.loads(data)
+
+
+def test_every_prefix_is_refused():
+    data = example().dumps()
+    assert all(refused(data[:n]) for n in range(len(data)))
+
+
+def test_a_thousand_damaged_files_are_refused():
+    """Flipped bits, cut out, inserted, exchanged and doubled parts; the checksum stands as it was."""
+    data, rng = example().dumps(), np.random.default_rng(0)
+    for _ in range(1000):
+        damaged = bytearray(data)
+        a, b = sorted(rng.integers(0, len(data), 2).tolist())
+        match rng.integers(5):
+            case 0:
+                for at in rng.integers(0, len(data), rng.integers(1, 9)):
+                    damaged[at] ^= 1 << int(rng.integers(8))
+            case 1:
+                del damaged[a : b + 1]
+            case 2:
+                damaged[a:a] = rng.bytes(rng.integers(1, 40))
+            case 3:
+                damaged[a : b + 1] = rng.bytes(b + 1 - a)
+            case _:
+                damaged[b:b] = data[a : b + 1]
+        assert bytes(damaged) == data or refused(damaged)
+
+
+def test_parts_that_are_missing_or_too_many_are_refused_though_the_checksum_is_right():
+    body, rng = example().dumps()[:-32], np.random.default_rng(1)
+    for _ in range(400):
+        a, b = sorted(rng.integers(PREFIX.size, len(body), 2).tolist())
+        damaged = bytearray(body)
+        if rng.random() < 0.5:
+            del damaged[a : b + 1]
+        else:
+            damaged[a:a] = rng.bytes(rng.integers(1, 40))
+        assert refused(sealed(damaged))
+
+
+def with_header(data, header):
+    """The bytes with another header, padded as it should be."""
+    (size,) = struct.unpack_from("<Q", data, 8)
+    header = header.ljust(-(-len(header) // 8) * 8)
+    return sealed(PREFIX.pack(b"AMFF", FORMAT, len(header)) + header + data[PREFIX.size + size : -32])
+
+
+def header_of(data):
+    (size,) = struct.unpack_from("<Q", data, 8)
+    return data[PREFIX.size : PREFIX.size + size]
+
+
+def as_json(header):
+    return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("name", ["example", "unscaled", "with classes, empty"])
+def test_nonsense_in_the_header_is_refused_though_the_checksum_is_right(name):
+    data = FORESTS[name]().dumps()
+    header = json.loads(header_of(data))
+    assert amf.loads(with_header(data, as_json(header))).dumps() == data
+    may_be_null = {"classes", "dirichlet", "feature_names"}
+    for part in (header, header["params"]):
+        for key, value in [*part.items()]:
+            for nonsense in ["x", -1, 1e400, 10**400, [], [[]], [None], {}, *([] if key in may_be_null else [None])]:
+                part[key] = nonsense
+                assert refused(with_header(data, as_json(header)))
+            del part[key]
+            assert refused(with_header(data, as_json(header)))
+            part[key] = value
+        part["unknown"] = 1
+        assert refused(with_header(data, as_json(header)))
+        del part["unknown"]
+    assert amf.loads(with_header(data, as_json(header))).dumps() == data
+
+
+def test_a_header_in_another_form_is_refused_though_the_checksum_is_right():
+    data = example().dumps()
+    text = header_of(data).rstrip()
+    header = json.loads(text)
+    twisted = [
+        json.dumps(header, sort_keys=True).encode(),
+        json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(),
+        as_json({**header, "n_features": 3.0}),
+        as_json({**header, "n_features": "3"}),
+        as_json({**header, "n_features": 4}),
+        as_json({**header, "n_features": 2}),
+        as_json({**header, "feature_names": ["a", "a", "b"]}),
+        as_json({**header, "feature_names": ["a", "b", 3]}),
+        as_json({**header, "feature_names": ["a", "b"]}),
+        *[as_json({**header, "classes": [7, "no", *more]}) for more in (["7"], [None], [[]], [True, "more"], [])],
+        as_json({**header, "family": "amf-regressor"}),
+        as_json({**header, "params": {**header["params"], "n_estimators": 4}}),
+        as_json({**header, "params": {**header["params"], "max_classes": 2}}),
+        as_json({**header, "params": {**header["params"], "max_features": 2}}),
+        as_json({**header, "params": {**header["params"], "classes": ["no", 7, "other"]}}),
+        text[:-1],
+        text + b"}",
+        text.replace(b'"n_features":3', b'"n_features":3,"n_features":3'),
+        text.decode().encode("utf-16"),
+        b"\xff" + text,
+        b"[" * 100_000,
+        b"null",
+        b"[]",
+        b"3",
+    ]
+    assert all(refused(with_header(data, other)) for other in twisted if other != text)
+
+
+def test_padding_that_is_not_zero_is_refused_though_the_checksum_is_right():
+    body = bytearray(example().dumps()[:-32])
+    lowest_ends = PREFIX.size + len(header_of(body)) + 3 * 8 + 3 * 4
+    assert amf.loads(sealed(body))
+    body[lowest_ends] = 1
+    assert refused(sealed(body))
+
+
+def test_links_out_of_the_tree_or_in_circles_are_refused_though_the_checksum_is_right():
+    rng = np.random.default_rng(2)
+    for _ in range(400):
+        forest = example()
+        rows = forest._arena.rows(int(rng.integers(3)))
+        n, inner = len(rows), np.flatnonzero(rows[:, CHILD])
+        if rng.random() < 0.3:
+            rows[rng.choice(inner), FEATURE] = rng.choice([3, 7, 2**31 - 1, -1, -(2**31)])
+        else:
+            links = [n - 1, n, n + 1, 2**31 - 1, -1, -(2**31), *range(n)]
+            node = rng.integers(n)
+            rows[node, CHILD] = rng.choice([link for link in links if link != rows[node, CHILD]])
+        assert refused(forest.dumps())
+
+
+def test_any_damage_under_a_right_checksum_is_refused_or_harmless():
+    """What a checksum would find and the reader cannot: other numbers. They must not lead a kernel astray."""
+    body, rng = example().dumps()[:-32], np.random.default_rng(3)
+    x, y = stream(10, seed=5)
+    accepted = 0
+    for _ in range(600):
+        damaged = bytearray(body)
+        for at in rng.integers(PREFIX.size, len(body), rng.integers(1, 4)):
+            damaged[at] = rng.integers(256)
+        try:
+            forest = amf.loads(sealed(damaged))
+        except amf.FormatError:
+            continue
+        accepted += 1
+        assert forest.predict_learn(x, y).shape == (10, 3)
+        assert forest.partial_fit(x, y).predict_proba(x).shape == (10, 3)
+        forest.dumps()
+    assert 100 < accepted < 600

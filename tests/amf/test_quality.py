@@ -1,0 +1,72 @@
+"""Log-loss on the shared data sets: not worse than the public package, and the default configuration is a good one.
+
+Figures: mean over seeds of the prequential log-loss of the first 8,000 rows, the first of which is not scored. To see
+them, with more seeds than the tests take:
+
+    PYTHONPATH=. AMF_DATA=... python tests/amf/test_quality.py 20
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amf
+
+ROWS = 8000
+SEEDS = 10
+PACKAGE = {"prior": "dirichlet", "scaling": "none"}
+"""The settings of onelearn 0.3.0; a Dirichlet of 0.5 for two classes and 0.01 for more is what None means."""
+
+PUBLISHED = {"car": 0.487, "cardio": 0.285, "letter": 1.013, "default_cb": 0.456, "adult": 0.393}
+"""Log-loss of onelearn 0.3.0 on the same rows, with the same ten trees."""
+
+
+@cache
+def losses(path: Path, seeds: int, settings: frozenset = frozenset()) -> np.ndarray:
+    """Mean log-loss of each seed, (seeds,)."""
+    with np.load(path) as file:
+        x, y = file["X"][:ROWS], file["y"][:ROWS]
+        classes = range(int(file["y"].max()) + 1)
+    means = []
+    for seed in range(seeds):
+        table = amf.AMFClassifier(classes=classes, seed=seed, n_threads=2, **dict(settings)).predict_learn(x, y)
+        means.append(-np.log(table[np.arange(len(y)), y])[1:].mean())
+    return np.array(means)
+
+
+def standard_error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_with_the_settings_of_the_public_package_the_loss_is_not_above_its_own(data_dir, name):
+    package = losses(data_dir / f"{name}.npz", SEEDS, frozenset(PACKAGE.items()))
+    assert package.mean() <= 1.02 * PUBLISHED[name] + 2 * standard_error(package)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_default_configuration_is_close_to_the_best_of_both_or_better(data_dir, name):
+    default = losses(data_dir / f"{name}.npz", SEEDS)
+    package = losses(data_dir / f"{name}.npz", SEEDS, frozenset(PACKAGE.items()))
+    assert default.mean() <= 1.03 * min(PUBLISHED[name], package.mean())
+
+
+def show(folder: Path, seeds: int) -> None:
+    """Print the figures of this module."""
+    print(f"{'':10} {'onelearn':>9} {'package settings':>19} {'default':>19}")
+    for name, published in PUBLISHED.items():
+        columns = [losses(folder / f"{name}.npz", seeds, frozenset(s.items())) for s in (PACKAGE, {})]
+        texts = [f"{values.mean():10.4f} +- {standard_error(values):.4f}" for values in columns]
+        print(f"{name:10} {published:9.3f}", *texts, flush=True)
+
+
+if __name__ == "__main__":
+    show(Path(os.environ["AMF_DATA"]), int(sys.argv[1]))

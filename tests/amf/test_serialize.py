@@ -1,0 +1,164 @@
+"""The bytes of a forest: canonical, documented, readable for ever.
+
+Golden files: tests/golden holds one forest of each family and format ever released, `<family>-<format>.amf`, and beside
+it, as JSON, rows to go on with, the engine that did, the forecasts it made and the digest of the bytes afterwards.
+Whoever changes a bit of a forest sees it here, has to change amf.ENGINE, and writes those of the current format anew:
+
+    PYTHONPATH=. python tests/amf/test_serialize.py
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import amf
+from amf.serialize import FAMILY, FORMAT
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CURRENT = GOLDEN / f"{FAMILY}-{FORMAT}.amf"
+PREFIX = struct.Struct("<4sIQ")
+
+
+def stream(n, seed=0):
+    """Rows (n, 3) with missing values, and labels of several types."""
+    rng = np.random.default_rng(seed)
+    x = np.round(rng.normal(size=(n, 3)) * [1, 100, 1e-3], 6) + np.array([0, 1.7e9, 0])
+    y = np.array(["no", 7, True], object)[(np.abs(x[:, 0] * 2).astype(int) + (rng.random(n) < 0.2)) % 3]
+    x[rng.random((n, 3)) < 0.1] = np.nan
+    return x, y.tolist()
+
+
+def example(**parameters):
+    """A forest with names, of which one came later, and with all else that the bytes can hold."""
+    x, y = stream(30)
+    forest = amf.AMFClassifier(3, seed=2**63, **parameters)
+    forest.add_features(["a", "ü"])
+    forest.partial_fit(x[:10, :2], y[:10])
+    forest.add_features(["late"])
+    return forest.partial_fit(x[10:], y[10:])
+
+
+FORESTS = {
+    "empty": amf.AMFClassifier,
+    "with classes, empty": lambda: amf.AMFClassifier(2, classes=["a", 2, True], prior="dirichlet", dirichlet=0.1),
+    "one row": lambda: amf.AMFClassifier(2).partial_fit([[1.0, 2.0, 3.0]], ["no"]),
+    "example": example,
+    "unscaled": lambda: example(scaling="none", charge_first=True, split_pure=True),
+    "many features": lambda: amf.AMFClassifier(1).partial_fit(np.eye(21), np.arange(21) % 4),
+    "at its limit": lambda: example(max_bytes=2000),
+}
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_a_forest_comes_back_and_goes_on_bit_for_bit(name):
+    forest = FORESTS[name]()
+    data = forest.dumps()
+    x, y = np.random.default_rng(1).normal(size=(20, forest.n_features or 3)), ["no", "a"] * 10
+    if forest.params.classes:
+        y = [2, "a"] * 10
+    for again in (amf.loads(data), pickle.loads(pickle.dumps(forest)), copy.deepcopy(forest), copy.copy(forest)):
+        assert again.dumps() == data
+        assert again.params == forest.params
+        assert again.feature_names == forest.feature_names
+        assert (again.n_samples, again.n_nodes) == (forest.n_samples, forest.n_nodes)
+        assert [(type(v), v) for v in again.class_labels] == [(type(v), v) for v in forest.class_labels]
+        expected = amf.loads(data)
+        np.testing.assert_array_equal(again.predict_learn(x, y), expected.predict_learn(x, y))
+        assert again.dumps() == expected.dumps()
+    assert forest.dumps() == data
+
+
+def test_loads_takes_any_buffer_and_keeps_none():
+    forest = example()
+    data = forest.dumps()
+    buffer = bytearray(data)
+    loaded = [amf.loads(kind) for kind in (buffer, memoryview(data), np.frombuffer(data, np.uint8))]
+    buffer[:] = bytes(len(buffer))
+    assert all(again.dumps() == data for again in loaded)
+    assert amf.loads(data, n_threads=2).n_threads == 2
+    with pytest.raises(TypeError):
+        amf.loads(data.hex())
+
+
+def test_the_bytes_are_as_documented():
+    forest, d = example(), 3
+    data = forest.dumps()
+    magic, version, header_size = PREFIX.unpack_from(data)
+    assert (magic, version, header_size % 8) == (b"AMFF", 1, 0)
+    header = json.loads(data[PREFIX.size : PREFIX.size + header_size])
+    assert sorted(header) == ["classes", "family", "feature_names", "n_features", "params"]
+    assert header["classes"] == forest.class_labels
+    assert (header["family"], header["n_features"], header["feature_names"]) == (FAMILY, d, ["a", "ü", "late"])
+    assert amf.AMFClassifierParams(**header["params"]) == forest.params
+    at = PREFIX.size + header_size
+
+    def column(dtype, *shape):
+        nonlocal at
+        values = np.frombuffer(data, dtype, int(np.prod(shape)), at).reshape(shape)
+        at += -(-values.nbytes // 8) * 8
+        return values
+
+    scaling, arena = forest._scaling, forest._arena
+    np.testing.assert_array_equal(column("<f8", d), scaling.origin)
+    np.testing.assert_array_equal(column("<f4", d), scaling.lowest)
+    np.testing.assert_array_equal(column("<f4", d), scaling.highest)
+    np.testing.assert_array_equal(column("<f4", 8), scaling.weights)
+    kept, stride, seen = column("<i8", 3)
+    assert (kept, stride, seen) == (30, 1, 30)
+    np.testing.assert_array_equal(column("<f4", kept, d), scaling.subsample[:kept])
+    used = column("<i8", 3)
+    np.testing.assert_array_equal(used, arena.used)
+    np.testing.assert_array_equal(column("<u8", 3), forest._words)
+    for tree in range(3):
+        np.testing.assert_array_equal(column("<u4", used[tree], arena.layout.words), arena.rows(tree).view("<u4"))
+    assert data[at:] == hashlib.sha256(data[:at]).digest()
+
+
+# Golden files.
+
+
+def digest(forest):
+    return hashlib.blake2b(forest.dumps()).hexdigest()
+
+
+def hexed(table):
+    """Floats as text that keeps every bit."""
+    return [[value.hex() for value in row] for row in table.tolist()]
+
+
+def write_golden():
+    """Write the golden files of the current format."""
+    forest, (x, y) = example(), stream(20, seed=1)
+    CURRENT.write_bytes(forest.dumps())
+    forecasts = hexed(forest.predict_learn(x, y))
+    after = {"engine": amf.ENGINE, "x": hexed(x), "y": y, "forecasts": forecasts, "digest": digest(forest)}
+    CURRENT.with_suffix(".json").write_text(json.dumps(after, indent=1) + "\n")
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.amf")), ids=lambda path: path.stem)
+def test_golden_files_load_and_go_on_to_known_forecasts(path):
+    after = json.loads(path.with_suffix(".json").read_text())
+    forest, x = amf.loads(path.read_bytes()), [[float.fromhex(value) for value in row] for row in after["x"]]
+    forecasts = forest.predict_learn(x, after["y"])
+    assert forecasts.shape == (len(x), len(forest.classes_))
+    if after["engine"] == amf.ENGINE:
+        assert hexed(forecasts) == after["forecasts"]
+        assert digest(forest) == after["digest"]
+
+
+def test_the_golden_file_of_the_current_format_is_canonical_and_of_this_engine():
+    data = CURRENT.read_bytes()
+    assert amf.loads(data).dumps() == data
+    assert json.loads(CURRENT.with_suffix(".json").read_text())["engine"] == amf.ENGINE
+
+
+if __name__ == "__main__":
+    write_golden()

@@ -1,0 +1,56 @@
+"""The rows of an arena as named columns, for tests that look at trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import amf
+from amf.arena import CHILD, COUNT, FEATURE, ODDS, STATS, THRESHOLD, TIME
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Columns of one tree, node 0 is the root. child: row of the left child, the right one follows; 0 at a leaf."""
+
+    child: NDArray[np.int32]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    time: NDArray[np.float64]
+    odds: NDArray[np.float64]
+    count: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+    @property
+    def inner(self) -> NDArray[np.intp]:
+        """Rows of the inner nodes."""
+        return np.flatnonzero(self.child)
+
+    @property
+    def leaves(self) -> NDArray[np.intp]:
+        """Rows of the leaves."""
+        return np.flatnonzero(self.child == 0)
+
+    def path(self, x: NDArray[np.float32]) -> list[int]:
+        """Rows from the root to the leaf of a sample (d,) without missing values, centred as the forest does it."""
+        path = [0]
+        while child := int(self.child[path[-1]]):
+            path.append(child + int(x[self.feature[path[-1]]] > self.threshold[path[-1]]))
+        return path
+
+
+def trees_of(forest: amf.AMFClassifier) -> list[Tree]:
+    """The trees of a forest, copied."""
+    layout, d, k = forest._arena.layout, forest.n_features, len(forest.class_labels)
+    trees = []
+    for tree in range(forest.params.n_estimators):
+        ints = forest._arena.rows(tree).copy()
+        floats, reals = ints.view(np.float32), ints.view(np.float64)
+        low, high = (floats[:, start : start + d] for start in (layout.low, layout.high))
+        columns = ints[:, CHILD], ints[:, FEATURE], floats[:, THRESHOLD], reals[:, TIME], reals[:, ODDS]
+        trees.append(Tree(*columns, ints[:, COUNT], ints[:, STATS : STATS + k], low, high))
+    return trees
