@@ -1,0 +1,291 @@
+"""The configuration: YAML with ${VAR} references in; frozen typed values out, or one ConfigError with every mistake.
+
+Plain scalars follow YAML 1.2's core schema, not YAML 1.1: `no` is text (a class, say), `12:30` is not a number. A value
+that holds a reference is never shown in an error, since a secret may stand in the wrong place.
+
+The keys are declared in `worker.config.schema`; this is the only file that knows yaml.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from worker.config import kafka as config_kafka
+from worker.config.schema import (
+    OVERRIDE_KEYS,
+    Checkpoint,
+    Config,
+    DeadLetter,
+    Input,
+    Key,
+    Metrics,
+    ModelParams,
+    Models,
+    Output,
+    Override,
+    OverrideList,
+    Properties,
+    Section,
+    keys,
+    plain,
+)
+from worker.config.text import FLOAT, Plain, Reading, UnfitError, core_scalar, read_scalar
+from worker.config.values import Address, Kind, describe
+from worker.errors import ConfigError
+
+__all__ = [
+    "Address",
+    "Checkpoint",
+    "Config",
+    "DeadLetter",
+    "Input",
+    "Metrics",
+    "ModelParams",
+    "Models",
+    "Output",
+    "Override",
+    "effective",
+    "load",
+    "loads",
+]
+
+
+def load(path: str | Path, environ: Mapping[str, str]) -> Config:
+    """Read a configuration file. Raises ConfigError with one line per mistake."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected text in UTF-8, found other bytes") from None
+    return loads(text, environ, str(path))
+
+
+def loads(text: str, environ: Mapping[str, str], source: str = "<string>") -> Config:
+    """Read a configuration from its text; `source` is what errors call it. Raises ConfigError as `load` does."""
+    reader = _Reader(environ)
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}:{_syntax_problem(error, text)}") from None
+    config = reader.config(_Entry(1, root))
+    if reader.problems:
+        raise ConfigError("\n".join(f"{source}:{line}: {problem}" for line, problem in sorted(reader.problems)))
+    return config
+
+
+def effective(config: Config) -> str:
+    """The configuration as YAML: every key with the value in use, secrets masked.
+
+    It loads back equal unless something was masked or a text holds `${`, which a file can only say by a reference.
+    """
+    return yaml.dump(plain(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes without guessing types; `core_scalar` types the plain ones."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (pyyaml's own name and place for it)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either YAML version would take for something else."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"(?:{FLOAT})\Z"), list("-+.0123456789"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A value of the file and the line of its key; the node is None where the file says nothing."""
+
+    line: int
+    node: yaml.Node | None
+
+
+class _Reader:
+    """Walks the nodes along the declarations and collects every problem.
+
+    A value with a problem is read as None; a configuration that holds one is never handed out.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.problems: list[tuple[int, str]] = []
+        self._environ = environ
+        self._lines: dict[str, int] = {}
+
+    def config(self, root: _Entry) -> Config:
+        config: Config = self._section(Config, root, "")
+        owners: dict[str, str] = {}
+        for owner in ("input", "output", "dead_letter"):
+            topic = getattr(config, owner).topic
+            if topic is not None and topic in owners:
+                path = f"{owner}.topic"
+                self._fail(self._lines[path], path, f"expected a topic of its own, found that of {owners[topic]}.topic")
+            owners.setdefault(topic, owner)
+        return config
+
+    def _section(self, section_type: type[Any], entry: _Entry, path: str) -> Any:
+        declared = keys(section_type)
+        entries = self._entries(entry, path, declared)
+        values: dict[str, Any] = {}
+        for name, key in declared.items():
+            # A section that is left out is read all the same: it may have keys that must be given.
+            if name in entries or isinstance(key.kind, Section | Properties):
+                child = entries.get(name, _Entry(entry.line, None))
+                values[key.attribute] = self._value(key.kind, child, _join(path, name))
+            elif key.default is MISSING:
+                values[key.attribute] = self._missing(key.kind, entry.line, _join(path, name))
+        return section_type(**values)
+
+    def _value(self, kind: object, entry: _Entry, path: str) -> Any:
+        self._lines[path] = entry.line
+        match kind:
+            case Section():
+                return self._section(kind.type, entry, path)
+            case Properties():
+                return self._properties(entry, path)
+            case OverrideList():
+                return self._overrides(entry, path)
+            case Kind():
+                return self._leaf(kind, entry, path)
+
+    def _overrides(self, entry: _Entry, path: str) -> Any:
+        if not isinstance(entry.node, yaml.SequenceNode):
+            return self._fail(entry.line, path, f"expected a list of overrides, found {_type_of(entry.node)}")
+        items = [_Entry(node.start_mark.line + 1, node) for node in entry.node.value]
+        return tuple(self._override(item, f"{path}[{index}]") for index, item in enumerate(items))
+
+    def _override(self, entry: _Entry, path: str) -> Override:
+        entries = self._entries(entry, path, OVERRIDE_KEYS)
+        values = {
+            OVERRIDE_KEYS[name].attribute: self._value(OVERRIDE_KEYS[name].kind, child, _join(path, name))
+            for name, child in entries.items()
+        }
+        if "match" not in values:
+            values["match"] = self._missing(OVERRIDE_KEYS["match"].kind, entry.line, _join(path, "match"))
+        return Override(values.pop("match"), MappingProxyType(values))
+
+    def _properties(self, entry: _Entry, path: str) -> Mapping[str, str]:
+        entries = self._entries(entry, path, None)
+        given = {
+            name: self._leaf(config_kafka.kind_of(name), child, _join(path, name), Reading.as_property)
+            for name, child in entries.items()
+        }
+        for name, child in entries.items():
+            reason = config_kafka.refusal(name, given)
+            if reason is not None:
+                self._fail(child.line, _join(path, name), f"reserved: {reason}")
+        if config_kafka.REQUIRED not in entries:
+            required = config_kafka.REQUIRED
+            self._missing(config_kafka.kind_of(required), entry.line, _join(path, required))
+        return MappingProxyType(config_kafka.merge(given))
+
+    def _leaf(
+        self, kind: Kind[Any], entry: _Entry, path: str, candidates: Callable[[Reading], list[Plain]] = Reading.as_value
+    ) -> Any:
+        try:
+            reading = self._reading(entry.node)
+            return _parse(kind, candidates(reading), reading.variables)
+        except UnfitError as unfit:
+            return self._fail(entry.line, path, f"expected {kind.expected}, found {unfit}")
+
+    def _entries(self, entry: _Entry, path: str, known: Mapping[str, Key] | None) -> dict[str, _Entry]:
+        """The values of a mapping by key. Where the keys are not known beforehand, any property name will do."""
+        if entry.node is None or _is_null(entry.node):
+            return {}
+        if not isinstance(entry.node, yaml.MappingNode):
+            self._fail(entry.line, path, f"expected a mapping, found {_type_of(entry.node)}")
+            return {}
+        entries: dict[str, _Entry] = {}
+        for key_node, node in entry.node.value:
+            line, name = key_node.start_mark.line + 1, key_node.value
+            if not isinstance(name, str) or (known is None and not re.fullmatch(r"[\w.-]+", name)):
+                self._fail(line, _join(path, _shown(name)), "expected the name of a property, found something else")
+            elif known is not None and name not in known:
+                self._fail(line, _join(path, _shown(name)), _unknown(name, known))
+            elif name in entries:
+                self._fail(line, _join(path, name), f"expected one value, found another on line {entries[name].line}")
+            else:
+                entries[name] = _Entry(line, node)
+        return entries
+
+    def _reading(self, node: yaml.Node | None) -> Reading:
+        if not isinstance(node, yaml.SequenceNode):
+            return self._scalar(node)
+        items = [self._scalar(item) for item in node.value]
+        variables = tuple(name for item in items for name in item.variables)
+        return Reading([item.typed for item in items], [item.text for item in items], variables)
+
+    def _scalar(self, node: yaml.Node | None) -> Reading:
+        if not isinstance(node, yaml.ScalarNode):
+            raise UnfitError(_type_of(node))
+        if node.tag != "tag:yaml.org,2002:str":
+            raise UnfitError("a value with a YAML tag")
+        return read_scalar(node.value, self._environ, quoted=bool(node.style))
+
+    def _missing(self, kind: Kind[Any] | Section | Properties | OverrideList, line: int, path: str) -> Any:
+        return self._fail(line, path, f"expected {kind.expected}, found nothing")
+
+    def _fail(self, line: int, path: str, problem: str) -> Any:
+        self.problems.append((line, f"{path}: {problem}" if path else problem))
+
+
+def _parse(kind: Kind[Any], candidates: list[Plain], variables: tuple[str, ...]) -> Any:
+    """The first candidate that the kind takes. Raises UnfitError, which shows nothing of the environment."""
+    for candidate in candidates:
+        try:
+            return kind.parse(candidate)
+        except ValueError as error:
+            found = str(error) if isinstance(error, UnfitError) else describe(candidate)
+    raise UnfitError(f"another value in {', '.join(f'${{{name}}}' for name in variables)}" if variables else found)
+
+
+def _unknown(name: str, known: Mapping[str, Key]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"unknown key, expected one of {', '.join(known)}{hint}"
+
+
+def _syntax_problem(error: yaml.YAMLError, text: str) -> str:
+    """Line and problem of a syntax error, without the words of the file that yaml quotes: they may be a secret."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"{text.count(chr(10), 0, error.position) + 1}: expected YAML, found a character that it does not allow"
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return "1: expected YAML, found something else"
+    problem = re.sub(r"'[\w!.-]{2,}'", "'...'", ", ".join(filter(None, (error.context, error.problem))))
+    line = error.problem_mark.line
+    hint = "; inside { } and [ ] a ${reference} needs quotes" if "${" in text.splitlines()[line] else ""
+    return f"{line + 1}: expected YAML, found a syntax error: {problem}{hint}"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _shown(name: object) -> str:
+    """A key as far as it looks like one: `password:secret`, for want of a space, is all key to YAML."""
+    start = re.match(r"[\w.-]*", name if isinstance(name, str) else "")
+    assert start is not None
+    return start[0] if start[0] == name else f"{start[0]}..."
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and not node.style and core_scalar(node.value) is None
+
+
+def _type_of(node: yaml.Node | None) -> str:
+    """What a node is, without its value."""
+    if node is None or _is_null(node):
+        return "nothing"
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a single value"

@@ -1,0 +1,157 @@
+"""The `kafka:` section: librdkafka properties that are passed on as they are, and those that the guarantees reserve.
+
+Which client accepts which property is the C/P column of librdkafka's CONFIGURATION.md: a property of the other kind of
+client is ignored there with a warning, so each client gets only its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from worker.config.text import MASK
+from worker.config.values import Kind, choice, folder_name, text
+
+REQUIRED = "bootstrap.servers"
+CHECKED: Mapping[str, Kind[str]] = {
+    REQUIRED: text(r"(?s).*\S.*", "host:port of one or more brokers"),
+    "group.id": folder_name(),
+    "group.protocol": choice("classic", "consumer"),
+}
+"""Properties that the worker itself depends on. The values of all others are librdkafka's to check."""
+
+_ANY = text(r"(?s).*", "text, a number, true or false")
+
+DEFAULTS: Mapping[str, str] = {
+    "group.id": "amf",
+    # After 10 s a dead worker's partitions are free, and its open transaction no longer holds up its readers.
+    "session.timeout.ms": "10000",
+    "transaction.timeout.ms": "10000",
+    # A record damaged on the way would be learned for ever; the Java client checks too.
+    "check.crcs": "true",
+    # A full prefetch queue pauses fetching for this long; librdkafka's 1000 ms lets a fast worker run dry.
+    "fetch.queue.backoff.ms": "100",
+    # A commit flushes without lingering, so this makes batches larger and no transaction longer.
+    "linger.ms": "20",
+    # Room for the outputs of a large micro-batch, so that producing does not stop half way for a full queue.
+    "queue.buffering.max.messages": "500000",
+}
+"""What the worker sets unless the user does. Nothing here carries a guarantee."""
+
+CONSUMER_GUARANTEES: Mapping[str, str] = {
+    "allow.auto.create.topics": "false",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "isolation.level": "read_committed",
+}
+CLASSIC_GUARANTEES: Mapping[str, str] = {"partition.assignment.strategy": "cooperative-sticky"}
+PRODUCER_GUARANTEES: Mapping[str, str] = {
+    "acks": "all",
+    "allow.auto.create.topics": "false",
+    "enable.idempotence": "true",
+    "partitioner": "murmur2_random",
+}
+ADMIN_GUARANTEES: Mapping[str, str] = {"allow.auto.create.topics": "false"}
+
+_OFFSETS = "the worker commits offsets itself, together with the outputs they belong to"
+_IDEMPOTENCE = "every output is written once and in order, by an idempotent producer with acks=all"
+_REPORTS = "the worker relies on the delivery report of every output"
+
+RESERVED: Mapping[str, str] = {
+    "isolation.level": "without read_committed the worker would learn aborted records and start at unstable offsets",
+    "auto.offset.reset": "a lost offset must not skip or repeat records in silence; a new group starts at input.start",
+    "enable.auto.commit": _OFFSETS,
+    "auto.commit.enable": _OFFSETS,
+    "auto.commit.interval.ms": _OFFSETS,
+    "enable.auto.offset.store": _OFFSETS,
+    "offset.store.method": _OFFSETS,
+    "offset.store.path": _OFFSETS,
+    "offset.store.sync.interval.ms": _OFFSETS,
+    "partition.assignment.strategy": "partitions are taken and given up one by one, which needs cooperative-sticky",
+    "enable.partition.eof": "the worker tells by offsets how far a partition has come",
+    "transactional.id": "the worker makes it from group.id and group.instance.id, so that a restart fences the old one",
+    "enable.idempotence": _IDEMPOTENCE,
+    "enable.gapless.guarantee": _IDEMPOTENCE,
+    "acks": _IDEMPOTENCE,
+    "request.required.acks": _IDEMPOTENCE,
+    "max.in.flight": _IDEMPOTENCE,
+    "max.in.flight.requests.per.connection": _IDEMPOTENCE,
+    "queuing.strategy": _IDEMPOTENCE,
+    "queue.buffering.backpressure.threshold": _IDEMPOTENCE,
+    "partitioner": "keys must land where Java clients put them, by murmur2_random",
+    "allow.auto.create.topics": "a missing topic is an error; `amf-worker check --create-topics` makes it",
+    "delivery.report.only.error": _REPORTS,
+    "produce.offset.report": _REPORTS,
+    "default.topic.config": "topic properties go beside the others",
+}
+"""Properties that a user must not set, and why."""
+
+_CALLBACKS = re.compile(
+    r".*_cb|on_.*|logger|opaque|interceptors|enabled_events|msg_order_cmp|default_topic_conf|ssl_.*"
+)
+
+_SECRET = re.compile(
+    r"pass(word|phrase)|secret|token|jaas|pem|kinit|oauthbearer\.(config|extensions)|plugin", re.IGNORECASE
+)
+
+_CLASSIC_ONLY = frozenset({"group.protocol.type", "heartbeat.interval.ms", "session.timeout.ms"})
+
+_CONSUMER_ONLY = re.compile(
+    r"fetch\..*|group\..*|queued\..*|share\..*|max\.poll\..*|max\.partition\.fetch\.bytes|session\.timeout\.ms"
+    r"|heartbeat\.interval\.ms|coordinator\.query\.interval\.ms|check\.crcs|consume\.callback\.max\.messages"
+)
+_PRODUCER_ONLY = re.compile(
+    r"batch\..*|compression\..*|queue\.buffering\..*|sticky\..*|linger\.ms|retries|message\.send\.max\.retries"
+    r"|(delivery|message|request|transaction)\.timeout\.ms"
+)
+
+
+def kind_of(name: str) -> Kind[str]:
+    return CHECKED.get(name, _ANY)
+
+
+def refusal(name: str, given: Mapping[str, str]) -> str | None:
+    """Why the user must not set this property, None where that is fine."""
+    if name in RESERVED:
+        return RESERVED[name]
+    if _CALLBACKS.fullmatch(name):
+        return "a callback or an object of the program cannot come from a file"
+    if name in _CLASSIC_ONLY and given.get("group.protocol") == "consumer":
+        return "with group.protocol: consumer the broker decides it"
+    return None
+
+
+def merge(given: Mapping[str, str]) -> dict[str, str]:
+    """The user's properties over our own defaults."""
+    left_out = set(_CLASSIC_ONLY) if given.get("group.protocol") == "consumer" else set()
+    if "queue.buffering.max.ms" in given:
+        left_out.add("linger.ms")  # one property under two names: the user's must not compete with ours
+    return {name: value for name, value in DEFAULTS.items() if name not in left_out} | dict(given)
+
+
+def for_consumer(properties: Mapping[str, str]) -> dict[str, str]:
+    classic = properties.get("group.protocol") != "consumer"
+    own = _without(properties, _PRODUCER_ONLY)
+    return {**own, **CONSUMER_GUARANTEES, **(CLASSIC_GUARANTEES if classic else {})}
+
+
+def for_producer(properties: Mapping[str, str], transactional_id: str | None) -> dict[str, str]:
+    own = _without(properties, _CONSUMER_ONLY)
+    if transactional_id is None:
+        own.pop("transaction.timeout.ms", None)
+        return {**own, **PRODUCER_GUARANTEES}
+    return {**own, **PRODUCER_GUARANTEES, "transactional.id": transactional_id}
+
+
+def for_admin(properties: Mapping[str, str]) -> dict[str, str]:
+    return {**_without(_without(properties, _CONSUMER_ONLY), _PRODUCER_ONLY), **ADMIN_GUARANTEES}
+
+
+def masked(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with every value that is or may hold a secret replaced."""
+    return {name: MASK if _SECRET.search(name) else value for name, value in properties.items()}
+
+
+def _without(properties: Mapping[str, str], foreign: re.Pattern[str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if not foreign.fullmatch(name)}

@@ -1,0 +1,116 @@
+"""What the core needs from the outside world, as protocols. Adapters implement them; the core imports nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from worker.records import Outgoing, Record
+
+
+class Clock(Protocol):
+    """Time. Decisions are made from `monotonic` alone; the wall clock only stamps what people read."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch; may jump."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing for so long."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """One point in time that all steps of a task share, so that their waits cannot add up."""
+
+    clock: Clock
+    at_s: float
+    """In the clock's monotonic seconds."""
+
+    @classmethod
+    def after(cls, clock: Clock, seconds: float) -> Deadline:
+        return cls(clock, clock.monotonic() + seconds)
+
+    def remaining(self, floor_s: float = 0.0) -> float:
+        """Seconds left, at least `floor_s`: what a step that must not starve may take even when the time is up."""
+        return max(floor_s, self.at_s - self.clock.monotonic())
+
+    def passed(self) -> bool:
+        return self.clock.monotonic() >= self.at_s
+
+
+class ObjectStore(Protocol):
+    """Immutable objects by name. Every method blocks until it is done or has given up, and may be called by any thread.
+
+    A name is a path of segments joined by `/`; a segment is not empty, does not begin with a dot and holds no control
+    character. All methods raise `Transient` where the same call may succeed later, and `WorkerError` where it will not.
+    After `Transient` from `create` or `delete` the outcome is unknown; both may simply be called again.
+    """
+
+    def create(self, name: str, data: bytes) -> None:
+        """Store an object durably, whole or not at all. Repeating a create with the same content succeeds.
+
+        Raises `AlreadyExists` if an object of that name has other content; it stays as it is.
+        """
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The whole object. Raises `NotFound`."""
+        ...
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """`length` (> 0) bytes from `start`; fewer, or none, where the object ends before. Raises `NotFound`."""
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """Sorted names of all objects below the folder `prefix` ("" for all); none if there is no such folder."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove an object; it is no error if there is none."""
+        ...
+
+
+class Listener(Protocol):
+    """Told of partitions that come and go, from within `Input.consume` and `Input.close`."""
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """New partitions: `Input.assign` them before returning."""
+        ...
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        """Partitions to be given up in order; they are still owned until this returns."""
+        ...
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        """Partitions that somebody else owns already: drop them, write nothing."""
+        ...
+
+
+class Input(Protocol):
+    """The consumer of the group, one topic. See worker/kafka.py for what each method raises."""
+
+    def subscribe(self, listener: Listener) -> None: ...
+    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]: ...
+    def assign(self, offsets: Mapping[int, int]) -> None: ...
+    def pause(self, partition: int) -> None: ...
+    def committed(self, partitions: Sequence[int]) -> dict[int, int | None]: ...
+    def bounds(self, partition: int) -> tuple[int, int]: ...
+    def high_watermark(self, partition: int) -> int | None: ...
+    def group_metadata(self) -> Any: ...
+    def commit(self, offsets: Mapping[int, int]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Output(Protocol):
+    """The producer. After `Unknown` an instance is spent; a new one settles what it left open."""
+
+    def publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, int], metadata: Any) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
