@@ -1,0 +1,199 @@
+"""Why a record is a dead letter: the stable codes, the limits behind them, and the diagnosis of a bad value.
+
+A value is diagnosed only after the fast decoder refused it: it is read again by the standard library's parser, slowly
+and leniently, only to say which code it is. Where it has several faults, broken text comes first (`malformed-json`),
+then the first wrong field in the order of the text, then absent or empty features. Of a name that occurs twice every
+occurrence must be right.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from worker.records import Reject
+
+MAX_KEY_BYTES = 512
+MAX_FEATURE_NAME_CHARS = 256
+MAX_LABEL_CHARS = 128
+MAX_ID_CHARS = 1024
+MAX_DEPTH = 64
+"""Levels of nesting. A limit of our own, since the parser's depends on how deep the Python stack happens to be."""
+MIN_LABEL, MAX_LABEL = -(2**63), 2**64 - 1
+DECODER = f"json-1 {MAX_KEY_BYTES} {MAX_FEATURE_NAME_CHARS} {MAX_LABEL_CHARS} {MAX_ID_CHARS} {MAX_DEPTH}"
+"""Version and limits of `decode`. Part of every model's spec, since they decide what a model learns from its input."""
+
+REJECT_CODES = {
+    "null-key": "The record has no key and `models.null_key` names no model.",
+    "invalid-key": f"The record key is empty, longer than {MAX_KEY_BYTES} bytes or not UTF-8.",
+    "null-value": "The record has no value and `input.tombstones` is not `reset`.",
+    "too-large": "The value is longer than the worker accepts.",
+    "malformed-json": f"The value is not JSON, not UTF-8 or nested deeper than {MAX_DEPTH} levels.",
+    "wrong-type": "A field has a type that the contract does not allow there; a number with a fraction or an exponent"
+    " is no label, be it 1.0.",
+    "non-finite-number": "A feature or the label is NaN or infinite, as a bare token or (features) as text.",
+    "number-out-of-range": "A feature does not fit a 64-bit float, or an integer label does not fit 64 bits.",
+    "missing-features": "The value has no field `features`.",
+    "empty-features": "`features` holds no feature.",
+    "feature-kind": "`features` is an array where the model has an object, or the reverse.",
+    "feature-count": "The array `features` is not as long as the model's.",
+    "too-many-features": "The model would have more features than `max_features`.",
+    "feature-name-too-long": f"A feature name is longer than {MAX_FEATURE_NAME_CHARS} characters.",
+    "label-too-long": f"The label is longer than {MAX_LABEL_CHARS} characters.",
+    "id-too-long": f"The id is longer than {MAX_ID_CHARS} characters.",
+    "too-many-classes": "The model would have more classes than `max_classes`.",
+    "unknown-class": "The model's classes are fixed and the label is none of them.",
+    "spec-changed": "The model's specification changed and `models.on_spec_change` is `fail`.",
+}
+"""Every reject code with its sentence. The codes are stable: people alert on them and filter by them."""
+
+
+class _Object(list[tuple[str, Any]]):
+    """The members of a JSON object, repeated names included."""
+
+
+class _Integer(str):
+    """The text of a number without fraction and exponent, of any length."""
+
+
+class _Decimal(str):
+    """The text of a number with a fraction or an exponent."""
+
+
+class _NonFinite(str):
+    """A bare NaN, Infinity or -Infinity, which is no JSON, but what many serialisers write for such a number."""
+
+
+_lenient_decode = json.JSONDecoder(
+    object_pairs_hook=_Object, parse_int=_Integer, parse_float=_Decimal, parse_constant=_NonFinite
+).decode
+_NON_FINITE_TEXT = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE | re.ASCII)
+_KIND = {
+    type(None): "null",
+    bool: "a boolean",
+    str: "a string",
+    list: "an array",
+    _Object: "an object",
+    _Integer: "an integer",
+    _Decimal: "a decimal number",
+}
+
+
+def diagnose(value: bytes) -> Reject:
+    """The code and the reason for a value that `decode` refuses."""
+    try:
+        root = _lenient_decode(value.decode())
+    except UnicodeDecodeError as error:
+        return Reject("malformed-json", f"the value is not UTF-8 at byte {error.start}")
+    except RecursionError:
+        return Reject("malformed-json", f"the value is nested deeper than {MAX_DEPTH} levels")
+    except json.JSONDecodeError as error:
+        return Reject("malformed-json", f"the value is not JSON at character {error.pos}: {error.msg}")
+    if is_too_deep(value):
+        return Reject("malformed-json", f"the value is nested deeper than {MAX_DEPTH} levels")
+    # What the lenient parser lets pass outside of the fields that are checked:
+    rest = "the value is not JSON: it has a bare NaN or Infinity, or a \\u escape that is half of a surrogate pair"
+    return _check_root(root) or Reject("malformed-json", rest)
+
+
+def _check_root(root: Any) -> Reject | None:
+    if isinstance(root, _NonFinite):
+        return None
+    if not isinstance(root, _Object):
+        return _wrong_type("the value", "an object", root)
+    features = None
+    for name, member in root:
+        if name == "features":
+            features, problem = member, _check_features(member)
+        elif name == "label":
+            problem = _check_label(member)
+        elif name == "id":
+            problem = _check_id(member)
+        else:
+            continue
+        if problem is not None:
+            return problem
+    if features is None:
+        return Reject("missing-features", "the value has no field features")
+    return None if features else Reject("empty-features", "features holds no feature")
+
+
+def _check_features(features: Any) -> Reject | None:
+    if isinstance(features, _NonFinite):
+        return None
+    if isinstance(features, _Object):
+        for name, value in features:
+            path = f"features[{name[:40]!r}]"
+            too_long = _check_length("feature-name-too-long", f"the name of {path}", name, MAX_FEATURE_NAME_CHARS)
+            if (problem := too_long or _check_feature(path, value)) is not None:
+                return problem
+        return None
+    if isinstance(features, list):
+        problems = (_check_feature(f"features[{i}]", value) for i, value in enumerate(features))
+        return next((problem for problem in problems if problem is not None), None)
+    return _wrong_type("features", "an object or an array", features)
+
+
+def _check_feature(path: str, value: Any) -> Reject | None:
+    if isinstance(value, _Integer | _Decimal):
+        if math.isinf(float(value)):
+            return Reject("number-out-of-range", f"{path} does not fit a 64-bit float")
+        return None
+    if isinstance(value, str) and _NON_FINITE_TEXT.fullmatch(value):
+        return Reject("non-finite-number", f"{path} is {value.strip()}; write null for a missing value")
+    return None if value is None else _wrong_type(path, "a number or null", value)
+
+
+def _check_label(label: Any) -> Reject | None:
+    if isinstance(label, _NonFinite):
+        return Reject("non-finite-number", f"label is {label}; leave it out, or write null, where there is none")
+    if isinstance(label, _Integer):
+        if len(label) > len(str(MAX_LABEL)) or not MIN_LABEL <= int(label) <= MAX_LABEL:
+            return Reject("number-out-of-range", "label does not fit a 64-bit integer")
+        return None
+    if label is None or isinstance(label, bool):
+        return None
+    if not isinstance(label, str) or isinstance(label, _Decimal):
+        return _wrong_type("label", "a string, an integer, a boolean or null", label)
+    return _check_length("label-too-long", "label", label, MAX_LABEL_CHARS)
+
+
+def _check_id(value: Any) -> Reject | None:
+    if value is None or isinstance(value, _NonFinite):
+        return None
+    if type(value) is not str:
+        return _wrong_type("id", "a string or null", value)
+    return _check_length("id-too-long", "id", value, MAX_ID_CHARS)
+
+
+def _check_length(code: str, path: str, text: str, limit: int) -> Reject | None:
+    if len(text) <= limit:
+        return None
+    return Reject(code, f"{path} has {len(text)} characters, expected at most {limit}")
+
+
+def _wrong_type(path: str, expected: str, value: Any) -> Reject:
+    return Reject("wrong-type", f"{path}: expected {expected}, got {_KIND[type(value)]}")
+
+
+def is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_AS_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def is_too_deep(value: bytes) -> bool:
+    """Whether well-formed JSON is nested deeper than MAX_DEPTH: each round removes its innermost brackets."""
+    brackets = _STRING.sub(b"", value).translate(_AS_SQUARE, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
