@@ -1,0 +1,773 @@
+"""Checkpoints: what is written can be read whole after any failure, and damage is never taken for state."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import DictStore, Fault, FaultyStore
+
+from worker import checkpoint
+from worker.checkpoint import Checkpoints, Location, Manifest, Model, Policy, describe
+from worker.errors import CorruptCheckpoint, NotFound, Transient
+from worker.ports import ObjectStore
+
+HERE = Location("group", "main", "events", "topic-id", 3)
+HOUR_MS = 3600 * 1000
+
+
+def models(state: Mapping[str, bytes], spec: str = "spec") -> dict[str, Model]:
+    return {key: Model(spec, data, {"samples": len(data)}) for key, data in state.items()}
+
+
+def write(checkpoints: Checkpoints, offset: int, state: Mapping[str, bytes] | None = None, **more: Any) -> Manifest:
+    arguments = {"start_offset": 0, "engine": "engine-1", "created_ms": offset, "dirty": models(state or {})}
+    return checkpoints.write(offset=offset, **(arguments | more))
+
+
+def forge(store: DictStore, manifest: Manifest | dict[str, Any], offset: int) -> str:
+    """Put any manifest into the store under a name that fits its bytes; returns the name."""
+    data = msgspec.json.encode(manifest, order="sorted")
+    name = f"{HERE.prefix}/{offset:020d}-{hashlib.sha256(data).hexdigest()}.manifest"
+    store.objects[name] = data
+    return name
+
+
+def names(store: DictStore, kind: str) -> list[str]:
+    return sorted(name for name in store.objects if name.endswith(kind))
+
+
+@pytest.fixture
+def store() -> DictStore:
+    return DictStore()
+
+
+@pytest.fixture
+def checkpoints(store: DictStore) -> Checkpoints:
+    return Checkpoints(store, HERE)
+
+
+# Reading and writing
+
+
+def test_a_state_comes_back_whole(store: DictStore, checkpoints: Checkpoints) -> None:
+    state = {"b": b"22", "a": b"1", "": b"", "любой/ключ\n": b"x" * 1000}
+    written = write(checkpoints, 7, state)
+    manifest = checkpoints.newest()
+    assert manifest == written
+    assert checkpoints.load(manifest) == state
+    assert {key: checkpoints.load_one(manifest, key) for key in state} == state
+    assert manifest.models["b"].summary == {"samples": 2}
+    assert (manifest.location, manifest.start_offset, manifest.offset, manifest.engine) == (HERE, 0, 7, "engine-1")
+    assert len(names(store, "segment")) == 1
+
+
+def test_file_names_carry_place_offset_and_hash(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 41, {"a": b"1"})
+    for name, data in store.objects.items():
+        folder, _, file = name.rpartition("/")
+        assert folder == "group/main/events-topic-id/3"
+        assert file.partition(".")[0] == f"{41:020d}-{hashlib.sha256(data).hexdigest()}"
+
+
+def test_an_empty_state_is_a_checkpoint(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 5, start_offset=5)
+    manifest, state = next(checkpoints.restorable())
+    assert (manifest.start_offset, manifest.offset, state) == (5, 5, {})
+    assert names(store, "segment") == []
+
+
+def test_equal_states_are_equal_bytes_whatever_the_order_of_keys() -> None:
+    stores = DictStore(), DictStore()
+    write(Checkpoints(stores[0], HERE), 1, {"a": b"1", "b": b"2"})
+    write(Checkpoints(stores[1], HERE), 1, {"b": b"2", "a": b"1"})
+    assert stores[0].objects == stores[1].objects
+    (name,) = names(stores[0], "manifest")
+    data = stores[0].objects[name]
+    assert msgspec.json.encode(msgspec.json.decode(data), order="sorted") == data
+
+
+def test_writing_twice_is_writing_once(store: DictStore, checkpoints: Checkpoints) -> None:
+    assert write(checkpoints, 1, {"a": b"1"}) == write(checkpoints, 1, {"a": b"1"})
+    assert len(store.objects) == 2
+
+
+def test_only_changed_models_are_written(store: DictStore, checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"a": b"a" * 10, "b": b"b" * 50, "c": b"c" * 10})
+    second = write(checkpoints, 2, {"a": b"A" * 10}, removed=["c"], previous=first)
+    assert checkpoints.load(second) == {"a": b"A" * 10, "b": b"b" * 50}
+    assert second.models["b"] == first.models["b"]
+    assert sorted(second.segments.values()) == [10, 70]
+    third = write(checkpoints, 3, previous=second)
+    assert third.models == second.models
+    assert len(names(store, "segment")) == 2
+
+
+def test_a_model_that_is_removed_and_comes_back_is_the_new_one(checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"a": b"old", "b": b"keep"})
+    second = write(checkpoints, 2, {"a": b"new"}, removed=["a"], previous=first)
+    assert checkpoints.load(second) == {"a": b"new", "b": b"keep"}
+
+
+def test_data_first_and_manifest_last(store: DictStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SEGMENT_BYTES", 4)
+    journal = FaultyStore(store, {})
+    write(Checkpoints(journal, HERE), 1, {"a": b"123", "b": b"456", "c": b"7"})
+    assert [(call, name.rpartition(".")[2]) for call, name in journal.log] == [
+        ("create", "segment"),
+        ("create", "segment"),
+        ("create", "manifest"),
+    ]
+
+
+def test_large_states_are_cut_into_segments(
+    store: DictStore, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SEGMENT_BYTES", 10)
+    state = {"a": b"a" * 25, "b": b"b" * 6, "c": b"c" * 4, "d": b"d" * 6, "e": b"e" * 6}
+    manifest = write(checkpoints, 1, state)
+    assert sorted(manifest.segments.values()) == [6, 6, 10, 25]
+    assert checkpoints.load(manifest) == state
+
+
+def test_load_reads_each_segment_once_and_load_one_only_its_range(store: DictStore) -> None:
+    manifest = write(Checkpoints(store, HERE), 1, {"a": b"12", "b": b"345", "c": b"6"})
+    journal = FaultyStore(store, {})
+    checkpoints = Checkpoints(journal, HERE)
+    checkpoints.load(manifest)
+    assert [call for call, _ in journal.log] == ["read"]
+    assert checkpoints.load_one(manifest, "b") == b"345"
+    assert [call for call, _ in journal.log] == ["read", "read_range"]
+    with pytest.raises(NotFound, match="no model 'd'"):
+        checkpoints.load_one(manifest, "d")
+
+
+def test_the_state_hash_is_of_the_models_alone(checkpoints: Checkpoints) -> None:
+    whole = write(checkpoints, 9, {"a": b"1", "b": b"2"})
+    part = write(checkpoints, 8, {"a": b"1", "b": b"old"}, engine="engine-2")
+    parts = write(checkpoints, 9, {"b": b"2"}, previous=part, created_ms=77)
+    assert parts.models != whole.models
+    assert parts.state_hash == whole.state_hash != part.state_hash
+    others = ({"a": b"2", "b": b"1"}, {"A": b"1", "b": b"2"}, {"a": b"1"}, {})
+    assert whole.state_hash not in [write(checkpoints, 9, state).state_hash for state in others]
+
+
+def test_a_previous_checkpoint_of_another_history_is_refused(store: DictStore, checkpoints: Checkpoints) -> None:
+    elsewhere = write(Checkpoints(store, msgspec.structs.replace(HERE, partition=4)), 1, {"a": b"1"})
+    with pytest.raises(ValueError, match="another history"):
+        write(checkpoints, 2, previous=elsewhere)
+    earlier = write(checkpoints, 5, {"a": b"1"})
+    with pytest.raises(ValueError, match="another history"):
+        write(checkpoints, 6, start_offset=1, previous=earlier)
+    with pytest.raises(ValueError, match="into a later one"):
+        write(checkpoints, 4, previous=earlier)
+
+
+# Which checkpoint
+
+
+def test_the_newest_at_or_before_an_offset(checkpoints: Checkpoints) -> None:
+    for offset in (9, 10, 100):
+        write(checkpoints, offset, {"a": str(offset).encode()})
+    assert checkpoints.offsets() == [9, 10, 100]
+    found = {at_most: checkpoints.newest(at_most) for at_most in (None, 100, 99, 10, 9, 8)}
+    assert {at_most: manifest and manifest.offset for at_most, manifest in found.items()} == {
+        None: 100,
+        100: 100,
+        99: 10,
+        10: 10,
+        9: 9,
+        8: None,
+    }
+    assert [manifest.offset for manifest, _ in _take(checkpoints.restorable(10), 2)] == [10, 9]
+
+
+def _take(items: Any, count: int) -> list[Any]:
+    return [item for _, item in zip(range(count), items, strict=False)]
+
+
+def test_nothing_there_is_not_an_error(checkpoints: Checkpoints) -> None:
+    assert checkpoints.newest() is None
+    assert list(checkpoints.restorable()) == []
+    assert checkpoints.offsets() == []
+    assert checkpoints.collect_garbage(0) == []
+
+
+def test_files_of_others_are_ignored(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"1"})
+    for name in (
+        "README",
+        f"{9:020d}-x.manifest",
+        f"{'9' * 20}-{'0' * 64}.manifest.bak",
+        f"deeper/{9:020d}-{'0' * 64}.manifest",
+    ):
+        store.objects[f"{HERE.prefix}/{name}"] = b"?"
+    assert checkpoints.offsets() == [1]
+    assert checkpoints.newest() is not None
+    checkpoints.collect_garbage(10**15)
+    assert len(store.objects) == 6
+
+
+class StaleListing(DictStore):
+    """Still lists what was deleted a moment ago, as another process's garbage collection does to a list at hand."""
+
+    def __init__(self, ghosts: list[str]) -> None:
+        super().__init__()
+        self.ghosts = ghosts
+
+    def list(self, prefix: str) -> list[str]:
+        return sorted([*super().list(prefix), *self.ghosts])
+
+
+def test_a_manifest_that_was_deleted_since_the_listing_is_no_damage() -> None:
+    store = StaleListing([f"{HERE.prefix}/{9:020d}-{'0' * 64}.manifest"])
+    checkpoints = Checkpoints(store, HERE)
+    chain = _chain(checkpoints, 5, HOUR_MS)
+    assert checkpoints.newest() == chain[-1]
+    assert next(checkpoints.restorable())[0] == chain[-1]
+    checkpoints.collect_garbage(1000 * HOUR_MS)
+    assert len(names(store, "manifest")) == 3
+    assert checkpoints.skipped == []
+
+
+def test_a_store_that_does_not_answer_is_no_reason_to_fall_back(store: DictStore) -> None:
+    for offset in (1, 2):
+        write(Checkpoints(store, HERE), offset, {"a": b"%d" % offset})
+    for call in range(3):
+        checkpoints = Checkpoints(FaultyStore(store, {call: Fault.BEFORE}), HERE)
+        with pytest.raises(Transient):
+            next(checkpoints.restorable())
+        assert checkpoints.skipped == []
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        Location("..", ".tmp", "a.b_c-d", "id", 0),
+        Location("a/b", "x~p3@7", "t", "-_id", 12),
+        Location("группа", "a b%", "t", "i", 1),
+    ],
+)
+def test_any_group_and_lineage_has_a_folder_of_its_own(store: DictStore, location: Location) -> None:
+    checkpoints = Checkpoints(store, location)
+    write(checkpoints, 1, {"a": b"1"})
+    assert checkpoints.newest() is not None
+    segments = location.prefix.split("/")
+    assert len(segments) == 4
+    assert not any(segment.startswith(".") or not segment.isascii() for segment in segments)
+
+
+# Divergence
+
+
+def test_equal_models_do_not_diverge(checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"a": b"1", "b": b"2"})
+    write(checkpoints, 2, {"b": b"3"}, previous=first)
+    write(checkpoints, 2, {"a": b"1", "b": b"3"}, created_ms=99)
+    assert len(checkpoints.offsets()) == 2
+    assert checkpoints.diverged(2) == []
+
+
+def test_different_bytes_for_one_model_at_one_offset_are_found(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 2, {"a": b"1", "b": b"2", "c": b"3"})
+    write(checkpoints, 2, {"a": b"1", "b": b"x", "c": b"y"})
+    write(checkpoints, 3, {"a": b"other"})
+    assert checkpoints.diverged(2) == ["b", "c"]
+    assert len(names(store, "manifest")) == 3
+    assert checkpoints.newest(2) == Checkpoints(store, HERE).newest(2)
+
+
+def test_another_engine_or_spec_may_differ(checkpoints: Checkpoints) -> None:
+    write(checkpoints, 2, {"a": b"1"})
+    write(checkpoints, 2, {"a": b"2"}, engine="engine-2")
+    write(checkpoints, 2, dirty=models({"a": b"3"}, spec="other"))
+    write(checkpoints, 2, {})
+    assert checkpoints.diverged(2) == []
+
+
+# Compaction
+
+
+def test_dead_bytes_stay_below_half_of_the_living(checkpoints: Checkpoints, store: DictStore) -> None:
+    state = {f"{number:02d}": bytes([number]) * 10 for number in range(20)}
+    manifest = write(checkpoints, 1, state)
+    written = 200
+    for offset in range(2, 60):
+        dirty = {f"{(offset * 7 + step) % 20:02d}": bytes([offset]) * 10 for step in range(3)}
+        state |= dirty
+        manifest = write(checkpoints, offset, dirty, previous=manifest)
+        assert checkpoints.load(manifest) == state
+        assert sum(manifest.segments.values()) <= 200 + 100
+        written += 30
+    stored = sum(len(data) for name, data in store.objects.items() if name.endswith("segment"))
+    assert stored <= 4 * written
+
+
+def test_models_that_stay_where_they_are_are_not_copied(checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"hot": b"h" * 30, "cold": b"c" * 70})
+    second = write(checkpoints, 2, {"hot": b"i" * 30}, previous=first)
+    assert second.models["cold"] == first.models["cold"]
+    third = write(checkpoints, 3, {"other": b"o"}, removed=["hot"], previous=second)
+    assert third.models["cold"] == first.models["cold"]
+    fourth = write(checkpoints, 4, {"cold": b"d" * 70}, removed=["other"], previous=third)
+    assert sorted(fourth.segments.values()) == [70]
+
+
+def test_a_wasteful_segment_is_rewritten_and_an_economical_one_is_not(checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"solid": b"s" * 60})
+    second = write(checkpoints, 2, {"big": b"b" * 90, "small": b"x" * 10}, previous=first)
+    third = write(checkpoints, 3, removed=["big"], previous=second)
+    assert third.models["solid"] == first.models["solid"]
+    assert third.models["small"].segment.startswith(f"{3:020d}")
+    assert sorted(third.segments.values()) == [10, 60]
+    assert checkpoints.load(third) == {"solid": b"s" * 60, "small": b"x" * 10}
+    assert third.models["small"].summary == second.models["small"].summary
+
+
+def test_small_segments_stay_few(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SMALL_SEGMENTS", 4)
+    monkeypatch.setattr(checkpoint, "SEGMENT_BYTES", 100)
+    state = {"large": b"l" * 60}
+    manifest = write(checkpoints, 0, state)
+    large = manifest.models["large"]
+    for offset in range(1, 30):
+        dirty = {f"key-{offset}": b"%03d" % offset}
+        state |= dirty
+        manifest = write(checkpoints, offset, dirty, previous=manifest)
+        assert sum(size < 50 for size in manifest.segments.values()) <= 4 + 1
+        assert manifest.models["large"] == large
+    assert checkpoints.load(manifest) == state
+
+
+def test_compaction_refuses_damaged_models(store: DictStore, checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"big": b"b" * 90, "small": b"x" * 10})
+    (segment,) = names(store, "segment")
+    store.objects[segment] = store.objects[segment][:-1] + b"?"
+    with pytest.raises(CorruptCheckpoint, match="damaged"):
+        write(checkpoints, 2, removed=["big"], previous=first)
+    assert checkpoints.offsets() == [1]
+
+
+# Damage
+
+
+def _flipped(data: bytes) -> list[bytes]:
+    flips = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
+    return [*flips, b"", data[:-1], data + b"\0", data[: len(data) // 2]]
+
+
+@pytest.mark.parametrize("kind", ["manifest", "segment"])
+def test_any_damage_to_the_newest_checkpoint_falls_back(store: DictStore, checkpoints: Checkpoints, kind: str) -> None:
+    old = {"a": b"old", "b": b"2"}
+    write(checkpoints, 1, old)
+    write(checkpoints, 2, {"a": b"new", "b": b"3"})
+    name = names(store, kind)[-1]
+    intact = store.objects[name]
+    for damaged in _flipped(intact):
+        store.objects[name] = damaged
+        reader = Checkpoints(store, HERE)
+        manifest, state = next(reader.restorable())
+        assert (manifest.offset, state) == (1, old)
+        assert len(reader.skipped) == 1
+        assert name in reader.skipped[0]
+
+
+def test_a_missing_segment_falls_back(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"old"})
+    newest = write(checkpoints, 2, {"a": b"new"})
+    del store.objects[names(store, "segment")[-1]]
+    manifest, state = next(checkpoints.restorable())
+    assert (manifest.offset, state) == (1, {"a": b"old"})
+    for load in (lambda: checkpoints.load(newest), lambda: checkpoints.load_one(newest, "a")):
+        with pytest.raises(CorruptCheckpoint, match="missing"):
+            load()
+
+
+def test_one_model_of_a_damaged_segment_is_refused(store: DictStore, checkpoints: Checkpoints) -> None:
+    manifest = write(checkpoints, 1, {"a": b"123", "b": b"456"})
+    (segment,) = names(store, "segment")
+    for damaged, good, bad in ((b"12x456", "b", "a"), (b"12345", "a", "b"), (b"", None, "a")):
+        store.objects[segment] = damaged
+        if good:
+            assert checkpoints.load_one(manifest, good) in (b"123", b"456")
+        with pytest.raises(CorruptCheckpoint, match=f"does not hold model '{bad}'"):
+            checkpoints.load_one(manifest, bad)
+
+
+def test_nothing_readable_is_not_nothing_there(store: DictStore, checkpoints: Checkpoints) -> None:
+    for offset in (1, 2):
+        write(checkpoints, offset, {"a": b"1"})
+    for name in names(store, "segment"):
+        store.objects[name] = b"?"
+    assert checkpoints.newest() is not None
+    with pytest.raises(CorruptCheckpoint, match=r"none of the 2 checkpoints .* from offset 1 to 2 can be used"):
+        next(checkpoints.restorable())
+    for name in names(store, "manifest"):
+        store.objects[name] = b"?"
+    with pytest.raises(CorruptCheckpoint, match="none of the 2"):
+        checkpoints.newest()
+    assert checkpoints.newest(0) is None
+
+
+def test_a_checkpoint_that_its_reader_refuses_is_not_the_end(checkpoints: Checkpoints) -> None:
+    for offset in (1, 2):
+        write(checkpoints, offset, {"a": b"1"})
+    attempts = checkpoints.restorable()
+    assert [manifest.offset for manifest, _ in _take(attempts, 2)] == [2, 1]
+    with pytest.raises(CorruptCheckpoint, match="none of the 2"):
+        next(attempts)
+
+
+def test_a_skipped_checkpoint_is_logged(
+    store: DictStore, checkpoints: Checkpoints, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(checkpoints, 1, {"a": b"1"})
+    name = forge(store, {"format": 1}, 2)
+    with caplog.at_level(logging.WARNING):
+        assert checkpoints.newest().offset == 1
+    assert [name in record.getMessage() for record in caplog.records] == [True]
+
+
+DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "format": (lambda m: m.update(format=2), "has format 2, this version reads format 1"),
+    "no format": (lambda m: m.pop("format"), "is not a manifest"),
+    "unknown field": (lambda m: m.update(more=1), "is not a manifest"),
+    "wrong type": (lambda m: m.update(models=[]), "is not a manifest"),
+    "negative start": (lambda m: m["models"]["a"].update(start=-1), "is not a manifest"),
+    "escaping name": (lambda m: m["models"]["a"].update(segment="../../secret"), "is not a manifest"),
+    "other partition": (lambda m: m["location"].update(partition=4), "belongs to group/main/events-topic-id/4"),
+    "other topic": (lambda m: m["location"].update(topic_id="recreated"), "belongs to group/main/events-recreated/3"),
+    "other offset": (lambda m: m.update(offset=8), "its name says 9"),
+    "starts after its end": (lambda m: m.update(start_offset=10), "from 10 to 9"),
+    "other model": (lambda m: m["models"]["a"].update(sha256="0" * 64), "state hash"),
+    "model lost": (lambda m: m["models"].pop("a"), "state hash"),
+    "segment not listed": (lambda m: m.update(segments={}), "does not list the segments"),
+    "past the end": (lambda m: m["models"]["a"].update(length=10), "past the end"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_well_formed_file_with_wrong_content_is_refused(
+    store: DictStore, checkpoints: Checkpoints, case: str
+) -> None:
+    change, message = DAMAGE[case]
+    write(checkpoints, 1, {"a": b"1"})
+    manifest = msgspec.to_builtins(write(Checkpoints(DictStore(), HERE), 9, {"a": b"1"}))
+    change(manifest)
+    name = forge(store, manifest, 9)
+    assert checkpoints.newest().offset == 1
+    (problem,) = checkpoints.skipped
+    assert problem.startswith(name)
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"\xff\xfe", b"nul", b"[" * 100_000, b'{"format":1,"x":' + b"[" * 100_000]
+)
+def test_a_file_that_is_no_json_is_refused(store: DictStore, checkpoints: Checkpoints, data: bytes) -> None:
+    store.objects[f"{HERE.prefix}/{9:020d}-{hashlib.sha256(data).hexdigest()}.manifest"] = data
+    with pytest.raises(CorruptCheckpoint, match="none of the 1"):
+        checkpoints.newest()
+    assert "is not a manifest" in checkpoints.skipped[0]
+
+
+def test_a_copied_folder_is_foreign(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(Checkpoints(store, msgspec.structs.replace(HERE, partition=4)), 1, {"a": b"1"})
+    for name in list(store.objects):
+        store.objects[name.replace("topic-id/4", "topic-id/3")] = store.objects[name]
+    with pytest.raises(CorruptCheckpoint):
+        checkpoints.newest()
+
+
+# Garbage collection
+
+
+def _chain(checkpoints: Checkpoints, count: int, every_ms: int) -> list[Manifest]:
+    """A checkpoint every `every_ms`; "cold" is written once, "hot" each time, neither is ever worth moving."""
+    chain = [write(checkpoints, 0, {"cold": b"c" * 100, "hot": b"0"}, created_ms=0)]
+    for offset in range(1, count):
+        dirty = {"hot": b"%d" % offset}
+        chain.append(write(checkpoints, offset, dirty, created_ms=offset * every_ms, previous=chain[-1]))
+    return chain
+
+
+def test_young_checkpoints_stay(store: DictStore, checkpoints: Checkpoints) -> None:
+    _chain(checkpoints, 20, HOUR_MS)
+    before = dict(store.objects)
+    assert checkpoints.collect_garbage(23 * HOUR_MS) == []
+    assert store.objects == before
+
+
+def test_old_checkpoints_go_with_what_only_they_needed(store: DictStore, checkpoints: Checkpoints) -> None:
+    chain = _chain(checkpoints, 40, HOUR_MS)
+    deleted = checkpoints.collect_garbage(40 * HOUR_MS)
+    assert checkpoints.offsets() == list(range(17, 40))
+    needed = {f"{HERE.prefix}/{name}" for manifest in chain[17:] for name in manifest.segments}
+    assert set(names(store, "segment")) == needed
+    assert len(deleted) == 17 + 16
+    for manifest in chain[17:]:
+        assert checkpoints.load(manifest)["cold"] == b"c" * 100
+
+
+def test_three_checkpoints_stay_whatever_their_age(checkpoints: Checkpoints) -> None:
+    _chain(checkpoints, 6, HOUR_MS)
+    checkpoints.collect_garbage(1000 * HOUR_MS)
+    assert checkpoints.offsets() == [3, 4, 5]
+    assert checkpoints.collect_garbage(1000 * HOUR_MS) == []
+
+
+def test_damaged_checkpoints_do_not_count_and_protect_what_they_may_need(
+    store: DictStore, checkpoints: Checkpoints
+) -> None:
+    _chain(checkpoints, 8, HOUR_MS)
+    for name in names(store, "manifest")[-3:]:
+        store.objects[name] = b"?"
+    segments = names(store, "segment")
+    checkpoints.collect_garbage(1000 * HOUR_MS)
+    assert checkpoints.offsets() == [2, 3, 4, 5, 6, 7]
+    assert names(store, "segment") == segments
+    assert checkpoints.newest().offset == 4
+
+
+def test_nothing_is_deleted_while_nothing_can_be_read(store: DictStore, checkpoints: Checkpoints) -> None:
+    _chain(checkpoints, 5, HOUR_MS)
+    for name in names(store, "manifest"):
+        store.objects[name] = b"?"
+    assert checkpoints.collect_garbage(1000 * HOUR_MS) == []
+
+
+def test_manifests_go_before_segments(store: DictStore) -> None:
+    _chain(Checkpoints(store, HERE), 10, HOUR_MS)
+    journal = FaultyStore(store, {})
+    Checkpoints(journal, HERE).collect_garbage(1000 * HOUR_MS)
+    kinds = [name.rpartition(".")[2] for call, name in journal.log if call == "delete"]
+    assert kinds == ["manifest"] * 7 + ["segment"] * 6
+
+
+def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictStore, checkpoints: Checkpoints) -> None:
+    _chain(checkpoints, 4, HOUR_MS)
+    older, same, newer = (f"{HERE.prefix}/{offset:020d}-{'0' * 64}.segment" for offset in (2, 3, 4))
+    store.objects |= {older: b"?", same: b"?", newer: b"?"}
+    checkpoints.collect_garbage(4 * HOUR_MS)
+    assert older not in store.objects
+    assert {same, newer} <= store.objects.keys()
+
+
+def test_what_the_next_checkpoint_builds_on_stays(checkpoints: Checkpoints) -> None:
+    chain = _chain(checkpoints, 10, HOUR_MS)
+    checkpoints.collect_garbage(1000 * HOUR_MS, current=chain[2])
+    following = write(checkpoints, 3, {"new": b"n"}, previous=chain[2])
+    assert checkpoints.load(following) == {"cold": b"c" * 100, "hot": b"2", "new": b"n"}
+
+
+def test_known_manifests_are_not_read_again(store: DictStore) -> None:
+    _chain(Checkpoints(store, HERE), 10, HOUR_MS)
+    journal = FaultyStore(store, {})
+    checkpoints = Checkpoints(journal, HERE)
+    checkpoints.collect_garbage(10 * HOUR_MS)
+    read = [call for call, _ in journal.log].count("read")
+    checkpoints.collect_garbage(10 * HOUR_MS)
+    assert [call for call, _ in journal.log].count("read") == read == 10
+
+
+# Failures
+
+
+def _scenario(checkpoints: Checkpoints, confirmed: dict[int, dict[str, bytes]]) -> None:
+    """A life of checkpoints with compaction and garbage collection; `confirmed` gets each state once it is written."""
+    state: dict[str, bytes] = {}
+    previous = None
+    for offset in range(1, 7):
+        dirty = {f"k{offset % 3}": b"%d" % offset * 10, "hot": b"%d" % offset * 30}
+        removed = [f"k{(offset + 1) % 3}"] if offset % 2 else []
+        state = {key: data for key, data in state.items() if key not in removed} | dirty
+        previous = write(checkpoints, offset, dirty, removed=removed, previous=previous, created_ms=0)
+        confirmed[offset] = state
+        if offset % 3 == 0:
+            checkpoints.collect_garbage(1000 * HOUR_MS, previous)
+
+
+EXPECTED: dict[int, dict[str, bytes]] = {}
+_journal = FaultyStore(DictStore(), {})
+_scenario(Checkpoints(_journal, HERE), EXPECTED)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("step", range(len(_journal.log)))
+def test_a_crash_at_any_step_leaves_a_whole_checkpoint(store: DictStore, step: int, fault: Fault) -> None:
+    confirmed: dict[int, dict[str, bytes]] = {}
+    with pytest.raises(Transient):
+        _scenario(Checkpoints(FaultyStore(store, {step: fault}), HERE), confirmed)
+
+    survivor = Checkpoints(store, HERE)
+    found = next(survivor.restorable(), None)
+    if found is None:
+        assert confirmed == {}
+        return
+    manifest, state = found
+    assert manifest.offset >= max(confirmed, default=0)
+    assert state == EXPECTED[manifest.offset]
+    assert survivor.skipped == []
+
+    write(survivor, 7, {"after": b"crash"}, previous=manifest)
+    survivor.collect_garbage(2000 * HOUR_MS)
+    assert next(survivor.restorable())[1] == EXPECTED[manifest.offset] | {"after": b"crash"}
+
+
+def test_the_scenario_compacts_and_collects() -> None:
+    calls = {(call, name.rpartition(".")[2]) for call, name in _journal.log}
+    assert {("read", "segment"), ("delete", "manifest"), ("delete", "segment")} <= calls
+
+
+@dataclass
+class Life:
+    """A worker that checkpoints over a failing store, beside a dict that says what is true."""
+
+    store: DictStore = field(default_factory=DictStore)
+    truth: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    """Offset -> state, as far as a checkpoint of it may exist."""
+    state: dict[str, bytes] = field(default_factory=dict)
+    dirty: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+    offset: int = 0
+    confirmed: int = -1
+    previous: Manifest | None = None
+
+    def learn(self, changes: Mapping[str, bytes | None]) -> None:
+        self.offset += 1
+        for key, data in changes.items():
+            if data is None:
+                self.removed |= {key} & self.state.keys()
+                self.state.pop(key, None)
+                self.dirty.discard(key)
+            else:
+                self.state[key] = data
+                self.dirty.add(key)
+
+    def save(self, faults: Mapping[int, Fault]) -> None:
+        self.truth[self.offset] = dict(self.state)
+        try:
+            self.previous = write(
+                Checkpoints(FaultyStore(self.store, faults), HERE),
+                self.offset,
+                {key: self.state[key] for key in self.dirty},
+                removed=self.removed,
+                previous=self.previous,
+                created_ms=self.offset * HOUR_MS,
+            )
+        except Transient:
+            return
+        self.confirmed = self.offset
+        self.dirty, self.removed = set(), set()
+
+    def collect(self, faults: Mapping[int, Fault]) -> None:
+        checkpoints = Checkpoints(FaultyStore(self.store, faults), HERE)
+        try:
+            checkpoints.collect_garbage(self.offset * HOUR_MS + 10 * HOUR_MS, self.previous)
+        except Transient:
+            return
+
+    def crash(self) -> None:
+        found = next(Checkpoints(self.store, HERE).restorable(), None)
+        if found is None:
+            assert self.confirmed == -1
+            return
+        self.previous, self.state = found
+        self.offset = self.previous.offset
+        assert self.offset >= self.confirmed
+        assert self.state == self.truth[self.offset]
+        self.dirty, self.removed = set(), set()
+
+    def lose_newest(self) -> None:
+        """The newest checkpoint rots on disk; older ones must still be whole."""
+        manifests = names(self.store, "manifest")
+        if len(manifests) > 1:
+            self.store.objects[manifests[-1]] += b" "
+            self.confirmed = int(manifests[-2].rpartition("/")[2][:20])
+
+
+KEYS = st.sampled_from("abcdef")
+CHANGES = st.dictionaries(KEYS, st.none() | st.binary(min_size=1, max_size=12), max_size=4)
+FAULTS = st.dictionaries(st.integers(0, 6), st.sampled_from(Fault), max_size=2)
+STEPS = st.one_of(
+    st.tuples(st.just("learn"), CHANGES),
+    st.tuples(st.just("save"), FAULTS),
+    st.tuples(st.just("save"), st.just({})),
+    st.tuples(st.just("collect"), FAULTS),
+    st.tuples(st.just("crash")),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=40), st.booleans())
+def test_any_life_can_be_resumed_from_its_newest_checkpoint(steps: list[Any], rot: bool) -> None:
+    life = Life()
+    for step, *arguments in steps:
+        getattr(life, step)(*arguments)
+    if rot:
+        life.lose_newest()
+    life.crash()
+
+
+# Policy and listing
+
+
+def test_a_checkpoint_is_due_once_per_interval_if_anything_changed() -> None:
+    policy = Policy(interval_s=30.0)
+    assert policy.due(now_s=130.0, last_s=100.0, dirty=True)
+    assert not policy.due(now_s=129.9, last_s=100.0, dirty=True)
+    assert not policy.due(now_s=999.0, last_s=100.0, dirty=False)
+
+
+class Below:
+    """The part of a store below a folder, as a URL with that folder in its path shows it."""
+
+    def __init__(self, store: DictStore, folder: str) -> None:
+        self.store, self.folder = store, folder
+
+    def list(self, prefix: str) -> list[str]:
+        assert prefix == ""
+        return [name.removeprefix(self.folder + "/") for name in self.store.list(self.folder)]
+
+    def read(self, name: str) -> bytes:
+        return self.store.read(f"{self.folder}/{name}")
+
+
+def test_describe_walks_all_locations(store: DictStore) -> None:
+    others = [msgspec.structs.replace(HERE, partition=4), msgspec.structs.replace(HERE, lineage="trial")]
+    for location in (HERE, *others):
+        write(Checkpoints(store, location), 1, {"a": b"1"})
+        write(Checkpoints(store, location), 2, {"a": b"2"})
+    store.objects["unrelated/file"] = b"?"
+    listings = list(describe(store))
+    assert [listing.folder for listing in listings] == [HERE.prefix, others[0].prefix, others[1].prefix]
+    assert [(listing.manifests, listing.newest.offset, listing.problems) for listing in listings] == [(2, 2, [])] * 3
+
+
+def test_describe_starts_at_any_folder(store: DictStore, checkpoints: Checkpoints) -> None:
+    manifest = write(checkpoints, 1, {"a": b"1"})
+    parts = HERE.prefix.split("/")
+    for depth in range(1, 5):
+        view: ObjectStore = Below(store, "/".join(parts[:depth]))
+        (listing,) = describe(view)
+        assert listing.folder == "/".join(parts[depth:])
+        assert (listing.newest, listing.problems) == (manifest, [])
+
+
+def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"1"})
+    store.objects.pop(names(store, "segment")[0])
+    damaged = forge(store, {"format": 99}, 5)
+    (listing,) = describe(store)
+    assert (listing.manifests, listing.newest.offset) == (2, 1)
+    assert [problem.split(" ")[0] for problem in listing.problems] == [
+        damaged,
+        f"{HERE.prefix}/{1:020d}-{hashlib.sha256(b'1').hexdigest()}.segment",
+    ]
