@@ -1,0 +1,193 @@
+"""The metrics as the worker writes them: the declarations, and the numbers held."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from tests.worker.observations import fill
+from worker.metrics import (
+    TOP_MODELS,
+    ByCode,
+    ByOutcome,
+    ByPartition,
+    ByPartitionState,
+    Metrics,
+    State,
+    Unlabelled,
+    reference,
+)
+from worker.models import Figures
+
+FIGURES = Figures(samples=6, nodes=70, depth=3.5, memory_bytes=9_000, loss=2.25, labelled=5, correct=4)
+ONLY = Unlabelled()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+# The declarations
+
+
+def test_names_follow_the_conventions(metrics: Metrics) -> None:
+    for name, family in metrics.families().items():
+        assert re.fullmatch(r"amf_[a-z]+(_[a-z]+)*", name)
+        assert name.endswith("_total") == (family.kind == "counter")
+        for unit in ("seconds", "bytes"):
+            assert name.removesuffix("_total").endswith(f"_{unit}") == (family.unit == unit)
+        assert re.fullmatch(r"\S.*\.", family.sentence)
+
+
+def test_reference_has_one_row_per_metric(metrics: Metrics) -> None:
+    header, _, *rows = reference().splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[0] for row in cells] == [f"`{name}`" for name in metrics.families()]
+    assert {len(row) for row in cells} == {header.count("|") - 1} == {5}
+    assert ["`amf_partition_state`", "gauge", "`partition`, `state`"] in [row[:3] for row in cells]
+
+
+def test_a_wrong_label_fails_at_once(metrics: Metrics) -> None:
+    with pytest.raises(TypeError):
+        metrics.dead_letters_total.add(1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        metrics.dead_letters_total.add(1, kode="not-json")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        metrics.events_total.add(1, "not-json")  # type: ignore[call-arg]
+    assert metrics.dead_letters_total.series() == {}
+
+
+# The numbers
+
+
+def test_what_is_known_beforehand_starts_at_zero(metrics: Metrics) -> None:
+    assert metrics.events_total.series() == {ONLY: 0}
+    assert metrics.log_loss.series() == {ONLY: (0, 0)}
+    assert metrics.transactions_total.series() == {ByOutcome(o): 0 for o in ("committed", "aborted", "unknown")}
+    assert metrics.dead_letters_total.series() == metrics.models.series() == metrics.model_log_loss.series() == {}
+
+
+def test_a_series_adds_up(metrics: Metrics) -> None:
+    for n in (1, 2):
+        metrics.dead_letters_total.add(n, code="a")
+        metrics.dead_letters_total.add(10 * n, code="b")
+        metrics.log_loss.add(n / 2, n)
+        metrics.models.set(n)
+    assert metrics.dead_letters_total.series() == {ByCode("a"): 3, ByCode("b"): 30}
+    assert metrics.log_loss.series() == {ONLY: (1.5, 3)}
+    assert metrics.models.series() == {ONLY: 2}
+
+
+def test_a_bound_belongs_to_its_bucket(metrics: Metrics) -> None:
+    metrics.batch_records.observe([10, 30, 31, 1_000_000])
+    metrics.batch_records.observe([])
+    metrics.batch_records.observe(np.array([1.0]))
+    [(counts, total)] = metrics.batch_records.series().values()
+    assert counts.tolist() == [1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1]
+    assert total == 1_000_072
+
+
+def test_a_counter_never_falls(metrics: Metrics) -> None:
+    with pytest.raises(ValueError, match="only grows"):
+        metrics.events_total.add(-1)
+
+
+# Partitions and models
+
+
+def test_replace_leaves_nothing_behind(metrics: Metrics) -> None:
+    metrics.consumer_lag_records.set(5, partition=0)
+    metrics.consumer_lag_records.replace({ByPartition(1): 7, ByPartition(2): 0})
+    assert metrics.consumer_lag_records.series() == {ByPartition(1): 7, ByPartition(2): 0}
+
+
+def test_a_revoked_partition_is_forgotten_everywhere(metrics: Metrics) -> None:
+    fill(metrics)
+    before = {name: set(family.series()) for name, family in metrics.families().items()}
+    metrics.set_partition_states({3: "live", 30: "replay"})
+    for family in (metrics.consumer_lag_records, metrics.checkpoint_last_size_bytes):
+        family.set(9, partition=30)
+    metrics.checkpoint_last_timestamp_seconds.set(9, partition=30)
+    metrics.forget_partition(3)
+    partitioned = [family for family in metrics.families().values() if "partition" in family.labels]
+    assert len(partitioned) == 4
+    assert all({labels.partition for labels in family.series()} == {30} for family in partitioned)
+    for name, family in metrics.families().items():
+        assert family in partitioned or set(family.series()) == before[name]
+
+
+def test_a_partition_is_in_one_state(metrics: Metrics) -> None:
+    metrics.set_partition_states({0: "restore", 1: "live"})
+    metrics.set_partition_states({1: "stopped", 2: "replay"})
+    found = metrics.partition_state.series()
+    assert set(found) == {ByPartitionState(partition, state) for partition in (1, 2) for state in get_args(State)}
+    assert {row for row, value in found.items() if value == 1} == {(1, "stopped"), (2, "replay")}
+    assert set(found.values()) == {0, 1}
+
+
+def test_only_the_largest_models_are_shown(metrics: Metrics) -> None:
+    asked: list[str] = []
+
+    def figures(model: str) -> Figures:
+        asked.append(model)
+        return FIGURES._replace(nodes=len(model))
+
+    metrics.set_models([("gone", 10**9)], figures)
+    counts = {f"model-{i:03}": i // 2 for i in range(200)}  # every count twice, so that the order of equals shows
+    del asked[:]
+    metrics.set_models(counts.items(), figures)
+    largest = [f"model-{i}" for i in range(199, 199 - TOP_MODELS, -1)]
+    assert asked == largest
+    shown = {name: family.series() for name, family in metrics.families().items() if "model" in family.labels}
+    assert all({labels.model for labels in series} == set(largest) for series in shown.values())
+    assert {name: series["model-199",] for name, series in shown.items()} == {
+        "amf_model_samples": 99,
+        "amf_model_nodes": 9,
+        "amf_model_depth": 3.5,
+        "amf_model_memory_bytes": 9_000,
+        "amf_model_log_loss": (2.25, 5),
+        "amf_model_correct_predictions_total": 4,
+    }
+    metrics.set_models(list(counts.items())[::-1], figures)
+    assert asked == largest * 2, "the order of the models makes no difference"
+
+
+# Threads
+
+
+def test_a_snapshot_stays_as_it_is(metrics: Metrics) -> None:
+    fill(metrics)
+    families = metrics.families()
+    before = {name: family.series() for name, family in families.items()}
+    shown = repr(before)
+    fill(metrics)
+    assert repr(before) == shown != repr({name: family.series() for name, family in families.items()})
+
+
+def test_read_and_write_of_a_series_are_one_step(metrics: Metrics) -> None:
+    """The lock is looked at, because two threads that race lose an update far too rarely to show it."""
+    touched = []
+
+    def watch(family: Any) -> None:
+        class Series(dict[Any, Any]):
+            def get(self, key: Any, default: Any = None) -> Any:
+                touched.append((family, "read", family._lock.locked()))
+                return super().get(key, default)
+
+            def __setitem__(self, key: Any, value: Any) -> None:
+                touched.append((family, "write", family._lock.locked()))
+                super().__setitem__(key, value)
+
+        family._series = Series(family._series)
+
+    families = [metrics.events_total, metrics.log_loss, metrics.tree_depth]
+    for family in families:
+        watch(family)
+    metrics.events_total.add(1)
+    metrics.log_loss.add(0.5, 1)
+    metrics.tree_depth.observe([1.0])
+    assert touched == [(family, access, True) for family in families for access in ("read", "write")]
