@@ -1,0 +1,285 @@
+"""The state of one partition and the only way records change it. No I/O, no clock.
+
+        restored                position reaches the committed offset
+    (RESTORE) ------> (REPLAY) --------------------------------------> (LIVE)
+        |                 |                                              |
+        +-----------------+---------------> (STOPPED) <------------------+
+                                 a guarantee would break: under a name
+
+REPLAY learns and says nothing: what these records predicted is already in the output topic. LIVE predicts and learns.
+Both take the same records through the same rules, so the state at an offset does not tell how it was reached.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+import amf
+from worker import codec, envelope
+from worker.checkpoint import Model as Saved
+from worker.config import Config
+from worker.errors import CorruptCheckpoint, PartitionStopped
+from worker.models import Applied, Model, Models
+from worker.records import Event, Outgoing, Prediction, Record, Reject
+from worker.rejects import REJECT_CODES
+
+_REMEMBERED_KEYS = 100_000
+
+
+class State(Enum):
+    """Where a partition is in its life; the values are metric labels."""
+
+    RESTORE = "restore"
+    REPLAY = "replay"
+    LIVE = "live"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What a batch of one partition asks for: records to publish, the offset to commit, figures for the metrics."""
+
+    next_offset: int
+    outgoing: list[Outgoing] = field(default_factory=list)
+    events: int = 0
+    predictions: int = 0
+    rejects: Counter[str] = field(default_factory=Counter)
+    learned: int = 0
+    correct: int = 0
+    loss: float = 0.0
+    scored: int = 0
+    """Predictions that came with a label: what `loss` and `correct` are sums over."""
+    depths: list[NDArray[np.float64]] = field(default_factory=list)
+    weighted_depth: float = 0.0
+    stop: PartitionStopped | None = None
+    """The partition must stop once this batch is committed."""
+
+
+class Partition:
+    """Models of one partition at an offset of its input.
+
+    `position` is the offset of the next record to take; everything before it is in the models. `live_from` is the
+    committed offset found at the start: records before it are replayed.
+    """
+
+    def __init__(self, number: int, config: Config, max_message_bytes: int) -> None:
+        self.number = number
+        self.state = State.RESTORE
+        self.models = Models(config.models.params_for)
+        self.position = -1
+        self.live_from = -1
+        self._config = config
+        self._max_message_bytes = max_message_bytes
+        self._provenance = envelope.Provenance(config.input.topic, number, amf.ENGINE, config.checkpoint.lineage)
+        self._dirty: set[str] = set()
+        self._removed: set[str] = set()
+        self._saved_position = -1
+        self._rejects_in_a_row = 0
+        self._keys: dict[bytes, str] = {}
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the last snapshot is not of this state, or not of this offset, from which replay would start."""
+        return self.position != self._saved_position or bool(self._dirty or self._removed)
+
+    def restore(self, models: dict[str, tuple[str, bytes]], offset: int, live_from: int) -> None:
+        """Take the state at `offset`: model key -> (spec, bytes). Raises CorruptCheckpoint."""
+        restored = Models(self._config.models.params_for)
+        for key, (spec, data) in models.items():
+            try:
+                restored.restore(key, spec, data)
+            except amf.FormatError as error:
+                raise CorruptCheckpoint(f"model {key!r} at offset {offset}: {error}") from error
+        self.models = restored
+        self.position, self.live_from, self._saved_position = offset, live_from, offset
+        self.state = State.REPLAY
+
+    def go_live(self) -> bool:
+        """REPLAY is over. True where the state changed by decree and must be saved before anything is committed."""
+        self.state = State.LIVE
+        if self._config.models.on_spec_change == "fail":
+            return False
+        changed = [model.key for model in self.models if self._has_changed(model)]
+        for key in changed:
+            self._drop(key)
+        return bool(changed)
+
+    def stop(self) -> None:
+        """Take no more records."""
+        self.state = State.STOPPED
+
+    def replay(self, records: Sequence[Record]) -> int:
+        """Learn records that were predicted before; returns how many labels were learned."""
+        return self._take(records, publish=False).learned
+
+    def apply(self, records: Sequence[Record]) -> BatchResult:
+        """Predict and learn records in their order."""
+        return self._take(records, publish=True)
+
+    def snapshot(self) -> tuple[dict[str, Saved], set[str]]:
+        """Models changed since the last snapshot, as bytes, and the keys of those that are gone."""
+        changed = {key: self._saved(self.models.get(key)) for key in sorted(self._dirty)}
+        removed = self._removed
+        self._dirty, self._removed, self._saved_position = set(), set(), self.position
+        return changed, removed
+
+    def snapshot_failed(self, changed: dict[str, Saved], removed: set[str]) -> None:
+        """The snapshot did not reach the store: its models are still to be saved."""
+        self._dirty |= {key for key in changed if key in self.models}
+        self._removed |= {key for key in removed | changed.keys() if key not in self.models}
+        self._saved_position = -1
+
+    def mark_all_changed(self) -> None:
+        """The next snapshot holds every model."""
+        self._dirty = {model.key for model in self.models}
+
+    @staticmethod
+    def _saved(model: Model) -> Saved:
+        forest = model.forest
+        data = forest.dumps()
+        summary = {
+            "samples": forest.n_samples,
+            "nodes": forest.n_nodes,
+            "depth": round(forest.mean_depth),
+            "bytes": len(data),
+        }
+        return Saved(model.spec, data, summary)
+
+    def _has_changed(self, model: Model) -> bool:
+        return model.spec != self.models.configured_spec(model.key)
+
+    def _drop(self, key: str) -> None:
+        if key in self.models:
+            self.models.forget(key)
+            self._dirty.discard(key)
+            self._removed.add(key)
+
+    def _take(self, records: Sequence[Record], *, publish: bool) -> BatchResult:
+        result = BatchResult(next_offset=records[-1].offset + 1 if records else self.position)
+        keys: list[str] = [""] * len(records)
+        specs: list[str | None] = [None] * len(records)
+        outcomes: list[Prediction | Reject | None] = [None] * len(records)
+        groups: dict[str, tuple[list[int], list[Event]]] = {}
+
+        def finish(key: str) -> None:
+            rows, events = groups.pop(key, ([], []))
+            if rows:
+                model, applied = self._through_model(key, events, publish=publish)
+                for row, outcome in zip(rows, applied.outcomes, strict=True):
+                    outcomes[row] = outcome
+                    specs[row] = model.spec
+                self._count(result, applied)
+
+        for row, record in enumerate(records):
+            key = self._model_key(record)
+            if isinstance(key, Reject):
+                outcomes[row] = key
+                continue
+            keys[row] = key
+            if record.value is None and self._config.input.tombstones == "reset":
+                finish(key)
+                specs[row] = self.models.configured_spec(key)
+                self._drop(key)
+                continue
+            event = codec.decode(record.value, self._config.input.max_bytes)
+            if isinstance(event, Reject):
+                outcomes[row] = event
+                specs[row] = self.models.configured_spec(key)
+                continue
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = ([], [])
+            group[0].append(row)
+            group[1].append(event)
+        for key in list(groups):
+            finish(key)
+
+        self._watch_rejects(outcomes, result)
+        if publish:
+            self._publish(records, keys, specs, outcomes, result)
+        self.position = result.next_offset
+        return result
+
+    def _model_key(self, record: Record) -> str | Reject:
+        if record.key is None:
+            name = self._config.models.null_key
+            return Reject("null-key", REJECT_CODES["null-key"]) if name is None else name
+        known = self._keys.get(record.key)
+        if known is not None:
+            return known
+        key = codec.decode_key(record.key)
+        if isinstance(key, str):
+            if len(self._keys) == _REMEMBERED_KEYS:
+                self._keys.clear()
+            self._keys[record.key] = key
+        return key
+
+    def _through_model(self, key: str, events: list[Event], *, publish: bool) -> tuple[Model, Applied]:
+        model = self.models.get(key)
+        refused = publish and self._has_changed(model)
+        applied = model.apply(events, publish=publish and not refused)
+        if refused:
+            # It learns all the same: a replay, which cannot know since when the model is refused, will do so too.
+            was, now = model.spec, self.models.configured_spec(key)
+            reason = f"model {key!r} was made with spec {was}, the configuration now says {now}"
+            applied.outcomes = [Reject("spec-changed", reason)] * len(events)
+        if applied.learned:
+            self.models.keep(model)
+            self._dirty.add(key)
+            self._removed.discard(key)
+        return model, applied
+
+    @staticmethod
+    def _count(result: BatchResult, applied: Applied) -> None:
+        result.predictions += applied.predicted
+        result.learned += applied.learned
+        result.correct += applied.correct
+        result.loss += applied.loss
+        result.scored += applied.scored
+        result.depths += applied.depths
+        result.weighted_depth += applied.weighted_depth
+
+    def _watch_rejects(self, outcomes: Sequence[Prediction | Reject | None], result: BatchResult) -> None:
+        most = self._config.dead_letter.max_consecutive
+        longest = 0
+        for outcome in outcomes:
+            if isinstance(outcome, Reject):
+                result.rejects[outcome.code] += 1
+                self._rejects_in_a_row += 1
+                longest = max(longest, self._rejects_in_a_row)
+            else:
+                self._rejects_in_a_row = 0
+        if longest > most:
+            result.stop = PartitionStopped(
+                "too-many-dead-letters",
+                f"partition {self.number}: {longest} records in a row up to offset {result.next_offset - 1} ended as "
+                f"dead letters ({dict(result.rejects)}), dead_letter.max_consecutive is {most}. They are all in "
+                f"{self._config.dead_letter.topic}; repair the producer, then start the worker again",
+            )
+
+    def _publish(
+        self,
+        records: Sequence[Record],
+        keys: list[str],
+        specs: list[str | None],
+        outcomes: list[Prediction | Reject | None],
+        result: BatchResult,
+    ) -> None:
+        """Exactly one record to publish for every record taken."""
+        result.events = len(records)
+        out, dead = self._config.output.topic, self._config.dead_letter.topic
+        for record, key, spec, outcome in zip(records, keys, specs, outcomes, strict=True):
+            ours = self._provenance.headers(record.offset, spec)
+            if isinstance(outcome, Reject):
+                outgoing = envelope.dead_letter(dead, record, outcome, ours, self._max_message_bytes)
+            else:
+                # A tombstone that reset its model is passed on as a tombstone.
+                value = None if outcome is None else codec.encode_prediction(key, outcome)
+                outgoing = envelope.prediction_record(out, record, value, ours, self._max_message_bytes)
+            result.outgoing.append(outgoing)
