@@ -1,0 +1,66 @@
+"""Random input of every sort: what a model learns, what it only predicts, and what it must refuse."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+NAMES = ("x", "y", "z")
+LABELS = ("a", "b", 1, "1", True)
+
+MALFORMED = (
+    b"",
+    b"{",
+    b"[]",
+    b"\xff",
+    b'{"label": "a"}',
+    b'{"features": []}',
+    b'{"features": [NaN], "label": "a"}',
+    b'{"features": ["1"], "label": "a"}',
+    b'{"features": [1e999], "label": "a"}',
+    b'{"features": [1.5], "label": 1.5}',
+)
+
+
+class Source:
+    """Events for a few model keys, each of which has a taste of its own: arrays of some length, or objects."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._n_keys = rng.randint(1, 3)
+        self._n_labels = rng.randint(1, len(LABELS))
+        self._width = [rng.randint(0, 2) for _ in range(self._n_keys)]
+
+    def draw(self, partition: int) -> tuple[bytes | None, bytes | None]:
+        """Key and value of a record."""
+        rng = self._rng
+        number = rng.randrange(self._n_keys)
+        key: bytes | None = b"%d.%d" % (partition, number)
+        sort = rng.random()
+        if sort < 0.04:
+            key = None
+        elif sort < 0.05:
+            key = b"\xff"
+        elif sort < 0.09:
+            return key, None
+        elif sort < 0.15:
+            return key, rng.choice(MALFORMED)
+        event: dict[str, Any] = {"features": self._features(number if sort < 0.95 else rng.randrange(9))}
+        if rng.random() < 0.75:
+            event["label"] = LABELS[rng.randrange(self._n_labels)]
+        if rng.random() < 0.3:
+            event["id"] = str(number)
+        return key, msgspec.json.encode(event)
+
+    def _features(self, taste: int) -> Any:
+        """A number outside of the keys stands for the taste of some other model."""
+        rng = self._rng
+        width = self._width[taste] if taste < self._n_keys else taste % 3
+        if width == 0:
+            return {name: self._value() for name in rng.sample(NAMES, rng.randint(1, 3))}
+        return [self._value() for _ in range(width)]
+
+    def _value(self) -> float | None:
+        return self._rng.choice((None, 0.0, 1.0, -1e300, 1e300, self._rng.random(), self._rng.random()))

@@ -1,0 +1,89 @@
+"""What a seed decides once for its schedule, and which faults there are."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.worker.fakes import config
+from worker.config import Config
+from worker.errors import Abort, Transient, Unknown, WorkerError
+
+ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
+    "committed": (Transient,),
+    "bounds": (Transient,),
+    "init": (Transient, Abort, Unknown),
+    "begin": (Unknown,),
+    "produce": (Abort, Transient, Unknown),
+    "produce:done": (Unknown,),
+    "offsets": (Abort, Unknown),
+    "commit": (Abort, Unknown),
+    "commit:done": (Unknown,),
+    "abort": (Unknown,),
+    "abort:done": (Unknown,),
+    "commit offsets": (Abort, Transient),
+    "commit offsets:done": (Abort, Transient),
+    **{
+        f"store {method}{when}": (Transient,)
+        for method in ("create", "read", "read_range", "list", "delete")
+        for when in ("", ":done")
+    },
+}
+"""What the worker's adapters may raise, by the point at which they do; see worker/ports.py."""
+CRITICAL = {"begin", "produce", "offsets", "commit", "commit:done", "abort", "metadata:done"}
+"""Points at which faults are more frequent: what lies between them must be atomic."""
+FAULTS = (
+    "error",
+    "error",
+    "late commit",
+    "crash",
+    "hold",
+    "zombie",
+    "loss",
+    "unnoticed loss",
+    "rebalance",
+    "damage",
+    "slow store",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a seed decides once."""
+
+    config: Config
+    partitions: int
+    slots: int
+    """Processes that are meant to run side by side."""
+    steps: int
+    batch_records: int
+    """Records of a partition in one batch at most."""
+    fault_rate: float
+    faults: tuple[str, ...]
+    """Faults of this schedule: a few sorts at a time reach further than all at once."""
+    static: bool
+    """Whether a process takes over the name, and so the transactional id, of the one before it."""
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Plan:
+        return cls(
+            config=config(
+                tombstones=rng.choice(("dead-letter", "reset")),
+                null_key=rng.choice((None, "nobody")),
+                delivery="at-least-once" if rng.random() < 0.1 else "exactly-once",
+                max_consecutive=rng.choice((2, 1000, 1000)),
+                interval_s=rng.choice((0.001, 0.05, 0.5)),
+                n_estimators=rng.choice((1, 1, 2)),
+                scaling=rng.choice(("auto", "none")),
+                split_pure=rng.random() < 0.5,
+                max_classes=rng.choice((2, 3, 100)),
+                max_features=rng.choice((2, 100)),
+            ),
+            partitions=rng.randint(1, 3),
+            slots=rng.randint(1, 3),
+            steps=rng.randint(4, 24),
+            batch_records=rng.choice((1, 2, 3, 5, 10)),
+            fault_rate=rng.choice((0.01, 0.03, 0.06, 0.12)),
+            faults=tuple(rng.sample(FAULTS, rng.randint(1, len(FAULTS)))),
+            static=rng.random() < 0.5,
+        )

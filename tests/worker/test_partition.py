@@ -1,0 +1,405 @@
+"""The state of one partition: records in, one output each; replay, snapshots, and what stops it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.worker.events import Source
+from tests.worker.fake_broker import Log
+from tests.worker.fakes import config
+from worker.checkpoint import Model as Saved
+from worker.config import Config
+from worker.errors import CorruptCheckpoint
+from worker.partition import Partition, State
+from worker.records import Outgoing, Record
+
+Restored = dict[str, tuple[str, bytes]]
+
+
+def partition(
+    settings: Config, models: Restored | None = None, offset: int = 0, live_from: int | None = None
+) -> Partition:
+    """One at an offset, live unless it has to replay first."""
+    here = Partition(3, settings, 1_000_000)
+    here.restore(models or {}, offset, offset if live_from is None else live_from)
+    if live_from is None:
+        here.go_live()
+    return here
+
+
+def records(*contents: tuple[str | None, Any]) -> list[Record]:
+    """Records of (key, value); a value that is neither bytes nor None is an event."""
+    log = Log()
+    for key, value in contents:
+        data = value if value is None or isinstance(value, bytes) else msgspec.json.encode(value)
+        log.append(None if key is None else key.encode(), data)
+    return log.records
+
+
+def labelled(key: str, x: float = 1.0, label: Any = "a") -> tuple[str, Any]:
+    return key, {"features": [x], "label": label}
+
+
+def restorable(saved: dict[str, Saved]) -> Restored:
+    return {key: (model.spec, model.data) for key, model in saved.items()}
+
+
+def state(here: Partition) -> dict[str, bytes]:
+    return {model.key: model.forest.dumps() for model in here.models}
+
+
+def value_of(output: Outgoing) -> Any:
+    assert output.value is not None
+    return msgspec.json.decode(output.value)
+
+
+def header(output: Outgoing, name: str) -> bytes | None:
+    return dict(output.headers)[name]
+
+
+def codes(outputs: Sequence[Outgoing]) -> list[str | None]:
+    """The error code of each dead letter, None for a prediction."""
+    found = [dict(output.headers).get("error-code") for output in outputs]
+    return [None if code is None else code.decode() for code in found]
+
+
+def drawn(seed: int, n: int) -> list[Record]:
+    """Records of every sort."""
+    rng = random.Random(seed)
+    source, log = Source(rng), Log()
+    for _ in range(n):
+        log.append(*source.draw(0), gap=rng.choice((0, 0, 2)))
+    return log.records
+
+
+# Its life
+
+
+def test_it_is_restored_replays_goes_live_and_stops() -> None:
+    here = Partition(0, config(), 1_000_000)
+    assert here.state is State.RESTORE
+    here.restore({}, 5, 9)
+    assert (here.state, here.position, here.live_from) == (State.REPLAY, 5, 9)
+    here.go_live()
+    assert here.state is State.LIVE
+    here.stop()
+    assert here.state is State.STOPPED
+
+
+def test_the_position_is_the_offset_after_the_last_record() -> None:
+    here = partition(config())
+    log = Log()
+    log.append(*_bytes(labelled("k")))
+    log.append(*_bytes(labelled("k")), gap=4)
+    assert here.apply(log.records).next_offset == 6
+    assert here.position == 6
+    assert here.apply([]).next_offset == 6
+
+
+def _bytes(content: tuple[str, Any]) -> tuple[bytes, bytes]:
+    return content[0].encode(), msgspec.json.encode(content[1])
+
+
+# Outputs
+
+
+def test_every_record_has_one_output_in_its_place() -> None:
+    source = records(labelled("a"), labelled("b"), ("a", b"{"), (None, {"features": [1]}), labelled("a"), ("b", None))
+    outputs = partition(config()).apply(source).outgoing
+    assert [int(header(output, "source-offset") or b"") for output in outputs] == [0, 1, 2, 3, 4, 5]
+    assert codes(outputs) == [None, None, "malformed-json", "null-key", None, "null-value"]
+    assert [output.topic for output in outputs] == [
+        "predictions" if code is None else "dead-letters" for code in codes(outputs)
+    ]
+    assert [(output.key, output.timestamp_ms) for output in outputs] == [
+        (each.key, each.timestamp_ms) for each in source
+    ]
+    assert {header(output, "source-topic") for output in outputs} == {b"events"}
+    assert {header(output, "source-partition") for output in outputs} == {b"3"}
+    assert {header(output, "lineage") for output in outputs} == {b"main"}
+
+
+def test_outputs_carry_the_spec_of_their_model_and_none_where_there_is_no_model() -> None:
+    here = partition(config())
+    outputs = here.apply(records(labelled("a"), labelled("b"), ("a", b"{"), (None, {"features": [1]}))).outgoing
+    specs = [here.models.configured_spec(key).encode() for key in ("a", "b", "a")]
+    assert [header(output, "spec") for output in outputs] == [*specs, None]
+    assert specs[0] != specs[1]
+
+
+def test_the_forecast_is_of_the_model_before_the_record() -> None:
+    source = records(labelled("k"), labelled("k"), ("other", {"features": [1.0]}), ("k", {"features": [2.0]}))
+    told = [value_of(output) for output in partition(config()).apply(source).outgoing]
+    assert [each["learned"] for each in told] == [0, 1, 0, 2]
+    assert [each["model"] for each in told] == ["k", "k", "other", "k"]
+    assert told[3]["probabilities"] == {"a": 1.0}
+    assert "label" not in told[3]
+
+
+def test_records_without_a_key_go_to_the_model_that_is_named_for_them() -> None:
+    here = partition(config(null_key="nobody"))
+    outputs = here.apply(records((None, {"features": [1.0], "label": "a"}))).outgoing
+    assert codes(outputs) == [None]
+    assert (outputs[0].key, value_of(outputs[0])["model"]) == (None, "nobody")
+    assert state(here).keys() == {"nobody"}
+
+
+def test_a_batch_is_counted() -> None:
+    source = records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), (None, None), labelled("k", label="b"))
+    result = partition(config()).apply(source)
+    told = [value_of(output) for output in result.outgoing if output.topic == "predictions"]
+    assert (result.events, result.predictions, result.learned, result.scored) == (5, 3, 2, 2)
+    assert dict(result.rejects) == {"malformed-json": 1, "null-key": 1}
+    assert result.loss == sum(each.get("loss", 0.0) for each in told)
+
+
+def test_a_model_is_kept_once_it_has_learned() -> None:
+    here = partition(config())
+    here.apply(records(("asked", {"features": [1.0]}), ("broken", b"{"), labelled("taught")))
+    assert state(here).keys() == {"taught"}
+
+
+# Batches and replay
+
+
+@given(st.integers(0, 10**9), st.lists(st.integers(0, 40), max_size=6), st.sampled_from(["reset", "dead-letter"]))
+def test_batches_do_not_matter(seed: int, cuts: list[int], tombstones: str) -> None:
+    settings = config(tombstones=tombstones, max_classes=3, max_features=2)
+    source = drawn(seed, 40)
+    whole, parts = partition(settings), partition(settings)
+    expected = whole.apply(source).outgoing
+    ends = sorted({*cuts, 0, len(source)})
+    found = [output for start, end in pairwise(ends) for output in parts.apply(source[start:end]).outgoing]
+    assert found == expected
+    assert state(parts) == state(whole)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 40), st.integers(0, 40), st.sampled_from(["reset", "dead-letter"]))
+def test_replay_from_any_snapshot_is_what_live_was(seed: int, saved_at: int, died_at: int, tombstones: str) -> None:
+    saved_at, died_at = sorted((saved_at, died_at))
+    settings = config(tombstones=tombstones, null_key="nobody", max_classes=3)
+    source = drawn(seed, 40)
+    live = partition(settings)
+    live.apply(source[:saved_at])
+    saved, _ = live.snapshot()
+    offset = live.position
+    live.apply(source[saved_at:died_at])
+
+    again = partition(settings, restorable(saved), offset, live_from=live.position)
+    again.replay(source[saved_at:died_at])
+    again.go_live()
+    assert state(again) == state(live)
+    assert again.position == live.position
+    assert again.apply(source[died_at:]).outgoing == live.apply(source[died_at:]).outgoing
+
+
+def test_replay_tells_how_much_it_learned() -> None:
+    here = partition(config(), live_from=9)
+    assert here.replay(records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), labelled("k"))) == 2
+
+
+# Tombstones
+
+
+def test_without_leave_a_tombstone_is_a_dead_letter() -> None:
+    here = partition(config())
+    assert codes(here.apply(records(labelled("k"), ("k", None))).outgoing) == [None, "null-value"]
+    assert state(here).keys() == {"k"}
+
+
+def test_a_tombstone_starts_its_model_anew_between_its_neighbours() -> None:
+    here = partition(config(tombstones="reset"))
+    outputs = here.apply(
+        records(labelled("k"), labelled("other"), ("k", None), labelled("k"), labelled("other"))
+    ).outgoing
+    assert outputs[2].value is None
+    assert (outputs[2].topic, outputs[2].key) == ("predictions", b"k")
+    assert [value_of(output)["learned"] for output in outputs if output.value] == [0, 0, 0, 1]
+    fresh = partition(config(tombstones="reset"))
+    fresh.apply(records(labelled("k")))
+    assert state(here)["k"] == state(fresh)["k"]
+
+
+def test_a_tombstone_of_a_model_that_is_not_there_does_nothing() -> None:
+    here = partition(config(tombstones="reset"))
+    outputs = here.apply(records(("k", None))).outgoing
+    assert outputs[0].value is None
+    assert here.snapshot() == ({}, set())
+
+
+# Dead letters in a row
+
+
+def test_too_many_dead_letters_in_a_row_stop_it_after_the_batch() -> None:
+    here = partition(config(max_consecutive=2))
+    result = here.apply(records(labelled("k"), ("k", b"{"), ("k", b""), (None, None), labelled("k")))
+    assert len(result.outgoing) == result.next_offset == 5
+    assert result.stop is not None
+    assert result.stop.code == "too-many-dead-letters"
+    assert "partition 3: 3 records in a row" in str(result.stop)
+    assert "max_consecutive is 2" in str(result.stop)
+
+
+def test_dead_letters_are_counted_across_batches() -> None:
+    here = partition(config(max_consecutive=2))
+    assert here.apply(records(("k", b"{"), ("k", b"{"))).stop is None
+    assert here.apply(records(("k", b"{"))).stop is not None
+
+
+def test_one_good_record_begins_the_count_anew() -> None:
+    here = partition(config(max_consecutive=2))
+    bad = ("k", b"{")
+    assert here.apply(records(bad, bad, labelled("k"), bad, bad)).stop is None
+
+
+# Snapshots
+
+
+def test_a_snapshot_holds_what_changed_since_the_last_one() -> None:
+    here = partition(config())
+    here.apply(records(labelled("a"), labelled("b")))
+    changed, removed = here.snapshot()
+    assert restorable(changed) == {key: (here.models.configured_spec(key), data) for key, data in state(here).items()}
+    assert removed == set()
+    here.apply(records(labelled("b"), ("a", {"features": [1.0]})))
+    assert here.snapshot()[0].keys() == {"b"}
+    assert here.snapshot() == ({}, set())
+
+
+def test_a_snapshot_tells_figures_for_people() -> None:
+    here = partition(config())
+    here.apply(records(*(labelled("k", float(i % 5), "ab"[i % 2]) for i in range(30))))
+    [saved] = here.snapshot()[0].values()
+    forest = here.models.get("k").forest
+    expected = {"samples": 30, "nodes": forest.n_nodes, "depth": round(forest.mean_depth), "bytes": len(saved.data)}
+    assert saved.summary == expected
+
+
+def test_it_is_dirty_as_soon_as_it_has_moved() -> None:
+    """Else the checkpoint of a partition without labels would never move, and retention would pass it."""
+    here = partition(config())
+    assert not here.dirty
+    here.apply(records(("k", {"features": [1.0]})))
+    assert here.dirty
+    here.snapshot()
+    assert not here.dirty
+
+
+def test_a_snapshot_names_the_models_that_are_gone() -> None:
+    here = partition(config(tombstones="reset"))
+    here.apply(records(labelled("a"), labelled("b")))
+    here.snapshot()
+    here.apply(records(("a", None), ("b", None), labelled("b")))
+    changed, removed = here.snapshot()
+    assert (changed.keys(), removed) == ({"b"}, {"a"})
+
+
+@pytest.mark.parametrize(
+    ("then", "changed", "removed"),
+    [
+        ([], {"a", "b"}, {"c"}),
+        ([labelled("c")], {"a", "b", "c"}, set()),
+        ([("a", None)], {"b"}, {"a", "c"}),
+        ([("a", None), labelled("a")], {"a", "b"}, {"c"}),
+    ],
+)
+def test_what_a_failed_snapshot_held_is_in_the_next_one(
+    then: list[tuple[str, Any]], changed: set[str], removed: set[str]
+) -> None:
+    here = partition(config(tombstones="reset"))
+    here.apply(records(labelled("a"), labelled("b"), labelled("c")))
+    here.snapshot()
+    here.apply(records(labelled("a"), labelled("b"), ("c", None)))
+    failed = here.snapshot()
+    here.apply(records(*then))
+    here.snapshot_failed(*failed)
+    assert here.dirty
+    saved, gone = here.snapshot()
+    assert (saved.keys(), gone) == (changed, removed)
+    assert {key: model.data for key, model in saved.items()} == {key: state(here)[key] for key in changed}
+
+
+def test_all_models_can_be_asked_for() -> None:
+    here = partition(config())
+    here.apply(records(labelled("a"), labelled("b")))
+    here.snapshot()
+    here.mark_all_changed()
+    assert here.snapshot()[0].keys() == {"a", "b"}
+
+
+def test_damaged_bytes_are_refused_and_change_nothing() -> None:
+    live = partition(config())
+    live.apply(records(labelled("a"), labelled("b")))
+    saved = restorable(live.snapshot()[0])
+    saved["b"] = (saved["b"][0], saved["b"][1][:-1])
+    here = Partition(3, config(), 1_000_000)
+    with pytest.raises(CorruptCheckpoint, match="model 'b' at offset 2"):
+        here.restore(saved, 2, 2)
+    assert (here.state, here.position, len(here.models)) == (State.RESTORE, -1, 0)
+
+
+# A specification that changed
+
+
+def after_a_change(on_spec_change: str) -> tuple[Partition, bytes]:
+    """A partition at offset 2 whose model `old` has another spec than the configuration, and that model's bytes."""
+    before = partition(config(seed=1))
+    before.apply(records(labelled("old"), labelled("old", 2.0, "b")))
+    now = partition(config(), live_from=2)
+    now.apply(records(labelled("same"), labelled("same")))
+    both = restorable(before.snapshot()[0]) | restorable(now.snapshot()[0])
+    return partition(config(on_spec_change=on_spec_change), both, 2, live_from=2), both["old"][1]
+
+
+def test_a_changed_model_is_refused_and_the_others_go_on() -> None:
+    here, _ = after_a_change("fail")
+    assert here.go_live() is False
+    outputs = here.apply(records(labelled("old"), labelled("same"), labelled("new"))).outgoing
+    assert codes(outputs) == ["spec-changed", None, None]
+    assert (
+        header(outputs[0], "spec")
+        == here.models.get("old").spec.encode()
+        != here.models.configured_spec("old").encode()
+    )
+    assert b"the configuration now says" in (header(outputs[0], "error-reason") or b"")
+    assert [value_of(output)["learned"] for output in outputs[1:]] == [2, 0]
+
+
+def test_replay_of_a_refused_model_is_what_live_was() -> None:
+    """Were it frozen while it is refused, a crash would thaw it: replay cannot know since when it was refused."""
+    live, _ = after_a_change("fail")
+    again, _ = after_a_change("fail")
+    live.go_live()
+    source = records(labelled("old"), labelled("same"), labelled("old", 3.0))
+    live.apply(source)
+    again.replay(source)
+    assert state(again) == state(live)
+    assert live.models.get("old").forest.n_samples == 4
+
+
+def test_a_changed_model_starts_anew_where_that_is_wanted() -> None:
+    here, old = after_a_change("restart")
+    assert state(here)["old"] == old
+    assert here.go_live() is True
+    assert here.dirty
+    assert here.snapshot() == ({}, {"old"})
+    outputs = here.apply(records(labelled("old"), labelled("same"))).outgoing
+    assert codes(outputs) == [None, None]
+    assert [value_of(output)["learned"] for output in outputs] == [0, 2]
+    assert header(outputs[0], "spec") == here.models.configured_spec("old").encode()
+
+
+def test_nothing_is_saved_by_decree_where_no_model_changed() -> None:
+    before = partition(config())
+    before.apply(records(labelled("k")))
+    here = partition(config(on_spec_change="restart"), restorable(before.snapshot()[0]), 1, live_from=1)
+    assert here.go_live() is False
+    assert state(here) == state(before)

@@ -1,0 +1,80 @@
+"""Thousands of schedules of faults, each equal to a run without any; and proof that a mistake would not pass.
+
+AMF_SIMULATIONS sets how many schedules there are; seed n is the same schedule everywhere and every time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.worker.mutants import MUTANTS
+from tests.worker.simulation import Simulation
+from worker.runtime import Worker
+
+SCHEDULES = int(os.environ.get("AMF_SIMULATIONS", "10000"))
+PARTS = 20
+SEEN_WITHIN = 1000
+"""Schedules in which every mistake must show."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The worker warns of every fault; to format that would take longer than the schedules."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_schedule_of_faults_changes_an_output_or_a_checkpoint(part: int) -> None:
+    for seed in range(part, SCHEDULES, PARTS):
+        Simulation(seed).run()
+
+
+def test_the_schedules_hold_every_fault() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(300):
+        Simulation(seed, counts=counts).run()
+    rare = {"late commit"}
+    faults = {
+        "Abort",
+        "Transient",
+        "Unknown",
+        "crash",
+        "damage",
+        "hold",
+        "loss",
+        "rebalance",
+        "unnoticed loss",
+        "zombie",
+    }
+    assert counts.keys() == faults | rare
+    assert min(counts[fault] for fault in faults) >= 10
+
+
+def test_a_seed_is_one_schedule() -> None:
+    first, second = Simulation(7), Simulation(7)
+    first.run()
+    second.run()
+    assert first.broker.published == second.broker.published != []
+    assert first.store.objects == second.store.objects
+    assert first.counts == second.counts
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_is_seen(name: str) -> None:
+    worker = MUTANTS[name].worker()
+    assert any(goes_wrong(seed, worker) for seed in range(SEEN_WITHIN))
+
+
+def goes_wrong(seed: int, worker: type[Worker]) -> bool:
+    try:
+        Simulation(seed, worker).run()
+    except Exception:  # a mistake may show in any way
+        return True
+    return False
