@@ -1,0 +1,430 @@
+"""The command line as its user sees it: what is printed where, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amf
+from tests.worker.stores import DictStore
+from worker import __version__, cli, service
+from worker.checkpoint import Checkpoints, Location, Model
+from worker.cli import check, commands, terminal
+from worker.config import effective, load
+from worker.errors import ConfigError, WorkerError
+from worker.store import open_store
+
+COMMANDS = ("run", "check", "produce", "evaluate", "inspect", "demo")
+HOUR_MS = 3_600_000
+
+Main = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    log = logging.getLogger("worker")
+    handlers, level = log.handlers, log.level
+    yield
+    log.handlers, log.level = handlers, level
+
+
+@pytest.fixture
+def main(capsys: pytest.CaptureFixture[str]) -> Main:
+    """Run a command line: exit code, stdout, stderr."""
+
+    def run(*argv: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = cli.main([str(argument) for argument in argv])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "worker.yaml"
+    path.write_text(f"""
+input: {{topic: events}}
+output: {{topic: predictions}}
+dead_letter: {{topic: dead-letters}}
+kafka: {{bootstrap.servers: "127.0.0.1:1", sasl.password: "hunter2"}}
+checkpoint: {{url: "file://{tmp_path}/checkpoints"}}
+""")
+    return path
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.npz"
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=200)
+    np.savez(path, X=rng.normal(y[:, None], 1.0, (200, 3)), y=y)
+    return path
+
+
+def figures(out: str) -> dict[str, str]:
+    """The lines of a table with two columns."""
+    return dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in out.splitlines() if "  " in line)  # type: ignore[misc]
+
+
+# Help, usage, errors
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(main: Main, command: str) -> None:
+    code, out, err = main(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"example:\n  amf-worker {command}" in out
+    assert "exit codes: 0 done, 1 failed, 2 unusable configuration or command line" in out
+
+
+def test_the_help_names_every_command(main: Main) -> None:
+    code, out, _ = main("--help")
+    assert code == 0
+    assert re.findall(r"^    (\w+) ", out, re.MULTILINE) == list(COMMANDS)
+
+
+def test_the_version(main: Main) -> None:
+    assert main("--version") == (0, f"amf-worker {__version__}\n", "")
+
+
+def test_help_imports_no_library() -> None:
+    program = """
+import sys
+from worker.cli import main
+try:
+    main(["evaluate", "--help"])
+except SystemExit:
+    print({"numpy", "numba", "msgspec", "confluent_kafka", "yaml", "rich", "obstore"} & sys.modules.keys())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("fly",),
+        ("run",),
+        ("evaluate", "rows.csv", "--keys", "0"),
+        ("evaluate", "rows.csv", "--keys", "2", "--key", "a"),
+        ("produce", "rows.csv"),
+        ("produce", "rows.csv", "--config", "worker.yaml", "--rate", "-1"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(main: Main, argv: Sequence[str]) -> None:
+    code, out, err = main(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: amf-worker")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ConfigError("worker.yaml:3: expected this\nworker.yaml:4: expected that"), 2, "worker.yaml:3: expected this"),
+        (WorkerError("the broker is gone"), 1, "the broker is gone"),
+        (ZeroDivisionError("division by zero"), 1, "unexpected ZeroDivisionError: division by zero (-v shows where)"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_an_error_is_a_message_and_an_exit_code(
+    main: Main, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(commands, "check", fail)
+    found, out, err = main("check", "worker.yaml")
+    assert (found, out) == (code, "")
+    assert err.splitlines()[0] == f"amf-worker: {line}"
+    assert all(line.startswith("amf-worker: ") for line in err.splitlines())
+    found, out, err = main("check", "worker.yaml", "--verbose")
+    assert (found, out) == (code, "")
+    assert "Traceback (most recent call last)" in err
+    assert type(error).__name__ in err
+
+
+def test_exit_codes_of_the_program(config: Path, tmp_path: Path) -> None:
+    def run(*argv: object) -> tuple[int, str]:
+        done = subprocess.run([sys.executable, "-m", "worker", *map(str, argv)], capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    assert run("check", config) == (0, "")
+    assert run("inspect", f"file://{tmp_path}/none") == (1, "amf-worker: there are no checkpoints under this URL\n")
+    code, err = run("run", tmp_path / "none.yaml")
+    assert (code, err) == (2, f"amf-worker: {tmp_path}/none.yaml: cannot be read: No such file or directory\n")
+
+
+def test_a_reader_that_goes_away_is_no_crash(config: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "worker", "check", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 1)
+
+
+def test_the_log_has_time_level_and_logger(main: Main, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for level, expected in (("info", 1), ("error", 0)):
+        main("check", config, "--log-level", level)
+        logging.getLogger("worker.somewhere").warning("look here")
+        _, err = capsys.readouterr()
+        pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING worker\.somewhere: look here\n"
+        assert len(re.findall(pattern, err)) == expected
+
+
+# run, demo
+
+
+def test_run_hands_the_configuration_to_the_service(main: Main, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(service, "run", lambda *arguments: given.extend(arguments))
+    assert main("run", config) == (0, "", "")
+    assert given == [load(config, {}), str(config)]
+
+
+def test_demo_gets_its_options_and_gives_its_exit_code(main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setitem(sys.modules, "worker.demo", SimpleNamespace(demo=lambda *options: given.extend(options) or 1))
+    code, _, _ = main("demo", "--seconds", "5", "--models", "3", "--rate", "70", "--input", "rows.csv")
+    assert (code, given) == (1, [5.0, 3, 70.0, "rows.csv"])
+
+
+# check
+
+
+def test_check_prints_what_is_in_effect_without_secrets(main: Main, config: Path) -> None:
+    code, out, err = main("check", config)
+    assert (code, err) == (0, "")
+    assert out == effective(load(config, {}))
+    assert "hunter2" not in out
+
+
+def test_check_names_every_mistake(main: Main, config: Path) -> None:
+    config.write_text(config.read_text() + "models: {default: {n_estimators: 0}}\ndelivry: at-least-once\n")
+    code, out, err = main("check", config)
+    assert (code, out) == (2, "")
+    assert re.findall(r"^amf-worker: .*worker\.yaml:(\d): (\S+):", err, re.MULTILINE) == [
+        ("7", "models.default.n_estimators"),
+        ("8", "delivry"),
+    ]
+
+
+def test_connect_says_what_works_and_what_does_not(
+    main: Main, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("worker.kafka.CALL_S", 0.2)
+    code, out, err = main("check", config, "--connect", "--log-level", "error")
+    assert code == 1
+    assert re.search(r"^failed  no broker answers at kafka\.bootstrap\.servers=127\.0\.0\.1:1", out, re.MULTILINE)
+    assert f"ok      store file://{tmp_path}/checkpoints: objects can be created, are never overwritten" in out
+    assert not [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()]
+    assert "hunter2" not in out + err
+
+
+class Overwriting(DictStore):
+    def create(self, name: str, data: bytes) -> None:
+        self.objects[name] = data
+
+
+class Forgetful(DictStore):
+    def list(self, prefix: str) -> list[str]:
+        return []
+
+
+class Closed(DictStore):
+    def create(self, name: str, data: bytes) -> None:
+        raise WorkerError("cannot write: permission denied")
+
+
+@pytest.mark.parametrize(
+    ("store", "complaint"),
+    [
+        (Overwriting(), "it overwrites objects"),
+        (Forgetful(), "an object that was created is not listed"),
+        (Closed(), "cannot write: permission denied"),
+    ],
+)
+def test_connect_finds_a_store_that_checkpoints_cannot_rely_on(
+    config: Path, monkeypatch: pytest.MonkeyPatch, store: DictStore, complaint: str
+) -> None:
+    monkeypatch.setattr("worker.kafka.CALL_S", 0.2)
+    monkeypatch.setattr(check, "open_store", lambda _: store)
+    *_, (works, sentence) = check.connect(load(config, {}))
+    assert not works
+    assert complaint in sentence
+    assert not store.objects
+
+
+# evaluate
+
+
+def test_evaluate_shows_its_figures_and_writes_its_predictions(main: Main, rows: Path, tmp_path: Path) -> None:
+    out_path = tmp_path / "predictions.csv"
+    code, out, err = main("evaluate", rows, "--keys", 2, "--out", out_path)
+    assert (code, err) == (0, "")
+    shown = figures(out)
+    with out_path.open(newline="") as file:
+        predictions = list(csv.DictReader(file))
+    losses = [float(row["loss"]) for row in predictions]
+    assert (shown["rows"], shown["labelled"], shown["refused"], shown["models"]) == ("200", "200", "0", "2")
+    assert shown["log-loss"] == f"{sum(losses) / 200:.4f}"
+    assert shown["accuracy"] == f"{sum(row['prediction'] == row['label'] for row in predictions) / 200:.4f}"
+    assert {"AUC (class 1)", "depth", "weighted depth", "nodes", "events/s"} <= shown.keys()
+    assert out.endswith(f"predictions in {out_path}\n")
+    assert list(predictions[0]) == ["row", "model", "label", "prediction", "learned", "loss", "p:0", "p:1"] or list(
+        predictions[0]
+    ) == ["row", "model", "label", "prediction", "learned", "loss", "p:1", "p:0"]
+
+
+def test_evaluate_takes_the_parameters_of_a_configuration(main: Main, rows: Path, config: Path) -> None:
+    config.write_text(config.read_text() + "models: {default: {max_classes: 2, classes: ['0', '2']}}\n")
+    code, out, _ = main("evaluate", rows, "--config", config)
+    refused = int(figures(out)["refused"])
+    assert code == 0
+    assert 50 < refused < 150
+    assert re.search(rf"^{refused} rows were refused as unknown-class, first row \d+: label '1' is none of", out, re.M)
+
+
+def test_evaluate_needs_labels(main: Main, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,2\n")
+    code, out, err = main("evaluate", path)
+    assert (code, out) == (2, "")
+    assert err == f"amf-worker: {path}: --label must name the column of the labels: a, b\n"
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(
+    main: Main, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "_PLAIN_LINE_S", 0.0)
+    _, out, err = main("evaluate", rows)
+    assert re.fullmatch(r"evaluating: 100%, 200 rows, [\d,]+/s\n", err)
+    assert "evaluating" not in out
+
+
+def test_a_terminal_gets_a_bar_and_a_drawn_table(main: Main, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(terminal, "_REDRAW_S", 0.0)
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    code, out, err = main("evaluate", rows)
+    assert code == 0
+    assert re.search(r"evaluating .*100%.* 200 rows", err)
+    assert re.search(r"^ log-loss +0\.\d{4} *$", out, re.MULTILINE)
+
+
+# inspect
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> str:
+    """URL of a store with two partitions, one hour old; returns it."""
+    url = f"file://{tmp_path}/store"
+    forest = amf.AMFClassifier(3, seed=7)
+    forest.partial_fit([[0.0], [1.0], [2.0]], ["no", "yes", "no"])
+    data = forest.dumps()
+    summary = {"samples": 3, "nodes": forest.n_nodes, "depth": 2, "bytes": len(data)}
+    for partition, keys in ((2, ["a", "[red]\x1b[31m"]), (10, ["b"])):
+        location = Location("amf", "main", "events", "topic-id", partition)
+        Checkpoints(open_store(url), location).write(
+            offset=1000 + partition,
+            start_offset=0,
+            engine="amf-1",
+            created_ms=0,
+            dirty={key: Model("spec", data, summary) for key in keys},
+        )
+    return url
+
+
+def table_rows(out: str) -> list[list[str]]:
+    return [re.split(r"\s{2,}", line.strip()) for line in out.splitlines() if line[:1] == " "]
+
+
+def test_inspect_lists_each_partition(main: Main, checkpoints: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.cli.commands.time.time_ns", lambda: 3 * HOUR_MS * 1_000_000)
+    code, out, err = main("inspect", checkpoints)
+    assert (code, err) == (0, "")
+    title, header, *_ = out.splitlines()
+    assert title == "group amf, lineage main, topic events (topic-id)"
+    assert header.split() == "partition offset models samples nodes depth bytes age checkpoints".split()  # noqa: SIM905
+    forest = amf.AMFClassifier(3, seed=7).partial_fit([[0.0], [1.0], [2.0]], ["no", "yes", "no"])
+    size = len(forest.dumps())
+    assert table_rows(out) == [
+        ["2", "1,002", "2", "6", str(2 * forest.n_nodes), "2.0", f"{2 * size / 1000:.1f} kB", "3 h", "1"],
+        ["10", "1,010", "1", "3", str(forest.n_nodes), "2.0", f"{size / 1000:.1f} kB", "3 h", "1"],
+    ]
+
+
+@pytest.mark.parametrize("below", ["", "/amf", "/amf/main/events-topic-id", "/amf/main/events-topic-id/2"])
+def test_inspect_shows_one_model_from_any_folder(main: Main, checkpoints: str, below: str) -> None:
+    code, out, err = main("inspect", checkpoints + below, "--model", "a")
+    assert (code, err) == (0, "")
+    assert out.startswith("model a in partition 2, group amf, lineage main, topic events (topic-id)\n")
+    shown = figures(out)
+    assert (shown["offset"], shown["samples"], shown["spec"], shown["engine"]) == ("1,002", "3", "spec", "amf-1")
+    assert (shown["n_estimators"], shown["seed"], shown["classes"]) == ("3", "7", "no, yes")
+
+
+def test_a_model_key_cannot_command_the_terminal(main: Main, checkpoints: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for on_terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda on=on_terminal: on)
+        code, out, _ = main("inspect", checkpoints, "--model", "[red]\x1b[31m")
+        assert code == 0
+        assert "model [red]\\x1b[31m in partition 2" in out.replace("\n", " ")
+        assert "\x1b[31m" not in out
+
+
+def test_a_drawn_table_takes_its_cells_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    terminal.table(("name", "value"), [("[red]x[/red]", "1"), ("y", "[/]")])
+    out = capsys.readouterr().out
+    assert "[red]x[/red]" in out
+    assert "[/]" in out
+
+
+def test_inspect_finds_nothing(main: Main, checkpoints: str, tmp_path: Path) -> None:
+    assert main("inspect", f"file://{tmp_path}/none") == (
+        1,
+        "",
+        "amf-worker: there are no checkpoints under this URL\n",
+    )
+    code, out, err = main("inspect", checkpoints, "--model", "c")
+    assert (code, out, err) == (1, "", "amf-worker: no checkpoint under this URL has a model 'c'\n")
+    code, _, err = main("inspect", str(tmp_path))
+    assert code == 2
+    assert "expected file://" in err
+
+
+def test_inspect_names_what_is_damaged(main: Main, checkpoints: str, tmp_path: Path) -> None:
+    [segment] = (tmp_path / "store").glob("amf/main/*/10/*.segment")
+    segment.write_bytes(segment.read_bytes()[:-1] + b"?")
+    code, out, err = main("inspect", checkpoints, "--model", "b")
+    assert code == 1
+    assert "samples" in out
+    assert re.search(r"^amf-worker: amf/main/events-topic-id/10: model 'b': ", err)
+    [manifest] = (tmp_path / "store").glob("amf/main/*/10/*.manifest")
+    manifest.write_bytes(b"{}")
+    code, out, err = main("inspect", checkpoints)
+    assert code == 1
+    assert [row[0] for row in table_rows(out)] == ["2", "10"]
+    assert table_rows(out)[1][1:8] == ["?"] * 7
+    assert "is damaged" in err

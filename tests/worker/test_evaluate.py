@@ -1,0 +1,238 @@
+"""`evaluate` is the worker without Kafka: the same forests, the same predictions, whatever the size of a chunk."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import amf
+from worker.cli.dataset import Rows, message, open_rows
+from worker.cli.evaluate import Report, evaluate
+from worker.cli.predictions import PredictionsFile
+from worker.cli.ranking import Ranking
+from worker.config import Config, loads
+from worker.errors import ConfigError
+from worker.models import seed_of
+from worker.partition import Partition
+from worker.records import Record
+
+Run = Callable[..., tuple[Report, list[dict[str, str]]]]
+
+REQUIRED = """
+input: {topic: events}
+output: {topic: predictions}
+dead_letter: {topic: dead-letters}
+kafka: {bootstrap.servers: "localhost:9092"}
+checkpoint: {url: "memory://"}
+"""
+
+
+def config(models: str) -> Config:
+    return loads(f"{REQUIRED}models: {{default: {{{models}}}}}\n", {})
+
+
+def samples(n: int, n_classes: int = 3, seed: int = 0) -> tuple[Any, Any]:
+    """Points of overlapping clusters; the classes come in one after the other."""
+    rng = np.random.default_rng(seed)
+    y = np.minimum(rng.integers(n_classes, size=n), np.arange(n) // 10)
+    x = rng.normal(y[:, None], 1.0, (n, 4)).astype(np.float32)
+    x[rng.random((n, 4)) < 0.05] = np.nan
+    return x, y
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def pass_over(rows: Rows, setting: Config | None = None, **more: Any) -> tuple[Report, list[dict[str, str]]]:
+        path = tmp_path / "predictions.csv"
+        with PredictionsFile(path) as out:
+            report = evaluate(rows, setting, out, **more)
+        with path.open(newline="", encoding="utf-8") as file:
+            return report, list(csv.DictReader(file))
+
+    return pass_over
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[..., Path]:
+    def write(**columns: Any) -> Path:
+        np.savez(tmp_path / "rows.npz", **columns)
+        return tmp_path / "rows.npz"
+
+    return write
+
+
+def probabilities(rows: list[dict[str, str]], classes: list[str]) -> list[list[float]]:
+    """As the library gives them: 0 for a class that was not known."""
+    return [[float(row[f"p:{text}"] or 0.0) for text in classes] for row in rows]
+
+
+def test_it_is_the_library_with_the_seed_of_the_key(stored: Callable[..., Path], run: Run) -> None:
+    x, y = samples(400)
+    _, rows = run(open_rows(stored(X=x, y=y), n_keys=2), config("n_estimators: 3, seed: 5"))
+    assert [row["row"] for row in rows] == [str(i) for i in range(400)]
+    for key in (0, 1):
+        forest = amf.AMFClassifier(3, seed=seed_of(f"model-{key}", 5))
+        expected = forest.predict_learn(x[key::2], y[key::2])
+        classes = [amf.class_text(label) for label in forest.class_labels]
+        mine = [row for row in rows if row["model"] == f"model-{key}"]
+        assert probabilities(mine, classes) == expected.tolist()
+        assert [row["learned"] for row in mine] == [str(i) for i in range(200)]
+        assert [row["label"] for row in mine] == [str(label) for label in y[key::2]]
+
+
+def test_it_is_what_the_worker_publishes(stored: Callable[..., Path], run: Run) -> None:
+    x, y = samples(300)
+    labels = np.where(np.arange(300) % 7 == 0, "", y.astype(str))  # some only to be predicted
+    setting = config("n_estimators: 2, max_classes: 2")
+    path = stored(X=x, y=labels)
+    _, rows = run(open_rows(path, n_keys=3), setting)
+    partition = Partition(0, setting, 1_000_000)
+    partition.restore({}, 0, 0)
+    partition.go_live()
+    records = [Record(r.number, 0, r.key.encode(), message(r), []) for r in open_rows(path, n_keys=3)]
+    outgoing = partition.apply(records[:113]).outgoing + partition.apply(records[113:]).outgoing
+    published = [json.loads(record.value or b"") for record in outgoing if record.topic == "predictions"]
+    assert 0 < len(published) < 300
+    assert [
+        {
+            "id": row["row"],
+            "model": row["model"],
+            "prediction": row["prediction"] or None,
+            "probabilities": {name[2:]: float(row[name]) for name in row if name.startswith("p:") and row[name]},
+            **({"label": row["label"], "loss": float(row["loss"])} if row["label"] else {}),
+            "learned": int(row["learned"]),
+        }
+        for row in rows
+    ] == published
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 17, 250])
+def test_the_size_of_a_chunk_changes_nothing(
+    stored: Callable[..., Path], tmp_path: Path, run: Run, chunk_rows: int
+) -> None:
+    x, y = samples(250, n_classes=4)
+    path, written = stored(X=x, y=y), tmp_path / "predictions.csv"
+    setting = config("n_estimators: 2, max_classes: 3")
+    whole, _ = run(open_rows(path, n_keys=3), setting)
+    expected = written.read_bytes()
+    report, _ = run(open_rows(path, n_keys=3), setting, chunk_rows=chunk_rows)
+    assert written.read_bytes() == expected
+    exact = {"rows", "labelled", "correct", "loss", "rejects", "first_rejects", "auc", "positive", "models", "nodes"}
+    assert {k: v for k, v in asdict(report).items() if k in exact} == {
+        k: v for k, v in asdict(whole).items() if k in exact
+    }
+    assert (report.depth, report.weighted_depth) == pytest.approx((whole.depth, whole.weighted_depth))
+
+
+def test_the_figures_are_those_of_the_predictions(stored: Callable[..., Path], run: Run) -> None:
+    x, y = samples(300, n_classes=2)
+    report, rows = run(open_rows(stored(X=x, y=np.where(y == 1, "yes", "no")), n_keys=2))
+    losses = [0.0 - math.log(float(p)) if (p := row["p:" + row["label"]]) else None for row in rows]
+    known = [loss for loss in losses if loss is not None]
+    assert (report.rows, report.labelled, report.models) == (300, 300, 2)
+    assert sum(row["loss"] == repr(loss) for row, loss in zip(rows, losses, strict=True)) == len(known) >= 290
+    assert report.log_loss == pytest.approx(sum(float(row["loss"]) for row in rows) / 300)
+    assert report.accuracy == sum(row["prediction"] == row["label"] for row in rows) / 300
+    assert report.positive == "yes"
+    assert report.auc == brute_force_auc(
+        [row["label"] == "yes" for row in rows], [float(row["p:yes"] or 0.0) for row in rows]
+    )
+    assert 0 < report.weighted_depth < report.depth < 30
+    assert report.nodes > 300
+
+
+def test_a_first_label_costs_what_the_contract_says(stored: Callable[..., Path], run: Run) -> None:
+    path = stored(X=[[0.0], [1.0], [2.0]], y=["a", "a", "b"])
+    _, rows = run(open_rows(path))
+    assert [(row["prediction"], row["learned"], row["loss"], row["p:a"], row["p:b"]) for row in rows] == [
+        ("", "0", repr(math.log(2)), "", ""),
+        ("a", "1", "0.0", "1.0", ""),
+        ("a", "2", repr(math.log(4)), "1.0", ""),
+    ]
+
+
+def test_refused_rows_are_counted_and_left_out(stored: Callable[..., Path], run: Run) -> None:
+    path = stored(X=np.zeros((5, 2)), y=["a", "b", "c", "a", "d"], k=["m", "m", "m", "n" * 600, "m"])
+    report, rows = run(open_rows(path, key="k"), config("max_classes: 2"))
+    assert report.rejects == {"too-many-classes": 2, "invalid-key": 1}
+    assert report.first_rejects["too-many-classes"].startswith("row 2: label 'c'")
+    assert (report.rows, report.labelled, report.models) == (5, 2, 1)
+    assert [row["row"] for row in rows] == ["0", "1"]
+    assert not {"p:c", "p:d"} & rows[0].keys()
+
+
+def test_parameters_come_from_the_configuration(stored: Callable[..., Path], run: Run) -> None:
+    x, y = samples(60)
+    setting = loads(f"{REQUIRED}models: {{default: {{n_estimators: 1}}, overrides: [{{match: '*1', seed: 9}}]}}\n", {})
+    _, rows = run(open_rows(stored(X=x, y=y), n_keys=2), setting)
+    for key, seed in (("model-0", 0), ("model-1", 9)):
+        forest = amf.AMFClassifier(1, seed=seed_of(key, seed))
+        first = int(key[-1])
+        expected = forest.predict_learn(x[first::2], y[first::2])
+        classes = [amf.class_text(label) for label in forest.class_labels]
+        assert probabilities([row for row in rows if row["model"] == key], classes) == expected.tolist()
+
+
+def test_any_text_can_be_a_key_and_a_class(stored: Callable[..., Path], run: Run) -> None:
+    texts = ["two\nlines", 'a "quoted", one', "", "ö"]
+    path = stored(X=[[0.0], [1.0], [2.0], [3.0]], y=texts, k=["a,b\n", "a,b\n", "x", "a,b\n"])
+    _, rows = run(open_rows(path, key="k"))
+    assert [row["model"] for row in rows] == ["a,b\n", "a,b\n", "x", "a,b\n"]
+    assert [row["label"] for row in rows] == texts
+    assert [name for name in rows[0] if name.startswith("p:")] == [f"p:{text}" for text in texts if text]
+
+
+def test_a_failed_pass_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,y\n1,b\n2,c\nx,b\n")
+    out = tmp_path / "predictions.csv"
+    out.write_text("old")
+    with pytest.raises(ConfigError, match=r"rows\.csv:4"), PredictionsFile(out) as file:
+        evaluate(open_rows(tmp_path / "rows.csv", label="y"), None, file)
+    assert out.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions.csv", "rows.csv"]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_pass(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none" / "predictions.csv"):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            PredictionsFile(path)
+
+
+def brute_force_auc(positive: list[bool], scores: list[float]) -> float:
+    above = [score for score, is_positive in zip(scores, positive, strict=True) if is_positive]
+    below = [score for score, is_positive in zip(scores, positive, strict=True) if not is_positive]
+    wins = sum(2 * (a > b) + (a == b) for a in above for b in below)
+    return wins / (2 * len(above) * len(below))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=30))
+def test_auc_is_the_share_of_pairs_in_order(ranked: list[tuple[int, float]]) -> None:
+    ranking = Ranking()
+    for label, score in ranked:
+        ranking.add(label, [1.0 - score, score])
+    if len({label for label, _ in ranked}) < 2:
+        assert ranking.auc(1) is None
+    else:
+        assert ranking.auc(1) == brute_force_auc([label == 1 for label, _ in ranked], [score for _, score in ranked])
+        assert ranking.auc(0) == ranking.auc(1)
+    ranking.close()
+
+
+def test_auc_is_of_two_classes_and_an_unknown_one_has_score_0() -> None:
+    ranking = Ranking()
+    ranking.add(0, [1.0])
+    ranking.add(1, [None, 0.3])
+    assert ranking.auc(1) == 1.0
+    ranking.add(2, [0.2, 0.3, None])
+    ranking.add(0, [0.2, 0.3, 0.5])
+    assert ranking.auc(1) is None

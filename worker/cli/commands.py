@@ -1,0 +1,112 @@
+"""What each command does with its arguments. Each imports what it needs when it runs.
+
+A command returns its exit code, or raises ConfigError or WorkerError with what the user should read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from worker.errors import ConfigError, WorkerError
+
+if TYPE_CHECKING:
+    from worker.cli.dataset import Rows
+    from worker.config import Config
+
+DONE, FAILED = 0, 1
+
+
+def run(arguments: Namespace) -> int:
+    from worker import service
+
+    service.run(_load(arguments.config), arguments.config)
+    return DONE
+
+
+def check(arguments: Namespace) -> int:
+    from worker.config import effective
+
+    config = _load(arguments.config)
+    print(effective(config), end="", flush=True)
+    if not (arguments.create_topics or arguments.connect):
+        return DONE
+    from worker.cli import check
+
+    print()
+    if arguments.create_topics:
+        for sentence in check.create_topics(config, arguments.partitions):
+            print(f"ok      {sentence}", flush=True)
+    works = True
+    if arguments.connect:
+        for ok, sentence in check.connect(config):
+            print(f"{'ok' if ok else 'failed':6}  {sentence}", flush=True)
+            works &= ok
+    return DONE if works else FAILED
+
+
+def produce(arguments: Namespace) -> int:
+    from worker.cli.produce import produce
+    from worker.cli.terminal import progress
+
+    config, rows = _load(arguments.config), _open(arguments)
+    started = time.monotonic()
+    with progress("publishing") as advance:
+        n = produce(rows, config, arguments.config, rate=arguments.rate, advance=advance)
+    seconds = time.monotonic() - started
+    print(f"published {n:,} events to topic {config.input.topic} in {seconds:.1f} s")
+    return DONE
+
+
+def evaluate(arguments: Namespace) -> int:
+    from worker.cli.evaluate import evaluate, show
+    from worker.cli.predictions import PredictionsFile
+    from worker.cli.terminal import progress
+
+    config = _load(arguments.config) if arguments.config else None
+    rows = _open(arguments)
+    if not rows.labelled:
+        raise ConfigError(f"{rows.path}: --label must name the column of the labels: {', '.join(rows.columns)}")
+    with PredictionsFile(arguments.out) if arguments.out else nullcontext() as out, progress("evaluating") as advance:
+        report = evaluate(rows, config, out, advance=advance)
+    show(report)
+    if arguments.out:
+        print(f"predictions in {arguments.out}")
+    return DONE
+
+
+def inspect(arguments: Namespace) -> int:
+    from worker.cli import listing
+    from worker.store import open_store
+
+    store, now_ms = open_store(arguments.url), time.time_ns() // 1_000_000
+    if arguments.model is None:
+        found, problems = listing.show_all(store, now_ms)
+        nothing = "there are no checkpoints under this URL"
+    else:
+        found, problems = listing.show_model(store, arguments.model, now_ms)
+        nothing = f"no checkpoint under this URL has a model {arguments.model!r}"
+    if problems or not found:
+        raise WorkerError("\n".join([*problems, *([] if found else [nothing])]))
+    return DONE
+
+
+def demo(arguments: Namespace) -> int:
+    from worker.demo import demo
+
+    return demo(arguments.seconds, arguments.models, arguments.rate, arguments.input)
+
+
+def _load(path: str) -> Config:
+    from worker.config import load
+
+    return load(path, os.environ)
+
+
+def _open(arguments: Namespace) -> Rows:
+    from worker.cli.dataset import open_rows
+
+    return open_rows(arguments.file, arguments.label, arguments.key, arguments.keys)

@@ -1,0 +1,303 @@
+"""Files of rows as events: a CSV with a header, or an .npz with a matrix X. Read in pieces, whatever the size.
+
+A row is what a producer would send: its number from 0 is the id, its columns are the features. `message` writes it as
+the value of an input record; it is what `produce` publishes and `evaluate` takes.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import TextIOWrapper
+from math import isfinite
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.errors import ConfigError
+from worker.records import Label
+
+_BLOCK_ROWS = 1024
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+class Row(NamedTuple):
+    """One event of a file."""
+
+    number: int
+    key: str
+    features: dict[str, float | None]
+    label: Label | None
+
+
+class Rows(ABC):
+    """The rows of a file, from the first one each time they are iterated. Iterating raises ConfigError."""
+
+    path: Path
+    columns: list[str]
+    """All names in the file, those of the label and the key included; in an .npz the names of its arrays."""
+    labelled: bool
+    """Whether there is a column of labels; single labels may be missing all the same."""
+    total: int | None
+    """Number of rows, None where only reading would tell."""
+    fraction: float = 0.0
+    """Share of the file that the latest iteration has read."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Row]: ...
+
+
+def open_rows(path: str | Path, label: str | None = None, key: str | None = None, n_keys: int = 1) -> Rows:
+    """The rows of a .npz or CSV file; nothing but the header is read yet. Raises ConfigError.
+
+    `label` and `key` name columns, in an .npz other arrays beside X (its `label` is y by default); all other columns
+    are features, those of X are named f0, f1, ... Without `key` row i belongs to model-{i mod n_keys}.
+    """
+    kind = _NpzRows if Path(path).suffix == ".npz" else _CsvRows
+    return kind(Path(path), label, key, n_keys)
+
+
+class _Message(msgspec.Struct, omit_defaults=True):
+    id: str
+    features: dict[str, float | None]
+    label: Label | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def message(row: Row) -> bytes:
+    """The row as JSON: floats in the fewest digits that give back the same bits, no label where there is none."""
+    return _encode(_Message(str(row.number), row.features, row.label))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Whatever reading the file may raise, as a ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected text in UTF-8, found other bytes") from None
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+
+class _CsvRows(Rows):
+    total = None
+
+    def __init__(self, path: Path, label: str | None, key: str | None, n_keys: int) -> None:
+        self.path, self.labelled = path, label is not None
+        self._label, self._key, self._n_keys = label, key, n_keys
+        with self._open() as (_, reader):
+            self.columns = self._header(reader)
+
+    def __iter__(self) -> Iterator[Row]:
+        with self._open() as (file, reader):
+            names = self._header(reader)
+            features = [column for column, name in enumerate(names) if name not in (self._label, self._key)]
+            feature_names = [names[column] for column in features]
+            label = names.index(self._label) if self._label is not None else None
+            key = names.index(self._key) if self._key is not None else None
+            size = max(self.path.stat().st_size, 1)
+            number = 0
+            for cells in reader:
+                if not cells:
+                    continue  # a blank line
+                if len(cells) != len(names):
+                    raise self._error(reader, f"expected {len(names)} cells as in the header, found {len(cells)}")
+                texts = [cells[column] for column in features]
+                values = _numbers(texts)
+                if values is None:
+                    raise self._not_a_number(reader, feature_names, texts)
+                if number % _BLOCK_ROWS == 0:
+                    self.fraction = file.tell() / size
+                yield Row(
+                    number,
+                    f"model-{number % self._n_keys}" if key is None else cells[key],
+                    dict(zip(feature_names, values, strict=True)),
+                    None if label is None else _label_of(cells[label]),
+                )
+                number += 1
+        self.fraction = 1.0
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[IO[bytes], Any]]:
+        """The file, which knows how far it was read, and the reader of its records."""
+        with _readable(self.path), self.path.open("rb") as file:
+            reader = csv.reader(TextIOWrapper(file, "utf-8-sig", newline=""), strict=True, skipinitialspace=True)
+            try:
+                yield file, reader
+            except csv.Error as error:
+                raise self._error(reader, f"expected CSV with commas, found something else: {error}") from None
+
+    def _header(self, reader: Any) -> list[str]:
+        names: list[str] = next(reader, [])
+        if not names:
+            raise ConfigError(f"{self.path}: expected a header with the names of the columns, found nothing")
+        for column, name in enumerate(names):
+            if not name or name in names[:column]:
+                problem = "has no name" if not name else f"has the name {name!r}, which another one has"
+                raise self._error(reader, f"column {column + 1} {problem}; give every column a name of its own")
+        for wanted, option in ((self._label, "--label"), (self._key, "--key")):
+            if wanted is not None and wanted not in names:
+                raise self._error(reader, f"there is no column {wanted!r} for {option}; {_choice(names)}")
+        if not set(names) - {self._label, self._key}:
+            raise self._error(reader, "there is no column left for the features")
+        return names
+
+    def _not_a_number(self, reader: Any, names: list[str], texts: list[str]) -> ConfigError:
+        name, text = next((name, text) for name, text in zip(names, texts, strict=True) if _numbers([text]) is None)
+        return self._error(
+            reader,
+            f"column {name!r}: expected a number, found {text[:40]!r}; leave the cell empty where the value is "
+            "missing, and take columns of text out of the file",
+        )
+
+    def _error(self, reader: Any, problem: str) -> ConfigError:
+        return ConfigError(f"{self.path}:{reader.line_num}: {problem}")
+
+
+def _numbers(texts: list[str]) -> list[float | None] | None:
+    """The cells as numbers, None where empty; None if a cell is anything else, such as nan, inf or 1_000."""
+    try:
+        values = [float(text) if text else None for text in texts]
+    except ValueError:
+        return None
+    # Two looks at the whole row instead of two at each cell; a finite sum has finite terms.
+    if "_" in "".join(texts) or not isfinite(sum(filter(None, values))):
+        fit = all(
+            value is None or (isfinite(value) and "_" not in text) for value, text in zip(values, texts, strict=True)
+        )
+        return values if fit else None
+    return values
+
+
+def _label_of(text: str) -> Label | None:
+    """An integer where the text is the usual way to write one (the class is the same), else the text itself."""
+    if not text:
+        return None
+    return int(text) if _INTEGER.fullmatch(text) else text
+
+
+def _choice(names: list[str]) -> str:
+    shown = ", ".join(names[:20])
+    return f"there are {shown}{', ...' if len(names) > 20 else ''}"
+
+
+# --- .npz -------------------------------------------------------------------------------------------------------------
+
+
+class _NpzRows(Rows):
+    def __init__(self, path: Path, label: str | None, key: str | None, n_keys: int) -> None:
+        self.path = path
+        self._label, self._key, self._n_keys = label, key, n_keys
+        with self._open() as archive:
+            self.columns = [name.removesuffix(".npy") for name in archive.namelist()]
+            if self._label is None and "y" in self.columns:
+                self._label = "y"
+            for wanted, what in (("X", "the features"), (self._label, "--label"), (self._key, "--key")):
+                if wanted is not None and wanted not in self.columns:
+                    raise ConfigError(f"{self.path}: there is no array {wanted!r} for {what}; {_choice(self.columns)}")
+            x = _Column(archive, "X", 2, "biuf")
+            if x.shape[1] == 0:
+                raise ConfigError(f"{self.path}: X has no columns, so there are no features")
+            self.labelled, self.total = self._label is not None, x.shape[0]
+            for name, kinds in ((self._label, "biufU"), (self._key, "iuU")):
+                if name is not None and _Column(archive, name, 1, kinds).shape[0] != self.total:
+                    raise ConfigError(f"{self.path}: {name} has not as many entries as X has rows, {self.total}")
+
+    def __iter__(self) -> Iterator[Row]:
+        with self._open() as archive:
+            x = _Column(archive, "X", 2, "biuf")
+            labels = _Column(archive, self._label, 1, "biufU") if self._label is not None else None
+            keys = _Column(archive, self._key, 1, "iuU") if self._key is not None else None
+            names = [f"f{column}" for column in range(x.shape[1])]
+            n = x.shape[0]
+            for start in range(0, n, _BLOCK_ROWS):
+                self.fraction = start / n
+                numbers = range(start, min(start + _BLOCK_ROWS, n))
+                count = len(numbers)
+                values = self._values(x.read(count), start)
+                row_labels = [None] * count if labels is None else self._labels(labels.read(count), start)
+                row_keys = (
+                    [f"model-{i % self._n_keys}" for i in numbers]
+                    if keys is None
+                    else map(str, keys.read(count).tolist())
+                )
+                for number, key, row, label in zip(numbers, row_keys, values, row_labels, strict=True):
+                    yield Row(number, key, dict(zip(names, row, strict=True)), label)
+        self.fraction = 1.0
+
+    @contextmanager
+    def _open(self) -> Iterator[zipfile.ZipFile]:
+        with _readable(self.path):
+            try:
+                with zipfile.ZipFile(self.path) as archive:
+                    yield archive
+            except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+                raise ConfigError(f"{self.path}: expected an .npz file as numpy.savez writes it: {error}") from None
+
+    def _values(self, block: NDArray[Any], start: int) -> list[list[Any]]:
+        """Rows of numbers, None where NaN."""
+        numbers = block.astype(np.float64)
+        infinite = np.argwhere(np.isinf(numbers))
+        if len(infinite):
+            row, column = infinite[0]
+            raise ConfigError(f"{self.path}: X[{start + row}, {column}] is infinite; NaN stands for a missing value")
+        rows: list[list[Any]] = numbers.tolist()
+        for row in np.flatnonzero(np.isnan(numbers).any(axis=1)):
+            rows[row] = [None if value != value else value for value in rows[row]]
+        return rows
+
+    def _labels(self, block: NDArray[Any], start: int) -> list[Label | None]:
+        """Labels as JSON has them. A float is an integer or NaN, which stands for none: numpy writes gaps like that."""
+        if block.dtype.kind != "f":
+            return [None if label == "" else label for label in block.tolist()]
+        wrong = np.flatnonzero(~np.isnan(block) & ((block != np.floor(block)) | (np.abs(block) >= 2.0**63)))
+        if len(wrong):
+            where = f"{self._label}[{start + wrong[0]}]"
+            raise ConfigError(f"{self.path}: {where} is {block[wrong[0]]}; a label is text, an integer or a boolean")
+        return [None if label != label else int(label) for label in block.tolist()]
+
+
+class _Column:
+    """One array of an archive, read from the first row to the last in pieces."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, n_dims: int, kinds: str) -> None:
+        self._file = archive.open(f"{name}.npy")
+        version = np.lib.format.read_magic(self._file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, column_major, self._dtype = read_header(self._file)
+        if len(self.shape) != n_dims or self._dtype.kind not in kinds:
+            allowed = "numbers" if n_dims == 2 else "integers or text" if "b" not in kinds else "numbers or text"
+            raise ConfigError(
+                f"{archive.filename}: expected {name} to be {allowed} in {n_dims}-d, found {self._dtype} in "
+                f"{len(self.shape)}-d; Python objects (pickle) are never read"
+            )
+        self._row_bytes = self._dtype.itemsize * int(np.prod(self.shape[1:]))
+        self._next = 0
+        self._whole: NDArray[Any] | None = None
+        self._open_again = partial(archive.open, f"{name}.npy") if column_major and n_dims > 1 else None
+
+    def read(self, count: int) -> NDArray[Any]:
+        """The next rows. Raises ValueError where the file ends before."""
+        start, self._next = self._next, self._next + count
+        if self._open_again is not None:
+            # Columns stand one after the other, so each row is spread over the whole file: all or nothing.
+            if self._whole is None:
+                self._whole = np.lib.format.read_array(self._open_again(), allow_pickle=False)
+            return self._whole[start : self._next]
+        data = self._file.read(count * self._row_bytes)
+        return np.frombuffer(data, self._dtype).reshape(count, *self.shape[1:])

@@ -1,0 +1,46 @@
+"""Rows of a file as events on the input topic, by an idempotent producer."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from worker.cli.dataset import Rows, message
+from worker.cli.terminal import Advance
+from worker.config import Config
+from worker.errors import ConfigError
+from worker.kafka import KafkaAdmin, KafkaPublisher
+
+_log = logging.getLogger(__name__)
+
+
+def produce(
+    rows: Rows,
+    config: Config,
+    config_path: str,
+    *,
+    rate: float | None = None,
+    advance: Advance = lambda share, rows: None,
+) -> int:
+    """Publish every row, `rate` a second if given, else as fast as they are taken; returns how many were delivered.
+
+    Raises ConfigError for a missing topic and for a row that cannot be read, and then has published the rows before;
+    WorkerError where some could not be delivered.
+    """
+    topic = config.input.topic
+    if KafkaAdmin(config).missing([topic]):
+        raise ConfigError(f"there is no topic {topic}. `amf-worker check {config_path} --create-topics` makes it")
+    publisher = KafkaPublisher(config, topic)
+    started = time.monotonic()
+    try:
+        for row in rows:
+            if rate is not None:
+                publisher.wait(started + row.number / rate - time.monotonic())
+            publisher.send(row.key.encode(), message(row))
+            advance(rows.fraction, row.number + 1)
+    except (ConfigError, KeyboardInterrupt):
+        publisher.finish()
+        _log.warning("%d rows were published before that", publisher.delivered)
+        raise
+    publisher.finish()
+    return publisher.delivered

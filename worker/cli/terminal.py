@@ -1,0 +1,122 @@
+"""What people see: progress and tables. Drawn by rich on a terminal; plain lines that grep and logs can take elsewhere.
+
+Progress goes to stderr and tables to stdout, so that a result can be piped while the progress stays on screen.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+Advance = Callable[[float, int], None]
+"""Told of the share of the work that is done, 0 to 1, and of the rows so far; cheap enough for every row."""
+
+_REDRAW_S = 0.1
+_PLAIN_LINE_S = 10.0
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Advance]:
+    """Show how far a pass over rows has come."""
+    if not sys.stderr.isatty():
+        yield _Throttled(_PLAIN_LINE_S, lambda share, rows, rate: _say(f"{label}: {share:.0%}, {_rows(rows, rate)}"))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rows]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=1.0, rows="")
+        yield _Throttled(_REDRAW_S, lambda share, rows, rate: bar.update(task, completed=share, rows=_rows(rows, rate)))
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1) -> None:
+    """Print rows under headers; the first `left` columns are text, the others figures and flush right."""
+    cells = [[_printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _draw(headers, cells, _printable(title), left)
+        return
+    if title:
+        print(_printable(title))
+    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    for row in [headers, *cells] if any(headers) else cells:
+        padded = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(padded).rstrip())
+
+
+def count(n: int) -> str:
+    return f"{n:,}"
+
+
+def size(n_bytes: int) -> str:
+    """Bytes in the unit that people would choose."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.1f} {unit}"
+    return f"{n_bytes} B"
+
+
+def age(seconds: float) -> str:
+    """A time span in the unit that people would choose."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+class _Throttled:
+    """Passes on one call in `every_s` seconds, with the rows per second since the start."""
+
+    def __init__(self, every_s: float, show: Callable[[float, int, float], None]) -> None:
+        self._every_s, self._show = every_s, show
+        self._start_s = self._shown_s = time.monotonic()
+
+    def __call__(self, share: float, rows: int) -> None:
+        now_s = time.monotonic()
+        if now_s - self._shown_s >= self._every_s:
+            self._shown_s = now_s
+            self._show(share, rows, rows / (now_s - self._start_s))
+
+
+def _rows(rows: int, rate: float) -> str:
+    return f"{rows:,} rows, {rate:,.0f}/s"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _printable(text: str) -> str:
+    """Model keys are any text: none of it may reach the terminal as a command."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _draw(headers: Sequence[str], cells: Sequence[Sequence[str]], title: str, left: int) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Text takes the cells as they are: a model key such as [red] is no markup.
+    drawn = Table(
+        title=Text(title, "bold") if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD if any(headers) else None,
+        show_header=any(headers),
+    )
+    for column, header in enumerate(headers):
+        drawn.add_column(Text(header), justify="left" if column < left else "right")
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    Console().print(drawn)
