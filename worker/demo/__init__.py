@@ -1,0 +1,125 @@
+"""The main job on a broker of its own, with a crash in the middle: what `amf-worker demo` and `make demo` run.
+
+A generator publishes events, a real worker process predicts, learns and publishes, and the demo reads the predictions
+back and keeps book. Half way it kills the worker with SIGKILL, starts it again, and at the end compares every
+prediction with those of forests that nothing ever happened to. `worker.demo.story` tells it from beginning to end.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from types import FrameType
+
+from worker.cli.dataset import Rows, open_rows
+from worker.demo.events import Payments
+from worker.demo.screen import Screen, open_screen
+from worker.demo.story import Story
+from worker.errors import ConfigError, WorkerError
+
+SHORTEST_S = 5.0
+MOST_MODELS = 1000
+INTERRUPTED = 130
+_LOG_LINES = 15
+
+
+def demo(seconds: float = 45.0, models: int = 6, rate: float = 2000.0, file: str | None = None) -> int:
+    """Run the demo; returns its exit code: 0, or 1 if anything was not as promised, or 130 after Ctrl-C.
+
+    `seconds` is how long events flow, `rate` how many a second, `models` how many keys they have. With `file` the
+    events are the rows of a .npz or CSV; the label of the latter is its last column. Raises ConfigError.
+    """
+    if seconds < SHORTEST_S:
+        raise ConfigError(f"--seconds: expected at least {SHORTEST_S:g}, found {seconds:g}: a crash takes its time")
+    if models > MOST_MODELS:
+        raise ConfigError(f"--models: expected at most {MOST_MODELS}, found {models}")
+    rows: Rows = Payments(models)
+    if file is not None:
+        rows = rows_of(file, models)
+        # Spread over the whole time, so that some rows are left for after the crash.
+        total = rows.total or sum(1 for _ in rows)
+        if total == 0:
+            raise ConfigError(f"{file}: there are no rows")
+        rate = min(rate, total / seconds)
+    folder = Path(tempfile.mkdtemp(prefix="amf-demo-"))
+    screen = open_screen()
+    with _log_to(folder / "demo.log"), _interrupted_by_signals(), _configuration() as config:
+        try:
+            Story(rows, seconds, rate, config, folder, screen).tell()
+            return 0
+        except WorkerError as error:
+            _tell_failure(screen, error, folder)
+            return 1
+        except KeyboardInterrupt:
+            shutil.rmtree(folder, ignore_errors=True)
+            screen.line("Interrupted: worker and broker are ended, what they wrote is removed.")
+            return INTERRUPTED
+
+
+def rows_of(file: str, n_models: int) -> Rows:
+    """The rows of a file as events for `n_models` models; the label of a CSV is its last column."""
+    rows = open_rows(file, n_keys=n_models)
+    if Path(file).suffix == ".npz":
+        return rows
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        header = next(csv.reader(lines, skipinitialspace=True))
+    return open_rows(file, label=header[-1], n_keys=n_models)
+
+
+@contextmanager
+def _configuration() -> Iterator[Path]:
+    """config/demo.yaml of the checkout, or its copy in the installed package."""
+    package = resources.files("worker")
+    packed = package / "examples" / "demo.yaml"
+    with resources.as_file(packed if packed.is_file() else package / ".." / "config" / "demo.yaml") as path:
+        yield path.resolve()
+
+
+@contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """Send what our own clients of the broker report into a file: the screen belongs to the story."""
+    log = logging.getLogger("worker")
+    handlers, propagate = log.handlers, log.propagate
+    log.handlers, log.propagate = [logging.FileHandler(path, delay=True)], False
+    try:
+        yield
+    finally:
+        log.handlers, log.propagate = handlers, propagate
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """A request to end, by whatever signal, is a KeyboardInterrupt: everything is tidied up as after Ctrl-C."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        # Once is enough: a second one must not interrupt the tidying up.
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell_failure(screen: Screen, error: WorkerError, folder: Path) -> None:
+    """What went wrong, and the ends of the logs that may say why."""
+    screen.line()
+    screen.line(f"The demo failed: {error}", "bold red")
+    for log in sorted(folder.glob("*.log")):
+        lines = log.read_text(errors="replace").splitlines()
+        if lines:
+            screen.line(f"The end of {log}:")
+            for line in lines[-_LOG_LINES:]:
+                screen.line(f"  {line}", "dim")
