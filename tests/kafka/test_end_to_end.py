@@ -1,0 +1,188 @@
+"""The whole job against a real broker: exactly one prediction per record, equal to the last bit, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+
+from tests.kafka.broker import Broker, read_all
+from tests.kafka.workers import (
+    WorkerProcess,
+    expected,
+    require_each_once,
+    require_equal,
+    source_of,
+    wait_for_progress,
+)
+from tests.worker.malformed import MAX_BYTES, malformed
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 4
+KEYS = 8
+ROWS = int(os.environ.get("AMF_TEST_ROWS", "4000"))
+"""Of adult.npz; all 32,561 of them take some minutes."""
+KILLS = 10
+SEED = 20261121  # of the moments of the kills; change it to try others
+
+CONFIG = """
+input: {{topic: {events}, max_bytes: {max_bytes}}}
+output: {{topic: {predictions}}}
+dead_letter: {{topic: {dead}, max_consecutive: 1000000}}
+kafka:
+  bootstrap.servers: "{bootstrap}"
+  group.id: {events}
+  group.instance.id: "${{INSTANCE}}"
+checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
+metrics: {{listen: "127.0.0.1:0"}}
+"""
+
+
+class Job:
+    """Topics, a configuration and a data set of one test."""
+
+    def __init__(self, broker: Broker, events: str, predictions: str, dead: str, folder: Path, max_bytes: int) -> None:
+        self.broker, self.events, self.predictions, self.dead = broker, events, predictions, dead
+        self.folder = folder
+        for topic, partitions in ((events, PARTITIONS), (predictions, PARTITIONS), (dead, 1)):
+            broker.create_topic(topic, partitions, {"max.message.bytes": "12000000"})
+        self.config = folder / "worker.yaml"
+        self.config.write_text(
+            CONFIG.format(
+                events=events,
+                predictions=predictions,
+                dead=dead,
+                bootstrap=broker.bootstrap,
+                folder=folder,
+                max_bytes=max_bytes,
+            )
+        )
+
+    def worker(self, name: str) -> WorkerProcess:
+        return WorkerProcess(self.config, self.folder / f"{name}.log", INSTANCE=name)
+
+    def command(self, *arguments: str) -> None:
+        """One amf-worker command, to its end."""
+        command = [sys.executable, "-m", "worker", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "INSTANCE": "x"})
+        assert done.returncode == 0, done.stderr[-4000:]
+
+    def wait_for_progress(self, beyond: int, workers: list[WorkerProcess]) -> int:
+        return wait_for_progress(self.broker.bootstrap, self.predictions, PARTITIONS, beyond, workers)
+
+    def input_ends(self) -> dict[int, int]:
+        messages = read_all(self.broker.bootstrap, self.events)
+        return {n: sum(message.partition == n for message in messages) for n in range(PARTITIONS)}
+
+
+@pytest.fixture
+def job(broker, topics, tmp_path) -> Job:
+    return Job(broker, topics.name("events"), topics.name("predictions"), topics.name("dead"), tmp_path, MAX_BYTES)
+
+
+@pytest.fixture
+def adult(data_dir, tmp_path) -> Path:
+    """The first ROWS rows of adult.npz."""
+    with np.load(data_dir / "adult.npz") as data:
+        x, y = data["X"][:ROWS], data["y"][:ROWS]
+    path = tmp_path / "adult.npz"
+    np.savez(path, X=x, y=y)
+    return path
+
+
+def evaluated(job: Job, data: Path) -> dict[str, dict[str, object]]:
+    """What `evaluate` predicts for the rows, by row number."""
+    out = job.folder / "expected.csv"
+    job.command("evaluate", str(data), "--keys", str(KEYS), "--config", str(job.config), "--out", str(out))
+    return expected(out)
+
+
+def require_exact(job: Job, rows: dict[str, dict[str, object]]) -> None:
+    messages = read_all(job.broker.bootstrap, job.predictions, until=len(rows), timeout=300)
+    assert len(messages) == len(rows)
+    require_each_once(messages, job.input_ends())
+    require_equal(messages, rows)
+
+
+def test_two_workers_publish_what_evaluate_says(job: Job, adult: Path):
+    rows = evaluated(job, adult)
+    assert len(rows) == ROWS
+    job.command("produce", str(adult), "--config", str(job.config), "--keys", str(KEYS))
+    with job.worker("a") as a, job.worker("b") as b:
+        require_exact(job, rows)
+        assert (a.terminate(), b.terminate()) == (0, 0)
+
+
+def test_killed_at_random_moments_it_publishes_the_same(job: Job, adult: Path):
+    rows = evaluated(job, adult)
+    produce = ("produce", str(adult), "--config", str(job.config), "--keys", str(KEYS), "--rate", str(ROWS / 45))
+    producer = threading.Thread(target=job.command, args=produce)
+    moments = random.Random(SEED)
+    with job.worker("a") as a, job.worker("b") as b:
+        producer.start()
+        came = 0
+        for _ in range(KILLS):
+            # Only a worker that works can be interrupted at work.
+            came = job.wait_for_progress(came, [a, b])
+            came = job.wait_for_progress(came + moments.randrange(100), [a, b])
+            victim = moments.choice([a, b])
+            victim.kill()
+            victim.start()
+        producer.join(300)
+        assert not producer.is_alive()
+        require_exact(job, rows)
+
+
+def test_malformed_records_end_as_dead_letters_and_leave_no_trace(job: Job, tmp_path: Path):
+    rng = np.random.default_rng(5)
+    x = rng.random((1000, 4)).astype(np.float32)
+    data = tmp_path / "good.npz"
+    np.savez(data, X=x, y=(x[:, 0] > x[:, 1]).astype(np.int32))
+    rows = evaluated(job, data)
+    bad = list(malformed(SEED, 2000))
+    codes = dict[str, str]()
+    producer = Producer(
+        {
+            "bootstrap.servers": job.broker.bootstrap,
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,
+            "message.max.bytes": 12_000_000,
+        }
+    )
+    for i in range(max(len(bad), 2 * len(rows))):
+        key = f"model-{i // 2 % KEYS}"
+        if i < len(bad):
+            value, codes[str(i)] = bad[i]
+            producer.produce(job.events, value, key, headers=[("n", str(i).encode())])
+        if i % 2 == 0 and i // 2 < len(rows):
+            row = i // 2
+            features = {f"f{j}": float(v) for j, v in enumerate(x[row])}
+            event = {"id": str(row), "features": features, "label": int(x[row, 0] > x[row, 1])}
+            producer.produce(job.events, json.dumps(event), key)
+        if i % 100 == 0:
+            producer.flush()
+    assert producer.flush(60) == 0
+    with job.worker("a") as worker:
+        messages = read_all(job.broker.bootstrap, job.predictions, until=len(rows), timeout=120)
+        dead = read_all(job.broker.bootstrap, job.dead, until=len(bad), timeout=120)
+        assert worker.terminate() == 0
+    assert len(messages) == len(rows)
+    require_equal(messages, rows)
+    got = {(dict(m.headers)["n"] or b"").decode(): (dict(m.headers)["error-code"] or b"").decode() for m in dead}
+    assert len(dead) == len(bad)
+    assert got == codes
+    assert len({source_of(message) for message in messages + dead}) == len(rows) + len(bad)
+    for message in dead:
+        headers = dict(message.headers)
+        value = bad[int(headers["n"] or b"")][0]
+        if "error-truncated" not in headers:
+            assert message.value == value
