@@ -104,8 +104,19 @@ class _Blocks:
                 self._free[block.shape[0]].append(block)
                 self._bytes += block.nbytes
 
+    def clear(self) -> None:
+        """Give everything back to the system."""
+        with self._lock:
+            self._free.clear()
+            self._bytes = 0
+
 
 _blocks = _Blocks(64_000_000)
+
+
+def release_memory() -> None:
+    """Give the blocks that are kept for trees to grow into back to the system."""
+    _blocks.clear()
 
 
 class Arena:

