@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,27 +81,36 @@ class _Blocks:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._free: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
-        self._lock = threading.Lock()
+        self._free: dict[int, list[NDArray[np.int32]]] = {}
+        # Reentrant: a collection of garbage that strikes under the lock may give back the block of a dead forest.
+        self._lock = threading.RLock()
+        probe = np.zeros(1, np.int32)
+        self._holders_of_a_lone_block = self._holders(probe)
 
     def take(self, words: int) -> NDArray[np.int32]:
         """A block of zeros."""
         with self._lock:
-            if not self._free[words]:
-                return np.zeros(words, np.int32)
-            block = self._free[words].pop()
-            self._bytes -= block.nbytes
+            free = self._free.get(words)
+            block = free.pop() if free else None
+            if block is not None:
+                self._bytes -= block.nbytes
+        if block is None:
+            return np.zeros(words, np.int32)
         block.fill(0)
         return block
 
     def give(self, block: NDArray[np.int32]) -> None:
-        """Take a block back that only the caller still knows; its caller's variable and ours are two references."""
-        if block.nbytes < _SMALLEST_KEPT or sys.getrefcount(block) > 3:
+        """Take a block back, unless it is small or somebody beside the caller's variable still looks at it."""
+        if block.nbytes < _SMALLEST_KEPT or self._holders(block) > self._holders_of_a_lone_block + 1:
             return
         with self._lock:
             if self._bytes + block.nbytes <= self._most_bytes:
-                self._free[block.shape[0]].append(block)
+                self._free.setdefault(block.shape[0], []).append(block)
                 self._bytes += block.nbytes
+
+    @staticmethod
+    def _holders(block: NDArray[np.int32]) -> int:
+        return sys.getrefcount(block)
 
     def clear(self) -> None:
         """Give everything back to the system."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import amf
-from amf.arena import CHILD, COUNT, LARGEST_COUNT, STATS
+from amf.arena import CHILD, COUNT, LARGEST_COUNT, STATS, _Blocks
 
 
 def stream(n, seed=0):
@@ -101,3 +101,28 @@ def test_no_counter_overflows():
         forest.partial_fit(np.zeros((1, 1)), [label])
         assert forest._arena.rows(0)[0, [STATS, STATS + 1]].tolist() == expected
         assert forest._arena.rows(0)[0, COUNT] == sum(expected)
+
+
+def test_a_block_that_somebody_looks_at_is_not_used_again():
+    blocks = _Blocks(10**9)
+    size = 10**6
+    block = blocks.take(size)
+    view = block[:10]
+    blocks.give(block)
+    assert blocks.take(size) is not block
+    del view
+    blocks.give(block)
+    address = block.ctypes.data
+    block[:] = 7
+    del block
+    again = blocks.take(size)
+    assert again.ctypes.data == address
+    assert not again.any()
+
+
+def test_a_dead_forest_may_be_collected_while_blocks_are_handed_out():
+    blocks = _Blocks(10**9)
+    with blocks._lock:  # as when a collection of garbage strikes in the middle of `take`
+        block = blocks.take(10**6)
+        blocks.give(block)
+    assert blocks._bytes == block.nbytes
