@@ -1,9 +1,13 @@
 """Aggregated Mondrian Forests: online learning with exact Bayesian averaging over prunings, reproducible to the bit."""
 
-from amf.forest import AMFClassifier, Forecasts
+from amf.classifier import AMFClassifier, Forecasts
+from amf.explain import Description
+from amf.features import Column, Columns
 from amf.labels import Label, class_text
-from amf.params import AMFClassifierParams
+from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
+from amf.regressor import AMFRegressor, RegressionForecasts
 from amf.serialize import FormatError, dumps, loads
+from amf.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 
 ENGINE = "amf-1"
 """Version of the learner: forests of one engine are equal bit for bit. It changes whenever a bit of a forest would."""
@@ -12,9 +16,18 @@ __all__ = [
     "ENGINE",
     "AMFClassifier",
     "AMFClassifierParams",
+    "AMFRegressor",
+    "AMFRegressorParams",
+    "Column",
+    "Columns",
+    "Description",
     "Forecasts",
+    "ForestParams",
     "FormatError",
     "Label",
+    "RegressionForecasts",
+    "UnrestrictedAMFClassifier",
+    "UnrestrictedAMFClassifierParams",
     "class_text",
     "dumps",
     "loads",

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba import njit
+
+index = np.uint64
+"""Type of everything that indexes in kernels: of a signed index the compiled code asks whether it counts from the end.
+
+An index meets only its own kind: numba, as numpy, makes a float of the sum of a signed and an unsigned integer.
+"""
 
 
 def kernel(function: Callable[..., Any]) -> Any:

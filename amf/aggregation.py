@@ -7,7 +7,7 @@ these probabilities equals the average over all prunings with the prior 2**-(num
 
 from __future__ import annotations
 
-from amf._kernel import inlined
+from amf._kernel import inlined, kernel
 
 # The odds of a node that has seen a million samples can leave the range of float64; beyond these bounds the
 # probability of stopping is 0 or 1 to the last bit anyway.
@@ -46,3 +46,15 @@ def revise(odds, forecast, from_below):
 def clamped(odds):
     """Keep odds finite and positive."""
     return min(max(odds, _SMALLEST), _LARGEST)
+
+
+@kernel
+def mean_over_trees(forecasts, mean):
+    """Mean of float64 (n_trees, n, k) over trees, always added in their order: threads must not change a bit."""
+    n_trees = forecasts.shape[0]
+    for i in range(mean.shape[0]):
+        for k in range(forecasts.shape[2]):
+            total = 0.0
+            for tree in range(n_trees):
+                total += forecasts[tree, i, k]
+            mean[i, k] = total / n_trees

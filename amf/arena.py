@@ -1,42 +1,49 @@
-"""The memory of a forest: one block, a tree is a segment of rows, a node is a row of 32-bit words.
+"""The memory of a forest: two blocks of rows, in which the trees take turns; a node is one row of each.
 
-Row of a node (word index, type):
+Row of a node in the block of heads (32-bit word, type):
 
     0      float64  TIME       when the node splits; a leaf: +inf. Its birth is the TIME of its parent, 0 for the root
     2      float64  ODDS       odds of stopping at the node (aggregation.py); meaningless at a leaf
-    4      int32    CHILD      row of the left child, the right one follows it; 0 at a leaf (the root is nobody's child)
+    4      int32    CHILD      row of the left child, the right one follows it; 0 at a leaf
     5      int32    FEATURE    feature of the split
     6      float32  THRESHOLD  `value <= threshold` goes left
     7      int32    COUNT      labels seen
     8      int32    DISTINCT   different labels seen
-    9      int32    STATS      label statistics, room for `stats_room` of them: for classes one count each
-    9+s    float32  lower bounds of the box, room for `feature_room` of them
-    9+s+f  float32  upper bounds
+    10     int32    STATS      label statistics, room for `stats_room` words: for classes one count each
 
-The block is seen through three flat views of the same bytes (int32, float32, float64), so that everything a walk needs
-of a node lies in neighbouring cache lines, a forest costs one allocation, and growing it is one copy. Kernels index the
-flat views: a slice of an array would cost them two atomic operations on its reference count. When a node is
-split its row becomes the new parent and its old contents move to one of two new rows, so nothing has to know its
-parent. Rows are handed out in order of creation, which the input alone decides: equal states are equal bytes.
+and in the block of boxes:
+
+    0      float32  lower bounds of the box, room for `feature_room` of them
+    f      float32  upper bounds
+
+A walk reads the heads of a whole path but the boxes of its last few nodes only: so the two live apart. A tree numbers
+its rows in order of creation, which the input alone decides; number 0 stays empty, so that siblings never part and no
+child is called 0. Eight rows are a chunk, the chunks of all trees take turns, and a link is a row of the block: a
+forest grows by appending, and no link changes. When a node is split its row becomes the new parent and its old contents
+move to one of two new rows, so nothing has to know its parent.
+
+Heads are seen through three flat views of the same bytes (int32, float32, float64). Kernels index the flat views: a
+slice of an array would cost them two atomic operations on its reference count.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import called
+from amf._kernel import index, inlined
 from amf.boxes import LANES
 
-TIME, ODDS = 0, 1  # in float64 words
-CHILD, FEATURE, THRESHOLD, COUNT, DISTINCT, STATS = 4, 5, 6, 7, 8, 9  # in 32-bit words
+TIME, ODDS = index(0), index(1)  # in float64 words
+CHILD, FEATURE, THRESHOLD, COUNT, DISTINCT, STATS = (index(word) for word in (4, 5, 6, 7, 8, 10))  # in 32-bit words
 LARGEST_COUNT = 2**31 - 1
-_SMALL_TREE = 60  # rows
-_SMALLEST_KEPT = 100_000  # bytes: smaller blocks come from the allocator's own lists
+ROOT = index(1)
+"""Number of a tree's first row."""
+_CHUNK = index(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +54,20 @@ class Layout:
     feature_room: int
 
     @property
-    def low(self) -> int:
-        """First lower bound."""
-        return STATS + self.stats_room
-
-    @property
-    def high(self) -> int:
-        """First upper bound."""
-        return self.low + self.feature_room
-
-    @property
-    def words(self) -> int:
-        """Words of a row: even, so that the float64 of the next row are aligned."""
-        words = self.high + self.feature_room
+    def head(self) -> int:
+        """Words of a head: even, so that the float64 of the next one are aligned."""
+        words = int(STATS) + self.stats_room
         return words + words % 2
+
+    @property
+    def box(self) -> int:
+        """Words of a box."""
+        return 2 * self.feature_room
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a node."""
+        return 4 * (self.head + self.box)
 
 
 def room_for(count: int) -> int:
@@ -72,151 +79,132 @@ def room_for(count: int) -> int:
     return -(-count // step) * step
 
 
-class _Blocks:
-    """Blocks given back, to be used again at the same size.
-
-    Forests of one shape grow through the same sizes; a fresh block costs more in page faults than in copying.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._free: dict[int, list[NDArray[np.int32]]] = {}
-        # Reentrant: a collection of garbage that strikes under the lock may give back the block of a dead forest.
-        self._lock = threading.RLock()
-        probe = np.zeros(1, np.int32)
-        self._holders_of_a_lone_block = self._holders(probe)
-
-    def take(self, words: int) -> NDArray[np.int32]:
-        """A block of zeros."""
-        with self._lock:
-            free = self._free.get(words)
-            block = free.pop() if free else None
-            if block is not None:
-                self._bytes -= block.nbytes
-        if block is None:
-            return np.zeros(words, np.int32)
-        block.fill(0)
-        return block
-
-    def give(self, block: NDArray[np.int32]) -> None:
-        """Take a block back, unless it is small or somebody beside the caller's variable still looks at it."""
-        if block.nbytes < _SMALLEST_KEPT or self._holders(block) > self._holders_of_a_lone_block + 1:
-            return
-        with self._lock:
-            if self._bytes + block.nbytes <= self._most_bytes:
-                self._free.setdefault(block.shape[0], []).append(block)
-                self._bytes += block.nbytes
-
-    @staticmethod
-    def _holders(block: NDArray[np.int32]) -> int:
-        return sys.getrefcount(block)
-
-    def clear(self) -> None:
-        """Give everything back to the system."""
-        with self._lock:
-            self._free.clear()
-            self._bytes = 0
-
-
-_blocks = _Blocks(64_000_000)
-
-
-def release_memory() -> None:
-    """Give the blocks that are kept for trees to grow into back to the system."""
-    _blocks.clear()
+def whole_chunks(rows: int) -> int:
+    """The rows of all chunks that so many rows fill."""
+    return rows - rows % int(_CHUNK)
 
 
 class Arena:
     """Rows of all trees of a forest. Kernels fill it; it only grows outside of them.
 
-    ints, floats, reals: the flat int32, float32 and float64 views; the row of a node starts at 32-bit word
-    (tree * capacity + node) * layout.words. used: int64 (n_trees,), rows in use; unused rows are zero.
+    ints, floats, reals: the heads as flat int32, float32, float64. boxes: flat float32. used: uint64 (n_trees,), rows
+    in use, number 0 included. Rows that are not in use are zero. capacity: rows reserved for each tree.
     """
 
-    def __init__(self, n_trees: int, layout: Layout, capacity: int = 0) -> None:
-        self.layout = layout
-        self.used = np.zeros(n_trees, np.int64)
-        self.allocate(capacity)
+    def __init__(self, n_trees: int, layout: Layout) -> None:
+        self.used = np.full(n_trees, ROOT)
+        self._allocate(layout, 0)
 
-    def allocate(self, capacity: int) -> None:
-        """Empty rows: `capacity` for each tree."""
-        self.capacity = capacity
-        words = self.used.shape[0] * capacity * self.layout.words
-        # A box is read in whole groups of lanes: the last row may be overread by less than one group.
-        self.ints: NDArray[np.int32] = _blocks.take(words + LANES)
-        self.floats: NDArray[np.float32] = self.ints.view(np.float32)
-        self.reals: NDArray[np.float64] = self.ints.view(np.float64)
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return self.used.shape[0]
 
-    def __del__(self) -> None:
-        if hasattr(self, "reals"):
-            block = self.ints
-            del self.ints, self.floats, self.reals
-            _blocks.give(block)
-
-    def rows(self, tree: int) -> NDArray[np.int32]:
-        """Rows of a tree that are in use, int32 (used, words): a view."""
-        words = self.layout.words
-        start = tree * self.capacity * words
-        return self.ints[start : start + int(self.used[tree]) * words].reshape(-1, words)
+    @property
+    def n_nodes(self) -> int:
+        """Nodes over all trees."""
+        return int(self.used.sum()) - int(ROOT) * self.n_trees
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return int(self.ints.nbytes + self.used.nbytes)
-
-    @property
-    def n_nodes(self) -> int:
-        """Rows in use over all trees."""
-        return int(self.used.sum())
+        return int(self.ints.nbytes + self.boxes.nbytes + self.used.nbytes)
 
     def grow(self, limit: int) -> None:
         """Make room for more rows in every tree, at most `limit`; the larger the trees, the fewer copies."""
-        more = self.capacity if self.capacity >= _SMALL_TREE else self.capacity // 2 + 4
-        self._move(self.layout, max(1, min(self.capacity + more, limit)))
+        more = whole_chunks(max(self.capacity // 2, 2 * int(_CHUNK) - 1))
+        self.reserve(min(self.capacity + more, limit))
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for `capacity` rows in every tree, or give up room that is not in use."""
+        heads, boxes = self.ints, self.boxes
+        self._allocate(self.layout, capacity)
+        self.ints[: heads.shape[0]] = heads[: self.ints.shape[0]]
+        self.boxes[: boxes.shape[0]] = boxes[: self.boxes.shape[0]]
 
     def relayout(self, layout: Layout) -> None:
         """Change the rooms of a row. New statistics are zero, new bounds are NaN: nothing was seen of them."""
-        if layout != self.layout:
-            self._move(layout, self.capacity)
+        if layout == self.layout:
+            return
+        was, heads, boxes = self.layout, self._heads(), self._boxes()
+        self._allocate(layout, self.capacity)
+        width = min(was.head, layout.head)
+        self._heads()[:, :width] = heads[:, :width]
+        new = self._boxes()
+        new[:, :, : was.feature_room] = boxes
+        for tree in range(self.n_trees):
+            new[self.rows(tree), :, was.feature_room :] = np.nan
 
-    def _move(self, layout: Layout, capacity: int) -> None:
-        was, rows, old = self.layout, int(self.used.max(initial=0)), self._block()
-        before_block = self.ints
-        self.layout = layout
-        self.allocate(capacity)
-        new = self._block()
-        if was == layout:
-            new[:, :rows] = old[:, :rows]
-        else:
-            new[:, :rows, : STATS + was.stats_room] = old[:, :rows, : STATS + was.stats_room]
-            for start, before in ((layout.low, was.low), (layout.high, was.high)):
-                new[:, :rows, start : start + was.feature_room] = old[:, :rows, before : before + was.feature_room]
-            for tree, used in enumerate(self.used):
-                for start in (layout.low, layout.high):
-                    unseen = new[tree, :used, start + was.feature_room : start + layout.feature_room]
-                    unseen[:] = np.float32(np.nan).view(np.int32)
-        del old
-        _blocks.give(before_block)
+    def imitate(self, known: int, like: Sequence[int | None]) -> None:
+        """The features from `known` on get the bounds [0, 0] in every box that has seen the feature they are like."""
+        boxes = self._boxes()
+        for column, sibling in enumerate(like, known):
+            if sibling is not None:
+                for tree in range(self.n_trees):
+                    rows = self.rows(tree)
+                    seen = rows[~np.isnan(boxes[rows, 0, sibling])]
+                    boxes[seen, :, column] = 0.0
 
-    def _block(self) -> NDArray[np.int32]:
-        """All rows, int32 (n_trees, capacity, words): a view."""
-        n_trees, words = self.used.shape[0], self.layout.words
-        return self.ints[: n_trees * self.capacity * words].reshape(n_trees, self.capacity, words)
+    def rows(self, tree: int) -> NDArray[np.int64]:
+        """Rows of a tree's nodes in the block, in order of creation."""
+        rows: NDArray[np.int64] = self._row(np.arange(int(ROOT), int(self.used[tree])), tree)
+        return rows
+
+    def nodes(self, tree: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Copies of a tree's nodes in order of creation: heads, int32 (n, words), boxes, float32 (n, 2, feature_room).
+
+        CHILD counts from 0 at the root.
+        """
+        rows = self.rows(tree)
+        heads = self._heads()[rows]
+        child = heads[:, CHILD]
+        child[child > 0] = self._number(child[child > 0]) - int(ROOT)
+        return heads, self._boxes()[rows]
+
+    def fill(self, trees: Sequence[tuple[NDArray[np.int32], NDArray[np.float32]]]) -> None:
+        """Replace all nodes by those that `nodes` gave."""
+        self.used[:] = [int(ROOT) + heads.shape[0] for heads, _ in trees]
+        self._allocate(self.layout, whole_chunks(int(self.used.max()) + int(_CHUNK) - 1))
+        for tree, (heads, boxes) in enumerate(trees):
+            rows = self.rows(tree)
+            heads = heads.copy()
+            child = heads[:, CHILD]
+            child[child > 0] = self._row(child[child > 0] + int(ROOT), tree)
+            self._heads()[rows] = heads
+            self._boxes()[rows] = boxes
+
+    def _row(self, number: Any, tree: int) -> Any:
+        chunk = int(_CHUNK)
+        return (number // chunk * self.n_trees + tree) * chunk + number % chunk
+
+    def _number(self, row: Any) -> Any:
+        chunk = int(_CHUNK)
+        return row // (chunk * self.n_trees) * chunk + row % chunk
+
+    def _allocate(self, layout: Layout, capacity: int) -> None:
+        self.layout, self.capacity = layout, capacity
+        rows = self.n_trees * capacity
+        self.ints: NDArray[np.int32] = np.zeros(rows * layout.head, np.int32)
+        self.floats: NDArray[np.float32] = self.ints.view(np.float32)
+        self.reals: NDArray[np.float64] = self.ints.view(np.float64)
+        # A box is read in whole groups of lanes: the last one may be overread by less than one group.
+        self.boxes: NDArray[np.float32] = np.zeros(rows * layout.box + LANES, np.float32)
+
+    def _heads(self) -> NDArray[np.int32]:
+        return self.ints.reshape(-1, self.layout.head)
+
+    def _boxes(self) -> NDArray[np.float32]:
+        rows = self.ints.shape[0] // self.layout.head
+        return self.boxes[: rows * self.layout.box].reshape(rows, 2, self.layout.feature_room)
 
 
-@called
-def split(ints, used, tree, capacity, node, words, box_goes_left):
-    """Give `node` two children: its old self and an empty row; returns the empty one.
+@inlined
+def row_of(number, tree, n_trees):
+    """Row in the block of the row with this number in its tree."""
+    return (number // _CHUNK * n_trees + tree) * _CHUNK + number % _CHUNK
 
-    The row of `node` keeps its contents and becomes the parent; the caller sets its split, odds and box. Nothing is
-    checked: the caller has reserved two rows.
-    """
-    first = used[tree]
-    used[tree] = first + 2
-    old, fresh = (first, first + 1) if box_goes_left else (first + 1, first)
-    source, target = (tree * capacity + node) * words, (tree * capacity + old) * words
-    for word in range(words):
-        ints[target + word] = ints[source + word]
-    ints[source + CHILD] = first
-    return fresh
+
+@inlined
+def number_of(row, n_trees):
+    """Number in its tree of a row of the block."""
+    return row // (_CHUNK * n_trees) * _CHUNK + row % _CHUNK

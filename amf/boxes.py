@@ -21,7 +21,7 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from amf._kernel import inlined
+from amf._kernel import index, inlined
 
 ir: Any = cgutils.ir  # type: ignore[attr-defined]  # numba's own copy of the instruction builder
 
@@ -90,7 +90,7 @@ def _extension(typingctx, floats, low, high, x, at, weights, n_features):
 
 @_intrinsic
 def _widen_groups(typingctx, floats, low, high, x, at, n_features):
-    signature = types.intp(floats, low, high, x, at, n_features)
+    signature = n_features(floats, low, high, x, at, n_features)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data, address, load = _vectors(context, builder, signature, args)
@@ -160,7 +160,7 @@ def extension(floats, low, high, x, at, weights, n_features):
 @_plain_form_of(_widen_groups)
 def widen_groups(floats, low, high, x, at, n_features):
     """Extend the bounds of all whole groups of eight features to contain the sample; returns how many that were."""
-    return 0  # plain Python gains nothing by groups: `widen` takes the features one by one
+    return index(0)  # plain Python gains nothing by groups: `widen` takes the features one by one
 
 
 @_plain_form_of(_prefetch)
@@ -178,6 +178,16 @@ def widen(floats, low, high, x, at, n_features):
                 floats[low + j] = value
             if not (floats[high + j] >= value):
                 floats[high + j] = value
+
+
+@inlined
+def holds(floats, low, high, x, at, n_features):
+    """Whether the box contains the sample and would not change: the box lacks no feature that the sample has."""
+    for j in range(n_features):
+        value = x[at + j]
+        if value == value and not (floats[low + j] <= value and value <= floats[high + j]):
+            return False
+    return True
 
 
 @inlined

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from amf._kernel import called
+from amf._kernel import called, index
 from amf.boxes import outside
 
 
@@ -18,7 +20,7 @@ def gap_cut(floats, low, high, x, at, weights, n_features, total, pick, place):
     """
     target = pick * total
     reached = 0.0
-    feature = -1
+    feature: Any = index(0)
     for j in range(n_features):
         share = weights[j] * outside(floats[low + j], floats[high + j], x[at + j])
         if share > 0.0:

@@ -1,43 +1,78 @@
-"""The classifier: parameters, an arena, the state of classes and features, and batches through the kernels.
+"""What all forests have in common: parameters, an arena, the state of the features, and batches through the kernels.
 
-A batch is cut into segments in which everything but the trees is constant: a segment ends where a new class appears
-and where the feature weights change. Where it ends follows from the samples, never from the batch, and within it trees
-are independent, so neither the batch size nor the number of threads can change a bit.
+A batch is cut into segments in which everything but the trees is constant: a segment ends where the labels or the
+feature weights change what a tree computes. Where it ends follows from the samples, never from the batch, and within it
+trees are independent, so neither the batch size nor the number of threads can change a bit.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.arena import CHILD, COUNT, Arena, Layout, room_for
-from amf.labels import Classes, Label, distinct, scalars
-from amf.params import AMFClassifierParams, check_whole
+from amf._kernel import index
+from amf.arena import Arena, Layout, room_for, whole_chunks
+from amf.boxes import LANES
+from amf.explain import Description, survey
+from amf.forgetting import forget
+from amf.labels import Label
+from amf.modes import MODES
+from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
 from amf.scaling import Scaling, first_infinite
-from amf.systems.amf_classifier import average, walk
 
 _ROWS_PER_WALK = 1024
 _FORECASTS_PER_WALK = 1 << 18  # bounds the buffer of forecasts per tree to 2 MB
+_SMALLEST_TREE = 16  # rows, below which a tree never splits
+
+Params = TypeVar("Params", bound=ForestParams)
 
 
-class Forecasts(NamedTuple):
-    """What `prequential` returns; row i belongs to sample i, before its label was learned."""
+class Labels(NamedTuple):
+    """Labels of a batch as the kernels take them."""
 
-    probabilities: NDArray[np.float64]
-    """(n, K), columns in the order of `classes_` after the call; 0 for a class not yet known in that row."""
-    depth: NDArray[np.float64]
-    """(n,), depth of the sample's leaf (root: 0), mean over trees."""
-    weighted_depth: NDArray[np.float64]
-    """(n,), posterior mean of the depth of the pruning's leaf ([000] Sec. 5.1), mean over trees."""
+    values: NDArray[Any]
+    """(n,)"""
+    labelled: NDArray[np.bool_]
+    """(n,)"""
+    arrivals: dict[int, Any]
+    """Row -> label, for each row whose label the forest has to be prepared for, in order."""
+    n_outputs: int
+    """Numbers in a forecast after the last row."""
+
+    def part(self, rows: slice) -> Labels:
+        """Some rows, of one segment."""
+        return Labels(self.values[rows], self.labelled[rows], {}, self.n_outputs)
+
+    def hidden(self, rows: slice) -> Labels:
+        """The same without their labels."""
+        return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs)
+
+
+class Told(NamedTuple):
+    """What a forest says of a batch."""
+
+    outputs: NDArray[np.float64]
+    """(n, n_outputs)"""
+    depths: NDArray[np.float64]
+    """(n, 2): depth at which the sample ends and weighted depth, means over trees."""
+
+    def part(self, rows: slice) -> Told:
+        """Some rows: views."""
+        return Told(self.outputs[rows], self.depths[rows])
+
+    def copy(self) -> Told:
+        """The same, apart."""
+        return Told(self.outputs.copy(), self.depths.copy())
 
 
 class _Scratch(threading.local):
@@ -63,84 +98,51 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads, thread_name_prefix="amf-trees")
 
 
-class AMFClassifier:
-    """Aggregated Mondrian Forest for classification ([000] Alg. 4-6), learning one sample at a time.
+class Forest(ABC, Generic[Params]):
+    """A forest of Mondrian trees that learns one sample at a time.
 
-    Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over
-    all prunings of the tree, mean over trees. State is a pure function of the parameters and the labelled samples in
-    their order: batches, threads and save-load do not change a bit.
-
-    Parameters
-    ----------
-    n_estimators : number of trees, >= 1. More trees are smoother and slower; 10 is the papers' choice.
-    classes : all labels, in the order of the columns, where they are known; None: as they appear.
-    seed : of the random partition, 0 <= seed < 2**64.
-    scaling : "auto" weighs features by a robust spread (scaling.py), so that units do not matter; "none" takes them
-        as they are, as the papers do.
-    prior : "parent" shrinks a node's class frequencies to its parent's forecast, with weight `smoothing` times the
-        square of the number of different labels it has seen (forecasters.py); "dirichlet" to uniform with `dirichlet`
-        pseudo-counts a class (None: 0.5 for two classes, 0.01 for more).
-    charge_first : whether a fresh leaf pays for its first sample. True is literal [000]; False favours deep trees and
-        predicts better.
-    split_pure : whether a leaf splits while all its labels agree. True gives an exact Mondrian partition.
-    max_bytes : memory of the trees at most; a forest that reaches it stops splitting and goes on counting.
-    max_classes, max_features : more than these raise ValueError.
-    n_threads : trees are spread over so many threads. Not part of the state.
+    State is a pure function of the parameters and the labelled samples in their order: batches, threads and save-load
+    do not change a bit.
     """
 
-    def __init__(
-        self,
-        n_estimators: int = 10,
-        *,
-        classes: Sequence[Label] | None = None,
-        seed: int = 0,
-        scaling: Literal["auto", "none"] = "auto",
-        prior: Literal["parent", "dirichlet"] = "parent",
-        smoothing: float = 0.4,
-        dirichlet: float | None = None,
-        charge_first: bool = False,
-        split_pure: bool = False,
-        max_bytes: int = 64_000_000,
-        max_classes: int = 1000,
-        max_features: int = 10_000,
-        n_threads: int = 1,
-    ) -> None:
-        self.params = AMFClassifierParams(
-            n_estimators=n_estimators,
-            classes=None if classes is None else tuple(scalars(np.asarray(classes, object))),  # type: ignore[arg-type]
-            seed=seed,
-            scaling=scaling,
-            prior=prior,
-            smoothing=smoothing,
-            dirichlet=dirichlet,
-            charge_first=charge_first,
-            split_pure=split_pure,
-            max_bytes=max_bytes,
-            max_classes=max_classes,
-            max_features=max_features,
-        )
-        check_whole("n_threads", n_threads, 1, 10_000)
+    Parameters: ClassVar[type[Any]]
+    family: ClassVar[str]
+    """Name of the system in the bytes."""
+    _kernel: ClassVar[Callable[..., Any]]
+    _n_outlook: ClassVar[int] = 0
+    """Numbers of state that belong to the forest as a whole."""
+
+    def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
+        self.params: Params = self.Parameters(n_estimators=n_estimators, **parameters)
         self.n_threads = n_threads
         self.feature_names: tuple[str, ...] | None = None
-        self._classes = Classes(self.params.classes or ())
-        self._scaling = Scaling(0, adaptive=scaling == "auto")
+        self._scaling = Scaling(adaptive=self.params.scaling == "auto")
+        self._prepare()
         self._arena = Arena(n_estimators, self._layout())
-        self._words = seed_words(seed, n_estimators)
+        self._words = seed_words(self.params.seed, n_estimators)
+        self._outlook = np.zeros(self._n_outlook)
 
     @classmethod
-    def from_params(cls, params: AMFClassifierParams, n_threads: int = 1) -> AMFClassifier:
+    def preset(cls, name: str, *, n_threads: int = 1, **overrides: Any) -> Self:
+        """A forest with the parameters under a name: "default" or "paper" (params.py)."""
+        return cls.from_params(cls.Parameters.preset(name, **overrides), n_threads)
+
+    @classmethod
+    def from_params(cls, params: Params, n_threads: int = 1) -> Self:
         """A forest that has learned nothing."""
         return cls(**params.as_dict(), n_threads=n_threads)
 
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Labels (K,) in the order of the columns, each as it was first seen."""
-        return self._classes.as_array()
+    # What it is.
 
     @property
-    def class_labels(self) -> list[Label]:
-        """The same as Python scalars; the forest's own list, not to be changed."""
-        return self._classes.labels
+    def n_threads(self) -> int:
+        """Threads over which the trees are spread. Not part of the state."""
+        return self._n_threads
+
+    @n_threads.setter
+    def n_threads(self, value: int) -> None:
+        check_whole("n_threads", value, 1, 10_000)
+        self._n_threads = value
 
     @property
     def n_samples(self) -> int:
@@ -165,47 +167,57 @@ class AMFClassifier:
     @property
     def mean_depth(self) -> float:
         """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
-        # Each inner node adds one to the depth of every label counted below it.
-        trees = [self._arena.rows(tree) for tree in range(self.params.n_estimators)]
-        depths = [
-            rows[:, COUNT][rows[:, CHILD] > 0].sum(dtype=np.int64) / max(int(rows[0, COUNT]), 1)
-            for rows in trees
-            if rows.size
-        ]
-        return float(np.mean(depths)) if depths else 0.0
+        return survey(self._arena, self.n_features).mean_depth
 
-    def partial_fit(self, X: ArrayLike, y: Any) -> AMFClassifier:  # noqa: N803
+    def describe(self) -> Description:
+        """The forest in numbers; `print` shows them as a sentence."""
+        found = survey(self._arena, self.n_features)
+        return Description(
+            n_trees=self.params.n_estimators,
+            n_samples=self.n_samples,
+            n_features=self.n_features,
+            n_nodes=self.n_nodes,
+            n_leaves=found.n_leaves,
+            mean_depth=found.mean_depth,
+            max_depth=found.max_depth,
+            mean_weighted_depth=found.mean_weighted_depth,
+            nbytes=self.nbytes,
+            classes=None if self.class_labels is None else tuple(self.class_labels),
+        )
+
+    def feature_usage(self) -> NDArray[np.float64]:
+        """How much forecasts of learned samples rest on splits on each feature, (d,); the sum is the weighted depth.
+
+        A diagnostic: a feature that is used much need not be causal, nor one of two equal features be used at all.
+        """
+        return survey(self._arena, self.n_features).usage
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.params.changed().items())
+        return f"{type(self).__name__}({arguments})"
+
+    # What it learns and says.
+
+    def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
 
-        Raises ValueError for infinite numbers, wrong shapes, a label outside fixed `classes`, or too many of anything,
-        before anything is learned.
+        Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
+        anything, before anything is learned.
         """
-        self._pass(X, y, publish=False)
+        # What a forest keeps as a whole follows from what it said before.
+        self._learn(X, y, publish=self._n_outlook > 0)
         return self
-
-    def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Predict each row, then learn it: class probabilities (n, K) as `prequential`; arguments as `partial_fit`."""
-        return self.prequential(X, y).probabilities
-
-    def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
-        """Predict each row, then learn it, and also tell how deep the trees were there."""
-        return self._pass(X, y, publish=True)
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
-        """Class probabilities (n, K) in mode `existing` ([000] Alg. 3 on the tree as it is). Changes nothing."""
-        return self._forecast(X).probabilities
 
     def weighted_depth(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Posterior mean depth (n,) at which the averaged prunings end ([000] Sec. 5.1). Changes nothing."""
-        return self._forecast(X).weighted_depth
+        return self._ask(X).depths[:, 1]
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        """The likeliest label of each row (n,), ties to the class seen first. Changes nothing."""
-        likeliest: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
-        return likeliest
+    def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
+        """Append named features.
 
-    def add_features(self, names: Sequence[str]) -> None:
-        """Append named features of which every earlier sample lacked the value."""
+        Every earlier sample lacked the value; or, where `like` names a column, had 0 there if it had a value of that
+        column: so does a category that is met for the first time beside the other categories of its feature.
+        """
         if self.feature_names is None and self.n_features:
             raise ValueError("the features of this forest have no names: it learned from arrays")
         if not all(isinstance(name, str) for name in names):
@@ -213,7 +225,12 @@ class AMFClassifier:
         known = self.feature_names or ()
         if len({*known, *names}) != len(known) + len(names):
             raise ValueError(f"a feature is named twice: {sorted({*known} & {*names}) or list(names)}")
-        self._grow_features(len(known) + len(names))
+        like = [None] * len(names) if like is None else list(like)
+        if len(like) != len(names):
+            raise ValueError(f"like has {len(like)} entries for {len(names)} names")
+        if not all(column is None or 0 <= column < len(known) + place for place, column in enumerate(like)):
+            raise ValueError(f"like names a column that comes later or not at all: {like}")
+        self._grow_features(like)
         self.feature_names = (*known, *names) or None
 
     def dumps(self) -> bytes:
@@ -227,28 +244,80 @@ class AMFClassifier:
 
         return loads, (self.dumps(),)
 
-    def __repr__(self) -> str:
-        changed = {k: v for k, v in self.params.as_dict().items() if v != getattr(AMFClassifierParams(), k)}
-        arguments = ", ".join(f"{k}={v!r}" for k, v in changed.items())
-        return f"AMFClassifier({arguments})"
+    # What a kind of label decides.
 
-    def _forecast(self, X: ArrayLike) -> Forecasts:  # noqa: N803
-        if not len(self._classes):
+    @property
+    def class_labels(self) -> list[Label] | None:
+        """The labels that have columns, None where labels are numbers; the forest's own list, not to be changed."""
+        return None
+
+    def _prepare(self) -> None:
+        """Make the state of the labels, before anything is learned."""
+
+    @abstractmethod
+    def _recall(self, classes: Any) -> None:
+        """Take the labels over that the bytes of a forest name. Raises ValueError for any that cannot be its own."""
+
+    @abstractmethod
+    def _plausible(self, heads: NDArray[np.int32]) -> bool:
+        """Whether the statistics in the heads of a tree could be."""
+
+    @abstractmethod
+    def _encode(self, y: Any, n: int) -> Labels:
+        """Labels of n rows. Raises ValueError or TypeError for labels that the forest cannot learn."""
+
+    @property
+    @abstractmethod
+    def _stats_room(self) -> int:
+        """Words of label statistics in a node."""
+
+    @property
+    @abstractmethod
+    def _n_outputs(self) -> int:
+        """Numbers in a tree's forecast of one row; 0 while there is nothing to forecast."""
+
+    @property
+    def _knows_nothing(self) -> bool:
+        """Whether there is nothing to forecast yet."""
+        return self._n_outputs == 0
+
+    @property
+    @abstractmethod
+    def _rules(self) -> tuple[Any, ...]:
+        """What the kernel wants to know of the labels: its last arguments."""
+
+    @property
+    def _pauses(self) -> tuple[float, float]:
+        """An inner node does not split for a label for which its evidence is at least this; in a tree half full."""
+        return math.inf, math.inf
+
+    def _admit(self, label: Any) -> None:
+        """Prepare for a label of a new kind: its row has been forecast and is about to be learned."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
+        """Make one forecast a row of those of the trees, float64 (n_trees, n, ...), and fill `told` with it."""
+
+    # Batches through the kernels.
+
+    def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> Told:  # noqa: N803
+        x = self._rows(X)
+        labels = self._encode(y, x.shape[0])
+        if not self.n_features:
+            if labels.labelled.any():
+                self._grow_features([None] * x.shape[1])
+            else:
+                x = x[:, :0]
+        return self._pass(x, labels, publish=publish)
+
+    def _ask(self, X: ArrayLike) -> Told:  # noqa: N803
+        if self._knows_nothing:
             raise ValueError("this forest has seen no label yet and was given no classes: call partial_fit first")
         x = self._rows(X)
         if not self.n_features:
             x = x[:, :0]
-        return self._pass_rows(x, np.full(x.shape[0], -1, np.int32), [], publish=True)
-
-    def _pass(self, X: ArrayLike, y: Any, *, publish: bool) -> Forecasts:  # noqa: N803
-        x = self._rows(X)
-        codes, arrivals = self._encode(y, x.shape[0])
-        if not self.n_features:
-            if codes.size and codes.max() >= 0:
-                self._grow_features(x.shape[1])
-            else:
-                x = x[:, :0]
-        return self._pass_rows(x, codes, arrivals, publish=publish)
+        return self._pass(x, self._encode([None] * x.shape[0], x.shape[0]), publish=True)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = np.asarray(X)
@@ -265,137 +334,131 @@ class AMFClassifier:
             raise ValueError(f"X[{row}, {column}] is infinite; numbers must be finite, NaN stands for missing")
         return x
 
-    def _encode(self, y: Any, n: int) -> tuple[NDArray[np.int32], list[tuple[int, Label]]]:
-        """Numbers of the labels, int32 (n,), -1 where missing, and the rows at which a class is new."""
-        labels, places, rows = distinct(y)
-        if len(places) != n:
-            raise ValueError(f"y has {len(places)} labels for {n} rows of X")
-        known = len(self._classes)
-        coming = Classes()
-        arrivals: list[tuple[int, Label]] = []
-        codes = np.full(len(labels), -1, np.int32)
-        for place, label in enumerate(labels):
-            if label is None:
-                continue
-            code = self._classes.code(label)
-            if code < 0:
-                code = known + coming.add(label)
-                if code == known + len(arrivals):
-                    arrivals.append((int(rows[place]), label))
-            codes[place] = code
-        if arrivals and self.params.classes is not None:
-            row, label = arrivals[0]
-            raise ValueError(f"y[{row}] is {label!r}, which is none of the given classes {list(self.params.classes)}")
-        if len(self._classes) + len(arrivals) > self.params.max_classes:
-            raise ValueError(f"y brings more than max_classes={self.params.max_classes} classes")
-        return codes[places], arrivals
-
-    def _pass_rows(
-        self, x: NDArray[Any], codes: NDArray[np.int32], arrivals: list[tuple[int, Label]], *, publish: bool
-    ) -> Forecasts:
+    def _pass(self, x: NDArray[Any], labels: Labels, *, publish: bool) -> Told:
         n = x.shape[0]
-        rows = self._scaling.centre(x, codes)
-        probabilities = np.zeros((n if publish else 0, len(self._classes) + len(arrivals)))
-        depths = np.zeros((n if publish else 0, 2))
-        at = dict(arrivals)
-        ends = [*at, n]
+        rows = self._scaling.centre(x, labels.labelled)
+        told = Told(np.zeros((n if publish else 0, labels.n_outputs)), np.zeros((n if publish else 0, 2)))
+        ends = [*labels.arrivals, n]
         start = 0
         while start < n:
-            if start in at:
-                # The forecast of this row knew only the old classes; the learning knows the new one.
-                if publish and len(self._classes):
-                    nothing = np.full(1, -1, np.int32)
-                    self._walk(rows[start : start + 1], nothing, probabilities[start:], depths[start:])
-                self._classes.add(at[start])
-                self._arena.relayout(self._layout())
+            # Nothing that this row brings along may show in its forecast: a new label, or a weight that it changes,
+            # which matters where samples branch off. The rows after it change neither.
+            apart = start in labels.arrivals or self.params.mode != "existing"
+            one = slice(start, start + 1)
+            if apart and publish:
+                self._walk(rows[one], labels.hidden(one), told.part(one))
+            if start in labels.arrivals:
+                self._admit(labels.arrivals[start])
             end = next(row for row in ends if row > start)
-            stop = self._scaling.observe(rows[:end], codes, start)
-            skip = 1 if start in at else 0
-            if skip:
-                self._walk(rows[start : start + 1], codes[start : start + 1], None, None)
-            if start + skip < stop:
-                part = slice(start + skip, stop)
-                if publish:
-                    self._walk(rows[part], codes[part], probabilities[part], depths[part])
-                else:
-                    self._walk(rows[part], codes[part], None, None)
+            stop = self._scaling.observe(rows[:end], labels.labelled, start)
+            if apart:
+                # What a forest keeps as a whole learns from what it said, which nobody wants to hear twice.
+                learns_from_itself = self._n_outlook > 0
+                self._walk(rows[one], labels.part(one), told.part(one).copy() if learns_from_itself else None)
+            part = slice(start + apart, stop)
+            if part.start < stop:
+                self._walk(rows[part], labels.part(part), told.part(part) if publish else None)
             start = stop
-        return Forecasts(probabilities, depths[:, 0], depths[:, 1])
+        return told
 
-    def _walk(
-        self,
-        rows: NDArray[np.float32],
-        codes: NDArray[np.int32],
-        probabilities: NDArray[np.float64] | None,
-        depths: NDArray[np.float64] | None,
-    ) -> None:
+    def _walk(self, rows: NDArray[np.float32], labels: Labels, told: Told | None) -> None:
         """Pass rows of one segment through all trees, in bites that bound the memory of the forecasts per tree."""
-        n_trees, n_classes = self.params.n_estimators, len(self._classes)
-        if not n_classes:
+        n_trees, n_outputs, n = self.params.n_estimators, self._n_outputs, rows.shape[0]
+        if not n_outputs:
             return  # nothing to forecast yet, and no row here has a label
-        publish = probabilities is not None
-        bite = max(1, min(_ROWS_PER_WALK, rows.shape[0], _FORECASTS_PER_WALK // (n_trees * n_classes)))
-        forecasts = _scratch.array("forecasts", (n_trees, bite, n_classes) if publish else (0, 0, 0))
-        tree_depths = _scratch.array("depths", (n_trees, bite, 2) if publish else (0, 0, 0))
-        for start in range(0, rows.shape[0], bite):
-            part = slice(start, min(start + bite, rows.shape[0]))
-            self._grow_through(rows[part], codes[part], publish, forecasts, tree_depths)
-            if probabilities is not None and depths is not None:
-                n = part.stop - part.start
-                average(forecasts[:, :n], tree_depths[:, :n], n_classes, probabilities[part], depths[part])
+        publish = told is not None
+        bite = max(1, min(_ROWS_PER_WALK, n, _FORECASTS_PER_WALK // (n_trees * n_outputs)))
+        forecasts = _scratch.array("forecasts", (n_trees, bite, n_outputs) if publish else (0, 0, 0))
+        depths = _scratch.array("depths", (n_trees, bite, 2) if publish else (0, 0, 0))
+        for start in range(0, n, bite):
+            part = slice(start, min(start + bite, n))
+            self._through_trees(rows[part], labels.part(part), publish, forecasts, depths)
+            if told is not None:
+                length = part.stop - part.start
+                self._gather(forecasts[:, :length], depths[:, :length], labels.part(part), told.part(part))
 
-    def _grow_through(
+    def _through_trees(
         self,
         rows: NDArray[np.float32],
-        codes: NDArray[np.int32],
+        labels: Labels,
         publish: bool,
         forecasts: NDArray[np.float64],
         depths: NDArray[np.float64],
     ) -> None:
-        """Walk the rows through every tree, giving the arena more room whenever a tree asks for it."""
-        arena, layout, params, scaling = self._arena, self._arena.layout, self.params, self._scaling
-        n_trees, n_classes, limit = params.n_estimators, len(self._classes), self._limit()
-        strength = params.strength(n_classes)
-        progress = np.zeros(n_trees, np.int64)
+        """Pass the rows through every tree, and make room whenever a tree asks for it."""
+        arena, n_trees, limit = self._arena, self.params.n_estimators, self._limit(self._arena.layout)
+        n = rows.shape[0]
+        n_threads = min(self.n_threads, n_trees)
+        ranges = list(pairwise(n_trees * k // n_threads for k in range(n_threads + 1)))
+        done = [0] * n_threads
+        words = index(arena.layout.head), index(arena.layout.box)
+        if arena.capacity == 0:
+            arena.grow(max(limit, _SMALLEST_TREE))
 
-        def trees(first: int, last: int) -> None:
-            walk(
-                arena.ints, arena.floats, arena.reals, arena.used, self._words,
-                first, last, arena.capacity, layout.words, layout.low, layout.high,
-                limit,
-                rows.reshape(-1), rows.shape[1], codes, self.n_features, scaling.weights, n_classes, scaling.complete,
-                strength, params.prior == "parent", params.charge_first, params.split_pure,
-                publish, forecasts, depths,
-                progress,
+        def trees(thread: int) -> None:
+            first, last = ranges[thread]
+            done[thread] = self._kernel(
+                arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, self._words,
+                index(first), index(last), index(arena.capacity), index(limit), *words,
+                rows.reshape(-1), index(rows.shape[1]), labels.values, labels.labelled,
+                index(self.n_features), self._scaling.weights, self._scaling.complete,
+                *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
+                index(done[thread]),
+                *self._rules,
             )  # fmt: skip
 
-        n_threads = min(self.n_threads, n_trees)
-        bounds = [n_trees * k // n_threads for k in range(n_threads + 1)]
-        if arena.capacity == 0:
-            arena.grow(limit)
         while True:
             if n_threads == 1:
-                trees(0, n_trees)
+                trees(0)
             else:
-                jobs = [_pool(n_threads).submit(trees, *pair) for pair in pairwise(bounds)]
+                jobs = [_pool(n_threads).submit(trees, thread) for thread in range(n_threads)]
                 wait(jobs)
                 for job in jobs:
                     job.result()
-            if progress.min() == rows.shape[0]:
+            # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
+            # between must not depend on when they are asked for.
+            for tree in range(n_trees) if arena.capacity == limit else ():
+                while int(arena.used[tree]) + 2 > limit:
+                    self._forget(tree)
+            if all(done[k] == (last - first) * n for k, (first, last) in enumerate(ranges)):
                 return
-            arena.grow(limit)
+            if int(arena.used.max()) + 2 > arena.capacity:
+                arena.grow(limit)
+
+    def _forget(self, tree: int) -> None:
+        arena = self._arena
+        words = index(arena.layout.head), index(arena.layout.box)
+        forget(arena.ints, arena.boxes, arena.used, index(tree), *words)
 
     def _layout(self) -> Layout:
-        return Layout(room_for(len(self._classes)), room_for(self._scaling.n_features))
+        return Layout(self._stats_room, room_for(self.n_features))
 
-    def _limit(self) -> int:
-        """Rows a tree may have under `max_bytes`; the first is always granted."""
-        bytes_per_row = 4 * self._arena.layout.words * self.params.n_estimators
-        beside_rows = self.nbytes - self._arena.capacity * bytes_per_row
-        return max(1, (self.params.max_bytes - beside_rows) // bytes_per_row)
+    def _limit(self, layout: Layout) -> int:
+        """Rows a tree may have under `max_bytes`; 0: so few that it never splits."""
+        beside_rows = self._scaling.nbytes + self._arena.used.nbytes + 4 * LANES
+        rows = whole_chunks((self.params.max_bytes - beside_rows) // (layout.nbytes * self._arena.n_trees))
+        return rows if rows >= _SMALLEST_TREE else 0
 
-    def _grow_features(self, n_features: int) -> None:
+    def _relayout(self) -> None:
+        """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
+        arena, layout = self._arena, self._layout()
+        if layout == arena.layout:
+            return
+        limit = self._limit(layout)
+        for tree in range(arena.n_trees):
+            while int(arena.used[tree]) > max(limit, _SMALLEST_TREE):
+                forget(
+                    arena.ints, arena.boxes, arena.used, index(tree), index(arena.layout.head), index(arena.layout.box)
+                )
+        if arena.capacity > limit:
+            arena.reserve(min(arena.capacity, max(limit, _SMALLEST_TREE)))
+        arena.relayout(layout)
+
+    def _grow_features(self, like: Sequence[int | None]) -> None:
+        n_features = self.n_features + len(like)
         if n_features > self.params.max_features:
             raise ValueError(f"{n_features} features are more than max_features={self.params.max_features}")
-        self._scaling.grow(n_features)
-        self._arena.relayout(self._layout())
+        known = self.n_features
+        self._scaling.grow(like)
+        self._relayout()
+        self._arena.imitate(known, like)

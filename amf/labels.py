@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Label = str | int | float | bool
+LARGEST_NUMBER = 1e75
+"""Labels that are numbers may be as large as this: the square of their sum stays finite."""
 _FEW = 64  # labels, below which a loop is quicker than a sort
 
 
@@ -53,6 +55,8 @@ class Classes:
 
 def scalars(y: Any) -> list[Label | None]:
     """Labels as Python scalars, None where missing (None or NaN). Raises TypeError for anything that is no scalar."""
+    if isinstance(y, str | bytes):
+        raise TypeError(f"y is a {type(y).__name__}; it must hold a label for each row")
     values = y.tolist() if isinstance(y, np.ndarray) else list(y)
     for row, value in enumerate(values):
         if isinstance(value, np.generic):
@@ -86,3 +90,21 @@ def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.i
             rows.append(row)
         places.append(place)
     return labels, np.array(places, np.intp), np.array(rows, np.intp)
+
+
+def numbers(y: Any) -> NDArray[np.float64]:
+    """Labels as float64 (n,), NaN where missing (None or NaN).
+
+    Raises TypeError for anything that is no number, ValueError for one whose square would leave the range of float64.
+    """
+    if not (isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "iuf"):
+        y = scalars(y)
+        for row, value in enumerate(y):
+            if isinstance(value, str | bool):
+                raise TypeError(f"y[{row}] is {value!r}; a label is a number, or None")
+        y = [np.nan if value is None else float(value) for value in y]
+    values = np.ascontiguousarray(y, np.float64)
+    wild = np.flatnonzero(np.abs(values) > LARGEST_NUMBER)
+    if wild.size:
+        raise ValueError(f"y[{wild[0]}] is {values[wild[0]]}; labels must lie within {LARGEST_NUMBER:g} of 0")
+    return values

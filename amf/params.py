@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, Self
 
-from amf.labels import Label, class_text
+from amf.labels import Label, class_text, scalars
+from amf.modes import MODES
+
+Mode = Literal["existing", "sampled", "expected"]
 
 
 def _check(holds: bool, message: str) -> None:
@@ -19,50 +22,129 @@ def check_whole(name: str, value: Any, least: int, most: int) -> None:
     _check(whole, f"{name} must be a whole number from {least} to {most}, got {value!r}")
 
 
-def _positive(name: str, value: Any) -> None:
+def _check_positive(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1e9
     _check(number, f"{name} must be a positive number up to 1e9, got {value!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class AMFClassifierParams:
-    """Everything that, with the samples, determines an AMF classifier. See AMFClassifier for the meanings."""
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    *most, last = map(repr, choices)
+    _check(value in choices, f"{name} must be {', '.join(most)} or {last}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestParams:
+    """What all systems have in common.
+
+    n_estimators: trees, >= 1. More trees are smoother and slower; 10 is the papers' choice.
+    seed: of the random partition, 0 <= seed < 2**64.
+    scaling: "auto" weighs features by a robust spread (scaling.py), so that units do not matter; "none" takes them as
+        they are, as the papers do.
+    charge_first: whether a fresh leaf pays for its first sample. True is literal [000]; False favours deep trees and
+        predicts better.
+    split_pure: whether nodes split for labels that they expect anyway, so that trees are exact Mondrian partitions;
+    else
+        they pause: a leaf while all its labels agree, and see `pause` of classifiers.
+    mode: how a sample outside of the boxes is forecast (modes.py): "existing" by the tree as it is; "sampled" is
+    literal
+        [000] Alg. 6; "expected" its exact mean.
+    max_bytes: memory of the trees at most. A tree that is full forgets the leaves that matter least (forgetting.py).
+    max_features: more than these raise ValueError.
+    max_categories: columns that one feature of text may have (features.py).
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
 
     n_estimators: int = 10
-    classes: tuple[Label, ...] | None = None
     seed: int = 0
     scaling: Literal["auto", "none"] = "auto"
-    prior: Literal["parent", "dirichlet"] = "parent"
-    smoothing: float = 0.4
-    dirichlet: float | None = None
     charge_first: bool = False
     split_pure: bool = False
+    mode: Mode = "existing"
     max_bytes: int = 64_000_000
-    max_classes: int = 1000
     max_features: int = 10_000
+    max_categories: int = 100
 
     def __post_init__(self) -> None:
         check_whole("n_estimators", self.n_estimators, 1, 10_000)
         check_whole("seed", self.seed, 0, 2**64 - 1)
-        _check(self.scaling in ("auto", "none"), f"scaling must be 'auto' or 'none', got {self.scaling!r}")
-        _check(self.prior in ("parent", "dirichlet"), f"prior must be 'parent' or 'dirichlet', got {self.prior!r}")
-        _positive("smoothing", self.smoothing)
-        if self.dirichlet is not None:
-            _positive("dirichlet", self.dirichlet)
-            _check(self.prior == "dirichlet", "dirichlet needs prior='dirichlet'")
+        _check_choice("scaling", self.scaling, ("auto", "none"))
+        _check_choice("mode", self.mode, MODES)
         for name in ("charge_first", "split_pure"):
             _check(isinstance(getattr(self, name), bool), f"{name} must be True or False, got {getattr(self, name)!r}")
         check_whole("max_bytes", self.max_bytes, 1, 2**63 - 1)
-        check_whole("max_classes", self.max_classes, 2, 65_536)
         check_whole("max_features", self.max_features, 1, 1_000_000)
+        check_whole("max_categories", self.max_categories, 1, 1_000_000)
+
+    @classmethod
+    def preset(cls, name: str, **overrides: Any) -> Self:
+        """Parameters under a name: "default", or "paper", which follows the papers to the letter."""
+        _check_choice("preset", name, tuple(cls.PRESETS))
+        return cls(**{**cls.PRESETS[name], **overrides})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, in the order of declaration."""
+        return asdict(self)
+
+    def changed(self) -> dict[str, Any]:
+        """Those that differ from the defaults."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AMFClassifierParams(ForestParams):
+    """Everything that, with the samples, determines an AMF classifier: ForestParams and
+
+    classes: all labels, in the order of the columns, where they are known; None: as they appear.
+    prior: "parent" shrinks a node's class frequencies to its parent's forecast, with weight `smoothing` times the
+    square
+        of the number of different labels it has seen (forecasters.py); "dirichlet" to uniform with `dirichlet`
+        pseudo-counts a class (None: 0.5 for two classes, 0.01 for more).
+    pause: an inner node that already gives its label at least this probability is not split for a sample; the sample
+        goes on down and splits off nearer to its like, so that trees need fewer nodes. 1: never, as in the papers,
+        where only leaves pause.
+    max_classes: more than these raise ValueError.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "paper": {
+            "scaling": "none",
+            "prior": "dirichlet",
+            "dirichlet": 0.5,
+            "pause": 1.0,
+            "charge_first": True,
+            "mode": "sampled",
+        },
+    }
+
+    classes: tuple[Label, ...] | None = None
+    prior: Literal["parent", "dirichlet"] = "parent"
+    smoothing: float = 0.7
+    dirichlet: float | None = None
+    pause: float = 0.7
+    max_classes: int = 1000
+
+    def __post_init__(self) -> None:
+        super(AMFClassifierParams, self).__post_init__()
+        _check_choice("prior", self.prior, ("parent", "dirichlet"))
+        _check_positive("smoothing", self.smoothing)
+        if self.dirichlet is not None:
+            _check_positive("dirichlet", self.dirichlet)
+            _check(self.prior == "dirichlet", "dirichlet needs prior='dirichlet'")
+        _check_positive("pause", self.pause)
+        _check(self.pause <= 1, f"pause must be a probability, got {self.pause!r}")
+        check_whole("max_classes", self.max_classes, 2, 65_536)
         if self.classes is not None:
-            _check(None not in self.classes, "classes holds None or NaN, which stand for a missing label")
-            texts = [class_text(label) for label in self.classes]
+            classes = tuple(scalars(self.classes))
+            _check(None not in classes, "classes holds None or NaN, which stand for a missing label")
+            texts = [class_text(label) for label in classes if label is not None]
             _check(len(texts) >= 2, f"classes needs at least two labels, got {len(texts)}")
             _check(len(set(texts)) == len(texts), f"classes names one class twice: {texts}")
             _check(
                 len(texts) <= self.max_classes, f"classes has {len(texts)} labels, max_classes is {self.max_classes}"
             )
+            object.__setattr__(self, "classes", classes)
 
     def strength(self, n_classes: int) -> float:
         """Weight of the prior in a forecast (forecasters.py), in labels."""
@@ -71,6 +153,40 @@ class AMFClassifierParams:
         # The public package's choice: Krichevsky-Trofimov for two classes, far sparser for more.
         return (self.dirichlet or (0.5 if n_classes <= 2 else 0.01)) * n_classes
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, in the order of declaration."""
-        return asdict(self)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AMFRegressorParams(ForestParams):
+    """Everything that, with the samples, determines an AMF regressor: ForestParams and
+
+    loss: "student" weighs prunings by a density that follows the spread of the labels (systems/amf_regressor.py);
+        "square" by the square loss over 8 bound**2, as the paper does.
+    bound: B of [000], labels being within [-B, B]; for the square loss only, which needs it.
+    blend: whether the forecast is the best blend, on the past, of what the trees offer (outlook.py); else the
+    aggregate.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "paper": {
+            "scaling": "none",
+            "loss": "square",
+            "charge_first": True,
+            "split_pure": True,
+            "mode": "sampled",
+            "blend": False,
+        },
+    }
+
+    loss: Literal["student", "square"] = "student"
+    bound: float | None = None
+    blend: bool = True
+
+    def __post_init__(self) -> None:
+        super(AMFRegressorParams, self).__post_init__()
+        _check_choice("loss", self.loss, ("student", "square"))
+        if self.loss == "square":
+            _check(self.bound is not None, "loss='square' needs bound, the largest absolute value of a label")
+            _check_positive("bound", self.bound)
+        else:
+            _check(self.bound is None, "bound needs loss='square'")
+        _check(isinstance(self.blend, bool), f"blend must be True or False, got {self.blend!r}")

@@ -6,14 +6,12 @@ advanced only by labelled samples: how often a forest was asked for a forecast l
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import inlined
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
@@ -30,20 +28,20 @@ def mix(z):
 @inlined
 def uniform(words, tree):
     """Next number of the tree's stream, uniform on [0, 1) in steps of 2**-53. `words`: uint64 (n_trees,)."""
-    words[tree] += _GOLDEN
-    return (mix(words[tree]) >> np.uint64(11)) * _TO_UNIT
+    words[tree] += GOLDEN
+    return to_unit(mix(words[tree]))
 
 
 @inlined
-def exponential(words, tree):
-    """Next exponential of rate 1; finite, since the uniform never reaches 1."""
-    return -math.log1p(-uniform(words, tree))
+def to_unit(word):
+    """The upper 53 bits of a word as a number on [0, 1)."""
+    return (word >> np.uint64(11)) * _TO_UNIT
 
 
 def seed_words(seed: int, n_trees: int) -> NDArray[np.uint64]:
     """First word of each tree, uint64 (n_trees,): the mixed words that follow `seed` in SplitMix64's own sequence."""
     with np.errstate(over="ignore"):
-        steps = np.arange(1, n_trees + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed % 2**64)
+        steps = np.arange(1, n_trees + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed % 2**64)
         steps = (steps ^ (steps >> np.uint64(30))) * _MIX_1
         steps = (steps ^ (steps >> np.uint64(27))) * _MIX_2
         return steps ^ (steps >> np.uint64(31))

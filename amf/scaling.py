@@ -6,19 +6,20 @@ keep their fractions, and the trees never learn of the shift.
 Weights. A weight multiplies the extension of a box in its feature: weight 1 / spread is feature scaling that never
 touches a stored box or threshold. The spread is robust and deterministic: the range of all values seen, or five times
 the distance between the first and ninth decile of an evenly spaced subsample where that is smaller and not zero (of
-uniform or normal values the range is the smaller one, of values with a far outlier it is not). Weights change when a
-feature that was constant moves for the first time and when the number of labelled samples reaches a power of two, both
+uniform or normal values the range is the smaller one, of values with a far outlier it is not). The weight of a feature
+changes when it moves for the first time, all weights when the number of labelled samples reaches a power of two, both
 before that sample is learned; between two such samples they are constant, whatever the batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import inlined, kernel
+from amf._kernel import called, inlined, kernel
 from amf.boxes import padded
 
 SUBSAMPLE = 64
@@ -35,16 +36,15 @@ class Scaling:
     `stride`-th labelled row.
     """
 
-    def __init__(self, n_features: int, *, adaptive: bool) -> None:
+    def __init__(self, *, adaptive: bool) -> None:
         self.adaptive = adaptive
-        self.origin = np.full(n_features, np.nan)
-        self.lowest = np.full(n_features, np.nan, np.float32)
-        self.highest = np.full(n_features, np.nan, np.float32)
-        self.weights = np.zeros(padded(n_features), np.float32)
-        self.weights[:n_features] = 1.0
-        self.subsample = np.zeros((SUBSAMPLE if adaptive else 0, n_features), np.float32)
+        self.origin = np.empty(0)
+        self.lowest = np.empty(0, np.float32)
+        self.highest = np.empty(0, np.float32)
+        self.weights = np.empty(0, np.float32)
+        self.subsample = np.empty((SUBSAMPLE if adaptive else 0, 0), np.float32)
         self.counters = np.array([0, 1, 0], np.int64)  # rows kept, stride, labelled rows seen
-        self.complete = True  # no labelled row lacked a value; a function of the boxes, so no part of the bytes
+        self.complete = True  # no box lacks a feature; a function of the boxes, so no part of the bytes
 
     @property
     def n_features(self) -> int:
@@ -57,50 +57,43 @@ class Scaling:
         arrays = (self.origin, self.lowest, self.highest, self.weights, self.subsample)
         return sum(array.nbytes for array in arrays)
 
-    def grow(self, n_features: int) -> None:
-        """Add features of which nothing has been seen yet."""
-        more = n_features - self.n_features
+    def grow(self, like: Sequence[int | None]) -> None:
+        """Add features, one for each entry of `like`.
+
+        None: nothing has been seen of it yet. A column: the new one was 0 in every sample that had a value of that one.
+        """
+        known, more = self.n_features, len(like)
+        n_features = known + more
         self.complete = self.complete and self.counters[2] == 0
-        nothing = np.full(more, np.nan)
-        self.origin = np.concatenate([self.origin, nothing])
-        self.lowest = np.concatenate([self.lowest, nothing.astype(np.float32)])
-        self.highest = np.concatenate([self.highest, nothing.astype(np.float32)])
+        self.origin = np.concatenate([self.origin, np.full(more, np.nan)])
+        self.lowest = np.concatenate([self.lowest, np.full(more, np.nan, np.float32)])
+        self.highest = np.concatenate([self.highest, np.full(more, np.nan, np.float32)])
         rows = np.full((self.subsample.shape[0], more), np.nan, np.float32)
         rows[self.counters[0] :] = 0.0  # rows not kept yet are zero in every column: equal states, equal bytes
         self.subsample = np.ascontiguousarray(np.hstack([self.subsample, rows]))
         weights = np.zeros(padded(n_features), np.float32)
-        weights[: n_features - more] = self.weights[: n_features - more]
-        weights[n_features - more : n_features] = 1.0
+        weights[:known] = self.weights[:known]
+        weights[known:n_features] = 1.0
         self.weights = weights
+        for column, sibling in enumerate(like, known):
+            if sibling is not None and not np.isnan(self.origin[sibling]):
+                self.origin[column] = 0.0
+                if self.adaptive:
+                    self.lowest[column] = self.highest[column] = 0.0
+                self.subsample[~np.isnan(self.subsample[:, sibling]), column] = 0.0
 
-    def centre(self, x: NDArray[Any], y: NDArray[np.int32]) -> NDArray[np.float32]:
+    def centre(self, x: NDArray[Any], labelled: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Rows as the trees take them: float32 (n, padded(d)), padding NaN. Labelled rows set missing origins."""
         centred = np.empty((x.shape[0], self.weights.shape[0]), np.float32)
-        self.complete &= _centre(x, y, self.origin, centred)
+        self.complete &= _centre(x, labelled, self.origin, centred)
         return centred
 
-    def observe(self, x: NDArray[np.float32], y: NDArray[np.int32], start: int) -> int:
+    def observe(self, x: NDArray[np.float32], labelled: NDArray[np.bool_], start: int) -> int:
         """Take note of the rows [start, stop) about to be learned, refresh the weights for them, and return stop."""
-        stop, refresh = _observe(x, y, start, self.adaptive, self.lowest, self.highest, self.subsample, self.counters)
-        if refresh:
-            self._refresh()
+        stop = _observe(
+            x, labelled, start, self.adaptive, self.lowest, self.highest, self.weights, self.subsample, self.counters
+        )
         return int(stop)
-
-    def _refresh(self) -> None:
-        ranges = self.highest.astype(np.float64) - self.lowest
-        kept = self.subsample[: self.counters[0]].astype(np.float64)
-        spread = np.where(np.isnan(ranges), 0.0, ranges)
-        ordered = np.sort(kept, axis=0)  # NaN last
-        present = np.sum(~np.isnan(kept), axis=0)
-        columns = np.arange(self.n_features)
-        # Deciles by the nearest rank, so that they are values of the sample and not sums that could round.
-        low = ordered[np.maximum(present - 1, 0) // 10, columns]
-        high = ordered[np.maximum(present - 1, 0) - np.maximum(present - 1, 0) // 10, columns]
-        deciles = np.where(present > 0, 5.0 * (high - low), 0.0)
-        spread = np.where(deciles > 0.0, np.minimum(spread, deciles), spread)
-        weights = np.ones(self.n_features)
-        np.divide(1.0, spread, out=weights, where=spread > 0.0)
-        self.weights[: self.n_features] = np.minimum(weights, _LARGEST_WEIGHT)
 
 
 @kernel
@@ -119,14 +112,14 @@ def first_infinite(x):
 
 
 @kernel
-def _centre(x, y, origin, centred):
+def _centre(x, labelled, origin, centred):
     """Fill `centred`; returns whether no labelled row lacks a value."""
     complete = True
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             value = np.float64(x[i, j])
-            complete &= value == value or y[i] < 0
-            if value == value and origin[j] != origin[j] and y[i] >= 0:
+            complete &= value == value or not labelled[i]
+            if value == value and origin[j] != origin[j] and labelled[i]:
                 origin[j] = value
             # A value of a feature that no labelled row has shown yet is missing: no tree can ask for it.
             shifted = np.float32(min(max(value - origin[j], -LARGEST), LARGEST))
@@ -137,34 +130,64 @@ def _centre(x, y, origin, centred):
 
 
 @kernel
-def _observe(x, y, start, adaptive, lowest, highest, subsample, counters):
-    """Rows until the weights have to change: (stop, whether they change for the row at `start`).
+def _observe(x, labelled, start, adaptive, lowest, highest, weights, subsample, counters):
+    """Note the rows from `start` on, up to the next one that changes a weight; returns the place of that one.
 
-    A row that changes them is a segment of its own: the weights must not know of the rows after it.
+    The weights follow from the rows up to the one that changes them: they must not know of the rows after it.
     """
+    n_features = lowest.shape[0]
+    moved = np.zeros(n_features, np.bool_)
     for i in range(start, x.shape[0]):
-        if y[i] < 0:
+        if not labelled[i]:
             continue
         seen = counters[2] + 1
-        changes = False
-        if adaptive:
-            changes = seen & (seen - 1) == 0
-            for j in range(lowest.shape[0]):
-                changes |= lowest[j] == highest[j] and (x[i, j] < lowest[j] or x[i, j] > highest[j])
-            if changes and i > start:
-                return i, False
-            for j in range(lowest.shape[0]):
-                value = x[i, j]
-                if value == value:
-                    if not (lowest[j] <= value):
-                        lowest[j] = value
-                    if not (highest[j] >= value):
-                        highest[j] = value
-            keep(x, i, subsample, counters)
+        if not adaptive:
+            counters[2] = seen
+            continue
+        due = seen & (seen - 1) == 0
+        changes = due
+        for j in range(n_features):
+            moved[j] = lowest[j] == highest[j] and (x[i, j] < lowest[j] or x[i, j] > highest[j])
+            changes |= moved[j]
+        if changes and i > start:
+            return i
+        for j in range(n_features):
+            value = x[i, j]
+            if value == value:
+                if not (lowest[j] <= value):
+                    lowest[j] = value
+                if not (highest[j] >= value):
+                    highest[j] = value
+        keep(x, i, subsample, counters)
         counters[2] = seen
-        if changes:
-            return i + 1, True
-    return x.shape[0], False
+        for j in range(n_features if changes else 0):
+            if due or moved[j]:
+                weights[j] = weight_of(highest[j] - np.float64(lowest[j]), subsample, counters[0], j)
+    return x.shape[0]
+
+
+@called
+def weight_of(extent, subsample, kept, j):
+    """1 / robust spread of feature j, 1 where that is 0. extent: its range, NaN where it has none."""
+    values = np.empty(kept)
+    present = 0
+    for k in range(kept):
+        value = np.float64(subsample[k, j])
+        if value == value:
+            at = present
+            while at > 0 and values[at - 1] > value:
+                values[at] = values[at - 1]
+                at -= 1
+            values[at] = value
+            present += 1
+    spread = extent if extent > 0.0 else 0.0
+    if present > 0:
+        # Deciles by the nearest rank, so that they are values of the sample and not sums that could round.
+        decile = (present - 1) // 10
+        deciles = 5.0 * (values[present - 1 - decile] - values[decile])
+        if deciles > 0.0:
+            spread = min(spread, deciles)
+    return np.float32(min(1.0 / spread, _LARGEST_WEIGHT)) if spread > 0.0 else np.float32(1.0)
 
 
 @inlined

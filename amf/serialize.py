@@ -4,16 +4,20 @@
     format       uint32    1
     header size  uint64    bytes of the header with its padding
     header       JSON in ASCII, keys sorted, no spaces, padded with spaces to a multiple of 8: family, params,
-                 classes (labels in the order of their columns), n_features, feature_names (or null)
+                 classes (labels in the order of their columns, null where a family has none), n_features,
+                 feature_names (or null)
     origin       float64 (d,)            see scaling.py
     lowest       float32 (d,)
     highest      float32 (d,)
     weights      float32 (padded d,)
     counters     int64 (3,)              subsample rows kept, stride, labelled samples
     subsample    float32 (kept, d)
-    used         int64 (n_trees,)        rows of each tree
+    outlook      float64 (...)           what a family keeps for the whole forest; a classifier nothing
     words        uint64 (n_trees,)       state of each tree's generator
-    rows         uint32 (used[t], row words) of each tree in turn, see arena.py
+    nodes        int64 (n_trees,)        nodes of each tree
+    for each tree in turn, its nodes in order of creation:
+    heads        uint32 (nodes, words)   see arena.py; links count from 0 at the root
+    boxes        float32 (nodes, 2, room)
     checksum     32 bytes                SHA-256 of everything before it
 
 Equal states give equal bytes: capacities and thread counts are not written, and padding is zero.
@@ -29,16 +33,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.arena import CHILD, COUNT, FEATURE, STATS
+from amf.arena import CHILD, FEATURE, ROOT
 from amf.boxes import padded
-from amf.forest import AMFClassifier
-from amf.labels import Classes, scalars
-from amf.params import AMFClassifierParams
+from amf.classifier import AMFClassifier
+from amf.forest import Forest
+from amf.regressor import AMFRegressor
 from amf.scaling import SUBSAMPLE
+from amf.unrestricted import UnrestrictedAMFClassifier
 
 MAGIC = b"AMFF"
 FORMAT = 1
-FAMILY = "amf-classifier"
+FAMILIES: dict[str, type[Forest[Any]]] = {
+    kind.family: kind for kind in (AMFClassifier, AMFRegressor, UnrestrictedAMFClassifier)
+}
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
 
@@ -55,9 +62,9 @@ def _size(n_bytes: int) -> int:
     return -(-n_bytes // 8) * 8
 
 
-def _header(forest: AMFClassifier) -> bytes:
+def _header(forest: Forest[Any]) -> bytes:
     values = {
-        "family": FAMILY,
+        "family": forest.family,
         "params": forest.params.as_dict(),
         "classes": forest.class_labels,
         "n_features": forest.n_features,
@@ -67,13 +74,15 @@ def _header(forest: AMFClassifier) -> bytes:
     return header.ljust(_size(len(header)))
 
 
-def dumps(forest: AMFClassifier) -> bytes:
+def dumps(forest: Forest[Any]) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
+    columns: list[NDArray[Any]] = [scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters]
+    columns += [scaling.subsample[: scaling.counters[0]], forest._outlook, forest._words]
+    columns += [arena.used.astype(np.int64) - int(ROOT)]
+    for tree in range(arena.n_trees):
+        columns += arena.nodes(tree)
     parts: list[Any] = [_PREFIX.pack(MAGIC, FORMAT, len(header)), header]
-    columns = [scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters]
-    columns += [scaling.subsample[: scaling.counters[0]], arena.used, forest._words]
-    columns += [arena.rows(tree) for tree in range(arena.used.shape[0])]
     for column in columns:
         parts.append(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data if column.size else b"")
         parts.append(bytes(_size(column.nbytes) - column.nbytes))
@@ -110,7 +119,7 @@ class _Reader:
             raise FormatError(f"{len(self._data) - self._at} bytes too many after the forest")
 
 
-def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> AMFClassifier:
+def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:
     """The forest that `dumps` wrote. Raises FormatError (a ValueError) for anything else."""
     view = memoryview(data).cast("B")
     if len(view) < _PREFIX.size + _CHECKSUM or view[:4] != MAGIC:
@@ -134,32 +143,26 @@ def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> AMFCla
     return forest
 
 
-def _read(header: dict[str, Any], reader: _Reader, n_threads: int) -> AMFClassifier:
-    if header["family"] != FAMILY:
-        raise FormatError(f"the forest is of family {header['family']!r}, expected {FAMILY!r}")
-    values = header["params"]
-    if values["classes"] is not None:
-        values["classes"] = tuple(values["classes"])
-    forest = AMFClassifier.from_params(AMFClassifierParams(**values), n_threads)
-    labels, names, d = header["classes"], header["feature_names"], header["n_features"]
-    forest._classes = Classes(label for label in scalars(labels) if label is not None)
+def _read(header: dict[str, Any], reader: _Reader, n_threads: int) -> Forest[Any]:
+    kind = FAMILIES.get(header["family"])
+    if kind is None:
+        raise FormatError(f"the forest is of family {header['family']!r}, this version reads {', '.join(FAMILIES)}")
+    forest = kind.from_params(kind.Parameters(**header["params"]), n_threads)
+    names, d = header["feature_names"], header["n_features"]
+    forest._recall(header["classes"])
     if names is not None:
         forest.add_features(names)
     elif d:
-        forest._grow_features(d)
-    params, n_classes = forest.params, len(forest._classes)
-    if forest.n_features != d or n_classes != len(labels) or n_classes > params.max_classes:
+        forest._grow_features([None] * d)
+    if forest.n_features != d:
         raise FormatError("the header of the forest contradicts itself")
-    if params.classes is not None and params.classes != tuple(labels):
-        raise FormatError("the classes of the forest are not those it was given")
     _fill(forest, reader)
     reader.end()
     return forest
 
 
-def _fill(forest: AMFClassifier, reader: _Reader) -> None:
+def _fill(forest: Forest[Any], reader: _Reader) -> None:
     scaling, arena, d, n_trees = forest._scaling, forest._arena, forest.n_features, forest.params.n_estimators
-    arena.relayout(forest._layout())
     scaling.origin[:] = reader.array("<f8", d)
     scaling.lowest[:] = reader.array("<f4", d)
     scaling.highest[:] = reader.array("<f4", d)
@@ -169,28 +172,27 @@ def _fill(forest: AMFClassifier, reader: _Reader) -> None:
     if not 0 <= kept <= (SUBSAMPLE if scaling.adaptive else 0) or scaling.counters[1] < 1:
         raise FormatError(f"the forest keeps {kept} subsample rows at stride {scaling.counters[1]}")
     scaling.subsample[:kept] = reader.array("<f4", kept, d)
-    used = reader.array("<i8", n_trees)
+    forest._outlook[:] = reader.array("<f8", forest._outlook.shape[0])
     forest._words[:] = reader.array("<u8", n_trees)
-    words = arena.layout.words
-    trees = [reader.array("<u4", int(n), words) for n in used]
-    arena.allocate(max((rows.shape[0] for rows in trees), default=0))
-    for tree, rows in enumerate(trees):
-        arena.used[tree] = rows.shape[0]
-        arena.rows(tree)[:] = rows.view("<i4")
-        _check_rows(arena.rows(tree), len(forest._classes), d)
-        lows = arena.rows(tree)[:, arena.layout.low : arena.layout.low + d].view(np.float32)
-        scaling.complete &= not np.isnan(lows).any()
+    nodes = reader.array("<i8", n_trees)
+    room = arena.layout.feature_room
+    trees = [(reader.array("<i4", int(n), arena.layout.head), reader.array("<f4", int(n), 2, room)) for n in nodes]
+    for heads, _ in trees:
+        _check_links(heads, d)
+    arena.fill(trees)
+    for heads, boxes in trees:
+        if not forest._plausible(heads):
+            raise FormatError("the statistics of a node of the forest do not add up")
+        scaling.complete &= not np.isnan(boxes[:, 0, :d]).any()
 
 
-def _check_rows(rows: NDArray[np.int32], n_classes: int, n_features: int) -> None:
+def _check_links(heads: NDArray[np.int32], n_features: int) -> None:
     """Refuse links that would lead a kernel out of its tree or in circles, and rows of another layout."""
-    child, feature = rows[:, CHILD], rows[:, FEATURE]
+    child, feature = heads[:, CHILD], heads[:, FEATURE]
     inner = child != 0
     # Children are pairs of neighbours, and each pair has one parent: then no way down ever meets a node again.
-    is_tree = rows.shape[0] % 2 == 1 and np.array_equal(np.sort(child[inner]), np.arange(1, rows.shape[0], 2))
-    if rows.shape[0] and not is_tree:
+    is_tree = heads.shape[0] % 2 == 1 and np.array_equal(np.sort(child[inner]), np.arange(1, heads.shape[0], 2))
+    if heads.shape[0] and not is_tree:
         raise FormatError("the nodes of the forest are not linked as a tree")
     if np.any(feature[inner] >= n_features) or np.any(feature < 0):
         raise FormatError("a node of the forest splits on a feature it does not have")
-    if np.any(rows[:, STATS : STATS + n_classes].sum(axis=1, dtype=np.int64) != rows[:, COUNT]):
-        raise FormatError("the counts of a node of the forest do not add up")

@@ -17,38 +17,50 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-AMF_BASE = "amf._kernel amf.labels amf.params amf.rng amf.boxes amf.hulls amf.forecasters amf.aggregation amf.arena"
-AMF_GEOMETRY = f"{AMF_BASE} amf.cuts amf.scaling"
-AMF_FOREST = f"{AMF_GEOMETRY} amf.systems.* amf.forest"
+AMF_BASE = (
+    "amf._kernel amf.labels amf.params amf.rng amf.boxes amf.hulls amf.forecasters amf.aggregation amf.arena amf.modes"
+)
+AMF_KERNELS = "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.explain"
+AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
+AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"
+AMF_FORESTS = f"{AMF_TREES} amf.systems.* amf.outlook amf.forest {AMF_FAMILIES}"
 
-BASE = "worker.errors worker.records worker.ports"
+BASE = "worker.errors worker.records worker.ports worker.failpoints"
 CONFIG = "worker.config worker.config.*"
-PARTS = "worker.codec worker.envelope worker.rejects worker.metrics worker.checkpoint"
+CHECKPOINT = "worker.checkpoint worker.checkpoint.*"
+PARTS = f"worker.codec worker.envelope worker.rejects worker.metrics {CHECKPOINT}"
 BELOW_MODELS = f"{BASE} {CONFIG} {PARTS} amf"
-CORE = f"{BELOW_MODELS} worker.models worker.partition worker.keeper worker.runtime"
+STATE = "worker.partitioner worker.warm_start worker.models worker.snapshot worker.partition"
+CORE = f"{BELOW_MODELS} {STATE} worker.keeper worker.runtime"
 ADAPTERS = "worker.kafka worker.store worker.exposition"
 PROGRAMS = "worker.cli worker.cli.* worker.__main__ worker.demo worker.demo.*"
 
 MAY_IMPORT = {
     # The library, from the ground up. A system never imports another.
     AMF_BASE: AMF_BASE,
-    "amf.cuts amf.scaling": AMF_GEOMETRY,
-    "amf.systems": "",
-    "amf.systems.*": AMF_GEOMETRY,
-    "amf.forest": AMF_FOREST,
-    "amf.serialize": AMF_FOREST,
-    "amf": f"{AMF_FOREST} amf.serialize",
+    AMF_TREES: AMF_TREES,
+    "amf.features amf.systems": "",
+    "amf.systems.*": AMF_TREES,
+    "amf.outlook": f"{AMF_TREES} amf.systems.*",
+    "amf.forest": AMF_TREES,
+    "amf.classifier amf.regressor": f"{AMF_TREES} amf.systems.* amf.outlook amf.forest",
+    "amf.unrestricted amf.serialize": AMF_FORESTS,
+    "amf": f"{AMF_FORESTS} amf.features amf.serialize",
     "amf.integrations amf.integrations.* amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker": "",
     BASE: BASE,
     CONFIG: f"{BASE} {CONFIG}",
     "worker.codec worker.envelope": f"{BASE} worker.rejects",
+    CHECKPOINT: f"{BASE} worker.checkpoint.*",
     PARTS: BASE,
     "worker.models": BELOW_MODELS,
-    "worker.partition": f"{BELOW_MODELS} worker.models",
-    "worker.keeper": f"{BELOW_MODELS} worker.models worker.partition",
-    "worker.runtime": f"{BELOW_MODELS} worker.models worker.partition worker.keeper",
+    "worker.partitioner": "",
+    "worker.warm_start": f"{BASE} {CHECKPOINT} worker.partitioner",
+    "worker.snapshot": f"{CHECKPOINT} worker.models",
+    "worker.partition": f"{BELOW_MODELS} worker.models worker.snapshot",
+    "worker.keeper": f"{BELOW_MODELS} worker.models worker.snapshot worker.partition worker.warm_start",
+    "worker.runtime": f"{BELOW_MODELS} worker.models worker.partition worker.keeper worker.warm_start",
     # The adapters, which act, each with one library.
     "worker.exposition": f"{BASE} {CONFIG} worker.metrics",
     ADAPTERS: f"{BASE} {CONFIG}",

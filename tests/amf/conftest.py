@@ -24,17 +24,34 @@ def class_labels(signal: NDArray[np.float64], rng: np.random.Generator) -> list[
     return [CLASSES[code] for code in codes]
 
 
+def real_labels(signal: NDArray[np.float64], rng: np.random.Generator) -> list[Any]:
+    """Noisy numbers far from zero, some of them equal."""
+    noisy = 1e6 + 3.0 * signal + rng.normal(size=signal.shape[0])
+    return np.where(rng.random(signal.shape[0]) < 0.3, np.round(noisy), noisy).tolist()
+
+
 @dataclass(frozen=True)
 class System:
     """What the contract suite needs to know of a system.
 
     new: keyword arguments -> a forest that has learned nothing.
     labels: (signal (n,), generator) -> n labels that depend on the signal.
+    examples: two labels that it learns.
+    questions: methods that forecast; the first one gives what `predict_learn` gives.
+    parameters: keyword arguments of its own -> values to try.
     """
 
     name: str
     new: Callable[..., Any]
     labels: Callable[[NDArray[np.float64], np.random.Generator], list[Any]]
+    examples: tuple[Any, Any]
+    questions: tuple[str, ...]
+    parameters: dict[str, list[Any]]
+
+    def ask(self, forest: Any, x: Any) -> NDArray[np.float64]:
+        """What `predict_learn` would give, without learning."""
+        forecast: NDArray[np.float64] = getattr(forest, self.questions[0])(x)
+        return forecast
 
     def stream(
         self, n: int, d: int, *, seed: int = 0, missing: float = 0.0, unlabelled: float = 0.0
@@ -59,7 +76,22 @@ class System:
 
 
 SYSTEMS = [
-    System("amf-classifier", amf.AMFClassifier, class_labels),
+    System(
+        "amf-classifier",
+        amf.AMFClassifier,
+        class_labels,
+        ("no", 7),
+        ("predict_proba", "predict", "weighted_depth"),
+        {"prior": ["parent", "dirichlet"]},
+    ),
+    System(
+        "amf-regressor",
+        amf.AMFRegressor,
+        real_labels,
+        (0.5, -7),
+        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        {"blend": [True, False]},
+    ),
 ]
 
 

@@ -156,9 +156,9 @@ class ReferenceTree:
     Parameters: `prior` says what a node forecasts beside its own counts: "dirichlet" adds `dirichlet` to each count,
     "parent" adds the forecast of its current parent (uniform above the root) with the weight smoothing * m^2, m being
     the number of different labels it has seen. Without `charge_first` the first sample of a node costs it nothing.
-    With `split_pure` a leaf splits even if it has seen one label only.
-    `weights` (float32, one per feature, all ones by default) may be assigned anew between samples. With fewer than two
-    free slots below `max_nodes` the tree stops splitting.
+    With `split_pure` a leaf splits even if it has seen one label only. An inner node that gives its label at least
+    `pause` is not split for a sample. `weights` (float32, one per feature, all ones by default) may be assigned anew
+    between samples. With fewer than two free slots below `max_nodes` the tree stops splitting.
     """
 
     def __init__(
@@ -169,9 +169,10 @@ class ReferenceTree:
         *,
         prior: Literal["dirichlet", "parent"] = "dirichlet",
         dirichlet: float = 0.5,
-        smoothing: float = 0.4,
+        smoothing: float = 0.7,
         charge_first: bool = False,
         split_pure: bool = False,
+        pause: float = 0.7,
         weights: np.ndarray | None = None,
         max_nodes: int | None = None,
     ) -> None:
@@ -183,6 +184,7 @@ class ReferenceTree:
         self.smoothing = smoothing
         self.charge_first = charge_first
         self.split_pure = split_pure
+        self.pause = math.inf if split_pure else pause
         self.weights = np.asarray(np.ones(n_features) if weights is None else weights, dtype=np.float32)
         self.max_nodes = math.inf if max_nodes is None else max_nodes
         self.n_nodes = 0
@@ -256,7 +258,7 @@ class ReferenceTree:
                 if node.is_leaf:
                     if self.split_pure or node.counts[y] < node.n:
                         return self.split_above(node, x, birth + budget / rate, terms, rate)
-                else:
+                elif self.forecast(node)[y] < self.pause:
                     hazard = rate * (node.time - birth)
                     if budget < hazard:
                         return self.split_above(node, x, min(birth + budget / rate, node.time), terms, rate)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference import ReferenceForest
+from trees import trees_of
 
 import amf
-from amf.arena import CHILD, COUNT, FEATURE, STATS, THRESHOLD, TIME
 
 
 def data(seed: int, n: int, d: int, k: int, *, grid: int | None, missing: float):
@@ -22,21 +22,17 @@ def data(seed: int, n: int, d: int, k: int, *, grid: int | None, missing: float)
 
 def rows_in_order(forest: amf.AMFClassifier, tree: int):
     """(feature, threshold, time, counts, low, high) of each node, left subtree first."""
-    layout = forest._arena.layout
-    ints = forest._arena.rows(tree)
-    floats, reals = ints.view(np.float32), ints.view(np.float64)
-    d, k = forest.n_features, len(forest.class_labels)
+    nodes = trees_of(forest)[tree]
 
     def walk(node: int):
-        child = ints[node, CHILD]
+        child = nodes.child[node]
         if child:
             yield from walk(child)
-        feature = int(ints[node, FEATURE]) if child else -1
-        threshold = float(floats[node, THRESHOLD]) if child else 0.0
-        counts = ints[node, STATS : STATS + k].tolist()
-        assert sum(counts) == ints[node, COUNT]
-        low, high = (floats[node, start : start + d] for start in (layout.low, layout.high))
-        yield feature, threshold, float(reals[node, TIME]), counts, low, high
+        feature = int(nodes.feature[node]) if child else -1
+        threshold = float(nodes.threshold[node]) if child else 0.0
+        counts = nodes.counts[node].tolist()
+        assert sum(counts) == nodes.count[node]
+        yield feature, threshold, float(nodes.time[node]), counts, nodes.low[node], nodes.high[node]
         if child:
             yield from walk(child + 1)
 
@@ -63,6 +59,8 @@ SETTINGS = [
     dict(prior="dirichlet", dirichlet=0.01),
     dict(prior="dirichlet", dirichlet=0.5, charge_first=True, split_pure=True),
     dict(prior="parent", smoothing=0.3, split_pure=True),
+    dict(prior="parent", smoothing=0.3, pause=1.0),
+    dict(prior="dirichlet", dirichlet=0.3, pause=0.7),
 ]
 
 

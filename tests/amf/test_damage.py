@@ -136,7 +136,10 @@ def test_a_header_in_another_form_is_refused_though_the_checksum_is_right():
         as_json({**header, "feature_names": ["a", "a", "b"]}),
         as_json({**header, "feature_names": ["a", "b", 3]}),
         as_json({**header, "feature_names": ["a", "b"]}),
-        *[as_json({**header, "classes": [7, "no", *more]}) for more in (["7"], [None], [[]], [True, "more"], [])],
+        *[
+            as_json({**header, "classes": [7, "no", *more]})
+            for more in (["7"], [None], [[]], [True, "more", "most"], [])
+        ],
         as_json({**header, "family": "amf-regressor"}),
         as_json({**header, "params": {**header["params"], "n_estimators": 4}}),
         as_json({**header, "params": {**header["params"], "max_classes": 2}}),
@@ -167,14 +170,15 @@ def test_links_out_of_the_tree_or_in_circles_are_refused_though_the_checksum_is_
     rng = np.random.default_rng(2)
     for _ in range(400):
         forest = example()
-        rows = forest._arena.rows(int(rng.integers(3)))
-        n, inner = len(rows), np.flatnonzero(rows[:, CHILD])
+        arena, tree = forest._arena, int(rng.integers(3))
+        heads, rows = arena.ints.reshape(-1, arena.layout.head), arena.rows(tree)
+        inner = rows[heads[rows, CHILD] > 0]
         if rng.random() < 0.3:
-            rows[rng.choice(inner), FEATURE] = rng.choice([3, 7, 2**31 - 1, -1, -(2**31)])
+            heads[rng.choice(inner), FEATURE] = rng.choice([3, 7, 2**31 - 1, -1, -(2**31)])
         else:
-            links = [n - 1, n, n + 1, 2**31 - 1, -1, -(2**31), *range(n)]
-            node = rng.integers(n)
-            rows[node, CHILD] = rng.choice([link for link in links if link != rows[node, CHILD]])
+            links = [0, rows[-1] + 8 * arena.n_trees, 2**31 - 1, -1, -(2**31), *rows[1:]]
+            node = rng.choice(rows)
+            heads[node, CHILD] = rng.choice([link for link in links if link != heads[node, CHILD]])
         assert refused(forest.dumps())
 
 

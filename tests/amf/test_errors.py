@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import amf
+
 BAD_PARAMETERS = [
     ({"n_estimators": 0}, "n_estimators must be a whole number from 1"),
     ({"n_estimators": 2.0}, "n_estimators must be a whole number"),
@@ -12,11 +14,7 @@ BAD_PARAMETERS = [
     ({"seed": -1}, "seed must be a whole number from 0"),
     ({"seed": 2**64}, "seed must be a whole number from 0"),
     ({"scaling": "minmax"}, "scaling must be 'auto' or 'none', got 'minmax'"),
-    ({"prior": None}, "prior must be 'parent' or 'dirichlet'"),
-    ({"smoothing": 0.0}, "smoothing must be a positive number up to 1e9"),
-    ({"smoothing": float("nan")}, "smoothing must be a positive number"),
-    ({"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a positive number"),
-    ({"dirichlet": 0.5}, "dirichlet needs prior='dirichlet'"),
+    ({"mode": None}, "mode must be 'existing', 'sampled' or 'expected', got None"),
     ({"charge_first": 1}, "charge_first must be True or False"),
     ({"split_pure": "no"}, "split_pure must be True or False"),
     ({"max_bytes": 0}, "max_bytes must be a whole number from 1"),
@@ -33,24 +31,52 @@ def test_a_bad_parameter_is_named(system, parameters, message):
         system.new(**parameters)
 
 
+BAD_PARAMETERS_OF_ONE = [
+    (amf.AMFClassifier, {"prior": None}, "prior must be 'parent' or 'dirichlet'"),
+    (amf.AMFClassifier, {"smoothing": 0.0}, "smoothing must be a positive number up to 1e9"),
+    (amf.AMFClassifier, {"smoothing": float("nan")}, "smoothing must be a positive number"),
+    (amf.AMFClassifier, {"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a positive number"),
+    (amf.AMFClassifier, {"dirichlet": 0.5}, "dirichlet needs prior='dirichlet'"),
+    (amf.AMFRegressor, {"loss": "log"}, "loss must be 'student' or 'square', got 'log'"),
+    (amf.AMFRegressor, {"loss": "square"}, "loss='square' needs bound"),
+    (amf.AMFRegressor, {"loss": "square", "bound": 0}, "bound must be a positive number"),
+    (amf.AMFRegressor, {"bound": 1.0}, "bound needs loss='square'"),
+    (amf.AMFRegressor, {"blend": 1}, "blend must be True or False, got 1"),
+]
+
+
+@pytest.mark.parametrize(("new", "parameters", "message"), BAD_PARAMETERS_OF_ONE, ids=str)
+def test_a_bad_parameter_of_one_system_is_named(new, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        new(**parameters)
+
+
+def test_a_parameter_or_preset_that_does_not_exist_is_an_error(system):
+    with pytest.raises(TypeError, match="learning_rate"):
+        system.new(learning_rate=1)
+    with pytest.raises(ValueError, match="preset must be 'default' or 'paper', got 'best'"):
+        system.new.preset("best")
+
+
 def ones(n, d=5):
     return np.ones((n, d))
 
 
 BAD_CALLS = {
-    "one dimension": (lambda f: f.partial_fit(np.ones(5), ["no"]), r"two dimensions .*got shape \(5,\)"),
-    "three dimensions": (lambda f: f.predict_proba(np.ones((1, 5, 1))), r"two dimensions .*got shape \(1, 5, 1\)"),
-    "too narrow": (lambda f: f.partial_fit(ones(1, 4), ["no"]), "X has 4 features, this forest learned from 5"),
-    "too wide": (lambda f: f.predict_proba(ones(1, 6)), "X has 6 features, this forest learned from 5"),
-    "no features": (lambda f: f.predict(np.ones((2, 0))), "X has 0 features"),
-    "too few labels": (lambda f: f.partial_fit(ones(3), ["no", "no"]), "y has 2 labels for 3 rows of X"),
-    "infinite": (lambda f: f.partial_fit([[0, 0, 0, 0, 0], [0, 0, 0, -np.inf, 0]], ["no", 7]), r"X\[1, 3\] is inf"),
-    "infinite float32": (lambda f: f.predict_proba(np.float32([[0, np.inf, 0, 0, 0]])), r"X\[0, 1\] is inf"),
-    "text": (lambda f: f.partial_fit([["a", "b", "c", "d", "e"]], ["no"]), "could not convert string"),
-    "label is a list": (lambda f: f.partial_fit(ones(2), ["no", ["no"]]), r"y\[1\] is a list; a label is"),
-    "label is bytes": (lambda f: f.partial_fit(ones(2), [b"no", "no"]), r"y\[0\] is a bytes; a label is"),
-    "labels in columns": (lambda f: f.partial_fit(ones(2), np.ones((2, 1))), r"y\[0\] is a list; a label is"),
-    "names for an array": (lambda f: f.add_features(["a"]), "the features of this forest have no names"),
+    "one dimension": (lambda f, ask, a, b: f.partial_fit(np.ones(5), [a]), r"two dimensions .*got shape \(5,\)"),
+    "three dimensions": (lambda f, ask, a, b: ask(np.ones((1, 5, 1))), r"two dimensions .*got shape \(1, 5, 1\)"),
+    "too narrow": (lambda f, ask, a, b: f.partial_fit(ones(1, 4), [a]), "X has 4 features, this forest learned from 5"),
+    "too wide": (lambda f, ask, a, b: ask(ones(1, 6)), "X has 6 features, this forest learned from 5"),
+    "no features": (lambda f, ask, a, b: ask(np.ones((2, 0))), "X has 0 features"),
+    "too few labels": (lambda f, ask, a, b: f.partial_fit(ones(3), [a, a]), "y has 2 labels for 3 rows of X"),
+    "infinite": (lambda f, ask, a, b: f.partial_fit([[0] * 5, [0, 0, 0, -np.inf, 0]], [a, b]), r"X\[1, 3\] is inf"),
+    "infinite float32": (lambda f, ask, a, b: ask(np.float32([[0, np.inf, 0, 0, 0]])), r"X\[0, 1\] is inf"),
+    "text": (lambda f, ask, a, b: f.partial_fit([["a", "b", "c", "d", "e"]], [a]), "could not convert string"),
+    "label is a list": (lambda f, ask, a, b: f.partial_fit(ones(2), [a, [a]]), r"y\[1\] is a list; a label is"),
+    "label is bytes": (lambda f, ask, a, b: f.partial_fit(ones(2), [b"no", a]), r"y\[0\] is a bytes; a label is"),
+    "labels in columns": (lambda f, ask, a, b: f.partial_fit(ones(2), np.ones((2, 1))), r"y\[0\] is a list; a label"),
+    "labels in a text": (lambda f, ask, a, b: f.partial_fit(ones(3), "abc"), "y is a str; it must hold a label for"),
+    "names for an array": (lambda f, ask, a, b: f.add_features(["a"]), "the features of this forest have no names"),
 }
 
 
@@ -60,7 +86,24 @@ def test_a_bad_call_says_what_is_wrong_and_learns_nothing(system, call):
     before = forest.dumps()
     do, message = BAD_CALLS[call]
     with pytest.raises((ValueError, TypeError), match=message):
-        do(forest)
+        do(forest, lambda x: system.ask(forest, x), *system.examples)
+    assert forest.dumps() == before
+
+
+@pytest.mark.parametrize(
+    ("label", "error", "message"),
+    [
+        ("3", TypeError, r"y\[1\] is '3'; a label is a number, or None"),
+        (True, TypeError, r"y\[1\] is True; a label is a number, or None"),
+        (float("inf"), ValueError, r"y\[1\] is inf; labels must lie within 1e\+75 of 0"),
+        (-1e76, ValueError, r"y\[1\] is -1e\+76"),
+    ],
+)
+def test_a_label_that_is_no_usable_number_is_refused_by_a_regressor(label, error, message):
+    forest = amf.AMFRegressor().partial_fit(ones(2), [1.0, 2.0])
+    before = forest.dumps()
+    with pytest.raises(error, match=message):
+        forest.partial_fit(ones(2), [1.0, label])
     assert forest.dumps() == before
 
 
@@ -68,7 +111,7 @@ def test_limits_are_errors_and_nothing_is_learned(system):
     forest = system.new(max_features=3)
     empty = forest.dumps()
     with pytest.raises(ValueError, match="X has 4 features; it needs 1 to max_features=3"):
-        forest.partial_fit(ones(1, 4), ["no"])
+        forest.partial_fit(ones(1, 4), [system.examples[0]])
     with pytest.raises(ValueError, match="4 features are more than max_features=3"):
         forest.add_features(["a", "b", "c", "d"])
     with pytest.raises(ValueError, match="named twice"):
@@ -82,23 +125,25 @@ def test_limits_are_errors_and_nothing_is_learned(system):
     with pytest.raises(ValueError, match=r"named twice: \['b'\]"):
         forest.add_features(["b"])
     assert forest.dumps() == named
-    forest.partial_fit(ones(1, 2), ["no"])
+    forest.partial_fit(ones(1, 2), [system.examples[0]])
     assert forest.n_samples == 1
 
 
-@pytest.mark.parametrize("call", ["predict_proba", "predict", "weighted_depth"])
-def test_a_forecast_before_the_first_label_is_an_error(system, call):
+def test_a_forecast_before_the_first_label_is_an_error(system):
     forest = system.new()
     forest.partial_fit(ones(2), [None, None])
-    with pytest.raises(ValueError, match="seen no label yet"):
-        getattr(forest, call)(ones(1))
-    assert forest.predict_learn(ones(2), [None, None]).shape == (2, 0)
+    for question in system.questions:
+        with pytest.raises(ValueError, match="seen no label yet"):
+            getattr(forest, question)(ones(1))
+    said = forest.predict_learn(ones(2), [None, None])
+    assert len(said) == 2
+    assert np.all(np.isnan(said))
     assert forest.dumps() == system.new().dumps()
 
 
 def test_no_rows_are_no_error(system):
-    forest, *_ = system.learned()
+    forest, x, _ = system.learned()
     before = forest.dumps()
-    assert forest.predict_learn(np.empty((0, 5)), []).shape == (0, len(forest.classes_))
+    assert forest.predict_learn(np.empty((0, 5)), []).shape == (0, *system.ask(forest, x).shape[1:])
     assert forest.predict(np.empty((0, 5))).shape == (0,)
     assert forest.dumps() == before

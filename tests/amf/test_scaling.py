@@ -109,7 +109,7 @@ def test_a_feature_that_was_constant_gets_its_weight_with_the_row_that_moves_it(
     forest.partial_fit(x[first : first + 1], y[first : first + 1])
     assert forest._scaling.weights[2] == np.float32(1 / 1000)
     losses = log_loss(forest, x[first + 1 :], y[first + 1 :])
-    assert losses[-100:].mean() < 0.5 * log_loss(amf.AMFClassifier(10), x[:, :2], y)[-100:].mean()
+    assert losses[-100:].mean() < 0.6 * log_loss(amf.AMFClassifier(10), x[:, :2], y)[-100:].mean()
 
 
 # The spread.
@@ -124,7 +124,7 @@ def test_one_outlier_of_a_million_spreads_does_not_ruin_the_weights(row):
     losses, wild_losses = log_loss(clean, x, y), log_loss(outlier, wild, y)
     ratio = outlier._scaling.weights[0] / clean._scaling.weights[0]
     assert 0.3 < ratio < 3
-    assert wild_losses[2048:].mean() == pytest.approx(losses[2048:].mean(), rel=0.05)
+    assert wild_losses[2048:].mean() == pytest.approx(losses[2048:].mean(), rel=0.1)
 
 
 def test_weights_change_only_where_a_count_of_samples_is_a_power_of_two_or_a_constant_moves():

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 import amf
-from amf.serialize import FAMILY, FORMAT
+from amf.serialize import FORMAT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CURRENT = GOLDEN / f"{FAMILY}-{FORMAT}.amf"
+CURRENT = GOLDEN / f"amf-classifier-{FORMAT}.amf"
 PREFIX = struct.Struct("<4sIQ")
 
 
@@ -96,7 +96,7 @@ def test_the_bytes_are_as_documented():
     header = json.loads(data[PREFIX.size : PREFIX.size + header_size])
     assert sorted(header) == ["classes", "family", "feature_names", "n_features", "params"]
     assert header["classes"] == forest.class_labels
-    assert (header["family"], header["n_features"], header["feature_names"]) == (FAMILY, d, ["a", "ü", "late"])
+    assert (header["family"], header["n_features"], header["feature_names"]) == (forest.family, d, ["a", "ü", "late"])
     assert amf.AMFClassifierParams(**header["params"]) == forest.params
     at = PREFIX.size + header_size
 
@@ -114,11 +114,14 @@ def test_the_bytes_are_as_documented():
     kept, stride, seen = column("<i8", 3)
     assert (kept, stride, seen) == (30, 1, 30)
     np.testing.assert_array_equal(column("<f4", kept, d), scaling.subsample[:kept])
-    used = column("<i8", 3)
-    np.testing.assert_array_equal(used, arena.used)
+    np.testing.assert_array_equal(column("<f8", forest._outlook.shape[0]), forest._outlook)
     np.testing.assert_array_equal(column("<u8", 3), forest._words)
+    n_nodes = column("<i8", 3)
+    assert n_nodes.sum() == forest.n_nodes
     for tree in range(3):
-        np.testing.assert_array_equal(column("<u4", used[tree], arena.layout.words), arena.rows(tree).view("<u4"))
+        heads, boxes = arena.nodes(tree)
+        np.testing.assert_array_equal(column("<i4", n_nodes[tree], arena.layout.head), heads)
+        np.testing.assert_array_equal(column("<f4", n_nodes[tree], 2, arena.layout.feature_room), boxes)
     assert data[at:] == hashlib.sha256(data[:at]).digest()
 
 

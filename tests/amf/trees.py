@@ -45,12 +45,12 @@ class Tree:
 
 def trees_of(forest: amf.AMFClassifier) -> list[Tree]:
     """The trees of a forest, copied."""
-    layout, d, k = forest._arena.layout, forest.n_features, len(forest.class_labels)
+    d, k = forest.n_features, len(forest.class_labels or ())
     trees = []
     for tree in range(forest.params.n_estimators):
-        ints = forest._arena.rows(tree).copy()
+        ints, boxes = forest._arena.nodes(tree)
         floats, reals = ints.view(np.float32), ints.view(np.float64)
-        low, high = (floats[:, start : start + d] for start in (layout.low, layout.high))
         columns = ints[:, CHILD], ints[:, FEATURE], floats[:, THRESHOLD], reals[:, TIME], reals[:, ODDS]
-        trees.append(Tree(*columns, ints[:, COUNT], ints[:, STATS : STATS + k], low, high))
+        statistics = ints[:, COUNT], ints[:, int(STATS) : int(STATS) + k]
+        trees.append(Tree(*columns, *statistics, boxes[:, 0, :d], boxes[:, 1, :d]))
     return trees

@@ -1,0 +1,141 @@
+"""Aggregated Mondrian Forest, classification."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf._kernel import index
+from amf.aggregation import mean_over_trees
+from amf.arena import COUNT, STATS, room_for
+from amf.forest import Forest, Labels, Told
+from amf.labels import Classes, Label, distinct, scalars
+from amf.params import AMFClassifierParams
+from amf.systems import amf_classifier
+
+_SCARCE = 0.1
+"""`pause` of a tree that is half full."""
+
+
+class Forecasts(NamedTuple):
+    """What `prequential` returns; row i belongs to sample i, before its label was learned."""
+
+    probabilities: NDArray[np.float64]
+    """(n, K), columns in the order of `classes_` after the call; 0 for a class not yet known in that row."""
+    depth: NDArray[np.float64]
+    """(n,), depth at which the sample ends (root: 0), mean over trees."""
+    weighted_depth: NDArray[np.float64]
+    """(n,), posterior mean of the depth of the pruning's leaf ([000] Sec. 5.1), mean over trees."""
+
+
+class AMFClassifier(Forest[AMFClassifierParams]):
+    """Aggregated Mondrian Forest for classification ([000] Alg. 4-6), learning one sample at a time.
+
+    Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over all
+    prunings of the tree, mean over trees. Parameters: those of AMFClassifierParams (params.py), and `n_threads`, the
+    threads over which the trees are spread, which changes no bit.
+    """
+
+    Parameters = AMFClassifierParams
+    family = "amf-classifier"
+    _kernel = staticmethod(amf_classifier.walk)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels (K,) in the order of the columns, each as it was first seen."""
+        return self._classes.as_array()
+
+    @property
+    def class_labels(self) -> list[Label]:
+        """The same as Python scalars; the forest's own list, not to be changed."""
+        return self._classes.labels
+
+    def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
+        """Predict each row, then learn it: class probabilities (n, K) as `prequential`; arguments as `partial_fit`."""
+        return self.prequential(X, y).probabilities
+
+    def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
+        """Predict each row, then learn it, and also tell how deep the trees were there."""
+        told = self._learn(X, y, publish=True)
+        return Forecasts(told.outputs, told.depths[:, 0], told.depths[:, 1])
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Class probabilities (n, K) in the forest's mode. Changes nothing."""
+        return self._ask(X).outputs
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """The likeliest label of each row (n,), ties to the class seen first. Changes nothing."""
+        likeliest: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        return likeliest
+
+    def _encode(self, y: Any, n: int) -> Labels:
+        labels, places, rows = distinct(y)
+        if len(places) != n:
+            raise ValueError(f"y has {len(places)} labels for {n} rows of X")
+        known = len(self._classes)
+        coming = Classes()
+        arrivals: dict[int, Label] = {}
+        codes = np.full(len(labels), -1, np.int64)
+        for place, label in enumerate(labels):
+            if label is None:
+                continue
+            code = self._classes.code(label)
+            if code < 0:
+                code = known + coming.add(label)
+                if code == known + len(arrivals):
+                    arrivals[int(rows[place])] = label
+            codes[place] = code
+        if arrivals and self.params.classes is not None:
+            row, label = next(iter(arrivals.items()))
+            raise ValueError(f"y[{row}] is {label!r}, which is none of the given classes {list(self.params.classes)}")
+        if known + len(arrivals) > self.params.max_classes:
+            raise ValueError(f"y brings more than max_classes={self.params.max_classes} classes")
+        values = codes[places]
+        return Labels(values, values >= 0, arrivals, known + len(arrivals))
+
+    @property
+    def _stats_room(self) -> int:
+        return room_for(len(self._classes))
+
+    @property
+    def _n_outputs(self) -> int:
+        return len(self._classes)
+
+    @property
+    def _rules(self) -> tuple[Any, ...]:
+        params, n_classes = self.params, len(self._classes)
+        inherit = params.prior == "parent"
+        return index(n_classes), params.strength(n_classes), inherit, params.charge_first, params.split_pure
+
+    @property
+    def _pauses(self) -> tuple[float, float]:
+        pause = math.inf if self.params.split_pure else self.params.pause
+        # Where room is scarce, a node goes to the labels that are least expected.
+        return pause, min(pause, _SCARCE)
+
+    def _prepare(self) -> None:
+        self._classes = Classes(self.params.classes or ())
+
+    def _recall(self, classes: Any) -> None:
+        labels = [label for label in scalars(classes) if label is not None]
+        self._classes = Classes(labels)
+        if len(self._classes) != len(classes) or len(classes) > self.params.max_classes:
+            raise ValueError(f"{len(classes)} classes, of which {len(self._classes)} differ")
+        if self.params.classes is not None and self.params.classes != tuple(labels):
+            raise ValueError(f"the classes are {labels}, the parameters say {self.params.classes}")
+        self._relayout()
+
+    def _plausible(self, heads: NDArray[np.int32]) -> bool:
+        counts = heads[:, int(STATS) : int(STATS) + len(self._classes)]
+        return bool(np.all(counts.sum(axis=1, dtype=np.int64) == heads[:, COUNT]) and np.all(counts >= 0))
+
+    def _admit(self, label: Label) -> None:
+        self._classes.add(label)
+        self._relayout()
+
+    def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
+        mean_over_trees(forecasts, told.outputs)
+        mean_over_trees(depths, told.depths)

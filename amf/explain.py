@@ -1,0 +1,94 @@
+"""What a forest looks like and what its forecasts rest on, as means over the samples that it has learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf._kernel import kernel
+from amf.aggregation import stop_probability
+from amf.arena import CHILD, COUNT, FEATURE, ODDS, Arena
+from amf.labels import Label
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A forest in numbers."""
+
+    n_trees: int
+    n_samples: int
+    """Labelled samples learned."""
+    n_features: int
+    n_nodes: int
+    """Over all trees."""
+    n_leaves: int
+    mean_depth: float
+    """Depth of the leaf of a learned sample, mean over samples and trees."""
+    max_depth: int
+    mean_weighted_depth: float
+    """Depth at which the averaged prunings end for a learned sample, mean over samples and trees."""
+    nbytes: int
+    """Memory held by the forest's arrays."""
+    classes: tuple[Label, ...] | None
+    """None where labels are numbers."""
+
+    def __str__(self) -> str:
+        learned = f"{self.n_trees} trees that learned {self.n_samples:,} samples of {self.n_features} features"
+        size = f"{self.n_nodes:,} nodes ({self.n_leaves:,} leaves) in {self.nbytes / 1e6:.1f} MB"
+        leaf, cut = f"{self.mean_depth:.1f} in the mean, {self.max_depth} at most", f"{self.mean_weighted_depth:.1f}"
+        classes = "" if self.classes is None else f"; classes {', '.join(map(str, self.classes))}"
+        return f"{learned}; {size}; depth {leaf}, weighted {cut}{classes}"
+
+
+class Survey(NamedTuple):
+    """What one pass over all nodes finds, means over trees."""
+
+    usage: NDArray[np.float64]
+    mean_depth: float
+    max_depth: int
+    mean_weighted_depth: float
+    n_leaves: int
+
+
+def survey(arena: Arena, n_features: int) -> Survey:
+    """Look at every node once.
+
+    usage: float64 (d,), for each feature the share of the learned samples' posterior that goes on at a split on it,
+    (samples below the split / samples) * P(the pruning reaches it and goes on), summed over its splits.
+    """
+    usage = np.zeros(n_features)
+    totals = np.zeros(4)
+    grown = 0
+    for tree in range(arena.n_trees):
+        heads, _ = arena.nodes(tree)
+        if heads.size:
+            grown += 1
+            flat = heads.reshape(-1)
+            _visit(flat, flat.view(np.float64), arena.layout.head, usage, totals)
+    means = totals / max(grown, 1)
+    return Survey(usage / max(grown, 1), float(means[0]), int(totals[1]), float(means[2]), int(totals[3]))
+
+
+@kernel
+def _visit(ints, reals, words, usage, totals):
+    """Add one tree: its usage, and to totals the mean depth, the largest, the mean weighted depth, the leaves."""
+    samples = max(ints[COUNT], 1)
+    nodes, depths, reaches = [0], [0], [1.0]
+    while len(nodes) > 0:
+        here, depth, reach = nodes.pop() * words, depths.pop(), reaches.pop()
+        child, share = ints[here + CHILD], ints[here + COUNT] / samples
+        if child == 0:
+            totals[0] += share * depth
+            totals[1] = max(totals[1], depth)
+            totals[3] += 1
+            continue
+        goes_on = reach * (1.0 - stop_probability(reals[here // 2 + ODDS]))
+        usage[ints[here + FEATURE]] += share * goes_on
+        totals[2] += share * goes_on
+        for side in range(2):
+            nodes.append(child + side)
+            depths.append(depth + 1)
+            reaches.append(goes_on)

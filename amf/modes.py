@@ -1,0 +1,132 @@
+"""How a forecast is shared out over the nodes of a path, and over the leaves that the sample could have made.
+
+EXISTING: the tree as it is ([000] Alg. 3). SAMPLED: the tree into which the sample has been inserted for the moment,
+with random numbers of its own ([000] Alg. 6, with the averaged weights brought up to date). EXPECTED: the exact mean of
+SAMPLED. In each of them a forecast is a sum over the nodes of the path: `stops` is the share of the node's own
+forecast, `fresh` that of the empty leaf which branches off above it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from amf._kernel import called, index, inlined
+from amf.aggregation import stop_probability
+from amf.arena import ODDS, TIME
+from amf.rng import GOLDEN, mix, to_unit
+
+MODES = ("existing", "sampled", "expected")
+EXISTING, SAMPLED, EXPECTED = range(3)
+
+
+@inlined
+def share_out(mode, draw, reals, words, path, start, length, first, extensions, stops, fresh):
+    """Fill `stops` and `fresh`; returns (depth at which the sample ends, weighted depth).
+
+    first, extensions: where the sample is outside the boxes (descent.py). draw: uniform on [0, 1), for SAMPLED.
+    """
+    leaf = length - index(1)
+    reach, weighted_depth = 1.0, 0.0
+    for k in range(leaf):
+        stop = stop_probability(reals[path[start + k] * words // index(2) + ODDS])
+        stops[k] = reach * stop
+        fresh[k] = 0.0
+        reach *= 1.0 - stop
+        weighted_depth += reach
+    stops[leaf] = reach
+    fresh[leaf] = 0.0
+    depth = np.float64(leaf)
+    if mode != EXISTING and first < length:
+        if mode == SAMPLED:
+            depth = _branch_off(draw, reals, words, path, start, length, first, extensions, stops, fresh)
+        else:
+            depth = _expect(reals, words, path, start, length, first, extensions, stops, fresh)
+        weighted_depth = 0.0
+        for k in range(length):
+            weighted_depth += stops[k] * k + fresh[k] * (k + 1.0)
+    return depth, weighted_depth
+
+
+@called
+def _branch_off(draw, reals, words, path, start, length, first, extensions, stops, fresh):
+    """The shares in a tree where the sample branches off at one node; returns its depth there."""
+    leaf = length - index(1)
+    budget = -math.log1p(-draw)
+    reach = 1.0
+    for k in range(first):
+        reach -= stops[k]
+    for k in range(first, length):
+        splits = k == leaf and extensions[k] > 0.0
+        if k != leaf:
+            hazard = extensions[k] * _lifetime(reals, words, path, start, k)
+            splits = budget < hazard
+            budget -= hazard
+        if splits:
+            stop = 0.5 * reach if k == leaf else stops[k]
+            total = 1.0 - 0.5 * reach + stop
+            for j in range(k):
+                stops[j] /= total
+            stops[k] = stop / total
+            fresh[k] = 0.5 * reach / total
+            for j in range(k + index(1), length):
+                stops[j] = 0.0
+            return k + 1.0
+        reach -= stops[k]
+    return np.float64(leaf)
+
+
+@called
+def _expect(reals, words, path, start, length, first, extensions, stops, fresh):
+    """The mean of the shares over all the places where the sample can branch off; returns its mean depth."""
+    leaf = length - index(1)
+    branch, reaches = np.empty(length), np.empty(length)
+    reach, remaining, depth = 1.0, 1.0, 0.0
+    for k in range(first):
+        reach -= stops[k]
+    for k in range(first, length):
+        reaches[k] = reach
+        leaves = 1.0 if extensions[k] > 0.0 else 0.0
+        if k != leaf:
+            leaves = -math.expm1(-extensions[k] * _lifetime(reals, words, path, start, k))
+        stop = 0.5 * reach if k == leaf else stops[k]
+        branch[k] = remaining * leaves / (1.0 - 0.5 * reach + stop)
+        depth += remaining * leaves * (k + 1.0)
+        remaining *= 1.0 - leaves
+        reach -= stops[k]
+    above = remaining
+    for j in range(length):
+        k = leaf - j
+        if k < first:
+            stops[k] *= above
+            continue
+        stop = 0.5 * reaches[k] if k == leaf else stops[k]
+        stops[k] = stops[k] * above + branch[k] * stop
+        fresh[k] = 0.5 * branch[k] * reaches[k]
+        above += branch[k]
+    return depth + remaining * leaf
+
+
+@inlined
+def _lifetime(reals, words, path, start, k):
+    """Time between the birth and the split of an inner node."""
+    birth = 0.0
+    if k > index(0):
+        birth = reals[path[start + k - index(1)] * words // index(2) + TIME]
+    return reals[path[start + k] * words // index(2) + TIME] - birth
+
+
+@called
+def draw_of(word, boxes, low, x, sample, n_features):
+    """Uniform on [0, 1) of a state of a tree's generator, which does not advance, and of the values of a row.
+
+    Values of features that the root, whose box begins at `low`, has not seen yet do not count: they may not be told
+    yet.
+    """
+    row = np.uint64(0)
+    for j in range(n_features):
+        value = np.float32(x[sample + j] + np.float32(0.0))  # -0 is 0
+        if value == value and boxes[low + j] == boxes[low + j]:
+            row = mix((row + GOLDEN) ^ (np.uint64(j) << np.uint64(32) | np.uint64(value.view(np.uint32))))
+    return to_unit(mix(word ^ row))

@@ -1,0 +1,119 @@
+"""Aggregated Mondrian Forest, regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf.aggregation import mean_over_trees
+from amf.forest import Forest, Labels, Told
+from amf.labels import numbers
+from amf.outlook import ABOVE, BELOW, MEAN, N_OUTLOOK, look_out
+from amf.params import AMFRegressorParams
+from amf.systems import amf_regressor
+
+QUANTILES = (0.05, 0.5, 0.95)
+"""Those that `prequential` gives."""
+
+
+class RegressionForecasts(NamedTuple):
+    """What `prequential` returns; row i belongs to sample i, before its label was learned; NaN before the first one."""
+
+    mean: NDArray[np.float64]
+    """(n,)"""
+    std: NDArray[np.float64]
+    """(n,), standard deviation: half the width between the quantiles of a normal distribution at 16 % and 84 %."""
+    quantiles: NDArray[np.float64]
+    """(n, 3), at 5 %, 50 % and 95 %."""
+    depth: NDArray[np.float64]
+    """(n,), depth at which the sample ends (root: 0), mean over trees."""
+    weighted_depth: NDArray[np.float64]
+    """(n,), posterior mean of the depth of the pruning's leaf ([000] Sec. 5.1), mean over trees."""
+
+
+class AMFRegressor(Forest[AMFRegressorParams]):
+    """Aggregated Mondrian Forest for regression ([000] Eq. 4), learning one sample at a time.
+
+    Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
+    does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
+    with a standard deviation and quantiles that are calibrated on the stream (outlook.py). Parameters: those of
+    AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes no bit.
+    """
+
+    Parameters = AMFRegressorParams
+    family = "amf-regressor"
+    _kernel = staticmethod(amf_regressor.walk)
+    _n_outlook = N_OUTLOOK
+
+    def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
+        """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""
+        return self.prequential(X, y).mean
+
+    def prequential(self, X: ArrayLike, y: Any) -> RegressionForecasts:  # noqa: N803
+        """Predict each row, then learn it, and also tell how sure the forecast was and how deep the trees were."""
+        told = self._learn(X, y, publish=True)
+        quantiles = _quantiles(told, QUANTILES)
+        return RegressionForecasts(told.outputs[:, MEAN], _std(told), quantiles, told.depths[:, 0], told.depths[:, 1])
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Mean (n,) of the label at each row. Changes nothing."""
+        return self._ask(X).outputs[:, MEAN]
+
+    def predict_std(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Standard deviation (n,) of the label at each row. Changes nothing."""
+        return _std(self._ask(X))
+
+    def predict_quantiles(self, X: ArrayLike, probabilities: Sequence[float] = QUANTILES) -> NDArray[np.float64]:  # noqa: N803
+        """Quantiles (n, len(probabilities)) of the label at each row, each probability in (0, 1). Changes nothing."""
+        if not all(0.0 < probability < 1.0 for probability in probabilities):
+            raise ValueError(f"probabilities must lie between 0 and 1, got {list(probabilities)}")
+        return _quantiles(self._ask(X), probabilities)
+
+    def _encode(self, y: Any, n: int) -> Labels:
+        values = numbers(y)
+        if len(values) != n:
+            raise ValueError(f"y has {len(values)} labels for {n} rows of X")
+        return Labels(values, ~np.isnan(values), {}, 3)
+
+    @property
+    def _stats_room(self) -> int:
+        return amf_regressor.STATS_ROOM
+
+    @property
+    def _n_outputs(self) -> int:
+        return 3
+
+    @property
+    def _knows_nothing(self) -> bool:
+        return self.n_samples == 0
+
+    @property
+    def _rules(self) -> tuple[Any, ...]:
+        params = self.params
+        return params.loss == "student", float(params.bound or 0.0), params.charge_first, params.split_pure
+
+    def _recall(self, classes: Any) -> None:
+        if classes is not None:
+            raise ValueError(f"labels are numbers, and yet there are classes: {classes}")
+
+    def _plausible(self, heads: NDArray[np.int32]) -> bool:
+        return bool(np.all(np.isfinite(heads[:, 10:14].copy().view(np.float64))))
+
+    def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
+        look_out(forecasts, labels.values, labels.labelled, self.params.blend, self._outlook, told.outputs)
+        mean_over_trees(depths, told.depths)
+
+
+def _std(told: Told) -> NDArray[np.float64]:
+    # The mean of both sides is what the width between the 5 % and the 95 % quantile says of a normal distribution.
+    return 0.5 * (told.outputs[:, BELOW] + told.outputs[:, ABOVE])
+
+
+def _quantiles(told: Told, probabilities: Sequence[float]) -> NDArray[np.float64]:
+    steps = [NormalDist().inv_cdf(probability) for probability in probabilities]
+    sides = [told.outputs[:, BELOW if step < 0.0 else ABOVE] * step for step in steps]
+    return told.outputs[:, [MEAN]] + np.column_stack(sides)

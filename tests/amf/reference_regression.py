@@ -1,0 +1,265 @@
+"""A slow, readable AMF regressor: the trees of reference.py with labels that are numbers ([000] Eq. 4, Alg. 3-6).
+
+A node forecasts the mean of its labels. What it is charged for a label decides how much it weighs, loss = ...
+
+    "student"   minus the log of a Student density with 3 degrees of freedom about the mean, whose variance is shrunk to
+                that of the parent. It needs no bound, and units and zero of the labels do not matter. The first sample
+                of a fresh leaf pays half the way from that density of its parent, at the label, to its peak.
+    "square"    (mean - y)**2 / (8 bound**2), as in the paper; the mean of no label is 0.
+
+With `charge_first` the first sample pays in full: the density that the parent gave to it, or y**2 / (8 bound**2).
+A forest blends its trees' average over prunings with their leaves and with the mean of all labels, as would have been
+best so far, and stretches its intervals until 5 % of the labels fall below and 5 % above.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Literal, NamedTuple
+
+import numpy as np
+from reference import Node, ReferenceTree, SplitMix64
+
+PARENT_LABELS = 3
+SMALLEST_SHARE = 1e-60
+TAIL = 0.05
+WIDEST = 5.0
+
+
+@dataclass
+class Labels:
+    """Number, mean and sum of squared deviations of the labels of a node, where ReferenceTree has its class counts."""
+
+    n: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+
+    def add(self, y: float) -> None:
+        """Welford's update."""
+        self.n += 1
+        delta = y - self.mean
+        self.mean += delta / self.n
+        self.m2 += delta * (y - self.mean)
+
+    def copy(self) -> Labels:
+        return Labels(self.n, self.mean, self.m2)
+
+    def sum(self) -> int:
+        return self.n
+
+    def __getitem__(self, y: float) -> int:
+        """How many labels equal `y`, as far as pausing asks: all or not all."""
+        return self.n if self.m2 == 0.0 and self.mean == y else 0
+
+
+class Mean(float):
+    """A forecast. A single number has no probability, so that inner nodes never pause for a label."""
+
+    def __getitem__(self, y: float) -> float:
+        return 0.0
+
+
+class Outlook(NamedTuple):
+    """What trees say at a sample: mean over prunings and forecast of the leaf, both from `origin`, and the variance.
+
+    `origin` is the mean of all labels. Differences from it are exactly 0 where all nodes forecast the same.
+    """
+
+    origin: float
+    mean: float
+    leaf: float
+    variance: float
+
+
+class RegressionTree(ReferenceTree):
+    """One tree; labels are finite floats, NaN means no label."""
+
+    def __init__(
+        self,
+        seed_word: int,
+        n_features: int,
+        *,
+        loss: Literal["student", "square"] = "student",
+        bound: float | None = None,
+        **options: object,
+    ) -> None:
+        super().__init__(seed_word, n_features, n_classes=1, **options)
+        self.loss = loss
+        self.bound = bound
+
+    def fresh_leaf(self, x: np.ndarray) -> Node:
+        self.n_nodes += 1
+        return Node(lo=x.copy(), hi=x.copy(), counts=Labels())
+
+    def forecast(self, node: Node | None) -> Mean:
+        """What `node` alone forecasts; above the root, None: nothing is known."""
+        return Mean(math.nan if node is None else node.counts.mean)
+
+    def variance(self, node: Node) -> float:
+        """Of a label at `node`: its parent's variance counts like that of three more labels."""
+        if node.parent is None:
+            return node.counts.m2 / max(node.n - 1, 1)
+        return (node.counts.m2 + PARENT_LABELS * self.variance(node.parent)) / (node.n + PARENT_LABELS)
+
+    def outlook(self, x: np.ndarray) -> Outlook | None:
+        """None before the first label."""
+        if self.root is None:
+            return None
+        origin = self.forecast(self.root)
+        stops = [(reach * node.stop_probability, node) for node, reach in self.path(x)]
+        mean = sum(share * (self.forecast(node) - origin) for share, node in stops)
+        variance = sum(
+            share * (self.variance(node) + (self.forecast(node) - origin - mean) ** 2) for share, node in stops
+        )
+        return Outlook(origin, mean, self.forecast(stops[-1][1]) - origin, variance)
+
+    def student_share(self, node: Node, y: float) -> float:
+        """Between 0 (far away) and 1/3 (at the peak); the density is its square over sqrt(variance)."""
+        variance = self.variance(node)
+        return max(variance / (3 * variance + (y - self.forecast(node)) ** 2), SMALLEST_SHARE)
+
+    def log_forecast(self, node: Node, y: float) -> float:
+        """Log of what `node` gives to `y`, before it counts it; up to a constant of the whole tree."""
+        if self.loss == "square":
+            pays = node.n > 0 or self.charge_first
+            return -((self.forecast(node) - y) ** 2) / (8 * self.bound**2) if pays else 0.0
+        if node.n == 0:
+            return 0.0 if node.parent is None else self.log_first_forecast(node.parent, y)
+        if self.variance(node) == 0:
+            return 0.0
+        return 2 * math.log(self.student_share(node, y)) - math.log(self.variance(node)) / 2
+
+    def log_first_forecast(self, parent: Node, y: float) -> float:
+        """What a fresh leaf under `parent` gives to its first label."""
+        if self.charge_first or self.variance(parent) == 0:
+            return self.log_forecast(parent, y)
+        return math.log(self.student_share(parent, y) / 3) - math.log(self.variance(parent)) / 2
+
+    def learn(self, x: np.ndarray, y: float) -> None:
+        if not math.isnan(y):
+            self.count(self.insert(np.asarray(x, dtype=np.float32), y), y)
+
+    def count(self, leaf: Node, y: float) -> None:
+        # From the leaf up: what a node gives to the label depends on its ancestors, which must not have counted it.
+        for node in leaf.lineage():
+            node.lw += self.log_forecast(node, y)
+            node.counts.add(y)
+            node.refresh()
+
+
+@dataclass
+class Blend:
+    """The forest's forecast: leaf + a * (mean over prunings - leaf) + b * (mean of all labels - leaf).
+
+    The weights a, b are those that would have been best so far: least squares over the forest's own past forecasts,
+    then each within bounds. Where the first difference has hardly varied they are 1 and 0; where both have varied in
+    step, b is 0.
+    """
+
+    moments: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))  # both differences with both and the label
+
+    def weights(self) -> tuple[float, float]:
+        (aa, ar, ay), (_, rr, ry) = self.moments
+        if aa <= 1e-12 * rr:
+            return 1.0, 0.0
+        rest = rr - ar / aa * ar
+        b = (ry - ar / aa * ay) / rest if rest > 1e-6 * rr else 0.0
+        a = (ay - b * ar) / aa
+        return min(max(a, -1.0), 1.0), min(max(b, -0.5), 1.0)
+
+    def forecast(self, outlook: Outlook) -> float:
+        a, b = self.weights()
+        return outlook.origin + outlook.leaf + a * (outlook.mean - outlook.leaf) - b * outlook.leaf
+
+    def learn(self, outlook: Outlook, y: float) -> None:
+        differences = np.array([outlook.mean - outlook.leaf, -outlook.leaf])
+        self.moments += np.outer(differences, [*differences, y - outlook.origin - outlook.leaf])
+
+
+@dataclass
+class Stretch:
+    """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched."""
+
+    n: int = 0
+    down: float = 0.0
+    up: float = 0.0
+
+    def quantile(self, forecast: float, scale: float, probability: float) -> float:
+        factor = math.exp(self.down if probability < 0.5 else self.up)
+        return forecast + NormalDist().inv_cdf(probability) * scale * factor
+
+    def std(self, scale: float) -> float:
+        return scale * (math.exp(self.down) + math.exp(self.up)) / 2
+
+    def learn(self, forecast: float, scale: float, y: float) -> None:
+        """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside."""
+        if scale == 0:
+            return
+        step = max(20 / (self.n + 20), 0.05)
+        below = y < self.quantile(forecast, scale, TAIL)
+        above = y > self.quantile(forecast, scale, 1 - TAIL)
+        self.down = min(max(self.down + step * (below - TAIL), -WIDEST), WIDEST)
+        self.up = min(max(self.up + step * (above - TAIL), -WIDEST), WIDEST)
+        self.n += 1
+
+
+class Forecast(NamedTuple):
+    """Of a forest at one sample: mean, standard deviation, and the quantiles 0.05, 0.5, 0.95."""
+
+    mean: float
+    std: float
+    quantiles: tuple[float, float, float]
+
+
+class RegressionForest:
+    """`n_estimators` independent trees; without `blend` the forecast is the mean of their averages over prunings."""
+
+    def __init__(self, seed: int, n_estimators: int, n_features: int, *, blend: bool = True, **options: object) -> None:
+        words = SplitMix64(seed)
+        self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
+        self.blend = Blend() if blend else None
+        self.stretch = Stretch()
+
+    def outlook(self, x: np.ndarray) -> Outlook | None:
+        """Of the mixture of all trees; their origins are the same number."""
+        said = [tree.outlook(x) for tree in self.trees]
+        if said[0] is None:
+            return None
+        mean, leaf, variance = (sum(column) / len(said) for column in list(zip(*said, strict=True))[1:])
+        between = sum((one.mean - mean) ** 2 for one in said) / len(said)
+        return Outlook(said[0].origin, mean, leaf, variance + between)
+
+    def centre(self, outlook: Outlook) -> float:
+        return outlook.origin + outlook.mean if self.blend is None else self.blend.forecast(outlook)
+
+    def predict(self, x: np.ndarray) -> Forecast:
+        outlook = self.outlook(x)
+        if outlook is None:
+            return Forecast(math.nan, math.nan, (math.nan, math.nan, math.nan))
+        mean, scale = self.centre(outlook), math.sqrt(outlook.variance)
+        low, middle, high = (self.stretch.quantile(mean, scale, p) for p in (TAIL, 0.5, 1 - TAIL))
+        return Forecast(mean, self.stretch.std(scale), (low, middle, high))
+
+    def weighted_depth(self, x: np.ndarray) -> float:
+        return sum(tree.weighted_depth(x) for tree in self.trees) / len(self.trees)
+
+    def learn(self, x: np.ndarray, y: float) -> None:
+        if math.isnan(y):
+            return
+        outlook = self.outlook(x)
+        if outlook is not None:
+            self.stretch.learn(self.centre(outlook), math.sqrt(outlook.variance), y)
+            if self.blend is not None:
+                self.blend.learn(outlook, y)
+        for tree in self.trees:
+            tree.learn(x, y)
+
+    def predict_learn(self, points: np.ndarray, labels: np.ndarray) -> list[Forecast]:
+        """Row by row the forecast before learning."""
+        forecasts = []
+        for x, y in zip(points, labels, strict=True):
+            forecasts.append(self.predict(x))
+            self.learn(x, float(y))
+        return forecasts

@@ -1,0 +1,255 @@
+"""Features with names: which columns they get, how objects become rows, and that only learning leaves a trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import amf
+from amf.features import Column, Columns
+
+NAN = math.nan
+
+
+@dataclass
+class Limits:
+    max_categories: int = 100
+
+
+@dataclass
+class Named:
+    """A forest of names alone, which remembers what it was told of each."""
+
+    params: Limits = field(default_factory=Limits)
+    feature_names: tuple[str, ...] | None = None
+    like: list[int | None] = field(default_factory=list)
+
+    def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
+        self.feature_names = (*(self.feature_names or ()), *names)
+        self.like += like or [None] * len(names)
+
+
+def learned(*objects: dict[str, Any], max_categories: int = 100) -> tuple[Columns, Named]:
+    """The columns, and their forest, after these objects."""
+    forest = Named(Limits(max_categories))
+    columns = Columns(forest)
+    for features in objects:
+        columns.add(columns.new(features))
+    return columns, forest
+
+
+def rows(columns: Columns, *objects: dict[str, Any]) -> list[list[float]]:
+    return columns.matrix(objects).tolist()  # type: ignore[no-any-return]
+
+
+# Names of columns
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (Column("age"), "age"),
+        (Column("city", "Rome"), "city=Rome"),
+        (Column("city=Rome"), r"city\=Rome"),
+        (Column("city", "=Rome"), "city==Rome"),
+        (Column("city=", "Rome"), r"city\==Rome"),
+        (Column("city\\", "Rome"), r"city\\=Rome"),
+        (Column("city", "a\\=b\n"), "city=a\\=b\n"),
+        (Column(""), ""),
+        (Column("", ""), "="),
+        (Column("city", ""), "city="),
+    ],
+)
+def test_the_name_of_a_column(column: Column, text: str) -> None:
+    assert str(column) == text
+    assert Column.parse(text) == column
+
+
+any_text = st.text(alphabet="ab=\\\n ") | st.text()
+any_column = st.builds(Column, any_text, st.none() | any_text)
+
+
+@given(any_column, any_column)
+def test_no_two_columns_have_one_name(one: Column, other: Column) -> None:
+    assert Column.parse(str(one)) == one
+    assert (str(one) == str(other)) == (one == other)
+
+
+@pytest.mark.parametrize("text", ["\\", "a\\", "a\\b", "a\\\n=b", "\\\\\\"])
+def test_what_no_column_is_called_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a column"):
+        Column.parse(text)
+    with pytest.raises(ValueError, match="is not the name of a column"):
+        Columns(Named(feature_names=("a", text)))
+
+
+# Which columns there are
+
+
+def test_columns_come_in_the_order_of_the_object() -> None:
+    columns, forest = learned({"b": 1.0, "city": "Rome", "a": 2}, {"a": 1.0, "city": "Oslo", "c": True})
+    assert forest.feature_names == ("b", "city=Rome", "a", "city=Oslo", "c")
+    assert len(columns) == 5
+
+
+def test_what_is_known_or_missing_brings_no_column() -> None:
+    columns, _ = learned({"a": 1.0, "city": "Rome"})
+    for features in ({"a": 7.0, "city": "Rome"}, {"a": None, "new": None}, {"new": NAN, "other": np.float32(NAN)}, {}):
+        assert columns.new(features) == []
+
+
+def test_there_is_at_least_one_column() -> None:
+    _, forest = learned({"city": None, "a": NAN}, {"city": None, "b": None})
+    assert forest.feature_names == ("city",)
+
+
+def test_asking_leaves_no_trace() -> None:
+    columns, forest = learned({"a": 1.0, "city": "Rome"})
+    unknown = {"a": "x", "city": "Oslo", "b": 1.0}
+    assert columns.new(unknown) == [Column("a", "x"), Column("city", "Oslo"), Column("b")] == columns.new(unknown)
+    assert repr(rows(columns, unknown)) == repr(rows(columns, {"city": "Oslo"})) == "[[nan, 0.0]]"
+    assert forest.feature_names == ("a", "city=Rome")
+
+
+def test_categories_are_bounded_feature_by_feature() -> None:
+    columns, forest = learned(*({"x": c, "y": c.upper()} for c in "abcab"), {"x": 1.0}, max_categories=2)
+    assert forest.feature_names == ("x=a", "y=A", "x=b", "y=B", "x")
+    assert repr(rows(columns, {"x": "c", "y": "B"})) == repr([[0.0, 0.0, 0.0, 1.0, NAN]])
+
+
+def test_a_new_category_is_like_the_first_of_its_feature() -> None:
+    """Earlier samples had another category where they have a value in the column that `like` names."""
+    _, forest = learned(
+        {"n": 1.0, "x": "a", "y": "a"}, {"y": "b", "x": "b"}, {"x": 3.0, "y": "c"}, {"x": "c", "n": "a"}, {"n": "b"}
+    )
+    told = dict(zip(forest.feature_names or (), forest.like, strict=True))
+    assert told == {"n": None, "x=a": None, "y=a": None, "y=b": 2, "x=b": 1, "x": None, "y=c": 2, "x=c": 1, "n=a": None,
+                    "n=b": 8}  # fmt: skip
+
+
+def test_columns_are_found_again_by_their_names() -> None:
+    objects = [{"a=b": 1.0, "x": "a=b"}, {"x": "\\", "a": "b"}, {"x": 2.0}]
+    columns, forest = learned(*objects, max_categories=2)
+    again = Columns(forest)
+    assert repr(rows(again, *objects)) == repr(rows(columns, *objects))
+    for features in (*objects, {"x": "third"}, {"a": "c", "new": "d"}):
+        assert again.new(features) == columns.new(features)
+
+
+# Objects as rows
+
+
+def test_a_category_is_1_where_it_is_the_value_0_where_another_is_and_missing_where_none_is() -> None:
+    columns, _ = learned({"city": "Rome"}, {"city": "Oslo", "age": 1.0})
+    told = rows(
+        columns,
+        {"city": "Rome", "age": 41.0},
+        {"age": None, "city": "Oslo"},
+        {"city": "Bern"},
+        {"city": None, "age": -0.0},
+        {"city": 7.0, "age": "old"},
+        {},
+    )
+    assert repr(told) == repr(
+        [[1.0, 0.0, 41.0], [0.0, 1.0, NAN], [0.0, 0.0, NAN], [NAN, NAN, -0.0], [NAN, NAN, NAN], [NAN, NAN, NAN]]
+    )
+
+
+def test_a_feature_of_both_sorts_fills_the_columns_of_one() -> None:
+    columns, forest = learned({"x": 1.5}, {"x": "a"}, {"x": "b"})
+    assert forest.feature_names == ("x", "x=a", "x=b")
+    assert repr(rows(columns, {"x": 2.5}, {"x": "b"})) == repr([[2.5, NAN, NAN], [NAN, 0.0, 1.0]])
+
+
+def test_a_number_that_is_called_like_a_category_is_another_column() -> None:
+    columns, _ = learned({"city": "Rome", "city=Rome": 3.0})
+    assert repr(rows(columns, {"city=Rome": 5.0}, {"city": "Rome"})) == repr([[NAN, 5.0], [1.0, NAN]])
+
+
+def test_numbers_of_every_type_are_numbers_and_strings_of_every_type_categories() -> None:
+    features = {"a": np.float32(0.5), "b": np.int64(3), "c": False, "d": np.str_("x"), "e": np.bool_(True)}
+    columns, forest = learned(features)
+    assert forest.feature_names == ("a", "b", "c", "d=x", "e")
+    assert rows(columns, features) == [[0.5, 3.0, 0.0, 1.0, 1.0]]
+
+
+def test_no_objects_are_no_rows() -> None:
+    assert Columns(Named()).matrix([]).shape == (0, 0)
+    assert learned({"a": 1.0, "b": "x"})[0].matrix([]).shape == (0, 2)
+
+
+values = st.none() | st.sampled_from([0.0, -0.0, 1.0, 1e300]) | st.sampled_from(["r", "g", "b", "1", ""])
+objects = st.dictionaries(st.sampled_from("xyz"), values, max_size=3)
+
+
+@given(st.lists(objects, max_size=12), objects, st.integers(1, 3))
+def test_rows_are_what_the_names_say(seen: list[dict[str, Any]], asked: dict[str, Any], most: int) -> None:
+    columns, forest = learned(*seen, max_categories=most)
+    expected = []
+    for feature, category in map(Column.parse, forest.feature_names or ()):
+        value = asked.get(feature)
+        if category is None:
+            expected.append(NAN if value is None or isinstance(value, str) else value)
+        else:
+            expected.append(float(value == category) if isinstance(value, str) else NAN)
+    assert repr(rows(columns, asked)) == repr([expected])
+    if columns.numbers_only and list(asked) == columns.names and not any(isinstance(v, str) for v in asked.values()):
+        assert columns.cells(asked) == list(asked.values())
+
+
+# With a forest
+
+
+def learn(forest: amf.AMFClassifier, objects: Sequence[dict[str, Any]], labels: Sequence[str]) -> Columns:
+    """One by one, as they come."""
+    columns = Columns(forest)
+    for features, label in zip(objects, labels, strict=True):
+        columns.add(columns.new(features))
+        forest.partial_fit(columns.matrix([features]), [label])
+    return columns
+
+
+def events(n: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Objects whose label a category tells, one time in ten a wrong one; categories come in one after the other."""
+    rng = np.random.default_rng(5)
+    cities = rng.integers(np.minimum(2 + np.arange(n) // 20, 8)).tolist()
+    ages, wrong = rng.normal(size=n).tolist(), (rng.random(n) < 0.1).tolist()
+    objects = [{"city": f"city-{city}", "age": age} for city, age in zip(cities, ages, strict=True)]
+    return objects, [("even", "odd")[(city + is_wrong) % 2] for city, is_wrong in zip(cities, wrong, strict=True)]
+
+
+def test_a_forest_learns_from_categories() -> None:
+    objects, labels = events(600)
+    forest = amf.AMFClassifier(seed=3)
+    columns = learn(forest, objects, labels)
+    told = forest.predict(columns.matrix([{"city": f"city-{city}"} for city in range(8)]))
+    assert told.tolist() == ["even", "odd"] * 4
+
+
+def test_a_forest_takes_its_columns_along() -> None:
+    objects, labels = events(60)
+    forest = amf.AMFClassifier(2, seed=3)
+    learn(forest, objects[:40], labels[:40])
+    again = amf.loads(forest.dumps())
+    learn(forest, objects[40:], labels[40:])
+    learn(again, objects[40:], labels[40:])
+    assert again.dumps() == forest.dumps()
+
+
+@pytest.mark.parametrize("scaling", ["auto", "none"])
+def test_categories_that_come_late_might_have_been_there_from_the_start(scaling: str) -> None:
+    objects, labels = events(200)
+    objects[::7] = [{"city": None, "age": features["age"]} for features in objects[::7]]
+    late, early = (amf.AMFClassifier(2, seed=3, scaling=scaling) for _ in range(2))
+    learn(late, objects, labels)
+    columns = Columns(early)
+    columns.add([Column.parse(name) for name in late.feature_names or ()])
+    early.partial_fit(columns.matrix(objects), labels)
+    assert late.dumps() == early.dumps()
