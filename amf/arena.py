@@ -9,6 +9,7 @@ Row of a node in the block of heads (32-bit word, type):
     6      float32  THRESHOLD  `value <= threshold` goes left
     7      int32    COUNT      labels seen
     8      int32    DISTINCT   different labels seen
+    9      int32               free for a system (systems/unrestricted.py)
     10     int32    STATS      label statistics, room for `stats_room` words: for classes one count each
 
 and in the block of boxes:
@@ -44,6 +45,7 @@ LARGEST_COUNT = 2**31 - 1
 ROOT = index(1)
 """Number of a tree's first row."""
 _CHUNK = index(8)
+_LARGE_TREE = 1024  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,8 @@ class Arena:
         return int(self.ints.nbytes + self.boxes.nbytes + self.used.nbytes)
 
     def grow(self, limit: int) -> None:
-        """Make room for more rows in every tree, at most `limit`; the larger the trees, the fewer copies."""
-        more = whole_chunks(max(self.capacity // 2, 2 * int(_CHUNK) - 1))
+        """Make room for more rows in every tree, at most `limit`: twice as many, of large trees half as many more."""
+        more = whole_chunks(max(self.capacity if self.capacity < _LARGE_TREE else self.capacity // 2, int(_CHUNK)))
         self.reserve(min(self.capacity + more, limit))
 
     def reserve(self, capacity: int) -> None:

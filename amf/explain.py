@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from amf._kernel import kernel
 from amf.aggregation import stop_probability
-from amf.arena import CHILD, COUNT, FEATURE, ODDS, Arena
+from amf.arena import CHILD, COUNT, FEATURE, ODDS
 from amf.labels import Label
 
 
@@ -53,8 +54,8 @@ class Survey(NamedTuple):
     n_leaves: int
 
 
-def survey(arena: Arena, n_features: int) -> Survey:
-    """Look at every node once.
+def survey(trees: Iterable[NDArray[np.int32]], n_features: int) -> Survey:
+    """Look at every node of the trees once, given by their heads (arena.py); CHILD counts from 0 at the root.
 
     usage: float64 (d,), for each feature the share of the learned samples' posterior that goes on at a split on it,
     (samples below the split / samples) * P(the pruning reaches it and goes on), summed over its splits.
@@ -62,12 +63,11 @@ def survey(arena: Arena, n_features: int) -> Survey:
     usage = np.zeros(n_features)
     totals = np.zeros(4)
     grown = 0
-    for tree in range(arena.n_trees):
-        heads, _ = arena.nodes(tree)
+    for heads in trees:
         if heads.size:
             grown += 1
             flat = heads.reshape(-1)
-            _visit(flat, flat.view(np.float64), arena.layout.head, usage, totals)
+            _visit(flat, flat.view(np.float64), heads.shape[1], usage, totals)
     means = totals / max(grown, 1)
     return Survey(usage / max(grown, 1), float(means[0]), int(totals[1]), float(means[2]), int(totals[3]))
 

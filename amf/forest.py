@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
@@ -32,6 +32,7 @@ from amf.scaling import Scaling, first_infinite
 
 _ROWS_PER_WALK = 1024
 _FORECASTS_PER_WALK = 1 << 18  # bounds the buffer of forecasts per tree to 2 MB
+_DEPTH = 128
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 
 Params = TypeVar("Params", bound=ForestParams)
@@ -121,6 +122,7 @@ class Forest(ABC, Generic[Params]):
         self._arena = Arena(n_estimators, self._layout())
         self._words = seed_words(self.params.seed, n_estimators)
         self._outlook = np.zeros(self._n_outlook)
+        self._deepest_path = _DEPTH  # of the buffers of a walk; no part of the state
 
     @classmethod
     def preset(cls, name: str, *, n_threads: int = 1, **overrides: Any) -> Self:
@@ -167,11 +169,11 @@ class Forest(ABC, Generic[Params]):
     @property
     def mean_depth(self) -> float:
         """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
-        return survey(self._arena, self.n_features).mean_depth
+        return survey(self._heads(), self.n_features).mean_depth
 
     def describe(self) -> Description:
         """The forest in numbers; `print` shows them as a sentence."""
-        found = survey(self._arena, self.n_features)
+        found = survey(self._heads(), self.n_features)
         return Description(
             n_trees=self.params.n_estimators,
             n_samples=self.n_samples,
@@ -190,7 +192,11 @@ class Forest(ABC, Generic[Params]):
 
         A diagnostic: a feature that is used much need not be causal, nor one of two equal features be used at all.
         """
-        return survey(self._arena, self.n_features).usage
+        return survey(self._heads(), self.n_features).usage
+
+    def _heads(self) -> Iterator[NDArray[np.int32]]:
+        """Heads of the nodes of each tree, with the odds of stopping at a node in ODDS."""
+        return (self._arena.nodes(tree)[0] for tree in range(self.params.n_estimators))
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.params.changed().items())
@@ -390,20 +396,20 @@ class Forest(ABC, Generic[Params]):
         n = rows.shape[0]
         n_threads = min(self.n_threads, n_trees)
         ranges = list(pairwise(n_trees * k // n_threads for k in range(n_threads + 1)))
-        done = [0] * n_threads
+        done, deep = [0] * n_threads, [False] * n_threads
         words = index(arena.layout.head), index(arena.layout.box)
         if arena.capacity == 0:
             arena.grow(max(limit, _SMALLEST_TREE))
 
         def trees(thread: int) -> None:
             first, last = ranges[thread]
-            done[thread] = self._kernel(
+            done[thread], deep[thread] = self._kernel(
                 arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, self._words,
                 index(first), index(last), index(arena.capacity), index(limit), *words,
                 rows.reshape(-1), index(rows.shape[1]), labels.values, labels.labelled,
                 index(self.n_features), self._scaling.weights, self._scaling.complete,
                 *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
-                index(done[thread]),
+                index(done[thread]), index(self._deepest_path),
                 *self._rules,
             )  # fmt: skip
 
@@ -422,6 +428,8 @@ class Forest(ABC, Generic[Params]):
                     self._forget(tree)
             if all(done[k] == (last - first) * n for k, (first, last) in enumerate(ranges)):
                 return
+            if any(deep):
+                self._deepest_path *= 2
             if int(arena.used.max()) + 2 > arena.capacity:
                 arena.grow(limit)
 

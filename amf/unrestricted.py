@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.arena import CHILD
+from amf.arena import CHILD, ODDS
 from amf.cells import MAX_CUTS
 from amf.classifier import AMFClassifier
 from amf.params import AMFClassifierParams
@@ -71,11 +71,24 @@ class UnrestrictedAMFClassifier(AMFClassifier):
         super()._grow_features(like)
         self._scaling.origin[:] = 0.0  # numbers are taken as they are
 
+    def _heads(self) -> Iterator[NDArray[np.int32]]:
+        for heads in super()._heads():
+            inner, n_cells = _chains(heads)
+            odds = heads.view(np.float64)[:, ODDS]
+            odds[inner] *= 2.0 ** np.minimum(n_cells, 1000) - 1.0
+            yield heads
+
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        child, n_cuts = heads[:, CHILD], heads[:, unrestricted.N_CUTS]
-        inner = np.flatnonzero(child)
-        cuts_above = np.zeros_like(n_cuts)
-        for side in (0, 1):
-            cuts_above[child[inner] + side] = n_cuts[inner]
-        in_order = (cuts_above[inner] < n_cuts[inner]) & (n_cuts[inner] <= MAX_CUTS)
+        inner, n_cells = _chains(heads)
+        in_order = (n_cells > 0) & (heads[inner, unrestricted.N_CUTS] <= MAX_CUTS)
         return bool(in_order.all()) and super()._plausible(heads)
+
+
+def _chains(heads: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Inner nodes of a tree, and for each how many cells it stands for (systems/unrestricted.py)."""
+    child, n_cuts = heads[:, CHILD], heads[:, unrestricted.N_CUTS].astype(np.int64)
+    inner = np.flatnonzero(child)
+    cuts_above = np.zeros_like(n_cuts)
+    for side in (0, 1):
+        cuts_above[child[inner] + side] = n_cuts[inner]
+    return inner, (n_cuts - cuts_above)[inner]

@@ -25,8 +25,6 @@ from amf.rng import uniform
 
 _LANES = index(8)
 """Samples that descend together."""
-_DEPTH = 128
-"""Nodes of a path for which there is room at first."""
 
 
 @inlined
@@ -71,7 +69,7 @@ def _part(
         ints[old * words + word] = ints[row * words + word]
     for word in range(width):
         boxes[old * width + word] = boxes[low + word]
-    _become_leaf(ints, reals, boxes, fresh, words, width, x, sample, n_features)
+    become_leaf(ints, reals, boxes, fresh, words, width, x, sample, n_features)
     here = row * words
     ints[here + CHILD] = np.int32(pair)
     ints[here + FEATURE] = np.int32(feature)
@@ -82,7 +80,7 @@ def _part(
 
 
 @called
-def _become_leaf(ints, reals, boxes, row, words, width, x, sample, n_features):
+def become_leaf(ints, reals, boxes, row, words, width, x, sample, n_features):
     """Make an empty row the leaf of one sample, whose label is not counted yet."""
     reals[row * words // index(2) + TIME] = np.inf
     reals[row * words // index(2) + ODDS] = 1.0
@@ -100,27 +98,29 @@ def walk_of(consider, report, judge, charge, count, may_part):
     the label to the statistics. may_part(ints, reals, here, rules, label) tells whether this leaf may be split.
     """
 
-    @inlined
+    @called
     def walk(
         rules,                                                            # of the label
         ints, floats, reals, boxes, used, random,                         # the arena; the generators
         first_tree, last_tree, capacity, limit, words, width,             # trees; rows reserved, allowed; words of one
         x, stride, y, labelled, n_features, weights, complete,            # samples and labels
         pause, full_pause, mode, publish, forecasts, depths,              # when not to split; what to report
-        done,                                                             # how far an earlier call came
+        done, room,                                                       # how far an earlier call came; buffers
     ):  # fmt: skip
-        """Pass the samples through the trees [first_tree, last_tree), one by one; returns how many passes are done.
+        """Pass the samples through the trees [first_tree, last_tree), one by one; returns (passes done, whether `room`
+        ended).
 
         x: flat float32, n samples of `stride` = padded(n_features) words, NaN where missing. y: (n,) labels; labelled:
         bool (n,): a sample without a label changes nothing. weights: float32 (stride,). complete: no labelled sample
         lacks or lacked a value. With `publish`, forecasts: float64 (n_trees, n, ...) receives what each tree says
         before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the sample ends and its
-        weighted depth ([000] Sec. 5.1). The call ends early before a tree runs out of reserved rows, to be called again
-        with more of them, and when a tree has learned so much that it needs to forget; where `limit` is 0 no node
-        splits. pause: an inner node does not split for a label for which its evidence is at least this; full_pause: in
-        a tree with more than half of the rows that are allowed.
+        weighted depth ([000] Sec. 5.1). done: passes (tree by tree, sample by sample) of earlier calls. room: nodes of
+        a path that there is room for; a deeper one ends the call. The call also ends before a tree runs out of reserved
+        rows, to be called again with more of them, and when a tree has learned so much that it needs to forget; where
+        `limit` is 0 no node splits. pause: an inner node does not split for a label for which its evidence is at least
+        this; full_pause: in a tree with more than half of the rows that are allowed.
         """
-        n, n_trees, room = index(y.shape[0]), index(used.shape[0]), index(_DEPTH)
+        n, n_trees = index(y.shape[0]), index(used.shape[0])
         turns, lengths = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
         samples, unsure = np.empty(_LANES, np.uint64), np.empty(_LANES, np.bool_)
         path, first, second = np.empty(_LANES * room, np.uint64), np.empty(room), np.empty(room)
@@ -136,7 +136,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
                 tree, i = first_tree + done // n, done % n
                 start, length, sample, learns = lane * room, lengths[lane], samples[lane], labelled[i]
                 if learns and limit > index(0) and used[tree] + index(2) > capacity:
-                    return done
+                    return done, False
                 if used[tree] == ROOT:
                     if publish:
                         report(
@@ -158,18 +158,14 @@ def walk_of(consider, report, judge, charge, count, may_part):
                         depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
                     if learns:
                         used[tree] = ROOT + index(1)
-                        _become_leaf(ints, reals, boxes, path[start], words, width, x, sample, n_features)
+                        become_leaf(ints, reals, boxes, path[start], words, width, x, sample, n_features)
                         count(ints, reals, path[start] * words, rules, y[i])
                     done += index(1)
                     continue
                 if unsure[lane] and lane > index(0):
                     length, _ = descend(ints, floats, words, x, sample, path, start, index(0), room)
                 if length == index(0):
-                    if lane == index(0):
-                        room *= index(2)
-                        path, first, second = np.empty(_LANES * room, np.uint64), np.empty(room), np.empty(room)
-                        stops, fresh, given, extensions = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
-                    break
+                    return done, True
                 consider(ints, reals, words, path, start, length, rules, first, second)
                 outer = length
                 if learns or mode != EXISTING:
@@ -238,7 +234,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
                         reals[odds], below = revise(reals[odds], given[k], below)
                 done += index(1)
                 if learns and limit > index(0) and used[tree] + index(2) > limit:
-                    return done
-        return done
+                    return done, False
+        return done, False
 
     return walk

@@ -15,7 +15,7 @@ def walk(
     first_tree, last_tree, capacity, limit, words, width,
     x, stride, y, labelled, n_features, weights, complete,
     pause, full_pause, mode, publish, forecasts, depths,
-    done,
+    done, room,
     n_classes, strength, inherit, charge_first, split_pure,
 ):  # fmt: skip
     """The walk of walk.py with y: int64 (n,) numbers of classes, forecasts: (n_trees, n, >= n_classes) probabilities.
@@ -29,5 +29,5 @@ def walk(
         first_tree, last_tree, capacity, limit, words, width,
         x, stride, y, labelled, n_features, weights, complete,
         pause, full_pause, mode, publish, forecasts, depths,
-        done,
+        done, room,
     )  # fmt: skip

@@ -121,7 +121,7 @@ def walk(
     first_tree, last_tree, capacity, limit, words, width,
     x, stride, y, labelled, n_features, weights, complete,
     pause, full_pause, mode, publish, forecasts, depths,
-    done,
+    done, room,
     student, bound, charge_first, split_pure,
 ):  # fmt: skip
     """The walk of walk.py with y: float64 (n,) labels, forecasts: (n_trees, n, 3), see `report`.
@@ -135,5 +135,5 @@ def walk(
         first_tree, last_tree, capacity, limit, words, width,
         x, stride, y, labelled, n_features, weights, complete,
         pause, full_pause, mode, publish, forecasts, depths,
-        done,
+        done, room,
     )  # fmt: skip

@@ -22,15 +22,14 @@ import numpy as np
 from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import clamped, stop_probability
 from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
-from amf.boxes import enclose, holds
+from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.class_counts import charge, consider, count, judge, report
 from amf.descent import descend
+from amf.walk import become_leaf
 
 N_CUTS = index(9)
 """Column of its own, int32: the cuts that have made the child of the node's last cell; nothing at a leaf."""
-_DEPTH = 128
-"""Nodes of a path for which there is room at first."""
 
 
 @inlined
@@ -134,16 +133,8 @@ def _divide(
     floats[here + THRESHOLD] = threshold
     reals[here // index(2) + TIME] = time
     reals[here // index(2) + ODDS] = odds
-    _become_leaf(reals, boxes, fresh, words, width, x, sample, n_features)
+    become_leaf(ints, reals, boxes, fresh, words, width, x, sample, n_features)
     return fresh
-
-
-@inlined
-def _become_leaf(reals, boxes, row, words, width, x, sample, n_features):
-    """Make an empty row the leaf of one sample, whose label is not counted yet."""
-    reals[row * words // index(2) + TIME] = np.inf
-    reals[row * words // index(2) + ODDS] = 1.0
-    enclose(boxes, row * width, row * width + width // index(2), x, sample, n_features)
 
 
 @inlined
@@ -188,7 +179,7 @@ def walk(
     first_tree, last_tree, capacity, limit, words, width,
     x, stride, y, labelled, n_features, weights, complete,
     pause, full_pause, mode, publish, forecasts, depths,
-    done,
+    done, room,
     n_classes, strength, inherit, charge_first, split_pure,
 ):  # fmt: skip
     """Pass the samples through the trees [first_tree, last_tree), one by one; returns how many passes are done.
@@ -198,7 +189,7 @@ def walk(
     pauses mean nothing: features have no weights, no number is missing, and the partition leaves nothing to choose.
     """
     rules = (n_classes, strength, inherit, charge_first, split_pure)
-    n, n_trees, room = index(y.shape[0]), index(used.shape[0]), index(_DEPTH)
+    n, n_trees = index(y.shape[0]), index(used.shape[0])
     path, first, second = np.empty(room, np.uint64), np.empty(room), np.empty(room)
     stops, fresh, given = np.empty(room), np.empty(room), np.empty(room)
     cell = np.empty(index(2) * n_features, np.float32)
@@ -207,16 +198,13 @@ def walk(
         tree, i = first_tree + done // n, done % n
         sample, learns = i * stride, labelled[i]
         if learns and limit > index(0) and used[tree] + index(2) > capacity:
-            return done
+            return done, False
         path[0] = row_of(ROOT, tree, n_trees)
         length, end, n_cuts, time, feature, threshold = index(0), index(0), 0, 0.0, index(0), np.float32(0.0)
         if used[tree] > ROOT:
             length, _ = descend(ints, floats, words, x, sample, path, index(0), index(0), room)
             if length == index(0):
-                room *= index(2)
-                path, first, second = np.empty(room, np.uint64), np.empty(room), np.empty(room)
-                stops, fresh, given = np.empty(room), np.empty(room), np.empty(room)
-                continue
+                return done, True
             end = length
             if limit > index(0):
                 end, n_cuts, time, feature, threshold = _leave(
@@ -233,7 +221,7 @@ def walk(
             report(ints, reals, words, path, index(0), sharing, rules, first, second, stops, fresh, forecasts, tree, i)
         if learns and length == index(0):
             used[tree] += index(1)
-            _become_leaf(reals, boxes, path[0], words, width, x, sample, n_features)
+            become_leaf(ints, reals, boxes, path[0], words, width, x, sample, n_features)
             count(ints, reals, path[0] * words, rules, y[i])
         elif learns:
             below = 0.0
@@ -252,4 +240,4 @@ def walk(
                 below = charge(rules, first[end], second[end], below, y[i])
             _update(ints, reals, words, path, above, leaf, below, given, rules, y[i])
         done += index(1)
-    return done
+    return done, False

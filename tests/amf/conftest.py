@@ -39,6 +39,8 @@ class System:
     examples: two labels that it learns.
     questions: methods that forecast; the first one gives what `predict_learn` gives.
     parameters: keyword arguments of its own -> values to try.
+    in_unit_cube: whether features have to be numbers from 0 to 1, all there from the start; then there is nothing to
+        choose for `scaling`, `split_pure` and `mode` either.
     """
 
     name: str
@@ -47,6 +49,7 @@ class System:
     examples: tuple[Any, Any]
     questions: tuple[str, ...]
     parameters: dict[str, list[Any]]
+    in_unit_cube: bool = False
 
     def ask(self, forest: Any, x: Any) -> NDArray[np.float64]:
         """What `predict_learn` would give, without learning."""
@@ -64,8 +67,11 @@ class System:
         x = rng.normal(size=(n, d))
         labels = self.labels(x[:, 0], rng)
         x[:, 1::3] = np.round(x[:, 1::3])
-        x *= 10.0 ** rng.integers(-3, 4, d)
-        x[rng.random((n, d)) < missing] = np.nan
+        if self.in_unit_cube:
+            x = 1.0 / (1.0 + np.exp(-x))
+        else:
+            x *= 10.0 ** rng.integers(-3, 4, d)
+            x[rng.random((n, d)) < missing] = np.nan
         hidden = rng.random(n) < unlabelled
         return x, [None if hide else label for hide, label in zip(hidden, labels, strict=True)]
 
@@ -91,6 +97,15 @@ SYSTEMS = [
         (0.5, -7),
         ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
         {"blend": [True, False]},
+    ),
+    System(
+        "unrestricted-amf-classifier",
+        amf.UnrestrictedAMFClassifier,
+        class_labels,
+        ("no", 7),
+        ("predict_proba", "predict", "weighted_depth"),
+        {"prior": ["parent", "dirichlet"]},
+        in_unit_cube=True,
     ),
 ]
 

@@ -194,3 +194,12 @@ def test_restricted_to_the_samples_the_partition_is_a_mondrian_of_their_box():
         parting = np.array([tree.time[path[-1]] for tree, path in zip(trees, common, strict=True)])
         distance = float(np.abs(points[a] - points[b]).sum())
         assert kolmogorov(parting, lambda t, rate=distance: 1 - np.exp(-t * rate)) < 2.5 / math.sqrt(n_trees)
+
+
+def test_the_description_agrees_with_the_forecasts_at_the_learned_samples():
+    points, _ = samples(300, 3)
+    points = np.unique(points, axis=0)
+    forest = amf.UnrestrictedAMFClassifier(4, seed=3).partial_fit(points, points[:, 0] > 0.5)
+    depth = forest.weighted_depth(points).mean()
+    assert forest.describe().mean_weighted_depth == pytest.approx(depth, rel=1e-9)
+    assert forest.feature_usage().sum() == pytest.approx(depth, rel=1e-9)
