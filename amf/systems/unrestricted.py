@@ -240,4 +240,6 @@ def walk(
                 below = charge(rules, first[end], second[end], below, y[i])
             _update(ints, reals, words, path, above, leaf, below, given, rules, y[i])
         done += index(1)
+        if learns and limit > index(0) and used[tree] + index(2) > limit:
+            return done, False
     return done, False

@@ -1,0 +1,161 @@
+"""The forests as river models. Needs the extra `river`: `pip install 'amf-worker[river]'`.
+
+    from river import datasets, evaluate, metrics
+    from amf.integrations.river import AMFClassifier
+
+    evaluate.progressive_val_score(datasets.Phishing(), AMFClassifier(seed=1), metrics.LogLoss())
+
+A model holds a forest, `model.forest`, and turns objects into its rows (amf.Columns): a feature is a number, a string
+(a category) or missing, and features appear and disappear as they like. Names that are no strings become strings.
+Unlike river's own Mondrian forests these need no scaler before them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import amf
+
+try:
+    from river import base
+    from river.utils.pandas import import_pandas
+except ImportError as error:
+    raise ImportError("amf.integrations.river needs river 0.26 or newer: pip install 'amf-worker[river]'") from error
+
+Features = Mapping[Hashable, Any]
+
+
+class _Learner(NamedTuple):
+    """A forest and its columns, in one attribute: a copy of it keeps the two together."""
+
+    forest: Any
+    columns: amf.Columns
+
+
+class _AMFModel(base.Estimator):
+    """What the two models share: how objects reach the forest."""
+
+    def __init__(self, n_estimators: int = 10, seed: int | None = None, **parameters: Any) -> None:
+        self.n_estimators = n_estimators
+        self.seed = seed
+        self.parameters = parameters
+        drawn = secrets.randbits(64) if seed is None else seed
+        forest = self._new_forest(n_estimators=n_estimators, seed=drawn, **parameters)
+        self._learner = _Learner(forest, amf.Columns(forest))
+
+    def learn_one(self, x: Features, y: Any) -> None:
+        """Learn one sample. x: name -> number, string, or None or NaN where missing. y: its label, None: none.
+
+        Raises ValueError or TypeError for any other value, and beyond a limit of the forest.
+        """
+        self._learn([x], [y])
+
+    def learn_many(self, X: Any, y: Any) -> None:  # noqa: N803
+        """Learn the rows of a data frame in their order: bit for bit what `learn_one` would learn from each in turn."""
+        self._learn(X.to_dict("records"), y.tolist())
+
+    def _new_forest(self, **parameters: Any) -> Any:
+        raise NotImplementedError
+
+    @property
+    def _raw_memory_usage(self) -> int:
+        # River's own walk through the objects would count each view of the forest's memory anew.
+        return int(self._learner.forest.nbytes)
+
+    def _learn(self, samples: Sequence[Features], labels: Sequence[Any]) -> None:
+        columns, start = self._learner.columns, 0
+        objects = [_named(sample) for sample in samples]
+        for row, (features, label) in enumerate(zip(objects, labels, strict=True)):
+            if label is not None and label == label and columns.new(features):
+                # Earlier samples knew nothing of these columns. The order within an object is not to matter.
+                self._learn_rows(objects[start:row], labels[start:row])
+                columns.add(columns.new(dict(sorted(features.items()))))
+                start = row
+        self._learn_rows(objects[start:], labels[start:])
+
+    def _learn_rows(self, objects: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> None:
+        forest, columns = self._learner
+        # Before the first feature there is nothing to tell samples apart by.
+        if objects and len(columns):
+            forest.partial_fit(columns.matrix(objects), labels)
+
+    def _rows(self, samples: Sequence[Features]) -> NDArray[np.float64]:
+        return self._learner.columns.matrix([_named(sample) for sample in samples])
+
+
+class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
+    """Aggregated Mondrian Forest classifier ([000] Alg. 4-6) for river.
+
+    Parameters
+    ----------
+    n_estimators : number of trees.
+    seed : of the random partition; None draws one.
+    parameters : any other of amf.AMFClassifierParams, by name, and n_threads.
+    """
+
+    @property
+    def forest(self) -> amf.AMFClassifier:
+        """The forest, which can do more; it is to learn through the model alone."""
+        forest: amf.AMFClassifier = self._learner.forest
+        return forest
+
+    def predict_proba_one(self, x: Features) -> dict[amf.Label, float]:
+        """Probability of each class; empty before the first label."""
+        return dict(zip(self.forest.class_labels, *self._probabilities([x]).tolist(), strict=True))
+
+    def predict_proba_many(self, X: Any) -> Any:  # noqa: N803
+        """A data frame of the probability of each class, one column a class, with the index of X."""
+        probabilities = self._probabilities(X.to_dict("records"))
+        return import_pandas().DataFrame(probabilities, columns=self.forest.class_labels, index=X.index)
+
+    def _new_forest(self, **parameters: Any) -> amf.AMFClassifier:
+        return amf.AMFClassifier(**parameters)
+
+    def _probabilities(self, samples: Sequence[Features]) -> NDArray[np.float64]:
+        """Class probabilities (n, K), K = 0 before the first label."""
+        if not self.forest.class_labels:
+            return np.empty((len(samples), 0))
+        return self.forest.predict_proba(self._rows(samples))
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+
+class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
+    """Aggregated Mondrian Forest regressor ([000] Eq. 4) for river.
+
+    Parameters
+    ----------
+    n_estimators : number of trees.
+    seed : of the random partition; None draws one.
+    parameters : any other of amf.AMFRegressorParams, by name, and n_threads.
+    """
+
+    @property
+    def forest(self) -> amf.AMFRegressor:
+        """The forest, which can do more; it is to learn through the model alone."""
+        forest: amf.AMFRegressor = self._learner.forest
+        return forest
+
+    def predict_one(self, x: Features) -> float | None:
+        """Mean of the label's predictive distribution; None before the first label."""
+        return float(self.forest.predict(self._rows([x]))[0]) if self.forest.n_samples else None
+
+    def predict_many(self, X: Any) -> Any:  # noqa: N803
+        """A series of the means, with the index of X; NaN before the first label."""
+        samples = X.to_dict("records")
+        means = self.forest.predict(self._rows(samples)) if self.forest.n_samples else np.full(len(samples), np.nan)
+        return import_pandas().Series(means, index=X.index)
+
+    def _new_forest(self, **parameters: Any) -> amf.AMFRegressor:
+        return amf.AMFRegressor(**parameters)
+
+
+def _named(sample: Features) -> dict[str, Any]:
+    return {str(name): value for name, value in sample.items()}

@@ -1,0 +1,229 @@
+"""The forests as scikit-learn estimators. Needs the extra `sklearn`: `pip install 'amf-worker[sklearn]'`.
+
+An estimator holds a forest, `forest_`, and translates: labels to the numbers of their classes, `random_state` to a seed
+(an integer is the seed), `n_jobs` to threads. What a forest can do beyond the conventions is one step away:
+`estimator.forest_.weighted_depth(X)`.
+"""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import amf
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "amf.integrations.sklearn needs scikit-learn 1.6 or newer: pip install 'amf-worker[sklearn]'"
+    ) from error
+
+_OF_CLASSIFIER, _OF_REGRESSOR = amf.AMFClassifierParams(), amf.AMFRegressorParams()
+_NUMBERS = {"dtype": (np.float64, np.float32), "ensure_all_finite": "allow-nan"}
+
+
+class _AMFEstimator(BaseEstimator):
+    """What the two estimators share."""
+
+    forest_: Any
+    """Made by `fit` or by the first `partial_fit`."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+        """Forget everything, then learn the rows in their order.
+
+        X: (n, d) numbers, NaN where missing, dense. y: (n,) labels. Raises ValueError or TypeError for anything else.
+        """
+        return self._learn(X, y, anew=True)
+
+    def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, **known: Any) -> Self:  # noqa: N803
+        x, labels = validate_data(self, X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin), **_NUMBERS)
+        forest = self._new_forest(labels, **known) if anew else self.forest_
+        if anew and hasattr(self, "feature_names_in_"):
+            forest.add_features(self.feature_names_in_.tolist())
+        self.forest_ = forest.partial_fit(x, self._targets(labels))
+        return self
+
+    def _new_forest(self, y: NDArray[Any]) -> Any:
+        raise NotImplementedError
+
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Labels as the forest takes them."""
+        return y
+
+    def _checked(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """Rows to predict. Raises NotFittedError where nothing has been learned."""
+        check_is_fitted(self, "forest_")
+        checked: NDArray[Any] = validate_data(self, X, reset=False, **_NUMBERS)
+        return checked
+
+    def _forest_params(self) -> dict[str, Any]:
+        """Arguments of the forest: the estimator's own by their names, plain numbers for those of numpy."""
+        params = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
+        random_state, n_jobs = params.pop("random_state"), params.pop("n_jobs")
+        if not isinstance(random_state, Integral):
+            random_state = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        params["seed"] = int(random_state)
+        params["n_threads"] = {None: 1, -1: os.cpu_count() or 1}.get(n_jobs, n_jobs)
+        params["max_features"] = self.n_features_in_
+        return params
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class AMFClassifier(ClassifierMixin, _AMFEstimator):
+    """Aggregated Mondrian Forest classifier ([000] Alg. 4-6) for scikit-learn.
+
+    Parameters
+    ----------
+    n_estimators, scaling, prior, smoothing, dirichlet, pause, charge_first, split_pure, mode, max_bytes : see
+        amf.AMFClassifierParams.
+    n_jobs : threads over the trees. None: 1, -1: as many as there are processors. No result depends on it.
+    random_state : of the random partition. An integer gives the same forest each time; None draws a new seed at each
+        `fit`, a RandomState is drawn from.
+
+    Attributes
+    ----------
+    classes_ : labels (K,), sorted.
+    n_features_in_, feature_names_in_ : number of features and, where X is a table whose columns have names, the names.
+    forest_ : amf.AMFClassifier. Its classes are the places of the labels in `classes_`.
+    """
+
+    def __init__(
+        self,
+        n_estimators: int = _OF_CLASSIFIER.n_estimators,
+        *,
+        scaling: str = _OF_CLASSIFIER.scaling,
+        prior: str = _OF_CLASSIFIER.prior,
+        smoothing: float = _OF_CLASSIFIER.smoothing,
+        dirichlet: float | None = _OF_CLASSIFIER.dirichlet,
+        pause: float = _OF_CLASSIFIER.pause,
+        charge_first: bool = _OF_CLASSIFIER.charge_first,
+        split_pure: bool = _OF_CLASSIFIER.split_pure,
+        mode: str = _OF_CLASSIFIER.mode,
+        max_bytes: int = _OF_CLASSIFIER.max_bytes,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.scaling = scaling
+        self.prior = prior
+        self.smoothing = smoothing
+        self.dirichlet = dirichlet
+        self.pause = pause
+        self.charge_first = charge_first
+        self.split_pure = split_pure
+        self.mode = mode
+        self.max_bytes = max_bytes
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Learn more rows in their order; arguments as `fit`.
+
+        classes: all labels (K,) there will ever be. The first call needs them, a later one may repeat them.
+        Raises ValueError where they are missing or change, or where y has a label that is none of them.
+        """
+        if not hasattr(self, "forest_"):
+            if classes is None:
+                raise ValueError("the first call of partial_fit needs `classes`: all labels there will ever be")
+            return self._learn(X, y, anew=True, classes=classes)
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"`classes` was {self.classes_} at the first call of partial_fit and is {classes} now")
+        return self._learn(X, y, anew=False)
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Class probabilities (n, K), columns in the order of `classes_`."""
+        x = self._checked(X)
+        probabilities: NDArray[np.float64] = self.forest_.predict_proba(x)
+        return probabilities
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """The likeliest label of each row (n,), ties to the first in `classes_`."""
+        likeliest = np.argmax(self.predict_proba(X), axis=1)
+        labels: NDArray[Any] = self.classes_[likeliest]
+        return labels
+
+    def _new_forest(self, y: NDArray[Any], classes: ArrayLike | None = None) -> amf.AMFClassifier:
+        check_classification_targets(y)
+        self.classes_ = np.unique(y if classes is None else classes)
+        n_classes = len(self.classes_)
+        # A forest that is told its classes needs two of them; one that is not told takes what comes.
+        known = range(n_classes) if n_classes > 1 else None
+        return amf.AMFClassifier(**self._forest_params(), classes=known, max_classes=max(n_classes, 2))
+
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        codes = np.searchsorted(self.classes_, y)
+        unknown = np.flatnonzero(self.classes_[np.minimum(codes, len(self.classes_) - 1)] != y)
+        if unknown.size:
+            row = unknown[0]
+            raise ValueError(f"y[{row}] is {y[row]!r}, which is none of the classes {self.classes_}")
+        return codes
+
+
+class AMFRegressor(RegressorMixin, _AMFEstimator):
+    """Aggregated Mondrian Forest regressor ([000] Eq. 4) for scikit-learn.
+
+    Parameters
+    ----------
+    n_estimators, scaling, loss, bound, blend, charge_first, split_pure, mode, max_bytes : see amf.AMFRegressorParams.
+    n_jobs, random_state : see AMFClassifier.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_ : see AMFClassifier.
+    forest_ : amf.AMFRegressor.
+    """
+
+    def __init__(
+        self,
+        n_estimators: int = _OF_REGRESSOR.n_estimators,
+        *,
+        scaling: str = _OF_REGRESSOR.scaling,
+        loss: str = _OF_REGRESSOR.loss,
+        bound: float | None = _OF_REGRESSOR.bound,
+        blend: bool = _OF_REGRESSOR.blend,
+        charge_first: bool = _OF_REGRESSOR.charge_first,
+        split_pure: bool = _OF_REGRESSOR.split_pure,
+        mode: str = _OF_REGRESSOR.mode,
+        max_bytes: int = _OF_REGRESSOR.max_bytes,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.scaling = scaling
+        self.loss = loss
+        self.bound = bound
+        self.blend = blend
+        self.charge_first = charge_first
+        self.split_pure = split_pure
+        self.mode = mode
+        self.max_bytes = max_bytes
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+        """Learn more rows in their order; arguments as `fit`."""
+        return self._learn(X, y, anew=not hasattr(self, "forest_"))
+
+    def predict(
+        self,
+        X: ArrayLike,  # noqa: N803
+        return_std: bool = False,
+    ) -> NDArray[np.float64] | tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Means (n,) of the labels' predictive distributions, with return_std also their standard deviations (n,)."""
+        x = self._checked(X)
+        return (self.forest_.predict(x), self.forest_.predict_std(x)) if return_std else self.forest_.predict(x)
+
+    def _new_forest(self, y: NDArray[Any]) -> amf.AMFRegressor:
+        return amf.AMFRegressor(**self._forest_params())
