@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit as _njit
+
+njit: Any = _njit  # its annotations do not name all of its options
 
 index = np.uint64
 """Type of everything that indexes in kernels: of a signed index the compiled code asks whether it counts from the end.
@@ -19,9 +21,12 @@ An index meets only its own kind: numba, as numpy, makes a float of the sum of a
 """
 
 
+_COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls."""
-    return njit(cache=True, nogil=True, error_model="numpy")(function)
+    return njit(cache=True, **_COMMON)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -29,9 +34,9 @@ def inlined(function: Callable[..., Any]) -> Any:
 
     It makes no array, and so needs not count the references to those that it is given: two atomic operations each.
     """
-    return njit(nogil=True, error_model="numpy", forceinline=True, _nrt=False)(function)
+    return njit(forceinline=True, _nrt=False, **_COMMON)(function)
 
 
 def called(function: Callable[..., Any]) -> Any:
     """Compile a function that kernels call now and then: inlining it would only make them longer to compile."""
-    return njit(nogil=True, error_model="numpy", _nrt=True)(function)
+    return njit(_nrt=True, **_COMMON)(function)

@@ -18,6 +18,7 @@ from amf.systems import amf_classifier
 
 _SCARCE = 0.1
 """`pause` of a tree that is half full."""
+_LABELLED = np.ones(1, np.bool_)
 
 
 class Forecasts(NamedTuple):
@@ -72,10 +73,12 @@ class AMFClassifier(Forest[AMFClassifierParams]):
         return likeliest
 
     def _encode(self, y: Any, n: int) -> Labels:
+        known = len(self._classes)
+        if n == len(y) == 1 and (code := self._classes.code_of_scalar(y[0])) >= 0:
+            return Labels(np.array([code]), _LABELLED, {}, known)  # many streams come one event at a time
         labels, places, rows = distinct(y)
         if len(places) != n:
             raise ValueError(f"y has {len(places)} labels for {n} rows of X")
-        known = len(self._classes)
         coming = Classes()
         arrivals: dict[int, Label] = {}
         codes = np.full(len(labels), -1, np.int64)

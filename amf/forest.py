@@ -82,7 +82,7 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self._buffers: dict[str, NDArray[np.float64]] = {}
 
-    def array(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    def array(self, name: str, *shape: int) -> NDArray[np.float64]:
         """An array with anything in it, until the next call with this name."""
         size = math.prod(shape)
         buffer = self._buffers.get(name)
@@ -92,6 +92,17 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+
+
+_NOTHING = np.empty((0, 0, 0))
+_ZERO = index(0)
+
+
+@cache
+def _spans(n_trees: int, n_threads: int) -> tuple[tuple[Any, Any], ...]:
+    """(first, last) tree of each thread."""
+    n = min(n_threads, n_trees)
+    return tuple(pairwise(index(n_trees * k // n) for k in range(n + 1)))
 
 
 @cache
@@ -120,6 +131,7 @@ class Forest(ABC, Generic[Params]):
         self._scaling = Scaling(adaptive=self.params.scaling == "auto")
         self._prepare()
         self._arena = Arena(n_estimators, self._layout())
+        self._relayout()
         self._words = seed_words(self.params.seed, n_estimators)
         self._outlook = np.zeros(self._n_outlook)
         self._deepest_path = _DEPTH  # of the buffers of a walk; no part of the state
@@ -344,44 +356,61 @@ class Forest(ABC, Generic[Params]):
         n = x.shape[0]
         rows = self._scaling.centre(x, labels.labelled)
         told = Told(np.zeros((n if publish else 0, labels.n_outputs)), np.zeros((n if publish else 0, 2)))
+        # Nothing that a row brings along may show in its forecast: a new label, or a weight that it changes, which
+        # matters where samples branch off. The rows after it change neither, up to the end of the segment.
+        branches_off = self.params.mode != "existing"
         ends = [*labels.arrivals, n]
         start = 0
         while start < n:
-            # Nothing that this row brings along may show in its forecast: a new label, or a weight that it changes,
-            # which matters where samples branch off. The rows after it change neither.
-            apart = start in labels.arrivals or self.params.mode != "existing"
-            one = slice(start, start + 1)
-            if apart and publish:
-                self._walk(rows[one], labels.hidden(one), told.part(one))
-            if start in labels.arrivals:
-                self._admit(labels.arrivals[start])
-            end = next(row for row in ends if row > start)
+            first = start
+            if start in labels.arrivals or branches_off:
+                first += 1
+                self._forecast_apart(rows, labels, told, start, publish)
+            end = next(row for row in ends if row > start) if labels.arrivals else n
             stop = self._scaling.observe(rows[:end], labels.labelled, start)
-            if apart:
+            if first > start:
                 # What a forest keeps as a whole learns from what it said, which nobody wants to hear twice.
-                learns_from_itself = self._n_outlook > 0
-                self._walk(rows[one], labels.part(one), told.part(one).copy() if learns_from_itself else None)
-            part = slice(start + apart, stop)
-            if part.start < stop:
+                one = slice(start, first)
+                self._walk(rows[one], labels.part(one), told.part(one).copy() if self._n_outlook else None)
+            if stop - first == n:
+                self._walk(rows, labels, told if publish else None)
+            elif first < stop:
+                part = slice(first, stop)
                 self._walk(rows[part], labels.part(part), told.part(part) if publish else None)
             start = stop
         return told
+
+    def _forecast_apart(self, rows: NDArray[np.float32], labels: Labels, told: Told, row: int, publish: bool) -> None:
+        """Forecast one row without its label, and make ready for a label of a new kind."""
+        one = slice(row, row + 1)
+        if publish:
+            self._walk(rows[one], labels.hidden(one), told.part(one))
+        if row in labels.arrivals:
+            self._admit(labels.arrivals[row])
 
     def _walk(self, rows: NDArray[np.float32], labels: Labels, told: Told | None) -> None:
         """Pass rows of one segment through all trees, in bites that bound the memory of the forecasts per tree."""
         n_trees, n_outputs, n = self.params.n_estimators, self._n_outputs, rows.shape[0]
         if not n_outputs:
             return  # nothing to forecast yet, and no row here has a label
-        publish = told is not None
         bite = max(1, min(_ROWS_PER_WALK, n, _FORECASTS_PER_WALK // (n_trees * n_outputs)))
-        forecasts = _scratch.array("forecasts", (n_trees, bite, n_outputs) if publish else (0, 0, 0))
-        depths = _scratch.array("depths", (n_trees, bite, 2) if publish else (0, 0, 0))
         for start in range(0, n, bite):
-            part = slice(start, min(start + bite, n))
-            self._through_trees(rows[part], labels.part(part), publish, forecasts, depths)
-            if told is not None:
-                length = part.stop - part.start
-                self._gather(forecasts[:, :length], depths[:, :length], labels.part(part), told.part(part))
+            if bite < n:
+                part = slice(start, min(start + bite, n))
+                self._bite(rows[part], labels.part(part), None if told is None else told.part(part))
+            else:
+                self._bite(rows, labels, told)
+
+    def _bite(self, rows: NDArray[np.float32], labels: Labels, told: Told | None) -> None:
+        """Pass rows through every tree, and gather what the trees say."""
+        if told is None:
+            self._through_trees(rows, labels, False, _NOTHING, _NOTHING)
+            return
+        n_trees, n = self.params.n_estimators, rows.shape[0]
+        forecasts = _scratch.array("forecasts", n_trees, n, self._n_outputs)
+        depths = _scratch.array("depths", n_trees, n, 2)
+        self._through_trees(rows, labels, True, forecasts, depths)
+        self._gather(forecasts, depths, labels, told)
 
     def _through_trees(
         self,
@@ -392,74 +421,65 @@ class Forest(ABC, Generic[Params]):
         depths: NDArray[np.float64],
     ) -> None:
         """Pass the rows through every tree, and make room whenever a tree asks for it."""
-        arena, n_trees, limit = self._arena, self.params.n_estimators, self._limit(self._arena.layout)
-        n = rows.shape[0]
-        n_threads = min(self.n_threads, n_trees)
-        ranges = list(pairwise(n_trees * k // n_threads for k in range(n_threads + 1)))
-        done, deep = [0] * n_threads, [False] * n_threads
-        words = index(arena.layout.head), index(arena.layout.box)
+        arena, limit, n = self._arena, self._allowed, rows.shape[0]
+        spans = _spans(self.params.n_estimators, self._n_threads)
+        done = [_ZERO] * len(spans)
+        data = (
+            rows.reshape(-1), index(rows.shape[1]), labels.values, labels.labelled,
+            index(self.n_features), self._scaling.weights, self._scaling.complete,
+            *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
+        )  # fmt: skip
+        rules = self._rules
         if arena.capacity == 0:
             arena.grow(max(limit, _SMALLEST_TREE))
-
-        def trees(thread: int) -> None:
-            first, last = ranges[thread]
-            done[thread], deep[thread] = self._kernel(
-                arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, self._words,
-                index(first), index(last), index(arena.capacity), index(limit), *words,
-                rows.reshape(-1), index(rows.shape[1]), labels.values, labels.labelled,
-                index(self.n_features), self._scaling.weights, self._scaling.complete,
-                *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
-                index(done[thread]), index(self._deepest_path),
-                *self._rules,
-            )  # fmt: skip
-
         while True:
-            if n_threads == 1:
-                trees(0)
+            blocks = arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, self._words
+            room = index(arena.capacity), index(limit), index(arena.layout.head), index(arena.layout.box)
+            calls = [
+                (*blocks, *span, *room, *data, at, index(self._deepest_path), *rules)
+                for span, at in zip(spans, done, strict=True)
+            ]
+            if len(calls) == 1:
+                results = [self._kernel(*calls[0])]
             else:
-                jobs = [_pool(n_threads).submit(trees, thread) for thread in range(n_threads)]
+                pool = _pool(len(calls))
+                jobs = [pool.submit(self._kernel, *call) for call in calls]
                 wait(jobs)
-                for job in jobs:
-                    job.result()
+                results = [job.result() for job in jobs]
+            done = [index(passes) for passes, _ in results]
             # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
             # between must not depend on when they are asked for.
-            for tree in range(n_trees) if arena.capacity == limit else ():
-                while int(arena.used[tree]) + 2 > limit:
-                    self._forget(tree)
-            if all(done[k] == (last - first) * n for k, (first, last) in enumerate(ranges)):
+            if arena.capacity == limit:
+                for tree in np.flatnonzero(arena.used + index(2) > limit).tolist():
+                    self._forget(tree, limit)
+            if all(int(at) == int(last - first) * n for at, (first, last) in zip(done, spans, strict=True)):
                 return
-            if any(deep):
+            if any(deep for _, deep in results):
                 self._deepest_path *= 2
             if int(arena.used.max()) + 2 > arena.capacity:
                 arena.grow(limit)
 
-    def _forget(self, tree: int) -> None:
+    def _forget(self, tree: int, limit: int) -> None:
+        """Let a tree forget until it may split again within so many rows."""
         arena = self._arena
         words = index(arena.layout.head), index(arena.layout.box)
-        forget(arena.ints, arena.boxes, arena.used, index(tree), *words)
+        while int(arena.used[tree]) + 2 > limit:
+            forget(arena.ints, arena.boxes, arena.used, index(tree), *words)
 
     def _layout(self) -> Layout:
         return Layout(self._stats_room, room_for(self.n_features))
 
-    def _limit(self, layout: Layout) -> int:
-        """Rows a tree may have under `max_bytes`; 0: so few that it never splits."""
-        beside_rows = self._scaling.nbytes + self._arena.used.nbytes + 4 * LANES
-        rows = whole_chunks((self.params.max_bytes - beside_rows) // (layout.nbytes * self._arena.n_trees))
-        return rows if rows >= _SMALLEST_TREE else 0
-
     def _relayout(self) -> None:
         """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
         arena, layout = self._arena, self._layout()
-        if layout == arena.layout:
-            return
-        limit = self._limit(layout)
-        for tree in range(arena.n_trees):
-            while int(arena.used[tree]) > max(limit, _SMALLEST_TREE):
-                forget(
-                    arena.ints, arena.boxes, arena.used, index(tree), index(arena.layout.head), index(arena.layout.box)
-                )
-        if arena.capacity > limit:
-            arena.reserve(min(arena.capacity, max(limit, _SMALLEST_TREE)))
+        beside_rows = self._scaling.nbytes + arena.used.nbytes + 4 * LANES
+        rows = whole_chunks((self.params.max_bytes - beside_rows) // (layout.nbytes * arena.n_trees))
+        self._allowed = rows if rows >= _SMALLEST_TREE else 0
+        at_least = max(self._allowed, _SMALLEST_TREE)
+        for tree in range(arena.n_trees if arena.capacity > at_least else 0):
+            self._forget(tree, at_least)
+        if arena.capacity > at_least:
+            arena.reserve(at_least)
         arena.relayout(layout)
 
     def _grow_features(self, like: Sequence[int | None]) -> None:

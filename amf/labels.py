@@ -37,6 +37,12 @@ class Classes:
         """Number of the label's class, -1 where it is new."""
         return self._code.get(label if type(label) is str else class_text(label), -1)
 
+    def code_of_scalar(self, label: Any) -> int:
+        """The same for anything: -1, too, where it is missing or no label at all."""
+        if isinstance(label, np.generic):
+            label = label.item()
+        return self.code(label) if isinstance(label, str | int) else -1
+
     def add(self, label: Label) -> int:
         """Number of the label's class, a new one where it is new."""
         code = self._code.setdefault(class_text(label), len(self.labels))
