@@ -2,7 +2,9 @@
 #   make demo               see the worker at work
 #   make test               the whole test suite
 #   make PYTHON=python3.12  with another interpreter
+#   make chaos MINUTES=5    shorter than an hour
 PYTHON ?= python3
+MINUTES ?= 60
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +13,7 @@ RUNTIME := $(VENV)/.installed
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test chaos lint types bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,6 +23,9 @@ demo: $(RUNTIME) ## run the worker on an embedded broker, with a live table
 
 test: $(TEST) ## run all tests; those that need Kafka use KAFKA_BOOTSTRAP, Docker, or Java and Maven
 	$(BIN)/python -m pytest
+
+chaos: $(TEST) ## inject faults into workers and broker at random for MINUTES; needs Java and Maven
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
 
 lint: $(DEV) ## check style and format
 	$(BIN)/ruff check .

@@ -45,7 +45,7 @@ LARGEST_COUNT = 2**31 - 1
 ROOT = index(1)
 """Number of a tree's first row."""
 _CHUNK = index(8)
-_LARGE_TREE = 1024  # rows
+_SMALL_TREE, _LARGE_TREE = 64, 1024  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,11 @@ class Arena:
         return int(self.ints.nbytes + self.boxes.nbytes + self.used.nbytes)
 
     def grow(self, limit: int) -> None:
-        """Make room for more rows in every tree, at most `limit`: twice as many, of large trees half as many more."""
-        more = whole_chunks(max(self.capacity if self.capacity < _LARGE_TREE else self.capacity // 2, int(_CHUNK)))
+        """Make room for more rows in every tree, at most `limit`: small trees by little, others by much."""
+        if self.capacity < _SMALL_TREE:
+            more = int(_CHUNK)
+        else:
+            more = self.capacity if self.capacity < _LARGE_TREE else whole_chunks(self.capacity // 2)
         self.reserve(min(self.capacity + more, limit))
 
     def reserve(self, capacity: int) -> None:
@@ -157,11 +160,20 @@ class Arena:
 
         CHILD counts from 0 at the root.
         """
+        n = int(self.used[tree] - ROOT)
+        heads = np.empty((n, self.layout.head), np.int32)
+        boxes = np.empty((n, 2, self.layout.feature_room), np.float32)
+        self.copy_nodes(tree, heads, boxes)
+        return heads, boxes
+
+    def copy_nodes(self, tree: int, heads: NDArray[np.int32], boxes: NDArray[np.float32]) -> None:
+        """`nodes` into arrays of these shapes."""
         rows = self.rows(tree)
-        heads = self._heads()[rows]
+        # Of an index that may be out of range numpy would make a copy first; these never are.
+        np.take(self._heads(), rows, axis=0, out=heads, mode="clip")
+        np.take(self._boxes(), rows, axis=0, out=boxes, mode="clip")
         child = heads[:, CHILD]
         child[child > 0] = self._number(child[child > 0]) - int(ROOT)
-        return heads, self._boxes()[rows]
 
     def fill(self, trees: Sequence[tuple[NDArray[np.int32], NDArray[np.float32]]]) -> None:
         """Replace all nodes by those that `nodes` gave."""

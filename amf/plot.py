@@ -70,7 +70,7 @@ def decision_regions(
     classes = np.array([amf.class_text(label) for label in np.asarray(y, object).tolist()])
     for label, colour, marker in zip(labels, COLOURS, _MARKERS, strict=False):
         own = x[classes == amf.class_text(label)]
-        style = {"s": 18, "marker": marker, "color": colour, "edgecolor": "white", "linewidth": 0.5}
+        style: dict[str, Any] = {"s": 18, "marker": marker, "color": colour, "edgecolor": "white", "linewidth": 0.5}
         ax.scatter(*own.T, label=str(label), zorder=2, **style)
     names = forest.feature_names or ("$x_1$", "$x_2$")
     ax.set(xlabel=names[0], ylabel=names[1])

@@ -77,20 +77,27 @@ def _header(forest: Forest[Any]) -> bytes:
 def dumps(forest: Forest[Any]) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
-    columns: list[NDArray[Any]] = [scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters]
-    columns += [scaling.subsample[: scaling.counters[0]], forest._outlook, forest._words]
-    columns += [arena.used.astype(np.int64) - int(ROOT)]
-    for tree in range(arena.n_trees):
-        columns += arena.nodes(tree)
-    parts: list[Any] = [_PREFIX.pack(MAGIC, FORMAT, len(header)), header]
-    for column in columns:
-        parts.append(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data if column.size else b"")
-        parts.append(bytes(_size(column.nbytes) - column.nbytes))
-    checksum = hashlib.sha256()
-    for part in parts:
-        checksum.update(part)
-    parts.append(checksum.digest())
-    return b"".join(parts)
+    nodes = arena.used.astype(np.int64) - int(ROOT)
+    small: list[NDArray[Any]] = [scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters]
+    small += [scaling.subsample[: scaling.counters[0]], forest._outlook, forest._words, nodes]
+    shapes = [(int(n), arena.layout.head, 2 * arena.layout.feature_room) for n in nodes]
+    trees = sum(_size(4 * n * head) + _size(4 * n * box) for n, head, box in shapes)
+    data = bytearray(_PREFIX.size + len(header) + sum(_size(column.nbytes) for column in small) + trees + _CHECKSUM)
+    _PREFIX.pack_into(data, 0, MAGIC, FORMAT, len(header))
+    data[_PREFIX.size : _PREFIX.size + len(header)] = header
+    at = _PREFIX.size + len(header)
+    for column in small:
+        data[at : at + column.nbytes] = np.ascontiguousarray(column).tobytes()
+        at += _size(column.nbytes)
+    for tree, (n, head, box) in enumerate(shapes):
+        # Straight to where they belong: a large forest is copied once.
+        heads = np.frombuffer(data, np.int32, n * head, at).reshape(n, head)
+        at += _size(heads.nbytes)
+        boxes = np.frombuffer(data, np.float32, n * box, at).reshape(n, 2, box // 2)
+        at += _size(boxes.nbytes)
+        arena.copy_nodes(tree, heads, boxes)
+    data[at:] = _checksum(memoryview(data)[:at])
+    return bytes(data)
 
 
 class _Reader:

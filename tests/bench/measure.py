@@ -1,4 +1,4 @@
-"""Speed and peak memory of a piece of work. It also runs in the peer's environment: only the standard library."""
+"""Speed and memory of a piece of work. It also runs in the peers' environments: only the standard library."""
 
 from __future__ import annotations
 
@@ -13,29 +13,44 @@ from typing import Any
 PROCESS = Path("/proc/self")
 
 
-def samples_per_s(work: Callable[[], Any], rows: int, at_least: int) -> float:
-    """Speed of a pass over `rows` rows, passed as often as makes `at_least` of them."""
-    passes = -(-at_least // rows)
+def seconds(work: Callable[[], Any]) -> float:
+    """Time that the work takes."""
     start = time.perf_counter()
-    for _ in range(passes):
-        work()
-    return passes * rows / (time.perf_counter() - start)
+    work()
+    return time.perf_counter() - start
+
+
+def settle() -> None:
+    """Give back what is free: memory that was freed but kept would hide what comes next."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except AttributeError:
+        return
+
+
+def held_bytes() -> float:
+    """Resident memory that belongs to no file, once what is free is given back; NaN anywhere but on Linux."""
+    settle()
+    return _resident_bytes("RssAnon")
 
 
 def peak_mb(work: Callable[[], Any]) -> float:
     """Resident memory at its highest during the work above that before, in 10^6 bytes; NaN anywhere but on Linux."""
-    gc.collect()
+    settle()
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # memory that was freed but kept would hide what the work needs
         (PROCESS / "clear_refs").write_text("5")  # the kernel's record of the peak starts again
-    except (AttributeError, OSError):
+    except OSError:
         return float("nan")
-    before = _resident("VmRSS")
+    before = _resident_bytes("VmRSS")
     work()
-    return (_resident("VmHWM") - before) / 1e6
+    return (_resident_bytes("VmHWM") - before) / 1e6
 
 
-def _resident(field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB$", (PROCESS / "status").read_text(), re.MULTILINE)
-    assert found, field
-    return int(found[1]) * 1024
+def _resident_bytes(field: str) -> float:
+    try:
+        status = (PROCESS / "status").read_text()
+    except OSError:
+        return float("nan")
+    found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024.0 if found else float("nan")

@@ -1,0 +1,69 @@
+"""Many small forests: what one of them weighs, what making one costs, what a call for a single event costs.
+
+    python -m tests.bench small
+
+The overhead of a call is measured from outside. The same events go through copies of one forest, once in calls of a
+single event and once in calls of 64. An event costs k + o in the first and k + o / 64 in the second, where o is what a
+call costs whatever it brings and k, the kernel, what an event costs wherever it comes. Two equations give both. The
+forest is small enough for the cache: in a large one the calls of 64 also save on the way to memory.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+
+import amf
+from tests.bench.measure import held_bytes, seconds
+from tests.bench.report import at_most, show
+from tests.bench.stream import CHUNK, N_CLASSES, chunks, load_kernels
+
+FORESTS = 100_000
+SAMPLES = 20
+EVENTS = 512
+CALL = 64
+ROUNDS = 41
+MEGA = 1_000_000
+
+
+def weigh(count: int) -> tuple[float, float, float]:
+    """Of `count` forests that have learned SAMPLES samples: resident bytes and `nbytes` of one, and us to make one."""
+    before = held_bytes()
+    forests: list[amf.AMFClassifier] = []
+    made_s = seconds(lambda: forests.extend(amf.AMFClassifier(10, seed=seed) for seed in range(count)))
+    stream = chunks()
+    x, y = next(stream)
+    for seed, forest in enumerate(forests):
+        start = seed * SAMPLES % (CHUNK - SAMPLES)
+        forest.partial_fit(x[start : start + SAMPLES], y[start : start + SAMPLES])
+    nbytes = sum(forest.nbytes for forest in forests) / count
+    return (held_bytes() - before) / count, nbytes, made_s / count * 1e6
+
+
+def call_us() -> tuple[float, float]:
+    """(overhead of a call, kernel time of an event), us, see the module."""
+    x, y = next(chunks())
+    forest = amf.AMFClassifier(10, classes=range(N_CLASSES)).partial_fit(x[:EVENTS], y[:EVENTS])
+    x, y, learned = x[EVENTS : 2 * EVENTS], y[EVENTS : 2 * EVENTS], forest.dumps()
+
+    def event_us(size: int) -> float:
+        copy = amf.loads(learned)
+        parts = [(x[first:last], y[first:last]) for first, last in pairwise(range(0, EVENTS + 1, size))]
+        return seconds(lambda: [copy.predict_learn(*part) for part in parts]) / EVENTS * 1e6
+
+    rounds = [(event_us(1), event_us(CALL)) for _ in range(ROUNDS)]
+    single, shared = (median(times) for times in zip(*rounds, strict=True))
+    overhead = (single - shared) * CALL / (CALL - 1)
+    return overhead, single - overhead
+
+
+def main(count: int = FORESTS) -> None:
+    load_kernels()
+    print(f"\nSmall forests: {count:,} of 10 trees, each with {SAMPLES} samples of 10 features learned", flush=True)
+    held, nbytes, made_us = weigh(count)
+    show("kB of memory for one (resident)", held / 1e3, at_most(64))
+    show("kB of memory for one (as it says: nbytes)", nbytes / 1e3, at_most(64))
+    print(f"a million of them: {held * MEGA / 1e9:,.1f} GB resident")
+    show("us to make one", made_us, at_most(50))
+    overhead, kernel = call_us()
+    show(f"us of overhead of a call for one event (kernel: {kernel:.1f} us)", overhead, at_most(15))

@@ -1,0 +1,229 @@
+"""The river models: river's own checks, all of them, and what these do not ask."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import checks, datasets, evaluate, forest, metrics, preprocessing
+
+import amf
+from amf.integrations.river import AMFClassifier, AMFRegressor
+
+MODELS = [AMFClassifier, AMFRegressor]
+CITIES = ["Rome", "Oslo", "Bern"]
+
+models = pytest.mark.parametrize("kind", MODELS)
+
+
+def own_checks() -> list[Any]:
+    found = [(kind, check) for kind in MODELS for check in checks.yield_checks(kind())]
+    return [
+        pytest.param(kind, check, id=f"{kind.__name__}-{number}-{check.__name__}")
+        for number, (kind, check) in enumerate(found)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "check"), own_checks())
+def test_rivers_own_checks_pass(kind: type, check: Callable[[Any], None]) -> None:
+    model = kind()
+    assert not model._unit_test_skips()
+    check(model)
+
+
+def stream(kind: type, n: int = 150, *, seed: int = 0) -> list[tuple[dict[str, Any], Any]]:
+    """Samples whose labels depend on a number and on a category, either of which may be missing or absent."""
+    rng = np.random.default_rng(seed)
+    samples = []
+    for row in range(n):
+        age, city = float(rng.normal(40, 10)), CITIES[rng.integers(0, 1 + row * 3 // n)]
+        signal = age + (30 if city == "Oslo" else 0)
+        x = {"age": age, "city": city, "noise": float(rng.normal())}
+        for name in ("age", "city", "noise"):
+            if rng.random() < 0.1:
+                x[name] = None
+            elif rng.random() < 0.1:
+                del x[name]
+        samples.append((x, signal if kind is AMFRegressor else signal > 50))
+    return samples
+
+
+def learned(model: Any, samples: list[tuple[dict[str, Any], Any]]) -> Any:
+    for x, y in samples:
+        model.learn_one(x, y)
+    return model
+
+
+def forecast(model: Any, x: dict[str, Any]) -> Any:
+    return model.predict_proba_one(x) if isinstance(model, AMFClassifier) else model.predict_one(x)
+
+
+@models
+def test_a_model_is_the_forest_with_that_seed(kind: type) -> None:
+    samples = [({"a": float(a), "b": float(b)}, y) for (a, b), y in zip(NUMBERS, LABELS[kind], strict=True)]
+    model = learned(kind(4, seed=9, max_bytes=10**6), samples)
+    other = getattr(amf, kind.__name__)(4, seed=9, max_bytes=10**6)
+    other.add_features(["a", "b"])
+    other.partial_fit(NUMBERS, LABELS[kind])
+    assert model.forest.dumps() == other.dumps()
+    if kind is AMFClassifier:
+        expected = dict(zip(other.class_labels, other.predict_proba(NUMBERS[:1])[0], strict=True))
+    else:
+        expected = other.predict(NUMBERS[:1])[0]
+    assert forecast(model, samples[0][0]) == expected
+
+
+NUMBERS = np.random.default_rng(0).normal(size=(60, 2))
+LABELS = {AMFClassifier: (NUMBERS[:, 0] > 0).tolist(), AMFRegressor: NUMBERS[:, 0].tolist()}
+
+
+@models
+def test_before_the_first_label_there_is_no_forecast(kind: type) -> None:
+    model, table = kind(3), pd.DataFrame({"a": [1.0, 2.0]}, index=[7, 8])
+    model.learn_one({"a": 1.0}, None)
+    assert model.predict_one({"a": 1.0, "b": "x"}) is None
+    if kind is AMFClassifier:
+        assert model.predict_proba_one({"a": 1.0}) == {}
+        assert model.predict_proba_many(table).shape == (2, 0)
+    else:
+        assert model.predict_many(table).isna().tolist() == [True, True]
+    assert model.forest.feature_names is None
+
+
+def test_a_category_tells_as_much_as_a_number() -> None:
+    model = AMFClassifier(seed=0)
+    for row in range(60):
+        model.learn_one({"city": CITIES[row % 3]}, CITIES[row % 3].upper())
+    for city in CITIES:
+        assert model.predict_one({"city": city}) == city.upper()
+        assert model.predict_proba_one({"city": city})[city.upper()] > 0.9
+
+
+@models
+def test_features_come_with_what_is_learned_and_not_with_what_is_asked(kind: type) -> None:
+    model = learned(kind(3, seed=0), stream(kind, 20))
+    before = model.forest.dumps()
+    forecast(model, {"age": 30.0, "height": 1.8, "city": "Lima"})
+    assert model.forest.dumps() == before
+    model.learn_one({"height": 1.8}, None)
+    model.learn_one({"height": 1.8}, float("nan"))
+    assert model.forest.dumps() == before
+    model.learn_one({"height": 1.8}, 1)
+    assert model.forest.feature_names[-1] == "height"
+
+
+@models
+def test_a_batch_is_bit_for_bit_one_sample_after_the_other(kind: type) -> None:
+    samples = stream(kind)
+    samples[5] = (samples[5][0], None)
+    one, many = learned(kind(4, seed=2), samples), kind(4, seed=2)
+    for start, stop in ((0, 1), (1, 40), (40, 150)):
+        x, y = zip(*samples[start:stop], strict=True)
+        many.learn_many(pd.DataFrame(list(x)), pd.Series(y, dtype=object))
+    assert many.forest.dumps() == one.forest.dumps()
+
+    table = pd.DataFrame([x for x, _ in samples[:9]], index=range(50, 59))
+    if kind is AMFClassifier:
+        rows = many.predict_proba_many(table).to_dict("index")
+    else:
+        rows = many.predict_many(table).to_dict()
+    assert rows == {50 + place: forecast(one, x) for place, (x, _) in enumerate(samples[:9])}
+
+
+@models
+def test_neither_the_order_within_an_object_nor_the_type_of_a_name_matters(kind: type) -> None:
+    samples = stream(kind, 40)
+    turned = [(dict(reversed(x.items())), y) for x, y in samples]
+    assert learned(kind(3, seed=1), turned).forest.dumps() == learned(kind(3, seed=1), samples).forest.dumps()
+    model = kind(3, seed=1)
+    model.learn_one({10: 0.5, "b": 1.0}, 1)
+    assert model.forest.feature_names == ("10", "b")
+
+
+@models
+def test_a_seed_is_drawn_where_none_is_given(kind: type) -> None:
+    samples = stream(kind, 40)
+
+    def bytes_of(seed: int | None) -> bytes:
+        return learned(kind(3, seed=seed), samples).forest.dumps()
+
+    assert bytes_of(1) == bytes_of(1) != bytes_of(2)
+    assert bytes_of(None) != bytes_of(None)
+
+
+@models
+def test_a_clone_has_the_parameters_and_none_of_the_learning(kind: type) -> None:
+    model = learned(kind(3, seed=1, max_bytes=10**6), stream(kind, 40))
+    clone = model.clone({"n_estimators": 2})
+    assert (clone.forest.params.n_estimators, clone.forest.params.max_bytes) == (2, 10**6)
+    assert clone.forest.n_samples == 0
+    assert "max_bytes" in repr(clone)
+
+
+PASSED_ON = {
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "deepcopy": copy.deepcopy,
+    "clone": lambda model: model.clone(include_attributes=True),
+}
+
+
+@models
+@pytest.mark.parametrize("passed_on", PASSED_ON.values(), ids=PASSED_ON)
+def test_a_copy_goes_on_learning_on_its_own_bit_for_bit(kind: type, passed_on: Callable[[Any], Any]) -> None:
+    samples = stream(kind)
+    model = learned(kind(3, seed=1), samples[:30])
+    before, copied = model.forest.dumps(), passed_on(model)
+    learned(copied, samples[30:])
+    assert model.forest.dumps() == before
+    assert copied.forest.dumps() == learned(model, samples[30:]).forest.dumps()
+
+
+@models
+def test_memory_is_that_of_the_forest(kind: type) -> None:
+    model = kind(3, seed=1)
+    small = model._raw_memory_usage
+    learned(model, stream(kind))
+    assert model._raw_memory_usage == model.forest.nbytes > small
+
+
+@models
+def test_a_parameter_or_a_value_that_cannot_be_is_refused(kind: type) -> None:
+    with pytest.raises(TypeError, match="surprise"):
+        kind(surprise=1)
+    with pytest.raises(ValueError, match="n_estimators"):
+        kind(n_estimators=0)
+    model = learned(kind(3, max_features=2), [({"a": 1.0, "b": 2.0}, 1)])
+    with pytest.raises(ValueError, match="max_features"):
+        model.learn_one({"c": 1.0}, 1)
+    with pytest.raises(ValueError, match="infinite"):
+        model.learn_one({"a": float("inf")}, 1)
+
+
+def test_samples_without_any_feature_wait_for_the_first_that_has_one() -> None:
+    model = learned(AMFClassifier(3, seed=0), [({}, "a"), ({"x": 1.0}, "b"), ({}, "b")])
+    assert model.predict_proba_one({}) == {"b": pytest.approx(1.0)}
+    assert model.forest.n_samples == 2
+
+
+def test_the_classifier_beats_rivers_own_in_rivers_own_evaluation() -> None:
+    scaled = preprocessing.MinMaxScaler() | forest.AMFClassifier(seed=1)
+    own, rivers = (
+        evaluate.progressive_val_score(datasets.Phishing(), model, metrics.LogLoss()).get()
+        for model in (AMFClassifier(seed=1), scaled)
+    )
+    assert own < rivers
+
+
+def test_the_regressor_beats_rivers_own_in_rivers_own_evaluation() -> None:
+    scaled = preprocessing.MinMaxScaler() | forest.AMFRegressor(seed=1)
+    own, rivers = (
+        evaluate.progressive_val_score(islice(datasets.TrumpApproval(), 500), model, metrics.MAE()).get()
+        for model in (AMFRegressor(seed=1), scaled)
+    )
+    assert own < rivers

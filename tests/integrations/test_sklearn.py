@@ -1,0 +1,205 @@
+"""The scikit-learn estimators: scikit-learn's own checks, all of them, and what these do not ask."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import amf
+from amf.integrations.sklearn import AMFClassifier, AMFRegressor
+
+ESTIMATORS = [AMFClassifier, AMFRegressor]
+COLOURS = np.array(["red", "green", "blue"])
+
+estimators = pytest.mark.parametrize("kind", ESTIMATORS)
+
+
+@parametrize_with_checks([AMFClassifier(), AMFRegressor()])
+def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def samples(kind: type, n: int = 120, *, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    x[rng.random((n, 3)) < 0.1] = np.nan
+    signal = np.nan_to_num(x[:, 0])
+    return x, signal if kind is AMFRegressor else COLOURS[np.digitize(signal, [-0.5, 0.5])]
+
+
+def forecasts(estimator: Any, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return estimator.predict_proba(x) if isinstance(estimator, AMFClassifier) else estimator.predict(x)
+
+
+def learned_in_parts(estimator: Any, x: NDArray[np.float64], y: NDArray[Any]) -> Any:
+    classes = {"classes": COLOURS} if isinstance(estimator, AMFClassifier) else {}
+    for part in np.array_split(np.arange(len(y)), 4):
+        estimator.partial_fit(x[part], y[part], **classes)
+    return estimator
+
+
+@estimators
+def test_an_estimator_has_every_parameter_of_its_forest_with_the_same_default(kind: type) -> None:
+    params = getattr(amf, f"{kind.__name__}Params")
+    of_forest = {field.name: field.default for field in dataclasses.fields(params)}
+    own = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+    # Known from X and y, or from random_state and n_jobs; and an array has no categories.
+    elsewhere = {"classes", "max_classes", "max_features", "max_categories", "seed", "random_state", "n_jobs"}
+    assert {k: v for k, v in own.items() if k not in elsewhere} == {
+        k: v for k, v in of_forest.items() if k not in elsewhere
+    }
+
+
+def test_a_classifier_is_the_forest_with_that_seed() -> None:
+    x, y = samples(AMFClassifier)
+    estimator = AMFClassifier(5, smoothing=0.7, random_state=11).fit(x, y)
+    forest = amf.AMFClassifier(5, classes=["blue", "green", "red"], smoothing=0.7, seed=11).partial_fit(x, y)
+    np.testing.assert_array_equal(estimator.classes_, ["blue", "green", "red"])
+    np.testing.assert_array_equal(estimator.predict_proba(x), forest.predict_proba(x))
+    np.testing.assert_array_equal(estimator.predict(x), forest.predict(x))
+
+
+def test_a_regressor_is_the_forest_with_that_seed() -> None:
+    x, y = samples(AMFRegressor)
+    estimator = AMFRegressor(5, random_state=11).fit(x, y)
+    forest = amf.AMFRegressor(5, seed=11).partial_fit(x, y)
+    mean, std = estimator.predict(x, return_std=True)
+    np.testing.assert_array_equal(mean, forest.predict(x))
+    np.testing.assert_array_equal(std, forest.predict_std(x))
+    np.testing.assert_array_equal(estimator.predict(x), mean)
+
+
+@estimators
+def test_parts_of_a_stream_give_the_forest_of_the_whole(kind: type) -> None:
+    x, y = samples(kind)
+    whole, parts = kind(5, random_state=3).fit(x, y), learned_in_parts(kind(5, random_state=3), x, y)
+    assert parts.forest_.dumps() == whole.forest_.dumps()
+
+
+@estimators
+def test_fit_forgets_what_was_learned_before(kind: type) -> None:
+    x, y = samples(kind)
+    twice = kind(5, random_state=3).fit(x[:, :2], y).fit(x, y)
+    assert twice.forest_.dumps() == kind(5, random_state=3).fit(x, y).forest_.dumps()
+    assert twice.n_features_in_ == 3
+
+
+@estimators
+def test_random_state_may_be_an_integer_a_generator_or_nothing(kind: type) -> None:
+    x, y = samples(kind)
+
+    def bytes_of(random_state: Any) -> bytes:
+        return kind(3, random_state=random_state).fit(x, y).forest_.dumps()
+
+    assert bytes_of(4) == bytes_of(np.int64(4)) != bytes_of(5)
+    assert bytes_of(np.random.RandomState(4)) == bytes_of(np.random.RandomState(4))
+    generator = np.random.RandomState(4)
+    assert bytes_of(generator) != bytes_of(generator)
+    assert bytes_of(None) != bytes_of(None)
+
+
+@estimators
+@pytest.mark.parametrize("n_jobs", [3, -1])
+def test_threads_change_nothing(kind: type, n_jobs: int) -> None:
+    x, y = samples(kind)
+    estimator = kind(5, n_jobs=n_jobs, random_state=0).fit(x, y)
+    assert estimator.forest_.n_threads >= 1
+    assert estimator.forest_.dumps() == kind(5, random_state=0).fit(x, y).forest_.dumps()
+
+
+@estimators
+def test_a_clone_has_the_parameters_and_none_of_the_learning(kind: type) -> None:
+    x, y = samples(kind)
+    copy = clone(kind(7, max_bytes=10**6, random_state=2).fit(x, y))
+    assert copy.get_params() == kind(7, max_bytes=10**6, random_state=2).get_params()
+    with pytest.raises(NotFittedError):
+        copy.predict(x)
+    assert copy.set_params(n_estimators=2).fit(x, y).forest_.params.n_estimators == 2
+
+
+@estimators
+def test_a_pickled_estimator_goes_on_learning_bit_for_bit(kind: type) -> None:
+    x, y = samples(kind)
+    estimator = learned_in_parts(kind(3, random_state=0), x, y)
+    copy = pickle.loads(pickle.dumps(estimator))
+    assert copy.partial_fit(x, y).forest_.dumps() == estimator.partial_fit(x, y).forest_.dumps()
+
+
+@estimators
+def test_a_search_may_try_numbers_of_numpy(kind: type) -> None:
+    x, y = samples(kind)
+    search = GridSearchCV(kind(random_state=0), {"n_estimators": np.array([1, 4])}, cv=2, error_score="raise")
+    assert search.fit(x, y).best_score_ > 0.5
+
+
+@estimators
+def test_names_of_columns_reach_the_forest(kind: type) -> None:
+    x, y = samples(kind)
+    estimator = kind(3, random_state=0).fit(pd.DataFrame(x, columns=["a", "b", "c"]), y)
+    assert estimator.forest_.feature_names == ("a", "b", "c")
+    np.testing.assert_array_equal(estimator.feature_names_in_, ["a", "b", "c"])
+    np.testing.assert_array_equal(
+        forecasts(estimator, pd.DataFrame(x, columns=["a", "b", "c"])),
+        forecasts(kind(3, random_state=0).fit(x, y), x),
+    )
+
+
+@estimators
+def test_missing_values_are_welcome_infinite_and_sparse_ones_are_not(kind: type) -> None:
+    x, y = samples(kind)
+    assert get_tags(kind()).input_tags.allow_nan
+    assert np.isnan(x).any()
+    assert np.isfinite(forecasts(kind(3).fit(x, y), x)).all()
+    infinite = x.copy()
+    infinite[7, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        kind(3).fit(infinite, y)
+    with pytest.raises(TypeError, match="dense data is required"):
+        kind(3).fit(csr_array(np.nan_to_num(x)), y)
+
+
+def test_the_first_part_names_all_classes() -> None:
+    x, y = samples(AMFClassifier)
+    with pytest.raises(ValueError, match="needs `classes`"):
+        AMFClassifier(3).partial_fit(x, y)
+    estimator = AMFClassifier(3, random_state=0).partial_fit(x[y == "red"], y[y == "red"], classes=COLOURS)
+    np.testing.assert_array_equal(estimator.classes_, ["blue", "green", "red"])
+    assert estimator.predict_proba(x).shape == (120, 3)
+    with pytest.raises(ValueError, match="first call of partial_fit"):
+        estimator.partial_fit(x, y, classes=["red", "green"])
+
+
+def test_a_label_outside_the_classes_is_refused_and_nothing_learned() -> None:
+    x, y = samples(AMFClassifier)
+    with pytest.raises(ValueError, match="none of the classes"):
+        (fresh := AMFClassifier(3)).partial_fit(x, y, classes=["red", "green"])
+    with pytest.raises(NotFittedError):
+        fresh.predict(x)
+    estimator = AMFClassifier(3, random_state=0).partial_fit(x, y, classes=COLOURS)
+    before = estimator.forest_.dumps()
+    for unknown in ("violet", "greenish", "a"):
+        with pytest.raises(ValueError, match=rf"y\[1\] is .*{unknown}.*none of the classes"):
+            estimator.partial_fit(x[:2], ["red", unknown])
+    with pytest.raises(ValueError, match="none of the classes"):
+        estimator.partial_fit(x[:2], [0, 1])
+    assert estimator.forest_.dumps() == before
+
+
+def test_a_single_class_is_certain() -> None:
+    x, _ = samples(AMFClassifier)
+    estimator = AMFClassifier(3).fit(x, np.full(120, "red"))
+    np.testing.assert_allclose(estimator.predict_proba(x), np.ones((120, 1)), rtol=1e-12)
+    np.testing.assert_array_equal(estimator.predict(x), np.full(120, "red"))
