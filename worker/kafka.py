@@ -5,7 +5,10 @@ nothing: what an error means is said by `decision`, what follows from that is th
 from __future__ import annotations
 
 import logging
+import math
+import queue
 import secrets
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from worker.config import Config
 from worker.errors import Abort, ConfigError, Transient, Unknown, WorkerError
+from worker.failpoints import failpoint
 from worker.ports import Listener
 from worker.records import Outgoing, Record
 
@@ -29,6 +33,10 @@ _log = logging.getLogger(__name__)
 
 CALL_S = 10.0
 """Longest wait for one answer of the broker."""
+SEND_OFFSETS_S = 5.0
+"""Longest wait for the group to take the offsets of a transaction: milliseconds, unless the client is stuck."""
+REJOIN_EVERY_S = 60.0
+"""A member that is fenced again before this much time has passed has a twin, and gives way to it."""
 STALL_S = 30.0
 """Longest wait for the next acknowledgement while a publisher has records to deliver."""
 POLL_EVERY_RECORDS = 256
@@ -73,10 +81,14 @@ class KafkaInput:
 
     def __init__(self, config: Config) -> None:
         self._topic = config.input.topic
-        self._consumer: Consumer = _client(Consumer, config.consumer_properties())
+        self._properties = config.consumer_properties()
+        self._consumer: Consumer = _client(Consumer, self._properties)
+        self._joined_s = -math.inf
+        self._listener: Listener
 
     def subscribe(self, listener: Listener) -> None:
         """Join the group."""
+        self._listener = listener
 
         def numbers(partitions: Iterable[TopicPartition]) -> list[int]:
             return sorted(partition.partition for partition in partitions)
@@ -113,11 +125,28 @@ class KafkaInput:
                 )
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
                 missing[message.partition()] = error.str()
-            elif error.fatal():
-                raise WorkerError(f"the consumer cannot go on: {error.str()}")
+            elif error.code() == KafkaError._FATAL:
+                self._rejoin(error.str())
+                break
             else:
                 _log.warning("consumer: %s", error.str())
         return records, missing
+
+    def _rejoin(self, reason: str) -> None:
+        """Go on as a new member in place of a consumer that is fatally ill. Raises WorkerError at the second time.
+
+        A static member whose session ends while the broker is away may be fenced by its own return. It looks the same
+        as a second worker with the same group.instance.id, which will be fenced in its turn and fence this one again.
+        """
+        now = time.monotonic()
+        if now - self._joined_s < REJOIN_EVERY_S:
+            raise WorkerError(f"the consumer cannot go on, is there another with its group.instance.id? {reason}")
+        self._joined_s = now
+        _log.warning("the consumer cannot go on, joining anew: %s", reason)
+        self._listener.lost([each.partition for each in self._consumer.assignment()])
+        self._consumer.close()
+        self._consumer = _client(Consumer, self._properties)
+        self.subscribe(self._listener)
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Take partitions, each from its offset on; a partition that is taken already is moved there."""
@@ -203,8 +232,10 @@ class KafkaOutput:
         self._send(outgoing)
         if self._transactional:
             positions = [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
-            self._call("send_offsets_to_transaction", positions, metadata, CALL_S)
+            self._send_offsets(positions, metadata)
+            failpoint("offsets-sent")
             self._call("commit_transaction", CALL_S)
+            failpoint("committed")
         else:
             left = self._producer.flush(CALL_S)
             if left or self._failed:
@@ -231,6 +262,7 @@ class KafkaOutput:
         # In a transaction a failed delivery fails the commit; only without one have reports to be looked at.
         report = None if self._transactional else self._on_delivery
         for record in outgoing:
+            failpoint("producing")
             while True:
                 try:
                     produce(
@@ -252,6 +284,30 @@ class KafkaOutput:
     def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
         if error is not None:
             self._failed = error
+
+    def _send_offsets(self, positions: list[TopicPartition], metadata: Any) -> None:
+        """Offsets into the transaction, or Unknown where the client does not return in time.
+
+        Once librdkafka has lost a connection to the group's coordinator, this call may wait for ever, whatever timeout
+        it is given (its issues 5456, 5511). Then the thread that waits is left behind with its producer; should it go
+        on one day, the epoch of the next producer has fenced it.
+        """
+        outcome = queue.SimpleQueue[BaseException | None]()
+
+        def call() -> None:
+            try:
+                self._call("send_offsets_to_transaction", positions, metadata, SEND_OFFSETS_S)
+                outcome.put(None)
+            except BaseException as error:
+                outcome.put(error)
+
+        threading.Thread(target=call, name="send-offsets", daemon=True).start()
+        try:
+            error = outcome.get(timeout=SEND_OFFSETS_S)
+        except queue.Empty:
+            raise Unknown(f"send_offsets_to_transaction did not return in {SEND_OFFSETS_S:g} s") from None
+        if error is not None:
+            raise error
 
     def _call(self, method: str, *arguments: Any) -> None:
         """One call of the transactional API; retriable errors are tried again a few times."""

@@ -1,0 +1,161 @@
+"""The fault matrix: every fault that the worker must survive, and what proves that it does, or why nothing does.
+
+Names are those of `tests.chaos.faults`, paths are tests elsewhere. `python -m tests.chaos --faults NAME` runs one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    fault: str
+    promise: str
+    proofs: tuple[str, ...] = ()
+    open: str = ""
+    """What is not shown, and why."""
+
+
+RUNTIME, CHECKPOINT = "tests/worker/test_runtime.py", "tests/worker/test_checkpoint.py"
+
+MATRIX = (
+    Row(
+        "kill -9 after consume, after learn, mid produce",
+        "No output twice or missing; state comes back to the bit by replay.",
+        ("sigkill", "kill-all", "kill@consumed", "kill@learned", "kill@producing", "kill@settled"),
+    ),
+    Row(
+        "kill -9 after the offsets were sent, before the commit",
+        "The next owner begins at the committed offset, once the transaction is settled or has timed out.",
+        ("kill@offsets-sent",),
+    ),
+    Row(
+        "kill -9 during the commit, or its answer lost",
+        "A new producer settles it; the committed offsets say what became of it.",
+        ("kill-during-commit", "kill@committed", "commit-answer-lost", "commit-lost", "kill@reopened"),
+    ),
+    Row(
+        "An EndTxn arrives late",
+        "Its producer is fenced before the next transaction begins.",
+        ("late-commit", f"{RUNTIME}::test_a_late_commit_of_the_old_producer_does_no_harm"),
+    ),
+    Row(
+        "kill -9 in upload, before the manifest, in garbage collection, in load, in replay",
+        "The checkpoint before is used; orphans are collected; a second crash is as good as the first.",
+        ("kill@segment-written", "kill@manifest-written", "kill@collecting", "kill@restoring", "kill@replayed"),
+    ),
+    Row(
+        "kill -9 or an exception in a callback of the rebalance",
+        "Nothing but one more rebalance.",
+        ("kill@assigned", "kill@revoked", "kill@lost", "raise@assigned", "raise@revoked", "raise@lost"),
+    ),
+    Row("Broker restart, in order or by kill -9", "The workers go on by themselves.", ("broker-bounce", "broker-kill")),
+    Row(
+        "Coordinator or leader moves",
+        "The same.",
+        open="The harness has one broker; a move needs three on one machine.",
+    ),
+    Row(
+        "Network: partition, one way, half open, slow, lost frames",
+        "Fenced or resumed; no output twice.",
+        ("cut", "partition", "one-way", "half-open", "slow-link", "lost-frame"),
+    ),
+    Row(
+        "Store: outage, slow, errors, lost answers",
+        "Predictions go on; the next checkpoint makes up for the failed one.",
+        ("store-outage", "store-slow", "store-errors", "store-answers-lost"),
+    ),
+    Row(
+        "Zombie: frozen past its session, then going on",
+        "Its transaction is refused; its checkpoints are true.",
+        (
+            "zombie",
+            "hiccup",
+            "stop@consumed",
+            "stop@learned",
+            "stop@producing",
+            "stop@offsets-sent",
+            "stop@committed",
+            "stop@segment-written",
+            "stop@assigned",
+        ),
+    ),
+    Row("Rebalance in the middle of a transaction; storms", "Exact, in both protocols.", ("storm",)),
+    Row(
+        "max.poll.interval.ms exceeded",
+        "Put out of the group; what it learned is dropped and replayed by the next owner.",
+        ("oversleep", f"{RUNTIME}::test_an_offset_commit_names_the_member_that_read_the_records"),
+    ),
+    Row("Two processes with one group.instance.id", "One of them ends and says why; no output twice.", ("twin",)),
+    Row(
+        "Records that cannot be used",
+        "One dead letter each, in the same transaction; skipped alike by a replay.",
+        ("tests/kafka/test_end_to_end.py::test_malformed_records_end_as_dead_letters_and_leave_no_trace",),
+        "Every run here has them too: one event in forty is malformed, a tombstone or without a key.",
+    ),
+    Row(
+        "Schema registry down",
+        "The partition waits, no dead letter.",
+        open="There is no codec with a registry here yet.",
+    ),
+    Row(
+        "Retention passes the checkpoint",
+        "The partition stops and says the numbers.",
+        (
+            f"{RUNTIME}::test_a_retention_gap_is_told_with_its_numbers",
+            f"{RUNTIME}::test_records_that_vanish_while_they_are_replayed_stop_the_partition",
+        ),
+    ),
+    Row(
+        "Group offsets expired or reset",
+        "Committed, else checkpoint, else start; back: an older checkpoint.",
+        (
+            f"{RUNTIME}::test_where_the_group_lost_its_offsets_the_newest_checkpoint_counts",
+            f"{RUNTIME}::test_a_group_that_is_ahead_of_all_checkpoints_is_told_so",
+        ),
+    ),
+    Row(
+        "Topic made anew, repartitioned or compacted",
+        "Stop under a name.",
+        open="The start-up checks of the topic have no scenario here yet.",
+    ),
+    Row(
+        "Checkpoint damaged, cut short or foreign",
+        "The one before, and more replay; none left: stop.",
+        (
+            "store-damage",
+            f"{CHECKPOINT}::test_any_damage_to_the_newest_checkpoint_falls_back",
+            f"{CHECKPOINT}::test_a_copied_folder_is_foreign",
+        ),
+    ),
+    Row(
+        "Incompatible change of the configuration",
+        "Models whose own specification changed stop or start anew.",
+        (f"{RUNTIME}::test_a_crash_after_models_started_anew_does_not_bring_the_old_ones_back",),
+    ),
+    Row(
+        "New version of the learner",
+        "Old checkpoints load; the engine header tells.",
+        open="Golden files prove the formats; a rolling upgrade needs two versions installed.",
+    ),
+    Row(
+        "Clock jumps",
+        "No effect: decisions use the monotonic clock alone.",
+        ("tests/worker/test_simulation.py",),
+        "The simulation injects its clock; nothing here turns the machine's.",
+    ),
+    Row(
+        "Disk full",
+        "The checkpoint fails, the worker goes on.",
+        ("tests/worker/test_store.py::test_a_failed_write_leaves_nothing_and_may_be_repeated",),
+    ),
+    Row("Memory cap", "At the cap models stop growing.", open="A matter of a soak run, which the benchmarks do."),
+    Row("SIGTERM under load", "Exit 0 within 25 s, next to nothing to replay.", ("sigterm",)),
+    Row(
+        "Nondeterminism",
+        "Two states at one offset are an alarm.",
+        (f"{CHECKPOINT}::test_different_bytes_for_one_model_at_one_offset_are_found",),
+        "Every run here compares all checkpoints with the reference as well.",
+    ),
+)

@@ -1,0 +1,34 @@
+"""A short selection of the fault matrix on a real broker; `make chaos` is the long one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.arena import Arena
+from tests.chaos.cluster import Cluster, Setup
+from tests.chaos.runner import each_once, run
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SEED = 5  # change it to try others; a failure prints it with every fault
+
+
+@pytest.mark.parametrize(
+    ("faults", "cluster"),
+    [
+        (["kill@learned", "kill@producing", "kill@offsets-sent", "kill@committed"], Setup()),
+        (["kill@segment-written", "kill@restoring", "kill@replayed", "kill@revoked"], Setup(static=False)),
+        (["commit-answer-lost", "late-commit"], Setup()),
+        (["broker-kill", "cut", "store-outage"], Setup()),
+        (["zombie", "sigterm"], Setup(protocol="consumer")),
+    ],
+    indirect=["cluster"],
+    ids=lambda value: "+".join(value) if isinstance(value, list) else "",
+)
+def test_no_fault_shows(cluster: Cluster, faults: list[str]):
+    with Arena(cluster, SEED, workers=2) as arena:
+        outcome = run(arena, each_once(SEED, faults))
+    assert outcome.good, outcome.report()
+    assert not outcome.missed, outcome.report()
+    assert outcome.verdict.records > 0
+    assert outcome.verdict.checkpoints > 0
