@@ -1,28 +1,33 @@
 """The checkpoints of one partition in time: where to start from, when to save, and what is on its way to the store.
 
-Snapshots are taken by the loop, between two batches, of state whose offset is committed; a thread of its own writes
-them, one at a time for each partition. A checkpoint that could not be written is made up for by the next one.
+Snapshots are taken by the loop, between two batches, of state whose offset is committed; a thread of its own turns
+them into bytes and writes them, one at a time for each partition. A checkpoint that could not be written is made up
+for by the next one.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import amf
-from worker.checkpoint import Checkpoints, Location, Manifest, Model, Policy
+from worker.checkpoint import Checkpoints, Location, Manifest, Policy
 from worker.errors import CorruptCheckpoint, PartitionStopped, Transient, WorkerError
+from worker.failpoints import failpoint
 from worker.metrics import Metrics
 from worker.partition import Partition
 from worker.ports import Clock, Deadline, ObjectStore
+from worker.warm_start import WarmStart
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _RETRY_S = 0.5
+_AFTER_FAILURE_S = 5.0
+"""A store that failed is left alone for so long, though the recovery budget is spent."""
 
 
 def patiently(clock: Clock, deadline: Deadline, what: str, call: Callable[[], T]) -> T:
@@ -37,6 +42,17 @@ def patiently(clock: Clock, deadline: Deadline, what: str, call: Callable[[], T]
             clock.sleep(_RETRY_S)
 
 
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """A checkpoint on its way to the store."""
+
+    manifest: Future[Manifest]
+    removed: set[str]
+    replay_s: float
+    """Cost of replaying what it holds and the one before it does not."""
+    started_s: float
+
+
 class Keeper:
     """Checkpoints of one partition, for the thread of the loop."""
 
@@ -48,6 +64,7 @@ class Keeper:
         clock: Clock,
         metrics: Metrics,
         writer: Executor,
+        warm_start: WarmStart | None = None,
     ) -> None:
         self._checkpoints = Checkpoints(store, location)
         self._where = f"{location.topic}[{location.partition}]"
@@ -55,12 +72,19 @@ class Keeper:
         self._clock = clock
         self._metrics = metrics
         self._writer = writer
+        self._warm_start = warm_start
         self._partition = location.partition
         self._previous: Manifest | None = None
         self._start_offset = -1
+        self._revision = 0
+        self._origin: str | None = None
         self._at_most: int | None = None
-        self._last_s = clock.monotonic()
-        self._writing: tuple[Future[Manifest], dict[str, Model], set[str]] | None = None
+        self._last_s = self._retry_s = clock.monotonic()
+        self._writing: _Writing | None = None
+        self.replay_s = 0.0
+        """Cost of replaying what came since the last snapshot, at most: the time that it took when it came."""
+        self.writing_s = 0.0
+        """Time that the last checkpoint took to write."""
 
     @property
     def offset(self) -> int:
@@ -84,13 +108,15 @@ class Keeper:
                 manifest = self._found(low if start == "earliest" else high)
             if manifest is None:
                 raise self._no_checkpoint(committed)
+            if not manifest.adopted:
+                manifest = self._adopted(manifest, committed)
         except CorruptCheckpoint as error:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
         live_from = manifest.offset if committed is None else committed
         self._at_most = live_from
         self._require(manifest.offset, low, live_from)
         self._show(manifest)
-        self._previous, self._start_offset = manifest, manifest.start_offset
+        self._build_on(manifest)
         return manifest.offset, live_from
 
     def restore(self, partition: Partition, low: int) -> None:
@@ -101,13 +127,15 @@ class Keeper:
         try:
             for manifest, data in self._checkpoints.restorable(self._at_most):
                 models = {key: (manifest.models[key].spec, model) for key, model in data.items()}
+                failpoint("restoring")
                 try:
                     partition.restore(models, manifest.offset, partition.live_from)
                 except CorruptCheckpoint as error:
                     self._checkpoints.skipped.append(str(error))
                     continue
                 self._require(manifest.offset, low, partition.live_from)
-                self._previous, self._start_offset = manifest, manifest.start_offset
+                self._require_agreement(manifest.offset)
+                self._build_on(manifest)
                 return
         except CorruptCheckpoint as error:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
@@ -118,15 +146,33 @@ class Keeper:
             self._checkpoints.skipped.clear()
         raise self._no_checkpoint(self._at_most)
 
-    def save_if_due(self, partition: Partition) -> None:
-        """Start a checkpoint of the partition as it is, if one is due and none is on its way."""
+    def took(self, seconds: float) -> None:
+        """The partition took records, which took so long: no replay of them, which only learns, will take longer."""
+        self.replay_s += seconds
+
+    def look_after(self, partition: Partition) -> None:
+        """See to the checkpoint on its way, if there is one. Raises PartitionStopped."""
         self._finish(partition, wait_s=0.0)
-        now = self._clock.monotonic()
-        if self._writing is None and self._policy.due(now, self._last_s, partition.dirty):
+        on_its_way = 0.0 if self._writing is None else self._writing.replay_s
+        self._metrics.checkpoint_replay_cost_seconds.set(on_its_way + self.replay_s, partition=self._partition)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a checkpoint may be started: none is on its way, and the store did not fail a moment ago."""
+        return self._writing is None and self._clock.monotonic() >= self._retry_s
+
+    def save_if_due(self, partition: Partition, *, budget_spent: bool) -> None:
+        """Start a checkpoint of the partition as it is, if the interval is over or the recovery budget is spent."""
+        due = self._policy.due(self._clock.monotonic(), self._last_s, partition.dirty)
+        if self.is_free and (due or (budget_spent and partition.dirty)):
             self._start(partition)
 
-    def save(self, partition: Partition, deadline: Deadline) -> bool:
-        """Checkpoint the partition as it is and wait for it; False if that did not happen before the deadline."""
+    def save(self, partition: Partition, deadline: Deadline, *, by_decree: bool = False) -> bool:
+        """Checkpoint the partition as it is and wait for it; False if that did not happen before the deadline.
+
+        `by_decree` says that it was changed without a record. Raises PartitionStopped.
+        """
+        self._revision += by_decree
         self._finish(partition, wait_s=deadline.remaining())
         if self._writing is not None:
             return False
@@ -136,63 +182,103 @@ class Keeper:
         return self._finish(partition, wait_s=deadline.remaining())
 
     def _found(self, offset: int) -> Manifest:
-        """The empty checkpoint with which a history begins."""
-        _log.info("%s: a new history begins at offset %d", self._where, offset)
+        """The checkpoint with which a history begins: empty, or with the models of a warm start."""
+        origin, models = (None, {}) if self._warm_start is None else self._warm_start.models_of(self._partition)
+        _log.info("%s: a new history begins at offset %d with %d models", self._where, offset, len(models))
         return self._checkpoints.write(
             offset=offset,
             start_offset=offset,
             engine=amf.ENGINE,
             created_ms=self._clock.wall_ms(),
+            dirty=models,
+            origin=origin,
+        )
+
+    def _adopted(self, manifest: Manifest, committed: int | None) -> Manifest:
+        """A checkpoint that was made offline, once it is sure that the group stands where it was taken."""
+        if committed not in (None, manifest.offset):
+            raise PartitionStopped(
+                "not-drained",
+                f"{self._where}: the models were put there by {manifest.origin} for offset {manifest.offset}, but the "
+                f"group is at {committed}: records in between belong to models that are elsewhere now. Go back to the "
+                "lineage before, work off the input with its producers stopped, stop the workers, and do it again",
+            )
+        return self._checkpoints.write(
+            offset=manifest.offset,
+            start_offset=manifest.start_offset,
+            engine=manifest.engine,
+            created_ms=self._clock.wall_ms(),
             dirty={},
+            previous=manifest,
+            revision=manifest.revision + 1,
+            origin=manifest.origin,
         )
 
     def _start(self, partition: Partition) -> None:
-        changed, removed = partition.snapshot()
+        frozen, removed = partition.snapshot()
         offset, previous, start_offset = partition.position, self._previous, self._start_offset
+        revision, origin = self._revision, self._origin
         created_ms = self._clock.wall_ms()
 
         def write() -> Manifest:
-            started = time.perf_counter()
+            started_s = self._clock.monotonic()
             manifest = self._checkpoints.write(
                 offset=offset,
                 start_offset=start_offset,
                 engine=amf.ENGINE,
                 created_ms=created_ms,
-                dirty=changed,
+                dirty={key: model.take for key, model in frozen.items()},
                 removed=removed,
                 previous=previous,
+                revision=revision,
+                origin=origin,
             )
-            self._metrics.checkpoint_duration_seconds.add(time.perf_counter() - started, 1)
-            try:
-                self._checkpoints.collect_garbage(created_ms, manifest)
-            except WorkerError as error:
-                _log.warning("%s: old checkpoints are still there: %s", self._where, error)
+            self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
+            self._clean_up(manifest)
             return manifest
 
-        self._last_s = self._clock.monotonic()
-        self._writing = (self._writer.submit(write), changed, removed)
+        now = self._clock.monotonic()
+        self._writing = _Writing(self._writer.submit(write), removed, self.replay_s, now)
+        self._last_s, self.replay_s = now, 0.0
+
+    def _clean_up(self, manifest: Manifest) -> None:
+        """After a checkpoint: compare it with others of its offset, then remove what is not needed any more."""
+        try:
+            self._require_agreement(manifest.offset)
+            self._checkpoints.collect_garbage(manifest.created_ms, manifest)
+        except PartitionStopped:
+            raise
+        except WorkerError as error:
+            _log.warning("%s: old checkpoints are still there: %s", self._where, error)
 
     def _finish(self, partition: Partition, wait_s: float) -> bool:
         """Look after the checkpoint on its way; False if it failed or is not done yet."""
         if self._writing is None:
             return True
-        writing, changed, removed = self._writing
+        writing = self._writing
         try:
-            manifest = writing.result(timeout=wait_s)
+            manifest = writing.manifest.result(timeout=wait_s)
         except TimeoutError:
             return False
+        except PartitionStopped:
+            self._writing = None
+            raise
         except (WorkerError, OSError) as error:
             _log.warning("%s: checkpoint not written, the next one will hold its models: %s", self._where, error)
             self._metrics.checkpoint_failures_total.add(1)
-            partition.snapshot_failed(changed, removed)
+            partition.snapshot_failed(writing.removed)
             if isinstance(error, CorruptCheckpoint):
                 # What the last checkpoint points into is damaged; the models in memory are not.
                 partition.mark_all_changed()
                 self._previous = None
+            self.replay_s += writing.replay_s
+            self._retry_s = self._clock.monotonic() + min(_AFTER_FAILURE_S, self._policy.interval_s)
             self._writing = None
             return False
+        partition.snapshot_done()
         self._previous = manifest
         self._writing = None
+        self.writing_s = self._clock.monotonic() - writing.started_s
         self._metrics.checkpoints_total.add(1)
         self._show(manifest)
         return True
@@ -201,6 +287,21 @@ class Keeper:
         size = sum(entry.length for entry in manifest.models.values())
         self._metrics.checkpoint_last_timestamp_seconds.set(manifest.created_ms / 1000, partition=self._partition)
         self._metrics.checkpoint_last_size_bytes.set(size, partition=self._partition)
+
+    def _build_on(self, manifest: Manifest) -> None:
+        self._previous = manifest
+        self._start_offset, self._revision, self._origin = manifest.start_offset, manifest.revision, manifest.origin
+
+    def _require_agreement(self, offset: int) -> None:
+        """The models are a function of the input: there are no two states at one offset."""
+        if keys := self._checkpoints.diverged(offset):
+            raise PartitionStopped(
+                "divergence",
+                f"{self._where}: the checkpoints at offset {offset} do not agree on {len(keys)} models, {keys[0]!r} "
+                "among them: a worker has learned something else from the same records. Stop all workers, find out "
+                f"which (a faulty machine, another build), delete the checkpoints from offset {offset} on and start "
+                "the good ones again: they learn from the checkpoint before it",
+            )
 
     def _require(self, offset: int, low: int, live_from: int) -> None:
         if low > offset:

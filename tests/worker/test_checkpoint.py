@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import DictStore, Fault, FaultyStore
 
-from worker import checkpoint
-from worker.checkpoint import Checkpoints, Location, Manifest, Model, Policy, describe
+from worker.checkpoint import Checkpoints, Location, Manifest, Model, Policy, Source, describe, segments
 from worker.errors import CorruptCheckpoint, NotFound, Transient
 from worker.ports import ObjectStore
 
@@ -23,8 +23,8 @@ HERE = Location("group", "main", "events", "topic-id", 3)
 HOUR_MS = 3600 * 1000
 
 
-def models(state: Mapping[str, bytes], spec: str = "spec") -> dict[str, Model]:
-    return {key: Model(spec, data, {"samples": len(data)}) for key, data in state.items()}
+def models(state: Mapping[str, bytes], spec: str = "spec") -> dict[str, Source]:
+    return {key: partial(Model, spec, data, {"samples": len(data)}) for key, data in state.items()}
 
 
 def write(checkpoints: Checkpoints, offset: int, state: Mapping[str, bytes] | None = None, **more: Any) -> Manifest:
@@ -117,7 +117,7 @@ def test_a_model_that_is_removed_and_comes_back_is_the_new_one(checkpoints: Chec
 
 
 def test_data_first_and_manifest_last(store: DictStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SEGMENT_BYTES", 4)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 4)
     journal = FaultyStore(store, {})
     write(Checkpoints(journal, HERE), 1, {"a": b"123", "b": b"456", "c": b"7"})
     assert [(call, name.rpartition(".")[2]) for call, name in journal.log] == [
@@ -130,7 +130,7 @@ def test_data_first_and_manifest_last(store: DictStore, monkeypatch: pytest.Monk
 def test_large_states_are_cut_into_segments(
     store: DictStore, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SEGMENT_BYTES", 10)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 10)
     state = {"a": b"a" * 25, "b": b"b" * 6, "c": b"c" * 4, "d": b"d" * 6, "e": b"e" * 6}
     manifest = write(checkpoints, 1, state)
     assert sorted(manifest.segments.values()) == [6, 6, 10, 25]
@@ -284,11 +284,25 @@ def test_different_bytes_for_one_model_at_one_offset_are_found(store: DictStore,
     assert checkpoints.newest(2) == Checkpoints(store, HERE).newest(2)
 
 
+def test_a_model_that_only_one_of_them_has_is_found(checkpoints: Checkpoints) -> None:
+    write(checkpoints, 2, {"a": b"1", "b": b"2"})
+    write(checkpoints, 2, {"a": b"1"})
+    assert checkpoints.diverged(2) == ["b"]
+
+
+def test_states_before_and_after_a_decree_or_with_another_beginning_may_differ(checkpoints: Checkpoints) -> None:
+    write(checkpoints, 2, {"a": b"1", "b": b"2"})
+    write(checkpoints, 2, {"a": b"2"}, revision=1)
+    write(checkpoints, 2, {"a": b"3"}, start_offset=1)
+    assert checkpoints.diverged(2) == []
+    write(checkpoints, 2, {"a": b"4"}, revision=1)
+    assert checkpoints.diverged(2) == ["a"]
+
+
 def test_another_engine_or_spec_may_differ(checkpoints: Checkpoints) -> None:
     write(checkpoints, 2, {"a": b"1"})
     write(checkpoints, 2, {"a": b"2"}, engine="engine-2")
     write(checkpoints, 2, dirty=models({"a": b"3"}, spec="other"))
-    write(checkpoints, 2, {})
     assert checkpoints.diverged(2) == []
 
 
@@ -332,8 +346,8 @@ def test_a_wasteful_segment_is_rewritten_and_an_economical_one_is_not(checkpoint
 
 
 def test_small_segments_stay_few(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SMALL_SEGMENTS", 4)
-    monkeypatch.setattr(checkpoint, "SEGMENT_BYTES", 100)
+    monkeypatch.setattr(segments, "SMALL_SEGMENTS", 4)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 100)
     state = {"large": b"l" * 60}
     manifest = write(checkpoints, 0, state)
     large = manifest.models["large"]
@@ -514,6 +528,15 @@ def test_old_checkpoints_go_with_what_only_they_needed(store: DictStore, checkpo
     assert len(deleted) == 17 + 16
     for manifest in chain[17:]:
         assert checkpoints.load(manifest)["cold"] == b"c" * 100
+
+
+def test_of_older_checkpoints_the_first_of_each_hour_stays(checkpoints: Checkpoints) -> None:
+    chain = _chain(checkpoints, 61, HOUR_MS // 20)
+    checkpoints.collect_garbage(3 * HOUR_MS, chain[-1])
+    assert checkpoints.offsets() == [0, 20, 40, 58, 59, 60]
+    assert checkpoints.collect_garbage(3 * HOUR_MS, chain[-1]) == []
+    for manifest in (chain[0], chain[40], chain[60]):
+        assert checkpoints.load(manifest)["hot"] == b"%d" % manifest.offset
 
 
 def test_three_checkpoints_stay_whatever_their_age(checkpoints: Checkpoints) -> None:
@@ -720,10 +743,34 @@ def test_any_life_can_be_resumed_from_its_newest_checkpoint(steps: list[Any], ro
 
 
 def test_a_checkpoint_is_due_once_per_interval_if_anything_changed() -> None:
-    policy = Policy(interval_s=30.0)
+    policy = Policy(interval_s=30.0, recovery_budget_s=10.0)
     assert policy.due(now_s=130.0, last_s=100.0, dirty=True)
     assert not policy.due(now_s=129.9, last_s=100.0, dirty=True)
     assert not policy.due(now_s=999.0, last_s=100.0, dirty=False)
+
+
+@pytest.mark.parametrize(
+    ("replay_s", "writing_s", "spent"),
+    [(9.9, 0.0, False), (10.0, 0.0, True), (7.9, 2.0, False), (8.0, 2.0, True), (4.9, 60.0, False), (5.0, 60.0, True)],
+)
+def test_the_recovery_budget_leaves_room_for_the_time_that_writing_takes(
+    replay_s: float, writing_s: float, spent: bool
+) -> None:
+    assert Policy(interval_s=30.0, recovery_budget_s=10.0).spent(replay_s, writing_s) is spent
+
+
+def test_a_source_is_asked_when_its_turn_comes(store: DictStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all models that changed would be in memory once more."""
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
+    journal = FaultyStore(store, {})
+
+    def source(data: bytes) -> Model:
+        journal.log.append(("source", data.decode()))
+        return Model("spec", data, {})
+
+    write(Checkpoints(journal, HERE), 1, dirty={key: partial(source, key.encode()) for key in "abc"})
+    calls = [call if call == "create" else name for call, name in journal.log]
+    assert calls == ["a", "b", "create", "c", "create", "create", "create"]
 
 
 class Below:

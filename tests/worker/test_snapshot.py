@@ -1,0 +1,79 @@
+"""A model in a snapshot stays as it was, whoever takes its bytes first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.worker.fakes import config
+from worker.models import Model, Models
+from worker.records import Event
+from worker.snapshot import Frozen
+
+
+@pytest.fixture
+def model() -> Model:
+    made = Models(config().models.params_for).get("k")
+    learn(made, 3)
+    return made
+
+
+def learn(model: Model, n: int) -> None:
+    model.apply([Event([float(i)], "ab"[i % 2], None) for i in range(n)], publish=False)
+
+
+def test_bytes_that_the_loop_held_are_those_of_the_snapshot(model: Model) -> None:
+    before = model.forest.dumps()
+    frozen = Frozen(model)
+    frozen.hold()
+    learn(model, 5)
+    frozen.hold()
+    assert model.forest.dumps() != before == frozen.take().data
+
+
+def test_only_a_model_whose_bytes_are_to_be_taken_waits(model: Model) -> None:
+    held, taken = Frozen(model), Frozen(model)
+    assert held.waiting_bytes == taken.waiting_bytes == model.forest.nbytes
+    held.hold()
+    taken.take()
+    assert held.waiting_bytes == taken.waiting_bytes == 0
+
+
+def test_a_model_that_was_taken_is_not_held_again(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = Frozen(model)
+    frozen.take()
+    monkeypatch.setattr("worker.snapshot._saved", None)
+    frozen.hold()
+    assert frozen.waiting_bytes == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [(Frozen.take, Frozen.hold), (Frozen.hold, Frozen.take)])
+def test_who_comes_second_waits_for_the_first(
+    model: Model, monkeypatch: pytest.MonkeyPatch, first: Callable[[Frozen], Any], second: Callable[[Frozen], Any]
+) -> None:
+    frozen, order = Frozen(model), []
+    begun, go_on = threading.Event(), threading.Event()
+    dumps = model.forest.dumps
+
+    def slow_dumps() -> bytes:
+        begun.set()
+        go_on.wait()
+        order.append("bytes are taken")
+        return dumps()
+
+    def come_second() -> None:
+        second(frozen)
+        order.append("second is done")
+
+    monkeypatch.setattr(model.forest, "dumps", slow_dumps)
+    threads = [threading.Thread(target=first, args=(frozen,)), threading.Thread(target=come_second)]
+    threads[0].start()
+    assert begun.wait(10)
+    threads[1].start()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["bytes are taken", "second is done"]

@@ -1,0 +1,148 @@
+"""A history that begins with models: they learn on, and nothing that happens to their source later changes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.worker.fakes import config
+from tests.worker.stores import DictStore
+from tests.worker.test_reshard import KEYS, feed, models_of
+from tests.worker.test_runtime import Bench
+from worker.checkpoint import history
+from worker.cli import main
+from worker.cli.dataset import open_rows
+from worker.cli.evaluate import evaluate
+from worker.errors import ConfigError, WorkerError
+from worker.partition import Partition
+from worker.partitioner import partition_of
+from worker.records import Record
+from worker.store import open_store
+from worker.warm_start import WarmStart
+
+
+@pytest.fixture
+def source() -> Bench:
+    """Two partitions with a model for each key."""
+    bench = Bench(partitions=2, interval_s=60.0)
+    feed(bench, "abcab")
+    bench.worker().join().turns(3).close()
+    return bench
+
+
+@pytest.fixture
+def bench(source: Bench) -> Bench:
+    """Three partitions that begin with the models of the source."""
+    bench = Bench(partitions=3, interval_s=60.0)
+    bench.setting = replace(bench.setting, warm_start=WarmStart(source.store, 3))
+    return bench
+
+
+def in_one_go(*benches: Bench) -> dict[str, bytes]:
+    """The models of one partition that takes all records."""
+    every = Partition(0, config(), 1_000_000)
+    every.restore({}, 0, 0)
+    for bench in benches:
+        for log in bench.broker.logs.values():
+            every.replay(log.records)
+    return {model.key: model.forest.dumps() for model in every.models}
+
+
+def test_models_learn_on_from_where_they_were(source: Bench, bench: Bench) -> None:
+    feed(bench, "bca", [*KEYS[:6], "new"])
+    worker = bench.worker().join().turns(3)
+    worker.close()
+    assert worker.stops() == {}
+    assert models_of(bench, "main") == in_one_go(source, bench)
+    for number in range(3):
+        assert {partition_of(key.encode(), 3) for key in bench.newest(number).models} == {number}
+
+
+def test_the_first_checkpoint_holds_the_models_and_says_where_they_are_from(source: Bench, bench: Bench) -> None:
+    one = bench.worker("one").join().turns(1)
+    assert bench.checkpoints().offsets() == [0]
+    origin = bench.newest().origin
+    for number in (0, 1):
+        manifest = source.newest(number)
+        assert f"{manifest.location.prefix} at offset {manifest.offset} ({manifest.state_hash})" in str(origin)
+    feed(bench, "a")
+    one.turns(2).close()
+    assert bench.newest().offset > 0
+    assert bench.newest().origin == origin
+
+
+def test_what_happens_to_the_source_later_changes_nothing(source: Bench, bench: Bench) -> None:
+    feed(bench, "bca")
+    bench.worker("one").join().turns(2).kill()
+    expected = in_one_go(source, bench)
+    source.store.objects.clear()
+    two = bench.worker("two").join().turns(3)
+    two.close()
+    assert two.replayed() == 3 * len(KEYS)
+    assert models_of(bench, "main") == expected
+
+
+def test_a_history_that_has_begun_takes_nothing(source: Bench, bench: Bench) -> None:
+    warm = bench.setting
+    bench.setting = replace(warm, warm_start=None)
+    feed(bench, "ab", KEYS[:3])
+    bench.worker().join().turns(3).close()
+    bench.setting = warm
+    bench.worker().join().turns(3).close()
+    assert models_of(bench, "main") == in_one_go(bench)
+
+
+def test_without_anything_to_start_from_there_is_no_start(source: Bench, bench: Bench) -> None:
+    source.store.objects.clear()
+    with pytest.raises(WorkerError, match="found none"):
+        bench.worker().join().turns(1)
+    assert bench.store.objects == {}
+
+
+# evaluate --save
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "some rows.csv"
+    path.write_text("x,y\n" + "".join(f"{i % 5}.0,{'ab'[i % 2]}\n" for i in range(40)))
+    return path
+
+
+def test_the_models_of_a_file_are_saved_as_a_worker_would_have_them(rows: Path) -> None:
+    store, bench = DictStore(), Bench(partitions=1, interval_s=60.0)
+    settings = config()
+    evaluate(open_rows(rows, label="y", n_keys=2), settings, None, store)
+    (manifest,) = history(store)
+    assert (manifest.offset, manifest.location.topic, manifest.models.keys()) == (
+        40,
+        "some-rows.csv",
+        {"model-0", "model-1"},
+    )
+    bench.setting = replace(bench.setting, warm_start=WarmStart(store, 1))
+    bench.worker().join().turns(2).close()
+
+    reference = Partition(0, settings, 1_000_000)
+    reference.restore({}, 0, 0)
+    values = [b'{"features":{"x":%d.0},"label":"%s"}' % (i % 5, b"ab"[i % 2 : i % 2 + 1]) for i in range(40)]
+    reference.replay([Record(i, 0, b"model-%d" % (i % 2), value, []) for i, value in enumerate(values)])
+    assert models_of(bench, "main") == {model.key: model.forest.dumps() for model in reference.models}
+    assert {entry.spec for entry in bench.newest().models.values()} == {model.spec for model in reference.models}
+
+
+def test_a_folder_with_something_in_it_is_refused_before_the_work(rows: Path) -> None:
+    store = DictStore()
+    store.objects["a/file"] = b"?"
+    advanced: list[int] = []
+    with pytest.raises(ConfigError, match="empty folder"):
+        evaluate(open_rows(rows, label="y"), None, None, store, advance=lambda _, n: advanced.append(n))
+    assert (advanced, store.objects) == ([], {"a/file": b"?"})
+
+
+def test_the_option(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://test-save"]) == 0
+    assert "checkpoint.warm_start" in capsys.readouterr().out
+    assert [len(manifest.models) for manifest in history(open_store("memory://test-save"))] == [1]
+    assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://test-save"]) == 2

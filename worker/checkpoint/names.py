@@ -1,0 +1,65 @@
+"""Names: where the checkpoints of a partition lie, and what the name of a file says."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+
+from worker.errors import CorruptCheckpoint
+
+_FILE = re.compile(r"[0-9]{20}-[0-9a-f]{64}\.(manifest|segment)")
+
+Kind = Literal["manifest", "segment"]
+
+
+class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose checkpoints these are: one partition of one topic, as learned by one group in one lineage."""
+
+    group: str
+    lineage: str
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def prefix(self) -> str:
+        """Folder of this location in the store."""
+        return f"{_folder(self.group)}/{_folder(self.lineage)}/{self.topic}-{self.topic_id}/{self.partition}"
+
+
+def _folder(text: str) -> str:
+    """Any text as one segment of an object name."""
+    quoted = quote(text, safe="@")
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
+
+
+def file_name(offset: int, data: bytes, kind: Kind) -> str:
+    return f"{offset:020d}-{sha256(data)}.{kind}"
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of this name is part of a checkpoint."""
+    return _FILE.fullmatch(name) is not None
+
+
+def of_kind(kind: Kind, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.endswith(kind)]
+
+
+def offset_of(name: str) -> int:
+    return int(name[:20])
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def expect_hash(path: str, data: bytes) -> None:
+    """Raises CorruptCheckpoint unless the bytes are those that the name promises."""
+    if sha256(data) != path.rpartition("-")[2].partition(".")[0]:
+        raise CorruptCheckpoint(f"{path} is damaged: its bytes do not have the hash in its name")

@@ -1,0 +1,109 @@
+"""Segments: the bytes of some models, one after the other, and which of them are worth writing again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from worker.checkpoint.manifest import ModelEntry
+from worker.checkpoint.names import expect_hash, sha256
+from worker.errors import CorruptCheckpoint, NotFound
+from worker.ports import ObjectStore
+
+SEGMENT_BYTES = 32 * 2**20
+"""Models are packed into segments of about this size, a larger model has a segment of its own: small enough that
+putting one together does not hold up the other threads, large enough for an object store.
+"""
+SMALL_SEGMENTS = 64
+"""More segments than this with less than half of SEGMENT_BYTES alive are merged: they bound the reads of a restore."""
+
+
+class Model(msgspec.Struct, frozen=True):
+    """One model to be written."""
+
+    spec: str
+    data: bytes
+    summary: dict[str, int]
+    """Figures for people: samples, nodes, depth, bytes."""
+
+
+Source: TypeAlias = Callable[[], Model]
+"""Gives a model when its turn to be written has come, so that not all of them have to be in memory as bytes at once."""
+
+
+def packed(models: Iterable[tuple[str, Model]]) -> Iterator[list[tuple[str, Model]]]:
+    """Models in groups that fit a segment."""
+    batch: list[tuple[str, Model]] = []
+    size = 0
+    for key, model in models:
+        if batch and size + len(model.data) > SEGMENT_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append((key, model))
+        size += len(model.data)
+    if batch:
+        yield batch
+
+
+def entries(segment: str, batch: Iterable[tuple[str, Model]]) -> Iterator[tuple[str, ModelEntry]]:
+    """Where each model of a batch lies in the segment made of it."""
+    start = 0
+    for key, model in batch:
+        length = len(model.data)
+        yield key, ModelEntry(model.spec, segment, start, length, sha256(model.data), model.summary)
+        start += length
+
+
+def read_models(store: ObjectStore, folder: str, wanted: Mapping[str, ModelEntry]) -> Iterator[tuple[str, bytes]]:
+    """The models of `wanted`, one segment in memory at a time. Raises CorruptCheckpoint."""
+    keys_in = defaultdict(list)
+    for key, entry in wanted.items():
+        keys_in[entry.segment].append(key)
+    for segment, keys in sorted(keys_in.items()):
+        path = f"{folder}/{segment}"
+        try:
+            data = store.read(path)
+        except NotFound as error:
+            raise CorruptCheckpoint(f"{path} is missing") from error
+        expect_hash(path, data)
+        for key in sorted(keys):
+            entry = wanted[key]
+            yield key, verified(path, key, entry, data[entry.start : entry.start + entry.length])
+
+
+def read_one(store: ObjectStore, folder: str, key: str, entry: ModelEntry) -> bytes:
+    """One model by a ranged read. Raises CorruptCheckpoint."""
+    path = f"{folder}/{entry.segment}"
+    try:
+        data = store.read_range(path, entry.start, entry.length) if entry.length else b""
+    except NotFound as error:
+        raise CorruptCheckpoint(f"{path} is missing") from error
+    return verified(path, key, entry, data)
+
+
+def verified(path: str, key: str, entry: ModelEntry, data: bytes) -> bytes:
+    if sha256(data) != entry.sha256:
+        raise CorruptCheckpoint(f"{path} does not hold model {key!r} at byte {entry.start}")
+    return data
+
+
+def to_rewrite(sizes: Mapping[str, int], carried: Mapping[str, ModelEntry], dirty_bytes: int) -> set[str]:
+    """Segments whose models move into a new one, so that dead bytes stay below half of the living ones, and small
+    segments few. The most wasteful segments go first: a byte that is moved frees about half a byte at least.
+    """
+    alive: dict[str, int] = defaultdict(int)
+    for entry in carried.values():
+        alive[entry.segment] += entry.length
+    dead = sum(sizes[name] - alive[name] for name in alive)
+    limit = (dirty_bytes + sum(alive.values())) // 2
+    moving = set()
+    for name in sorted(alive, key=lambda name: (alive[name] / max(sizes[name], 1), name)):
+        if dead <= limit:
+            break
+        moving.add(name)
+        dead -= sizes[name] - alive[name]
+    small = {name for name in alive.keys() - moving if alive[name] < SEGMENT_BYTES // 2}
+    return moving | small if len(small) > SMALL_SEGMENTS else moving
