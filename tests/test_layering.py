@@ -30,7 +30,7 @@ CONFIG = "worker.config worker.config.*"
 CHECKPOINT = "worker.checkpoint worker.checkpoint.*"
 PARTS = f"worker.codec worker.envelope worker.rejects worker.metrics {CHECKPOINT}"
 BELOW_MODELS = f"{BASE} {CONFIG} {PARTS} amf"
-STATE = "worker.partitioner worker.warm_start worker.models worker.snapshot worker.partition"
+STATE = "worker.partitioner worker.warm_start worker.learners worker.models worker.snapshot worker.partition"
 CORE = f"{BELOW_MODELS} {STATE} worker.keeper worker.runtime"
 ADAPTERS = "worker.kafka worker.store worker.exposition"
 PROGRAMS = "worker.cli worker.cli.* worker.__main__ worker.demo worker.demo.*"
@@ -50,11 +50,14 @@ MAY_IMPORT = {
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker": "",
     BASE: BASE,
+    # What a model can be told follows from the parameters of the forests.
+    "worker.config.model": f"{BASE} {CONFIG} amf",
     CONFIG: f"{BASE} {CONFIG}",
     "worker.codec worker.envelope": f"{BASE} worker.rejects",
     CHECKPOINT: f"{BASE} worker.checkpoint.*",
     PARTS: BASE,
-    "worker.models": BELOW_MODELS,
+    "worker.learners": BELOW_MODELS,
+    "worker.models": f"{BELOW_MODELS} worker.learners",
     "worker.partitioner": "",
     "worker.warm_start": f"{BASE} {CHECKPOINT} worker.partitioner",
     "worker.snapshot": f"{CHECKPOINT} worker.models",

@@ -2,40 +2,49 @@
 
 What counts as an event is decided here once, for live work and for replay alike: a record that was learned live must
 be learned by replay, so nothing in `decode` depends on anything but the bytes and `max_bytes`. Good messages take one
-typed msgspec decode and a few cheap tests; whatever fails them goes to `rejects.diagnose`.
+typed msgspec decode, two where features are text, and a few cheap tests; whatever fails goes to `rejects.diagnose`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from worker.records import Event, Label, Prediction, Reject
+from worker.records import QUANTILES, Answer, Estimate, Event, Label, Reject
 from worker.rejects import (
+    MAX_CATEGORY_CHARS,
     MAX_DEPTH,
     MAX_FEATURE_NAME_CHARS,
     MAX_ID_CHARS,
     MAX_KEY_BYTES,
-    MAX_LABEL,
     MAX_LABEL_CHARS,
-    MIN_LABEL,
+    MAX_NUMBER,
     diagnose,
+    is_non_finite,
     is_too_deep,
     is_utf8,
 )
 
+_Name = Annotated[str, Meta(max_length=MAX_FEATURE_NAME_CHARS)]
+_Category = Annotated[str, Meta(max_length=MAX_CATEGORY_CHARS)]
+_Value = TypeVar("_Value")
 
-class _Message(msgspec.Struct, gc=False):
+
+class _Message(msgspec.Struct, Generic[_Value], gc=False):
     """The value of an input record. The limits are checked by msgspec, at no cost to good messages."""
 
-    features: dict[Annotated[str, Meta(max_length=MAX_FEATURE_NAME_CHARS)], float | None] | list[float | None]
-    label: Annotated[str, Meta(max_length=MAX_LABEL_CHARS)] | int | bool | None = None
+    features: dict[_Name, _Value] | list[float | None]
+    label: Annotated[str, Meta(max_length=MAX_LABEL_CHARS)] | int | float | bool | None = None
     id: Annotated[str, Meta(max_length=MAX_ID_CHARS)] | None = None
 
 
-_decode_message = msgspec.json.Decoder(_Message).decode
+_Decode = Callable[[bytes], _Message[Any]]
+_decode_numbers: _Decode = msgspec.json.Decoder(_Message[float | None]).decode
+_decode_mixed: _Decode = msgspec.json.Decoder(_Message[float | _Category | None]).decode
+_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_key(key: bytes) -> str | Reject:
@@ -55,13 +64,16 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     if len(value) > max_bytes:
         return Reject("too-large", f"the value has {len(value)} bytes, expected at most {max_bytes}")
     try:
-        message = _decode_message(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return diagnose(value)
+        message = _decode_numbers(value)
+    except _FAULTS:
+        mixed = _with_text(value)
+        if mixed is None:
+            return diagnose(value)
+        message = mixed
     label = message.label
     if (
         not message.features
-        or (type(label) is int and not MIN_LABEL <= label <= MAX_LABEL)
+        or (not (label is None or isinstance(label, str)) and not -MAX_NUMBER <= label <= MAX_NUMBER)
         # msgspec does not look into strings that it skips, be they invalid UTF-8.
         or not (value.isascii() or is_utf8(value))
         # The brackets bound the depth from above, so that only messages with many are measured.
@@ -71,8 +83,23 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     return Event(message.features, label, message.id)
 
 
+def _with_text(value: bytes) -> _Message[Any] | None:
+    """The message where text among its features is all that makes it no message of numbers, else None.
+
+    Numbers alone are the rule: they are not looked at one by one.
+    """
+    try:
+        message = _decode_mixed(value)
+    except _FAULTS:
+        return None
+    features = message.features
+    if type(features) is dict and any(type(each) is str and is_non_finite(each) for each in features.values()):
+        return None
+    return message
+
+
 class _PredictionValue(msgspec.Struct, gc=False):
-    """The value of an output record, its fields in the published order."""
+    """The value of an output record of classes, its fields in the published order."""
 
     id: str | None
     model: str
@@ -83,24 +110,53 @@ class _PredictionValue(msgspec.Struct, gc=False):
     learned: int
 
 
+class _EstimateValue(msgspec.Struct, gc=False):
+    """The value of an output record of numbers, its fields in the published order."""
+
+    id: str | None
+    model: str
+    prediction: float | None
+    std: float | None
+    quantiles: dict[str, float] | None
+    label: float | UnsetType
+    loss: float | UnsetType | None
+    learned: int
+
+
 _encode = msgspec.json.Encoder().encode
 
 
-def encode_prediction(model: str, prediction: Prediction) -> bytes:
-    """The JSON text of a prediction of `model`.
+def encode_answer(model: str, answer: Answer) -> bytes:
+    """The JSON text of what `model` said.
 
     Floats are written in the fewest digits that give back the same bits. `label` and `loss` are left out where the
-    event had no label; `id`, and `prediction` before the first label, are null.
+    event had no label; `id` is null where it had none, `prediction` and what follows from it before the first label.
     """
+    if isinstance(answer, Estimate):
+        return _encode(_estimate_value(model, answer))
     return _encode(
         _PredictionValue(
-            prediction.id,
+            answer.id,
             model,
-            prediction.prediction,
+            answer.prediction,
             # The model may know more classes by now than this forecast did.
-            dict(zip(prediction.classes, prediction.probabilities, strict=False)),
-            UNSET if prediction.label is None else prediction.label,
-            UNSET if prediction.loss is None else prediction.loss,
-            prediction.learned,
+            dict(zip(answer.classes, answer.probabilities, strict=False)),
+            UNSET if answer.label is None else answer.label,
+            UNSET if answer.loss is None else answer.loss,
+            answer.learned,
         )
+    )
+
+
+def _estimate_value(model: str, estimate: Estimate) -> _EstimateValue:
+    quantiles = estimate.quantiles
+    return _EstimateValue(
+        estimate.id,
+        model,
+        estimate.prediction,
+        estimate.std,
+        None if quantiles is None else dict(zip(QUANTILES, quantiles, strict=True)),
+        UNSET if estimate.label is None else estimate.label,
+        UNSET if estimate.label is None else estimate.loss,
+        estimate.learned,
     )

@@ -15,6 +15,8 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeA
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.records import ClassScores, NumberScores, Scores
+
 TOP_MODELS = 20
 """How many models have series of their own: Prometheus keeps each one it ever saw, and model keys have no bound."""
 
@@ -181,14 +183,7 @@ class ModelFigures(Protocol):
     def memory_bytes(self) -> int: ...
 
     @property
-    def loss(self) -> float:
-        """Sum over the labelled predictions."""
-
-    @property
-    def labelled(self) -> int: ...
-
-    @property
-    def correct(self) -> int: ...
+    def scores(self) -> Scores: ...
 
 
 class Metrics:
@@ -204,6 +199,13 @@ class Metrics:
         self.learned_samples_total = Counter(Unlabelled, "records", "Labelled records learned by live partitions.")
         self.log_loss = Summary(Unlabelled, "nats", "Loss of each labelled prediction: -log(probability of the label).")
         self.correct_predictions_total = Counter(Unlabelled, "records", "Labelled predictions that named the label.")
+        self.squared_error = Summary(
+            Unlabelled, "", "Square of each labelled estimate's error, in the label's unit squared."
+        )
+        self.absolute_error = Summary(Unlabelled, "", "Error of each labelled estimate, in the label's unit.")
+        self.covered_predictions_total = Counter(
+            Unlabelled, "records", "Labelled estimates with the label from the 5 % to the 95 % quantile."
+        )
         depths = (0, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64)
         self.tree_depth = Histogram(Unlabelled, "edges", "Depth of a predicted record's leaf, mean over trees.", depths)
         self.weighted_depth = Summary(Unlabelled, "edges", "Mean depth at which the averaged prunings end.")
@@ -217,6 +219,9 @@ class Metrics:
         self.model_memory_bytes = Gauge(ByModel, "bytes", "Memory of a top model.")
         self.model_log_loss = Summary(ByModel, "nats", "Loss of each labelled prediction of a top model.")
         self.model_correct_predictions_total = Counter(ByModel, "records", "Correct predictions of a top model.")
+        self.model_squared_error = Summary(ByModel, "", "Square of each labelled estimate's error of a top model.")
+        self.model_absolute_error = Summary(ByModel, "", "Error of each labelled estimate of a top model.")
+        self.model_covered_predictions_total = Counter(ByModel, "records", "Covered labels of a top model.")
 
         self.partition_state = Gauge(ByPartitionState, "", "1 for the state that the partition is in, else 0.")
         self.partition_stops_total = Counter(ByCode, "partitions", "Partitions stopped to keep a guarantee, by code.")
@@ -234,6 +239,9 @@ class Metrics:
         self.checkpoint_duration_seconds = Summary(Unlabelled, "seconds", "Time to write a checkpoint.")
         self.checkpoint_last_timestamp_seconds = Gauge(
             ByPartition, "seconds", "When the newest checkpoint was written."
+        )
+        self.checkpoint_replay_cost_seconds = Gauge(
+            ByPartition, "seconds", "Time that it would take to replay what came since the newest checkpoint, at most."
         )
         self.checkpoint_last_size_bytes = Gauge(ByPartition, "bytes", "Size of the newest checkpoint.")
 
@@ -254,8 +262,14 @@ class Metrics:
         self.model_nodes.replace({model: of.nodes for model, of in shown.items()})
         self.model_depth.replace({model: of.depth for model, of in shown.items()})
         self.model_memory_bytes.replace({model: of.memory_bytes for model, of in shown.items()})
-        self.model_log_loss.replace({model: (of.loss, of.labelled) for model, of in shown.items()})
-        self.model_correct_predictions_total.replace({model: of.correct for model, of in shown.items()})
+        scores = {model: of.scores for model, of in shown.items()}
+        classes = {model: of for model, of in scores.items() if isinstance(of, ClassScores)}
+        self.model_log_loss.replace({model: (of.log_loss, of.count) for model, of in classes.items()})
+        self.model_correct_predictions_total.replace({model: of.correct for model, of in classes.items()})
+        numbers = {model: of for model, of in scores.items() if isinstance(of, NumberScores)}
+        self.model_squared_error.replace({model: (of.squared_error, of.count) for model, of in numbers.items()})
+        self.model_absolute_error.replace({model: (of.absolute_error, of.count) for model, of in numbers.items()})
+        self.model_covered_predictions_total.replace({model: of.covered for model, of in numbers.items()})
 
     def set_partition_states(self, states: Mapping[int, State]) -> None:
         """Show the state of these partitions, and of no other."""

@@ -5,56 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import amf
-from amf import class_text
+from amf import Column, Columns
 from worker.config import ModelParams
-from worker.records import Event, Features, Prediction, Reject
+from worker.learners import NO_LABEL, UNKNOWN, Forest, forest_of, learner_of
+from worker.records import Answer, Event, Features, Reject, Scores
 from worker.rejects import DECODER
-
-_SMALLEST_PROBABILITY = 5e-324  # keeps a loss finite, and so JSON
 
 
 def spec_of(key: str, params: ModelParams) -> str:
     """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
-    values = {each.name: getattr(params, each.name) for each in fields(params)}
-    parts = {"params": values, "key": key, "decoder": DECODER}
+    parts = {"params": params.determining(), "key": key, "decoder": DECODER}
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def seed_of(key: str, seed: int) -> int:
-    """Seed of a model's random stream: of (seed, key) alone, so that any worker and any partition grow one forest."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "little")
-
-
-def forest_of(key: str, params: ModelParams) -> amf.AMFClassifier:
-    """A forest that has learned nothing."""
-    # max_classes and max_features bound what `auto` takes in; what is listed is meant.
-    n_classes = 0 if params.classes == "auto" else len(params.classes)
-    n_features = params.features if isinstance(params.features, int) else len(params.features)
-    forest = amf.AMFClassifier(
-        params.n_estimators,
-        classes=None if params.classes == "auto" else params.classes,
-        seed=seed_of(key, params.seed),
-        scaling=params.scaling,
-        prior=params.prior,
-        smoothing=params.smoothing,
-        dirichlet=params.dirichlet if params.prior == "dirichlet" else None,
-        split_pure=params.split_pure,
-        max_bytes=params.max_bytes,
-        max_classes=max(params.max_classes, n_classes),
-        max_features=params.max_features if params.features == "auto" else max(params.max_features, n_features),
-    )
-    if isinstance(params.features, tuple):
-        forest.add_features(params.features)
-    return forest
 
 
 class Figures(NamedTuple):
@@ -64,24 +34,20 @@ class Figures(NamedTuple):
     nodes: int
     depth: float
     memory_bytes: int
-    loss: float
-    labelled: int
-    correct: int
+    scores: Scores
 
 
 class Applied:
     """What became of the events of one model in a batch, and figures for the metrics."""
 
-    __slots__ = ("correct", "depths", "learned", "loss", "outcomes", "predicted", "scored", "weighted_depth")
+    __slots__ = ("depths", "learned", "outcomes", "predicted", "scores", "weighted_depth")
 
-    def __init__(self, n: int) -> None:
-        self.outcomes: list[Prediction | Reject | None] = [None] * n
+    def __init__(self, n: int, scores: Scores) -> None:
+        self.outcomes: list[Answer | Reject | None] = [None] * n
         """Event by event; None where the event was only learned."""
         self.predicted = 0
         self.learned = 0
-        self.correct = 0
-        self.loss = 0.0
-        self.scored = 0
+        self.scores = scores
         self.depths: list[NDArray[np.float64]] = []
         self.weighted_depth = 0.0
 
@@ -89,19 +55,20 @@ class Applied:
 class Model:
     """One model key: its forest, and the rules by which the forest accepts events.
 
-    The rules depend on what was learned: the first labelled event fixes array or object and the length of an array,
-    labelled events may bring names and classes. An event that breaks a rule is rejected and changes nothing.
+    The rules depend on what was learned: the first labelled event fixes array or object and the length of an array;
+    names, categories and classes come with labelled events. One that breaks a rule is rejected and changes nothing.
     """
 
-    def __init__(self, key: str, params: ModelParams, forest: amf.AMFClassifier, spec: str) -> None:
+    def __init__(self, key: str, params: ModelParams, forest: Forest, spec: str) -> None:
         self.key = key
         self.params = params
         self.forest = forest
         self.spec = spec
-        self.loss, self.labelled, self.correct = 0.0, 0, 0  # since this worker has the model; for the metrics alone
-        self.texts = [class_text(label) for label in forest.class_labels]
-        self._codes = {text: code for code, text in enumerate(self.texts)}
-        self._names = list(forest.feature_names or ())
+        # Not by the configuration, which may name another algorithm than the one that a restored model has.
+        self._learner = learner_of(forest)
+        self._scores = self._learner.scores()  # since this worker has the model; for the metrics alone
+        self._columns = Columns(forest)
+        self._listed = frozenset(params.features) if isinstance(params.features, tuple) else None
         self._width: int | None = forest.n_features or None
         if self._width is None and isinstance(params.features, int):
             self._width = params.features
@@ -113,70 +80,63 @@ class Model:
 
     def apply(self, events: Sequence[Event], *, publish: bool) -> Applied:
         """Predict and learn the events in their order; with `publish` False only learn (replay)."""
-        applied = Applied(len(events))
+        learner = self._learner
+        applied = Applied(len(events), learner.scores())
         run = _Run()
         for i, event in enumerate(events):
             features, label = event.features, event.label
-            code = -1
-            if label is not None:
-                known = self._codes.get(label if type(label) is str else class_text(label))
-                code = len(self.texts) if known is None else known
-            # Nearly every event looks like the one before it; only the others are looked at closely.
-            if not self._fits(features) or code == len(self.texts):
-                refused = self._refusal(event, code)
+            code = NO_LABEL if label is None else learner.code(label)
+            cells = self._plain_cells(features)
+            # Nearly every event of numbers looks like the one before it; only the others are looked at closely.
+            if cells is None or code == UNKNOWN:
+                new = self._new_columns(event)
+                refused = self._refusal(features, len(new))
+                if refused is None and label is not None and code == UNKNOWN:
+                    refused = learner.refusal(label)
                 if refused is not None:
                     applied.outcomes[i] = refused
                     continue
                 if label is None and self._kind is None:
                     if publish:
-                        applied.outcomes[i] = self._blind(event)
+                        applied.outcomes[i] = learner.blind(event)
                         applied.predicted += 1
                     continue
-                new = self._new_names(event)
                 if new:
-                    # The forest grows in between: rows before this one are learned without the new names.
+                    # The forest grows in between: rows before this one are learned without the new columns.
                     self._pass(run, applied, publish=publish)
                     run = _Run()
-                    self._add_names(new)
+                    self._columns.add(new)
                 if self._kind is None:
-                    self._kind, self._width = list, len(features)
+                    self._kind, self._width = type(features), len(features)
+                if label is not None and code == UNKNOWN:
+                    code = learner.admit(label)
+                cells = features if isinstance(features, list) else self._columns.cells(features)
+            run.cells.append(cells)
             run.rows.append(i)
             run.events.append(event)
             run.codes.append(code)
-            run.known.append(len(self.texts))
-            if label is not None and code == len(self.texts):
-                self._codes[class_text(label)] = code
-                self.texts.append(class_text(label))
         self._pass(run, applied, publish=publish)
-        self.loss += applied.loss
-        self.labelled += applied.scored
-        self.correct += applied.correct
+        self._scores.add(applied.scores)
         return applied
 
     def figures(self) -> Figures:
         """What the metrics show of this model."""
         forest = self.forest
-        return Figures(
-            forest.n_samples,
-            forest.n_nodes,
-            forest.mean_depth,
-            forest.nbytes,
-            self.loss,
-            self.labelled,
-            self.correct,
-        )
+        return Figures(forest.n_samples, forest.n_nodes, forest.mean_depth, forest.nbytes, self._scores)
 
-    def _fits(self, features: Features) -> bool:
-        """Whether the features are just those of the model, in its order."""
-        if type(features) is list:
-            return self._kind is list and len(features) == self._width
-        return self._kind is dict and list(features) == self._names
+    def _plain_cells(self, features: Features) -> Collection[Any] | None:
+        """The values of an event where they are cells as they stand: nothing to look up, and nothing new."""
+        if isinstance(features, list):
+            return features if self._kind is list and len(features) == self._width else None
+        columns, values = self._columns, features.values()
+        if columns.numbers_only and list(features) == columns.names and str not in map(type, values):
+            return values
+        return None
 
-    def _refusal(self, event: Event, code: int) -> Reject | None:
-        """Why this model cannot take the event, None if it can. Looks only."""
-        # The forest's own limits: those of a restored model may not be what the configuration says by now.
-        features, limits = event.features, self.forest.params
-        most = limits.max_features
+    def _refusal(self, features: Features, n_new: int) -> Reject | None:
+        """Why this model cannot take the features, which would bring so many columns; None if it can. Looks only."""
+        # The forest's own limit: that of a restored model may not be what the configuration says by now.
+        most = self.forest.params.max_features
         if self._kind is not None and type(features) is not self._kind:
             is_array = type(features) is list
             got, takes = ("an array", "an object") if is_array else ("an object", "an array")
@@ -186,109 +146,52 @@ class Model:
                 return Reject("feature-count", f"features has {len(features)} numbers, this model takes {self._width}")
             if self._width is None and len(features) > most:
                 return Reject("too-many-features", f"features has {len(features)} numbers, max_features is {most}")
-        elif (new := self._new_names(event)) and len(self._names) + len(new) > most:
-            return Reject("too-many-features", f"features brings the model to more than max_features={most} names")
-        if event.label is not None and code == len(self.texts):
-            text = class_text(event.label)
-            if limits.classes is not None:
-                return Reject("unknown-class", f"label {text!r} is none of the {len(self.texts)} given classes")
-            if len(self.texts) >= limits.max_classes:
-                return Reject("too-many-classes", f"label {text!r} would be class {len(self.texts) + 1}")
+        elif n_new and len(self._columns) + n_new > most:
+            return Reject("too-many-features", f"features brings the model to more than max_features={most} columns")
         return None
 
-    def _new_names(self, event: Event) -> list[str]:
-        """Names that a labelled event brings. Names outside a configured list are ignored."""
-        if event.label is None or type(event.features) is list or isinstance(self.params.features, tuple):
+    def _new_columns(self, event: Event) -> list[Column]:
+        """What a labelled event brings. Names outside a configured list are ignored."""
+        features = event.features
+        if event.label is None or isinstance(features, list):
             return []
-        known = set(self._names)
-        return [name for name in event.features if name not in known]  # type: ignore[misc]
-
-    def _add_names(self, names: list[str]) -> None:
-        self.forest.add_features(names)
-        self._names += names
-        self._kind = dict
-
-    def _matrix(self, events: list[Event]) -> NDArray[np.float64]:
-        """Features as rows in the order of the model's columns, NaN where missing."""
-        rows: list[Any]
-        if self._kind is list:
-            rows = [event.features for event in events]
-        else:
-            names = self._names
-            # Most producers write the names in one order: then no name has to be looked up.
-            rows = [
-                list(event.features.values())  # type: ignore[union-attr]
-                if list(event.features) == names
-                else [event.features.get(name) for name in names]  # type: ignore[union-attr]
-                for event in events
-            ]
-        return np.array(rows, np.float64)
+        if self._listed is not None:
+            features = {name: value for name, value in features.items() if name in self._listed}
+        return self._columns.new(features)
 
     def _pass(self, run: _Run, applied: Applied, *, publish: bool) -> None:
         """Put a run of accepted events through the forest."""
         if not run.rows:
             return
-        labels = [event.label for event in run.events]
         learned = self.forest.n_samples
+        shape = len(run.cells), len(run.cells[0])
+        cells = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
+        rows = self._columns.rows(cells)
         if publish:
-            told = self.forest.prequential(self._matrix(run.events), labels)
-            self._tell(run, learned, told, applied)
+            told = self._learner.prequential(rows, run.events, run.codes, applied.scores)
+            for i, answer in zip(run.rows, told.answers, strict=True):
+                applied.outcomes[i] = answer
+            applied.predicted += len(run.rows)
+            applied.depths.append(told.depth)
+            applied.weighted_depth += float(told.weighted_depth.sum())
         else:
-            self.forest.partial_fit(self._matrix(run.events), labels)
+            self._learner.learn(rows, run.events)
         applied.learned += self.forest.n_samples - learned
-
-    def _tell(self, run: _Run, learned: int, told: amf.Forecasts, applied: Applied) -> None:
-        """Turn forecasts into predictions."""
-        best = told.probabilities.argmax(axis=1).tolist() if self.texts else [0] * len(run.rows)
-        rows = told.probabilities.tolist()
-        labels: list[Any] = self.forest.class_labels
-        for i, event, code, known, row, winner in zip(
-            run.rows, run.events, run.codes, run.known, rows, best, strict=True
-        ):
-            loss = None
-            if code >= 0:
-                if code < known:
-                    # 0.0 - x and not -x: a certain forecast has loss 0, not -0.
-                    loss = 0.0 - math.log(max(row[code], _SMALLEST_PROBABILITY))
-                    applied.correct += code == winner
-                else:
-                    loss = math.log(learned + 2)
-                applied.loss += loss
-                applied.scored += 1
-            applied.outcomes[i] = Prediction(
-                labels[winner] if known else None,
-                self.texts,
-                row if known == len(row) else row[:known],
-                event.label,
-                loss,
-                learned,
-                event.id,
-            )
-            learned += code >= 0
-        applied.predicted += len(run.rows)
-        applied.depths.append(told.depth)
-        applied.weighted_depth += float(told.weighted_depth.sum())
-
-    def _blind(self, event: Event) -> Prediction:
-        """Forecast of an unlabelled event before anything was learned: uniform over given classes, else nothing."""
-        n = len(self.texts)
-        first: Any = self.forest.class_labels[0] if n else None
-        return Prediction(first, self.texts, [1.0 / n for _ in range(n)], None, None, 0, event.id)
 
 
 class _Run:
-    """Accepted events on their way through a forest, with what is known of each."""
+    """Accepted events on their way through a forest."""
 
-    __slots__ = ("codes", "events", "known", "rows")
+    __slots__ = ("cells", "codes", "events", "rows")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         """Positions in the batch."""
         self.events: list[Event] = []
+        self.cells: list[Collection[float | None]] = []
+        """Their features as Columns takes them."""
         self.codes: list[int] = []
-        """Class numbers, -1 without a label."""
-        self.known: list[int] = []
-        """Classes known before the event."""
+        """Of their labels, as the learner gives them."""
 
 
 class Models:

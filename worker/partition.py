@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 import amf
 from worker import codec, envelope
-from worker.checkpoint import Model as Saved
 from worker.config import Config
 from worker.errors import CorruptCheckpoint, PartitionStopped
 from worker.models import Applied, Model, Models
-from worker.records import Event, Outgoing, Prediction, Record, Reject
+from worker.records import Answer, ClassScores, Event, NumberScores, Outgoing, Record, Reject
 from worker.rejects import REJECT_CODES
+from worker.snapshot import Frozen
 
 _REMEMBERED_KEYS = 100_000
 
@@ -51,10 +51,8 @@ class BatchResult:
     predictions: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
     learned: int = 0
-    correct: int = 0
-    loss: float = 0.0
-    scored: int = 0
-    """Predictions that came with a label: what `loss` and `correct` are sums over."""
+    class_scores: ClassScores = field(default_factory=ClassScores)
+    number_scores: NumberScores = field(default_factory=NumberScores)
     depths: list[NDArray[np.float64]] = field(default_factory=list)
     weighted_depth: float = 0.0
     stop: PartitionStopped | None = None
@@ -79,6 +77,7 @@ class Partition:
         self._provenance = envelope.Provenance(config.input.topic, number, amf.ENGINE, config.checkpoint.lineage)
         self._dirty: set[str] = set()
         self._removed: set[str] = set()
+        self._frozen: dict[str, Frozen] = {}
         self._saved_position = -1
         self._rejects_in_a_row = 0
         self._keys: dict[bytes, str] = {}
@@ -122,34 +121,45 @@ class Partition:
         """Predict and learn records in their order."""
         return self._take(records, publish=True)
 
-    def snapshot(self) -> tuple[dict[str, Saved], set[str]]:
-        """Models changed since the last snapshot, as bytes, and the keys of those that are gone."""
-        changed = {key: self._saved(self.models.get(key)) for key in sorted(self._dirty)}
+    def affordable(self, records: Sequence[Record], copied_bytes: int) -> int:
+        """How many of the records to take so that at most so much of the last snapshot has to be copied; at least one.
+
+        A pause for all models at once would be a long one; for some of them in each batch it is not.
+        """
+        counted: set[str] = set()
+        for i, record in enumerate(records if self._frozen else ()):
+            key = self._model_key(record)
+            if isinstance(key, str) and key in self._frozen and key not in counted:
+                counted.add(key)
+                copied_bytes -= self._frozen[key].waiting_bytes
+                if copied_bytes < 0 and i:
+                    return i
+        return len(records)
+
+    def snapshot(self) -> tuple[dict[str, Frozen], set[str]]:
+        """Models changed since the last snapshot, as they are now, and the keys of those that are gone.
+
+        They are held until `snapshot_done` or `snapshot_failed`.
+        """
+        self._frozen = {key: Frozen(self.models.get(key)) for key in self._dirty}
         removed = self._removed
         self._dirty, self._removed, self._saved_position = set(), set(), self.position
-        return changed, removed
+        return self._frozen, removed
 
-    def snapshot_failed(self, changed: dict[str, Saved], removed: set[str]) -> None:
-        """The snapshot did not reach the store: its models are still to be saved."""
-        self._dirty |= {key for key in changed if key in self.models}
-        self._removed |= {key for key in removed | changed.keys() if key not in self.models}
+    def snapshot_done(self) -> None:
+        """The snapshot is in the store."""
+        self._frozen = {}
+
+    def snapshot_failed(self, removed: set[str]) -> None:
+        """The snapshot did not reach the store: its models, and these keys, are still to be saved."""
+        self._dirty |= {key for key in self._frozen if key in self.models}
+        self._removed |= {key for key in removed | self._frozen.keys() if key not in self.models}
         self._saved_position = -1
+        self._frozen = {}
 
     def mark_all_changed(self) -> None:
         """The next snapshot holds every model."""
         self._dirty = {model.key for model in self.models}
-
-    @staticmethod
-    def _saved(model: Model) -> Saved:
-        forest = model.forest
-        data = forest.dumps()
-        summary = {
-            "samples": forest.n_samples,
-            "nodes": forest.n_nodes,
-            "depth": round(forest.mean_depth),
-            "bytes": len(data),
-        }
-        return Saved(model.spec, data, summary)
 
     def _has_changed(self, model: Model) -> bool:
         return model.spec != self.models.configured_spec(model.key)
@@ -164,7 +174,7 @@ class Partition:
         result = BatchResult(next_offset=records[-1].offset + 1 if records else self.position)
         keys: list[str] = [""] * len(records)
         specs: list[str | None] = [None] * len(records)
-        outcomes: list[Prediction | Reject | None] = [None] * len(records)
+        outcomes: list[Answer | Reject | None] = [None] * len(records)
         groups: dict[str, tuple[list[int], list[Event]]] = {}
 
         def finish(key: str) -> None:
@@ -223,6 +233,8 @@ class Partition:
     def _through_model(self, key: str, events: list[Event], *, publish: bool) -> tuple[Model, Applied]:
         model = self.models.get(key)
         refused = publish and self._has_changed(model)
+        if key in self._frozen:
+            self._frozen[key].hold()
         applied = model.apply(events, publish=publish and not refused)
         if refused:
             # It learns all the same: a replay, which cannot know since when the model is refused, will do so too.
@@ -239,13 +251,14 @@ class Partition:
     def _count(result: BatchResult, applied: Applied) -> None:
         result.predictions += applied.predicted
         result.learned += applied.learned
-        result.correct += applied.correct
-        result.loss += applied.loss
-        result.scored += applied.scored
+        if isinstance(applied.scores, ClassScores):
+            result.class_scores.add(applied.scores)
+        elif isinstance(applied.scores, NumberScores):
+            result.number_scores.add(applied.scores)
         result.depths += applied.depths
         result.weighted_depth += applied.weighted_depth
 
-    def _watch_rejects(self, outcomes: Sequence[Prediction | Reject | None], result: BatchResult) -> None:
+    def _watch_rejects(self, outcomes: Sequence[Answer | Reject | None], result: BatchResult) -> None:
         most = self._config.dead_letter.max_consecutive
         longest = 0
         for outcome in outcomes:
@@ -268,7 +281,7 @@ class Partition:
         records: Sequence[Record],
         keys: list[str],
         specs: list[str | None],
-        outcomes: list[Prediction | Reject | None],
+        outcomes: list[Answer | Reject | None],
         result: BatchResult,
     ) -> None:
         """Exactly one record to publish for every record taken."""
@@ -280,6 +293,6 @@ class Partition:
                 outgoing = envelope.dead_letter(dead, record, outcome, ours, self._max_message_bytes)
             else:
                 # A tombstone that reset its model is passed on as a tombstone.
-                value = None if outcome is None else codec.encode_prediction(key, outcome)
+                value = None if outcome is None else codec.encode_answer(key, outcome)
                 outgoing = envelope.prediction_record(out, record, value, ours, self._max_message_bytes)
             result.outgoing.append(outgoing)

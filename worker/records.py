@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
 import msgspec
 
 Headers = list[tuple[str, bytes | None]]
-Label = str | int | bool
-Features = dict[str, float | None] | list[float | None]
+Label = str | int | float | bool
+Features = dict[str, float | str | None] | list[float | None]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +40,7 @@ class Reject(msgspec.Struct, frozen=True, gc=False):
 
 
 class Prediction(msgspec.Struct, frozen=True, gc=False):
-    """What a model said of one event before it learned the event's label."""
+    """What a model of classes said of one event before it learned the event's label."""
 
     prediction: Label | None
     """The likeliest class as its label was first seen; None before the model's first label."""
@@ -49,6 +53,78 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
     learned: int
     """Labelled samples the model had learned before this event."""
     id: str | None
+
+
+class Estimate(msgspec.Struct, frozen=True, gc=False):
+    """What a model of numbers said of one event before it learned the event's label."""
+
+    prediction: float | None
+    """The mean; None before the model's first label, and so are all that follow from it."""
+    std: float | None
+    quantiles: list[float] | None
+    """At QUANTILES."""
+    label: float | None
+    loss: float | None
+    """(label - mean) ** 2; None without a label."""
+    learned: int
+    """Labelled samples the model had learned before this event."""
+    id: str | None
+
+
+QUANTILES = ("0.05", "0.5", "0.95")
+"""Those that an estimate has, by their names in the output."""
+
+Answer = Prediction | Estimate
+"""What is published of an event."""
+
+
+@dataclass(slots=True)
+class Scores(ABC):
+    """How good answers were that came with a label: sums over them."""
+
+    count: int = 0
+
+    @abstractmethod
+    def add(self, other: Self) -> None:
+        """Add what `other` counted."""
+
+
+@dataclass(slots=True)
+class ClassScores(Scores):
+    """Scores of predictions."""
+
+    log_loss: float = 0.0
+    correct: int = 0
+
+    def add(self, other: Self) -> None:
+        self.count += other.count
+        self.log_loss += other.log_loss
+        self.correct += other.correct
+
+
+@dataclass(slots=True)
+class NumberScores(Scores):
+    """Scores of estimates."""
+
+    squared_error: float = 0.0
+    absolute_error: float = 0.0
+    covered: int = 0
+    """Labels from the 5 % to the 95 % quantile."""
+
+    def add(self, other: Self) -> None:
+        self.count += other.count
+        self.squared_error += other.squared_error
+        self.absolute_error += other.absolute_error
+        self.covered += other.covered
+
+    def score(self, estimate: Estimate) -> None:
+        """Add an estimate, if there is anything to compare."""
+        if estimate.label is None or estimate.prediction is None or not estimate.quantiles or estimate.loss is None:
+            return
+        self.count += 1
+        self.squared_error += estimate.loss
+        self.absolute_error += abs(estimate.label - estimate.prediction)
+        self.covered += estimate.quantiles[0] <= estimate.label <= estimate.quantiles[-1]
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):

@@ -3,7 +3,7 @@
 A value is diagnosed only after the fast decoder refused it: it is read again by the standard library's parser, slowly
 and leniently, only to say which code it is. Where it has several faults, broken text comes first (`malformed-json`),
 then the first wrong field in the order of the text, then absent or empty features. Of a name that occurs twice every
-occurrence must be right.
+occurrence must be of a right type, and the last one counts.
 """
 
 from __future__ import annotations
@@ -11,18 +11,26 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import lru_cache
 from typing import Any
 
 from worker.records import Reject
 
 MAX_KEY_BYTES = 512
 MAX_FEATURE_NAME_CHARS = 256
+MAX_CATEGORY_CHARS = 256
 MAX_LABEL_CHARS = 128
 MAX_ID_CHARS = 1024
 MAX_DEPTH = 64
 """Levels of nesting. A limit of our own, since the parser's depends on how deep the Python stack happens to be."""
-MIN_LABEL, MAX_LABEL = -(2**63), 2**64 - 1
-DECODER = f"json-1 {MAX_KEY_BYTES} {MAX_FEATURE_NAME_CHARS} {MAX_LABEL_CHARS} {MAX_ID_CHARS} {MAX_DEPTH}"
+MIN_CLASS, MAX_CLASS = -(2**63), 2**64 - 1
+"""Integers that can be a class."""
+MAX_NUMBER = 1e75
+"""Largest absolute value of a label that is a number."""
+DECODER = (
+    f"json-3 {MAX_KEY_BYTES} {MAX_FEATURE_NAME_CHARS} {MAX_CATEGORY_CHARS} {MAX_LABEL_CHARS} {MAX_ID_CHARS} {MAX_DEPTH}"
+    f" {MAX_NUMBER:g}"
+)
 """Version and limits of `decode`. Part of every model's spec, since they decide what a model learns from its input."""
 
 REJECT_CODES = {
@@ -31,16 +39,18 @@ REJECT_CODES = {
     "null-value": "The record has no value and `input.tombstones` is not `reset`.",
     "too-large": "The value is longer than the worker accepts.",
     "malformed-json": f"The value is not JSON, not UTF-8 or nested deeper than {MAX_DEPTH} levels.",
-    "wrong-type": "A field has a type that the contract does not allow there; a number with a fraction or an exponent"
-    " is no label, be it 1.0.",
+    "wrong-type": "A field has a type that the contract does not allow there, such as text in an array of features."
+    " A number with a fraction or an exponent is no class, be it 1.0; text and booleans are no label of a regressor.",
     "non-finite-number": "A feature or the label is NaN or infinite, as a bare token or (features) as text.",
-    "number-out-of-range": "A feature does not fit a 64-bit float, or an integer label does not fit 64 bits.",
+    "number-out-of-range": "A feature does not fit a 64-bit float, a label lies beyond 1e75, or an integer that is to"
+    " be a class does not fit 64 bits.",
     "missing-features": "The value has no field `features`.",
     "empty-features": "`features` holds no feature.",
     "feature-kind": "`features` is an array where the model has an object, or the reverse.",
     "feature-count": "The array `features` is not as long as the model's.",
     "too-many-features": "The model would have more features than `max_features`.",
     "feature-name-too-long": f"A feature name is longer than {MAX_FEATURE_NAME_CHARS} characters.",
+    "category-too-long": f"A feature is text of more than {MAX_CATEGORY_CHARS} characters.",
     "label-too-long": f"The label is longer than {MAX_LABEL_CHARS} characters.",
     "id-too-long": f"The id is longer than {MAX_ID_CHARS} characters.",
     "too-many-classes": "The model would have more classes than `max_classes`.",
@@ -131,32 +141,45 @@ def _check_features(features: Any) -> Reject | None:
                 return problem
         return None
     if isinstance(features, list):
-        problems = (_check_feature(f"features[{i}]", value) for i, value in enumerate(features))
+        problems = (_check_item(f"features[{i}]", value) for i, value in enumerate(features))
         return next((problem for problem in problems if problem is not None), None)
     return _wrong_type("features", "an object or an array", features)
 
 
 def _check_feature(path: str, value: Any) -> Reject | None:
+    """Of an object: text is a category, unless it is what some serialisers write for a number that is not finite."""
+    if type(value) is str and not is_non_finite(value):
+        return _check_length("category-too-long", path, value, MAX_CATEGORY_CHARS)
+    return _check_item(path, value, "a number, text or null")
+
+
+def _check_item(path: str, value: Any, expected: str = "a number or null") -> Reject | None:
     if isinstance(value, _Integer | _Decimal):
         if math.isinf(float(value)):
             return Reject("number-out-of-range", f"{path} does not fit a 64-bit float")
         return None
-    if isinstance(value, str) and _NON_FINITE_TEXT.fullmatch(value):
+    if isinstance(value, str) and is_non_finite(value):
         return Reject("non-finite-number", f"{path} is {value.strip()}; write null for a missing value")
-    return None if value is None else _wrong_type(path, "a number or null", value)
+    return None if value is None else _wrong_type(path, expected, value)
+
+
+@lru_cache(maxsize=10_000)
+def is_non_finite(text: str) -> bool:
+    """Whether the text is what some serialisers write for NaN or infinity. Most texts are categories: they recur."""
+    return _NON_FINITE_TEXT.fullmatch(text) is not None
 
 
 def _check_label(label: Any) -> Reject | None:
     if isinstance(label, _NonFinite):
         return Reject("non-finite-number", f"label is {label}; leave it out, or write null, where there is none")
-    if isinstance(label, _Integer):
-        if len(label) > len(str(MAX_LABEL)) or not MIN_LABEL <= int(label) <= MAX_LABEL:
-            return Reject("number-out-of-range", "label does not fit a 64-bit integer")
-        return None
+    if isinstance(label, _Integer | _Decimal):
+        # Python reads no integers of thousands of digits; as a float they are infinite.
+        number = int(label) if isinstance(label, _Integer) and len(label) < 100 else float(label)
+        return None if abs(number) <= MAX_NUMBER else Reject("number-out-of-range", f"label lies beyond {MAX_NUMBER:g}")
     if label is None or isinstance(label, bool):
         return None
-    if not isinstance(label, str) or isinstance(label, _Decimal):
-        return _wrong_type("label", "a string, an integer, a boolean or null", label)
+    if not isinstance(label, str):
+        return _wrong_type("label", "a string, a number, a boolean or null", label)
     return _check_length("label-too-long", "label", label, MAX_LABEL_CHARS)
 
 

@@ -17,18 +17,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from worker.checkpoint import Location, Policy
 from worker.config import Config
 from worker.errors import Abort, PartitionStopped, Transient, Unknown, WorkerError
+from worker.failpoints import failpoint
 from worker.keeper import Keeper, patiently
 from worker.metrics import Metrics
 from worker.partition import BatchResult, Partition, State
 from worker.ports import Clock, Deadline, Input, ObjectStore, Output
 from worker.records import Outgoing, Record
+from worker.warm_start import WarmStart
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_BATCH_RECORDS = 10_000
 """More records of one model in a row find its trees in the cache; a full batch is some 300 ms of work."""
@@ -47,6 +51,7 @@ class Setting:
 
     topic_id: str
     max_message_bytes: int
+    warm_start: WarmStart | None = None
 
 
 @dataclass(slots=True)
@@ -70,6 +75,9 @@ class Pending:
 class Worker:
     """One member of the consumer group. `run` works until it is told to stop."""
 
+    copied_bytes = 8 * 2**20
+    """Most that a turn copies of models that wait to be saved, unless one is larger: 5 to 30 ms of work."""
+
     def __init__(
         self,
         config: Config,
@@ -92,6 +100,7 @@ class Worker:
         self._clock = clock
         self._writer = writer
         self._appliers = appliers
+        self._policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._partitions: dict[int, Partition] = {}
         self._keepers: dict[int, Keeper] = {}
         self._backlog: dict[int, list[Record]] = defaultdict(list)
@@ -133,9 +142,11 @@ class Worker:
 
     def turn(self) -> None:
         """One turn of the loop."""
-        waiting = self._pending is not None
-        # While a transaction is unsettled only the callbacks are wanted, not more records than the backlog must hold.
-        records, missing = self._input.consume(1 if waiting else MAX_BATCH_RECORDS, BATCH_WAIT_S)
+        unsettled, held_back = self._pending is not None, any(self._backlog.values())
+        # Where there is work left only the callbacks are wanted, not more records than the backlog must hold.
+        records, missing = self._input.consume(
+            1 if unsettled or held_back else MAX_BATCH_RECORDS, BATCH_WAIT_S if unsettled or not held_back else 0.0
+        )
         metadata = self._input.group_metadata()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
@@ -151,9 +162,7 @@ class Worker:
             self._work(metadata)
         # Not while a commit is open: only state whose offset is committed becomes a checkpoint.
         if self._pending is None:
-            for number, partition in self._partitions.items():
-                if partition.state in (State.LIVE, State.REPLAY):
-                    self._keepers[number].save_if_due(partition)
+            self._save_due()
         now = self._clock.monotonic()
         self._metrics.loop_last_timestamp_seconds.set(self._clock.wall_ms() / 1000)
         if now - self._gauges_s >= GAUGES_EVERY_S:
@@ -167,6 +176,7 @@ class Worker:
         """Choose where each partition starts; its models are loaded when its first records are taken."""
         if not partitions:
             return
+        failpoint("assigned")
         deadline = self._deadline(ASSIGN_S)
         committed = patiently(self._clock, deadline, "committed offsets", lambda: self._input.committed(partitions))
         offsets, stopped = {}, {}
@@ -193,16 +203,18 @@ class Worker:
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """Save what is committed, then forget it all."""
+        failpoint("revoked")
         deadline = self._deadline(REVOKE_S)
         for number in partitions:
             partition = self._partitions.get(number)
             unsettled = self._pending is not None and number in self._pending.offsets
             if partition is not None and not unsettled and partition.state in (State.REPLAY, State.LIVE):
-                self._keepers[number].save(partition, deadline)
+                self._save(partition, deadline)
         self.lost(partitions)
 
     def lost(self, partitions: Sequence[int]) -> None:
         """Forget partitions; nothing of them is written any more."""
+        failpoint("lost")
         for number in partitions:
             for part in (self._partitions, self._keepers, self._backlog):
                 part.pop(number, None)
@@ -215,10 +227,16 @@ class Worker:
     def _work(self, metadata: Any) -> None:
         backlog, self._backlog = self._backlog, defaultdict(list)
         batches: list[tuple[Partition, list[Record]]] = []
+        copied_bytes = self.copied_bytes // max(len(backlog), 1)
         for number, records in backlog.items():
             partition = self._partitions.get(number)
             if partition is None or partition.state is State.STOPPED or not records:
                 continue
+            n = partition.affordable(records, copied_bytes)
+            if n < len(records):
+                self._backlog[number] = records[n:]
+                records = records[:n]
+            failpoint("consumed")
             try:
                 live = self._catch_up(partition, records)
             except PartitionStopped as error:
@@ -234,6 +252,7 @@ class Worker:
                 pending.offsets[partition.number] = result.next_offset
             self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
             self._pending = pending
+            failpoint("learned")
             self._settle()
 
     def _catch_up(self, partition: Partition, records: list[Record]) -> list[Record]:
@@ -241,7 +260,8 @@ class Worker:
         if partition.state is State.REPLAY:
             old = [record for record in records if record.offset < partition.live_from]
             if old:
-                partition.replay(old)
+                self._timed(partition, partition.replay, old)
+                failpoint("replayed")
                 self._metrics.replayed_records_total.add(len(old))
             records = records[len(old) :]
             # A record at or after the committed offset ends the replay: there may be none right before it.
@@ -256,12 +276,48 @@ class Worker:
         interpreter lock, so one partition decodes and encodes while another one's trees are walked.
         """
         if len(batches) == 1:
-            return [partition.apply(records) for partition, records in batches]
-        return list(self._appliers.map(lambda batch: batch[0].apply(batch[1]), batches))
+            return [self._timed(partition, partition.apply, records) for partition, records in batches]
+        return list(self._appliers.map(lambda batch: self._timed(batch[0], batch[0].apply, batch[1]), batches))
+
+    def _timed(self, partition: Partition, take: Callable[[Sequence[Record]], T], records: Sequence[Record]) -> T:
+        """Have the partition take the records, and its keeper know how long that took."""
+        started_s = self._clock.monotonic()
+        result = take(records)
+        self._keepers[partition.number].took(self._clock.monotonic() - started_s)
+        return result
+
+    def _save_due(self) -> None:
+        """Start the checkpoints that are due.
+
+        A restart replays all partitions, so the recovery budget is for the sum of them; the costliest is saved first.
+        """
+        busy = {n: self._keepers[n] for n, each in self._partitions.items() if each.state in (State.LIVE, State.REPLAY)}
+        for number, keeper in list(busy.items()):
+            try:
+                keeper.look_after(self._partitions[number])
+            except PartitionStopped as error:
+                del busy[number]
+                self._stop(number, error)
+        spent = self._policy.spent(
+            sum(keeper.replay_s for keeper in busy.values()),
+            max((keeper.writing_s for keeper in busy.values()), default=0.0),
+        )
+        free = [number for number, keeper in busy.items() if keeper.is_free]
+        costliest = max(free, key=lambda number: busy[number].replay_s, default=None)
+        for number in free:
+            busy[number].save_if_due(self._partitions[number], budget_spent=spent and number == costliest)
+
+    def _save(self, partition: Partition, deadline: Deadline) -> None:
+        """Write the last checkpoint of a partition, if there is time for it."""
+        try:
+            self._keepers[partition.number].save(partition, deadline)
+        except PartitionStopped as error:
+            self._stop(partition.number, error)
 
     def _go_live(self, partition: Partition) -> None:
         must_save = partition.go_live()
-        if must_save and not self._keepers[partition.number].save(partition, self._deadline(ASSIGN_S)):
+        keeper = self._keepers[partition.number]
+        if must_save and not keeper.save(partition, self._deadline(ASSIGN_S), by_decree=True):
             raise PartitionStopped(
                 "store-unavailable",
                 f"partition {partition.number}: models start anew (models.on_spec_change) but that cannot be saved",
@@ -300,6 +356,7 @@ class Worker:
         try:
             if self._output is None:
                 self._output = self._open_settled()
+                failpoint("reopened")
             if pending.unknown and self._was_committed(pending):
                 self._committed(pending)
                 return
@@ -324,6 +381,7 @@ class Worker:
         self._metrics.transactions_total.add(1, outcome="committed")
         self._metrics.transaction_duration_seconds.observe([time.perf_counter() - started])
         self._committed(pending)
+        failpoint("settled")
 
     def _abort(self) -> None:
         assert self._output is not None
@@ -369,7 +427,7 @@ class Worker:
         if number in self._partitions:
             partition = self._partitions[number]
             if partition.state is State.LIVE and error.code == "too-many-dead-letters":
-                self._keepers[number].save(partition, self._deadline(REVOKE_S))
+                self._save(partition, self._deadline(REVOKE_S))
             partition.stop()
             self._input.pause(number)
 
@@ -389,8 +447,15 @@ class Worker:
             self._setting.topic_id,
             number,
         )
-        policy = Policy(config.checkpoint.interval_s)
-        return Keeper(self._store, location, policy, self._clock, self._metrics, self._writer)
+        return Keeper(
+            self._store,
+            location,
+            self._policy,
+            self._clock,
+            self._metrics,
+            self._writer,
+            self._setting.warm_start,
+        )
 
     def _deadline(self, seconds: float) -> Deadline:
         return Deadline.after(self._clock, seconds)
@@ -402,8 +467,12 @@ class Worker:
         for code, n in result.rejects.items():
             metrics.dead_letters_total.add(n, code=code)
         metrics.learned_samples_total.add(result.learned)
-        metrics.log_loss.add(result.loss, result.scored)
-        metrics.correct_predictions_total.add(result.correct)
+        classes, numbers = result.class_scores, result.number_scores
+        metrics.log_loss.add(classes.log_loss, classes.count)
+        metrics.correct_predictions_total.add(classes.correct)
+        metrics.squared_error.add(numbers.squared_error, numbers.count)
+        metrics.absolute_error.add(numbers.absolute_error, numbers.count)
+        metrics.covered_predictions_total.add(numbers.covered)
         metrics.weighted_depth.add(result.weighted_depth, sum(map(len, result.depths)))
         for depths in result.depths:
             metrics.tree_depth.observe(depths)

@@ -15,9 +15,11 @@ from worker import __version__
 from worker.config import Config
 from worker.exposition import serve
 from worker.kafka import KafkaAdmin, KafkaInput, KafkaOutput, require_topics, transactional_id
+from worker.learners import compile_kernels
 from worker.metrics import Metrics
 from worker.runtime import Setting, Worker
 from worker.store import open_store
+from worker.warm_start import WarmStart
 
 _log = logging.getLogger(__name__)
 
@@ -60,9 +62,11 @@ def run(config: Config, path: str) -> None:
         _log.info("metrics at http://%s:%d/metrics", config.metrics.host, server.port)
         admin = KafkaAdmin(config)
         require_topics(admin, config, path)
+        facts, warm_url = admin.facts(config.input.topic), config.checkpoint.warm_start
         setting = Setting(
-            admin.facts(config.input.topic).topic_id,
+            facts.topic_id,
             admin.max_message_bytes([config.output.topic, config.dead_letter.topic]),
+            None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions),
         )
         store = open_store(config.checkpoint.url)
         identity = transactional_id(config) if config.delivery == "exactly-once" else None
@@ -77,7 +81,7 @@ def run(config: Config, path: str) -> None:
             ThreadPoolExecutor(2, thread_name_prefix="checkpoints"),
             ThreadPoolExecutor(2, thread_name_prefix="partitions"),
         )
-        _compile_kernels()
+        _compile_kernels(config)
         _calm_the_collector()
         worker.run(lambda: signals.stop)
         _log.info("stopped in order")
@@ -92,8 +96,8 @@ def _calm_the_collector() -> None:
     gc.set_threshold(200_000, 20, 100)
 
 
-def _compile_kernels() -> None:
-    """Compile, or load from numba's cache, before joining the group: nobody should wait for that with partitions."""
+def _compile_kernels(config: Config) -> None:
+    """Before joining the group: nobody should wait for that with partitions."""
     started = time.monotonic()
-    amf.AMFClassifier(1).predict_learn([[0.0], [1.0]], ["a", "b"])
+    compile_kernels(config.models.algorithms)
     _log.info("kernels ready in %.1f s", time.monotonic() - started)

@@ -6,12 +6,12 @@ Every call that the worker makes passes a hook, by the name of the call before i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
-from worker.config import Config, loads
+from worker.config import Config, Override, loads
 from worker.ports import ObjectStore
 
 Hook = Callable[[str], None]
@@ -156,9 +156,11 @@ def config(
     null_key: str | None = None,
     on_spec_change: str = "fail",
     interval_s: float = 1.0,
+    recovery_budget_s: float = 10.0,
+    overrides: Sequence[dict[str, Any]] = (),
     **params: Any,
 ) -> Config:
-    """A configuration of the worker; `params` are those of the default model."""
+    """A configuration of the worker; `params` are those of the default model, each of `overrides` has a `match`."""
     return replace(
         _CONFIG,
         input=replace(_CONFIG.input, start=start, tombstones=tombstones),
@@ -167,8 +169,9 @@ def config(
         models=replace(
             _CONFIG.models,
             default=replace(_CONFIG.models.default, **params),
+            overrides=tuple(Override(given.pop("match"), given) for given in map(dict, overrides)),
             null_key=null_key,
             on_spec_change=on_spec_change,
         ),
-        checkpoint=replace(_CONFIG.checkpoint, interval_s=interval_s),
+        checkpoint=replace(_CONFIG.checkpoint, interval_s=interval_s, recovery_budget_s=recovery_budget_s),
     )

@@ -42,14 +42,14 @@ def malformed(seed: int, count: int) -> Iterator[Malformed]:
 
 def good_fields(random: Random) -> Fields:
     """The fields of a valid message: an object or an array of features, often a label, an id, unknown fields."""
-    numbers = [_number(random) for _ in range(random.randint(1, 12))]
+    count = random.randint(1, 12)
     if random.random() < 0.5:
-        features = "[" + ", ".join(numbers) + "]"
+        features = _array([_number(random) for _ in range(count)])
     else:
-        features = "{" + ", ".join(f"{json.dumps(f'f{j}')}: {number}" for j, number in enumerate(numbers)) + "}"
+        features = _object([_value(random) for _ in range(count)])
     fields = {"features": features}
     if random.random() < 0.7:
-        fields["label"] = random.choice(['"yes"', '"größe"', "1", "-3", "true", "false", "null"])
+        fields["label"] = random.choice(['"yes"', '"größe"', "1", "-3", "2.5", "1e3", "true", "false", "null"])
     if random.random() < 0.7:
         fields["id"] = random.choice([f'"{random.randint(0, 999)}"', '"\\ud83d\\ude00"', "null"])
     if random.random() < 0.5:
@@ -62,6 +62,21 @@ def text_of(fields: Fields, random: Random) -> str:
     members = [f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in fields.items()]
     random.shuffle(members)
     return "{" + ", ".join(members) + "}"
+
+
+def _array(values: list[str]) -> str:
+    return "[" + ", ".join(values) + "]"
+
+
+def _object(values: list[str]) -> str:
+    return "{" + ", ".join(f'"f{j}": {value}' for j, value in enumerate(values)) + "}"
+
+
+def _value(random: Random) -> str:
+    """What a feature of an object may be."""
+    if random.random() < 0.7:
+        return _number(random)
+    return random.choice(['"red"', '"größe"', '"\\u00e4"', '""', '"1.5"', '"nano"', '"x y"', '"' + "x" * 256 + '"'])
 
 
 def _number(random: Random) -> str:
@@ -84,19 +99,33 @@ def _with(random: Random, **spoiled: str) -> bytes:
 
 def _with_feature(random: Random, bad: str) -> bytes:
     """A message with one bad feature value, in an object or an array, among good ones."""
-    values = [_number(random) for _ in range(random.randint(0, 9))]
+    return (_with_item if random.random() < 0.5 else _with_member)(random, bad)
+
+
+def _with_item(random: Random, bad: str) -> bytes:
+    """One bad value in an array."""
+    return _with(random, features=_array(_among(random, bad, _number)))
+
+
+def _with_member(random: Random, bad: str) -> bytes:
+    """One bad value in an object."""
+    return _with(random, features=_object(_among(random, bad, _value)))
+
+
+def _among(random: Random, bad: str, good: Callable[[Random], str]) -> list[str]:
+    values = [good(random) for _ in range(random.randint(0, 9))]
     values.insert(random.randint(0, len(values)), bad)
-    if random.random() < 0.5:
-        return _with(random, features="[" + ",".join(values) + "]")
-    return _with(random, features="{" + ",".join(f'"f{j}":{value}' for j, value in enumerate(values)) + "}")
+    return values
 
 
 def _with_string(random: Random, bad: str) -> str:
     """A message with a bad JSON string in any place where the contract allows a string."""
     fields = good_fields(random)
-    place = random.choice(["label", "id", "unknown", "nested", "feature name", "field name"])
+    place = random.choice(["label", "id", "unknown", "nested", "feature name", "category", "field name"])
     if place == "feature name":
         fields["features"] = f"{{{bad}: 1}}"
+    elif place == "category":
+        fields["features"] = _object(_among(random, bad, _value))
     elif place == "nested":
         fields["meta"] = f'[{{"a": {bad}}}]'
     elif place == "field name":
@@ -217,13 +246,16 @@ def _wrong_features(random: Random) -> Malformed:
 
 
 def _wrong_feature(random: Random) -> Malformed:
+    if random.random() < 0.3:
+        # Text is a category in an object alone.
+        return _with_item(random, random.choice(['"1.5"', '"a"', '""', '"NaN0"'])), "wrong-type"
     depth = random.randint(1, 40)
-    bad = random.choice(["true", "false", '"1.5"', '"a"', '""', '"NaN0"', "[]", "{}", "[1]", "[" * depth + "]" * depth])
+    bad = random.choice(["true", "false", "[]", "{}", "[1]", '["a"]', "[" * depth + "]" * depth])
     return _with_feature(random, bad), "wrong-type"
 
 
 def _wrong_label(random: Random) -> Malformed:
-    bad = random.choice(["1.5", "1.0", "1e2", "-0.0", "1e400", "[]", '["a"]', "{}", '{"a": "b"}'])
+    bad = random.choice(["[]", "[1.5]", '["a"]', "{}", '{"a": "b"}'])
     return _with(random, label=bad), "wrong-type"
 
 
@@ -237,10 +269,10 @@ def _wrong_duplicate(random: Random) -> Malformed:
         [
             ('"features": "x"', '"features": [1]'),
             ('"features": [true]', '"features": {"a": 1}'),
-            ('"label": 1.5, "features": [1]', '"label": 1'),
+            ('"label": [1], "features": [1]', '"label": 1'),
             ('"id": 7, "features": [1]', '"id": "7"'),
             ('"features": {"a": false, "b": 1, "a": 2}', '"id": null'),
-            ('"features": {"a": 2, "b": 1, "a": "2"}', '"id": null'),
+            ('"features": {"a": "2", "b": 1, "a": []}', '"id": null'),
         ]
     )
     first, last = random.sample(pair, 2)
@@ -264,8 +296,9 @@ def _feature_out_of_range(random: Random) -> Malformed:
 
 
 def _label_out_of_range(random: Random) -> Malformed:
-    bad = random.choice([2**64, -(2**63) - 1, 10 ** random.randint(20, 300), -(10 ** random.randint(19, 300))])
-    return _with(random, label=random.choice([str(bad), "7" * 5_000])), "number-out-of-range"
+    size = random.randint(76, 300)
+    bad = random.choice([str(10**size), str(-(10**size)), f"1e{size}", f"-0.1e{size + 1}", "1e400", "7" * 5_000])
+    return _with(random, label=bad), "number-out-of-range"
 
 
 def _missing_features(random: Random) -> Malformed:
@@ -287,6 +320,10 @@ def _long_text(random: Random, limit: int) -> str:
 
 def _long_feature_name(random: Random) -> Malformed:
     return _with(random, features=f'{{"a": 1, {_long_text(random, 256)}: 2}}'), "feature-name-too-long"
+
+
+def _long_category(random: Random) -> Malformed:
+    return _with_member(random, _long_text(random, 256)), "category-too-long"
 
 
 def _long_label(random: Random) -> Malformed:
@@ -330,6 +367,7 @@ KINDS: list[Callable[[Random], Malformed]] = [
     _missing_features,
     _empty_features,
     _long_feature_name,
+    _long_category,
     _long_label,
     _long_id,
 ]

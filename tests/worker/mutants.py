@@ -10,7 +10,7 @@ from types import ModuleType
 from worker.runtime import Worker
 
 ROOT = Path(__file__).parents[2]
-CORE = ("worker.models", "worker.partition", "worker.keeper", "worker.runtime")
+CORE = ("worker.learners", "worker.models", "worker.snapshot", "worker.partition", "worker.keeper", "worker.runtime")
 """Modules that a mistake may be in, each after those that it imports."""
 
 
@@ -56,6 +56,14 @@ def in_partition(text: str, mistake: str) -> Mutant:
     return Mutant("worker.partition", text, mistake)
 
 
+def in_snapshot(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.snapshot", text, mistake)
+
+
+def in_learners(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.learners", text, mistake)
+
+
 def in_models(text: str, mistake: str) -> Mutant:
     return Mutant("worker.models", text, mistake)
 
@@ -93,7 +101,14 @@ MUTANTS = {
         "a checkpoint.\n        if self._pending is None:\n", "a checkpoint.\n        if True:\n"
     ),
     "last checkpoint before the commit is known": in_runtime("not unsettled and ", ""),
-    "failed snapshot forgotten": in_keeper("partition.snapshot_failed(changed, removed)", "pass"),
+    "failed snapshot forgotten": in_keeper("partition.snapshot_failed(writing.removed)", "pass"),
+    "models saved as they are when they are written": in_partition(
+        "            self._frozen[key].hold()\n", "            pass\n"
+    ),
+    "a model taken by the loop is taken again": in_snapshot(
+        "self._saved, self._model = _saved(self._model), None", "self._saved = _saved(self._model)"
+    ),
+    "records held back are dropped": in_runtime("                self._backlog[number] = records[n:]\n", ""),
     "removed models stay in checkpoints": in_keeper("                removed=removed,\n", ""),
     # Where to start.
     "replay one too far": in_runtime("record.offset < partition.live_from]", "record.offset <= partition.live_from]"),
@@ -106,7 +121,13 @@ MUTANTS = {
     "records read before a fall back kept": in_runtime("            self._backlog.pop(number, None)\n", ""),
     "next offset off by one": in_partition("records[-1].offset + 1 ", "records[-1].offset "),
     # What is learned.
-    "unlabelled events counted as learned": in_models("learned += code >= 0", "learned += 1"),
+    "unlabelled events counted as learned": in_learners("learned += code >= 0", "learned += 1"),
+    "unlabelled events of a regressor counted as learned": in_learners("learned += labelled", "learned += 1"),
+    "text learned as a number": in_learners("isinstance(label, str | bool)", "isinstance(label, bool)"),
+    "what was said not remembered in replay": in_learners(
+        "self.forest.partial_fit(rows, _numbers(events))",
+        "self.forest.partial_fit(rows, _numbers(events)); self.forest._outlook[:] = 0",
+    ),
     "rejected events counted as learned": in_models(
         "applied.outcomes[i] = refused\n", "applied.outcomes[i] = refused\n                    applied.learned += 1\n"
     ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.worker.fakes import config
 from worker.config import Config
 from worker.errors import Abort, Transient, Unknown, WorkerError
+from worker.runtime import Worker
 
 ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
     "committed": (Transient,),
@@ -30,6 +31,7 @@ ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
     },
 }
 """What the worker's adapters may raise, by the point at which they do; see worker/ports.py."""
+ALGORITHMS = ("amf", "amf", "amf-regressor")
 CRITICAL = {"begin", "produce", "offsets", "commit", "commit:done", "abort", "metadata:done"}
 """Points at which faults are more frequent: what lies between them must be atomic."""
 FAULTS = (
@@ -61,6 +63,10 @@ class Plan:
     fault_rate: float
     faults: tuple[str, ...]
     """Faults of this schedule: a few sorts at a time reach further than all at once."""
+    look_s: float
+    """Time that passes whenever a worker looks at the clock."""
+    copied_bytes: int
+    """How much of the models that wait to be saved a turn copies at most."""
     static: bool
     """Whether a process takes over the name, and so the transactional id, of the one before it."""
 
@@ -72,12 +78,20 @@ class Plan:
                 null_key=rng.choice((None, "nobody")),
                 delivery="at-least-once" if rng.random() < 0.1 else "exactly-once",
                 max_consecutive=rng.choice((2, 1000, 1000)),
-                interval_s=rng.choice((0.001, 0.05, 0.5)),
+                interval_s=rng.choice((0.001, 0.05, 0.5, 100.0)),
+                recovery_budget_s=rng.choice((0.001, 0.01, 10.0)),
+                algorithm=rng.choice(ALGORITHMS),
+                # The keys of a partition are numbered: the middle one may have another algorithm than its neighbours.
+                overrides=[{"match": "*.1", "algorithm": rng.choice(ALGORITHMS)}],
                 n_estimators=rng.choice((1, 1, 2)),
                 scaling=rng.choice(("auto", "none")),
                 split_pure=rng.random() < 0.5,
+                mode=rng.choice(("existing", "existing", "sampled", "expected")),
+                charge_first=rng.random() < 0.2,
+                blend=rng.random() < 0.8,
                 max_classes=rng.choice((2, 3, 100)),
-                max_features=rng.choice((2, 100)),
+                max_features=rng.choice((2, 4, 100)),
+                max_categories=rng.choice((1, 2, 100)),
             ),
             partitions=rng.randint(1, 3),
             slots=rng.randint(1, 3),
@@ -85,5 +99,7 @@ class Plan:
             batch_records=rng.choice((1, 2, 3, 5, 10)),
             fault_rate=rng.choice((0.01, 0.03, 0.06, 0.12)),
             faults=tuple(rng.sample(FAULTS, rng.randint(1, len(FAULTS)))),
+            look_s=rng.choice((0.0, 0.001)),
+            copied_bytes=rng.choice((1, 10_000, Worker.copied_bytes)),
             static=rng.random() < 0.5,
         )

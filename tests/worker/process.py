@@ -9,7 +9,7 @@ from typing import Protocol
 from tests.worker.fake_broker import Broker
 from tests.worker.fake_clients import FakeInput, FakeOutput
 from tests.worker.fakes import Crash, FakeClock, FakePool, FakeStore, Hook
-from worker.config import Config
+from tests.worker.plan import Plan
 from worker.errors import WorkerError
 from worker.metrics import Metrics
 from worker.ports import ObjectStore
@@ -37,7 +37,7 @@ class World(Protocol):
 class Process:
     """One `amf-worker run`. Each method takes it one step further, whatever becomes of it."""
 
-    def __init__(self, world: World, config: Config, name: str, identity: str | None, slot: int) -> None:
+    def __init__(self, world: World, plan: Plan, name: str, identity: str | None, slot: int) -> None:
         self.world = world
         self.name = name
         self.identity = identity
@@ -49,16 +49,17 @@ class Process:
         self.output: FakeOutput | None = None
         self.pool = FakePool(world.clock)
         self._worker = world.worker(
-            config,
+            plan.config,
             SETTING,
             self.input,
             self._open_output,
             FakeStore(world.store, self.hook),
             METRICS,
-            ProcessClock(world.clock, self.hook),
+            ProcessClock(world.clock, self.hook, plan.look_s),
             self.pool,
             FakePool(world.clock),
         )
+        self._worker.copied_bytes = plan.copied_bytes
 
     @property
     def awake(self) -> bool:
@@ -108,13 +109,17 @@ class Process:
 
 
 class ProcessClock:
-    """The one clock there is, behind the hook of a process."""
+    """The one clock there is, behind the hook of a process; to look at it takes time."""
 
-    def __init__(self, clock: FakeClock, hook: Hook) -> None:
+    def __init__(self, clock: FakeClock, hook: Hook, look_s: float) -> None:
         self._clock = clock
         self._hook = hook
-        self.monotonic = clock.monotonic
+        self._look_s = look_s
         self.wall_ms = clock.wall_ms
+
+    def monotonic(self) -> float:
+        self._clock.now_s += self._look_s
+        return self._clock.monotonic()
 
     def sleep(self, seconds: float) -> None:
         self._clock.sleep(seconds)

@@ -42,7 +42,8 @@ class Simulation:
         self.store = Ledger(self.broker)
         self._seed = seed
         self._verbose = verbose
-        self._source = Source(self.rng)
+        params_for = self.plan.config.models.params_for
+        self._source = Source(self.rng, lambda key: params_for(key).labels_are_numbers)
         self._processes: list[Process] = []
         self._latest: dict[int, Process] = {}
         self._damaged: dict[str, bytes] = {}
@@ -116,7 +117,7 @@ class Simulation:
         identity = None
         if plan.config.delivery == "exactly-once":
             identity = f"slot-{slot}" if plan.static else name
-        process = Process(self, plan.config, name, identity, slot)
+        process = Process(self, plan, name, identity, slot)
         process.input.batch_records = self._batch_records
         process.input.reads_ahead = lambda: not self._calm and self.rng.random() < 0.2
         process.pool.is_done_within = self._is_done_within

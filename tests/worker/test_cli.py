@@ -24,7 +24,7 @@ from worker.config import effective, load
 from worker.errors import ConfigError, WorkerError
 from worker.store import open_store
 
-COMMANDS = ("run", "check", "produce", "evaluate", "inspect", "demo")
+COMMANDS = ("run", "check", "produce", "evaluate", "inspect", "reshard", "demo")
 HOUR_MS = 3_600_000
 
 Main = Callable[..., tuple[int, str, str]]
@@ -302,6 +302,23 @@ def test_evaluate_takes_the_parameters_of_a_configuration(main: Main, rows: Path
     assert re.search(rf"^{refused} rows were refused as unknown-class, first row \d+: label '1' is none of", out, re.M)
 
 
+def test_evaluate_estimates_numbers_where_the_configuration_says_so(main: Main, config: Path, tmp_path: Path) -> None:
+    config.write_text(config.read_text() + "models: {default: {algorithm: amf-regressor}}\n")
+    rows = tmp_path / "prices.csv"
+    rows.write_text("rooms,price\n" + "".join(f"{i % 7},{100.5 * (i % 7)}\n" for i in range(200)))
+    code, out, err = main("evaluate", rows, "--label", "price", "--config", config, "--out", tmp_path / "out.csv")
+    assert (code, err) == (0, "")
+    shown = figures(out)
+    assert (shown["labelled"], shown["refused"]) == ("200", "0")
+    assert 0 < float(shown["MAE"]) < float(shown["RMSE"]) < 200.0
+    assert float(shown["std"]) > 0
+    assert 0.5 < float(shown["coverage of 90 %"]) <= 1.0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == [
+            "row", "model", "label", "prediction", "learned", "loss", "std", "q:0.05", "q:0.5", "q:0.95",
+        ]  # fmt: skip
+
+
 def test_evaluate_needs_labels(main: Main, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
@@ -348,7 +365,7 @@ def checkpoints(tmp_path: Path) -> str:
             start_offset=0,
             engine="amf-1",
             created_ms=0,
-            dirty={key: Model("spec", data, summary) for key in keys},
+            dirty={key: lambda: Model("spec", data, summary) for key in keys},
         )
     return url
 
@@ -380,6 +397,25 @@ def test_inspect_shows_one_model_from_any_folder(main: Main, checkpoints: str, b
     shown = figures(out)
     assert (shown["offset"], shown["samples"], shown["spec"], shown["engine"]) == ("1,002", "3", "spec", "amf-1")
     assert (shown["n_estimators"], shown["seed"], shown["classes"]) == ("3", "7", "no, yes")
+    described = amf.AMFClassifier(3, seed=7).partial_fit([[0.0], [1.0], [2.0]], ["no", "yes", "no"]).describe()
+    assert (shown["algorithm"], shown["leaves"]) == ("amf-classifier", str(described.n_leaves))
+    depths = described.mean_depth, described.mean_weighted_depth, described.max_depth
+    assert (shown["mean depth"], shown["weighted depth"]) == tuple(f"{depth:.1f}" for depth in depths[:2])
+    assert shown["largest depth"] == str(depths[2])
+
+
+def test_inspect_shows_a_model_of_numbers(main: Main, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    data = amf.AMFRegressor(3).partial_fit([[0.0], [1.0], [2.0]], [1.5, 2.5, 3.5]).dumps()
+    location = Location("amf", "main", "events", "topic-id", 0)
+    Checkpoints(open_store(url), location).write(
+        offset=3, start_offset=0, engine="amf-1", created_ms=0, dirty={"a": lambda: Model("spec", data, {})}
+    )
+    code, out, err = main("inspect", url, "--model", "a")
+    assert (code, err) == (0, "")
+    shown = figures(out)
+    assert (shown["algorithm"], shown["loss"], shown["blend"]) == ("amf-regressor", "student", "True")
+    assert "classes" not in shown
 
 
 def test_a_model_key_cannot_command_the_terminal(main: Main, checkpoints: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -16,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from malformed import MAX_BYTES, good_fields, malformed, text_of
 
+from amf.labels import LARGEST_NUMBER
 from worker import envelope
-from worker.codec import decode, decode_key, encode_prediction
+from worker.codec import decode, decode_key, encode_answer
 from worker.envelope import Provenance, dead_letter, record_bytes
-from worker.records import Event, Headers, Prediction, Record, Reject
-from worker.rejects import MAX_DEPTH, REJECT_CODES
+from worker.records import Estimate, Event, Headers, Prediction, Record, Reject
+from worker.rejects import MAX_DEPTH, MAX_NUMBER, REJECT_CODES
 
 
 def code_of(decoded: Event | str | Reject) -> str | None:
@@ -38,12 +41,23 @@ def code_of(decoded: Event | str | Reject) -> str | None:
         (b' {"id": null, "label": null, "features": [0]}\n', Event([0.0], None, None)),
         (b'{"features": [0], "label": true}', Event([0.0], True, None)),
         (b'{"features": [0], "label": 1}', Event([0.0], 1, None)),
+        (b'{"features": [0], "label": 1.0}', Event([0.0], 1.0, None)),
+        (b'{"features": [0], "label": -2.5e3}', Event([0.0], -2500.0, None)),
+        (b'{"features": [0], "label": 100000000000000000000}', Event([0.0], 10**20, None)),
         (b'{"features": [0], "label": ""}', Event([0.0], "", None)),
         (b'{"features": [0], "label": "NaN"}', Event([0.0], "NaN", None)),
         (b'{"features": [99999999999999999999999, 1e-400]}', Event([1e23, 0.0], None, None)),
         (b'{"features": {"": 1}, "\\u006cabel": "\\ud83d\\ude00"}', Event({"": 1.0}, "\U0001f600", None)),
         (b'{"features": [0], "other": [{"features": "x"}, 1e999]}', Event([0.0], None, None)),
         (b'{"features": {"a": 1, "b": 2, "a": 3}}', Event({"a": 3.0, "b": 2.0}, None, None)),
+        (b'{"features": {"a": "x", "b": 2, "c": null}}', Event({"a": "x", "b": 2.0, "c": None}, None, None)),
+        (b'{"features": {"a": "12.5", "b": ""}}', Event({"a": "12.5", "b": ""}, None, None)),
+        (
+            b'{"features": {"a": "nano", "b": "in", "c": "NaN1"}}',
+            Event({"a": "nano", "b": "in", "c": "NaN1"}, None, None),
+        ),
+        (b'{"features": {"a": "x", "a": 3}}', Event({"a": 3.0}, None, None)),
+        (b'{"features": {"a": 3, "a": "\\u0078"}}', Event({"a": "x"}, None, None)),
         (b'{"features": [], "label": 1, "features": {"a": 0}, "label": 2}', Event({"a": 0.0}, 2, None)),
     ],
 )
@@ -72,10 +86,12 @@ def message(**fields: Any) -> bytes:
     ("largest", "beyond", "code"),
     [
         (message(features={"ä" * 256: 1}), message(features={"ä" * 257: 1}), "feature-name-too-long"),
+        (message(features={"a": "ä" * 256}), message(features={"a": "ä" * 257}), "category-too-long"),
         (message(label="ä" * 128), message(label="ä" * 129), "label-too-long"),
         (message(id="\U0001f600" * 1024), message(id="\U0001f600" * 1025), "id-too-long"),
-        (message(label=2**64 - 1), message(label=2**64), "number-out-of-range"),
-        (message(label=-(2**63)), message(label=-(2**63) - 1), "number-out-of-range"),
+        (message(label=1e75), message(label=math.nextafter(1e75, 2e75)), "number-out-of-range"),
+        (message(label=-1e75), message(label=-1.1e75), "number-out-of-range"),
+        (message(label=int(1e75)), message(label=int(1e75) + 1), "number-out-of-range"),
         (message(features=[int(sys.float_info.max)]), message(features=[2**1024]), "number-out-of-range"),
     ],
 )
@@ -88,9 +104,10 @@ def test_limits(largest: bytes, beyond: bytes, code: str) -> None:
 
 def test_what_is_within_the_limits_is_not_the_fault() -> None:
     assert code_of(decode(message(features={"a" * 256: 1, "b": "NaN"}), MAX_BYTES)) == "non-finite-number"
-    for label in ("x" * 128, 2**64 - 1, -(2**63), None, True):
+    assert code_of(decode(message(features={"a": "x" * 256, "b": True}), MAX_BYTES)) == "wrong-type"
+    for label in ("x" * 128, 1e75, -int(1e75), 1.5, None, True):
         assert code_of(decode(message(label=label, id=7), MAX_BYTES)) == "wrong-type"
-    assert code_of(decode(message(id="i" * 1024, label=1.5), MAX_BYTES)) == "wrong-type"
+    assert code_of(decode(message(id="i" * 1024, label=[]), MAX_BYTES)) == "wrong-type"
 
 
 def nested(levels: int) -> bytes:
@@ -145,10 +162,13 @@ def test_malformed_set_is_deterministic_and_covers_the_codec() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b'{"features": {"a": 1, "b": true}}', "features['b']: expected a number or null, got a boolean"),
+        (b'{"features": {"a": 1, "b": true}}', "features['b']: expected a number, text or null, got a boolean"),
+        (b'{"features": {"a": "x", "b": [1]}}', "features['b']: expected a number, text or null, got an array"),
+        (b'{"features": [1, true]}', "features[1]: expected a number or null, got a boolean"),
         (b'{"features": [1, "2"]}', "features[1]: expected a number or null, got a string"),
         (b'{"features": 3}', "features: expected an object or an array, got an integer"),
-        (b'{"features": [1], "label": 1.0}', "label: expected a string, an integer, a boolean or null, got a decimal"),
+        (b'{"features": [1], "label": [1]}', "label: expected a string, a number, a boolean or null, got an array"),
+        (b'{"features": [1], "label": 2e75}', "label lies beyond 1e+75"),
         (b'{"features": [1], "id": {}}', "id: expected a string or null, got an object"),
         (b"[1]", "the value: expected an object, got an array"),
         (b'{"features": [NaN]}', "features[0] is NaN"),
@@ -164,10 +184,10 @@ def test_reason_says_where_and_what(value: bytes, reason: str) -> None:
 
 
 def test_text_comes_before_types_and_types_in_the_order_of_the_text() -> None:
-    assert code_of(decode(b'{"features": [true], "label": 1.5} x', MAX_BYTES)) == "malformed-json"
+    assert code_of(decode(b'{"features": [true], "label": []} x', MAX_BYTES)) == "malformed-json"
     assert code_of(decode(b'{"features": ["a"], "x": ' + b"[" * 99 + b"]" * 99 + b"}", MAX_BYTES)) == "malformed-json"
-    assert decode(b'{"label": 1.5, "features": [true]}', MAX_BYTES).reason.startswith("label")
-    assert decode(b'{"features": [true], "label": 1.5}', MAX_BYTES).reason.startswith("features[0]")
+    assert decode(b'{"label": [], "features": [true]}', MAX_BYTES).reason.startswith("label")
+    assert decode(b'{"features": [true], "label": []}', MAX_BYTES).reason.startswith("features[0]")
 
 
 def test_reason_can_always_be_published() -> None:
@@ -186,10 +206,11 @@ def test_key() -> None:
 # --- mutated values ---------------------------------------------------------------------------------------------------
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**25), 10**25)
+mixed = numbers | st.text(max_size=3) | st.sampled_from(["NaN", "-inf", "infinity", "12.5"])
 messages = st.fixed_dictionaries(
-    {"features": st.lists(numbers, max_size=4) | st.dictionaries(st.text(max_size=3), numbers, max_size=4)},
+    {"features": st.lists(numbers, max_size=4) | st.dictionaries(st.text(max_size=3), mixed, max_size=4)},
     optional={
-        "label": st.none() | st.text(max_size=4) | st.integers() | st.booleans(),
+        "label": st.none() | st.text(max_size=4) | st.integers() | st.booleans() | st.floats(-1e80, 1e80),
         "id": st.none() | st.text(max_size=4),
         "x": st.recursive(numbers | st.text(max_size=3), lambda inner: st.lists(inner, max_size=2), max_leaves=4),
     },
@@ -199,8 +220,11 @@ fragments = st.binary(max_size=2) | st.sampled_from([*TOKENS, b" ", b"9" * 30])
 edits = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), fragments), max_size=4)
 
 
-def bits(number: float | None) -> bytes | None:
-    return None if number is None else struct.pack(">d", number)
+NON_FINITE = re.compile(r"[ \t\n\r\f\v]*[+-]?(nan|inf(inity)?)[ \t\n\r\f\v]*", re.IGNORECASE | re.ASCII)
+
+
+def bits(value: float | str | None) -> bytes | str | None:
+    return value if value is None or isinstance(value, str) else struct.pack(">d", value)
 
 
 @given(messages, st.booleans(), edits)
@@ -226,7 +250,8 @@ def test_mutated_values_decode_as_json_says(
         features, got = list(features.values()), list(decoded.features.values())
     else:
         got = decoded.features
-    assert [bits(number) for number in got] == [bits(number) for number in features]
+    assert [bits(value) for value in got] == [bits(value) for value in features]
+    assert not any(isinstance(value, str) and NON_FINITE.fullmatch(value) for value in features)
     assert (decoded.label, type(decoded.label)) == (expected.get("label"), type(expected.get("label")))
     assert decoded.id == expected.get("id")
 
@@ -264,14 +289,42 @@ def prediction(**changes: Any) -> Prediction:
     ],
 )
 def test_prediction_value(published: Prediction, value: bytes) -> None:
-    assert encode_prediction("m", published) == value
+    assert encode_answer("m", published) == value
+
+
+@pytest.mark.parametrize(
+    ("published", "value"),
+    [
+        (
+            Estimate(1.5, 0.25, [1.0, 1.5, 2.0], 2, 0.25, 9, "7"),
+            b'{"id":"7","model":"m","prediction":1.5,"std":0.25,"quantiles":{"0.05":1.0,"0.5":1.5,"0.95":2.0},'
+            b'"label":2,"loss":0.25,"learned":9}',
+        ),
+        (
+            Estimate(1.5, 0.25, [1.0, 1.5, 2.0], None, None, 9, None),
+            b'{"id":null,"model":"m","prediction":1.5,"std":0.25,"quantiles":{"0.05":1.0,"0.5":1.5,"0.95":2.0},'
+            b'"learned":9}',
+        ),
+        (
+            Estimate(None, None, None, 10**20, None, 0, None),
+            b'{"id":null,"model":"m","prediction":null,"std":null,"quantiles":null,"label":100000000000000000000,'
+            b'"loss":null,"learned":0}',
+        ),
+    ],
+)
+def test_estimate_value(published: Estimate, value: bytes) -> None:
+    assert encode_answer("m", published) == value
+
+
+def test_a_forest_takes_every_number_that_is_a_label() -> None:
+    assert MAX_NUMBER <= LARGEST_NUMBER
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
 @settings(max_examples=300, deadline=None)
 def test_published_floats_keep_their_bits(floats: list[float]) -> None:
     names = [str(i) for i in range(len(floats))]
-    value = json.loads(encode_prediction("m", prediction(classes=names, probabilities=floats, loss=floats[0])))
+    value = json.loads(encode_answer("m", prediction(classes=names, probabilities=floats, loss=floats[0])))
     assert [bits(p) for p in value["probabilities"].values()] == [bits(p) for p in floats]
     assert bits(value["loss"]) == bits(floats[0])
 

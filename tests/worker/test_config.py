@@ -14,11 +14,13 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.config import Config, ModelParams, effective, load, loads
+import amf
+from worker.config import Config, ModelParams, Models, effective, load, loads
 from worker.config import kafka as config_kafka
-from worker.config.schema import Section, keys
+from worker.config.keys import Section, keys
+from worker.config.model import SYSTEMS, fits, preset_values
 from worker.config.text import Plain
-from worker.config.values import Kind, address, classes, duration, features, mask_url, size
+from worker.config.values import Kind, address, classes, duration, features, mask_url, positive_share, size
 from worker.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "worker.yaml"
@@ -61,14 +63,16 @@ def test_the_example_loads_to_exactly_the_defaults() -> None:
 
 
 def test_the_example_says_every_key_with_its_sentence() -> None:
+    # Keys of the other algorithm stand in comments; a long sentence goes on in the next line.
     text = EXAMPLE.read_text(encoding="utf-8")
+    lines = re.sub(r"(?m)^ *(# *)*", "# ", text)
 
     def check(section: type, data: dict[str, object]) -> None:
         declared = keys(section)
-        assert list(data) == list(declared)
+        assert list(data) == [name for name in declared if section is not ModelParams or fits(name, "amf")]
         for name, key in declared.items():
-            comment = rf"# {re.escape(key.sentence)}.*\n(?: *#.*\n)* *{name}:"
-            assert re.search(comment, text), name
+            sentence = re.escape(key.sentence).replace(r"\ ", r"(?: |\n# )")
+            assert re.search(rf"# {sentence}.*\n(?:# .*\n)*# {name}:", lines), name
             if isinstance(key.kind, Section):
                 value = data[name]
                 assert isinstance(value, dict)
@@ -83,7 +87,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (config.input.start, config.input.tombstones, config.input.max_bytes) == ("earliest", "dead-letter", 10**6)
     assert (config.dead_letter.max_consecutive, config.delivery) == (1000, "exactly-once")
     assert config.models.default == ModelParams(
-        algorithm="amf-classifier",
+        algorithm="amf",
+        preset="default",
         n_estimators=10,
         seed=0,
         classes="auto",
@@ -92,9 +97,16 @@ def test_defaults_are_those_of_the_documentation() -> None:
         max_bytes=64_000_000,
         max_classes=1000,
         max_features=10_000,
+        max_categories=100,
         prior="parent",
         dirichlet=None,
-        smoothing=0.4,
+        smoothing=0.7,
+        pause=0.7,
+        loss="student",
+        bound=None,
+        blend=True,
+        mode="existing",
+        charge_first=False,
         split_pure=False,
     )
     assert (config.models.overrides, config.models.null_key, config.models.on_spec_change) == ((), None, "fail")
@@ -139,6 +151,11 @@ def test_defaults_are_those_of_the_documentation() -> None:
         ("models", "{default: {smoothing: 2}}", "models.default.smoothing", 2.0),
         ("models", "{default: {smoothing: 1e-3}}", "models.default.smoothing", 0.001),
         ("models", "{default: {split_pure: true}}", "models.default.split_pure", True),
+        ("models", "{default: {pause: 1}}", "models.default.pause", 1.0),
+        ("models", "{default: {mode: expected}}", "models.default.mode", "expected"),
+        ("models", "{default: {charge_first: true}}", "models.default.charge_first", True),
+        ("models", "{default: {algorithm: amf-regressor, blend: false}}", "models.default.blend", False),
+        ("models", "{default: {algorithm: amf-regressor, loss: square, bound: 9}}", "models.default.bound", 9.0),
     ],
 )
 def test_values(section: str, text: str, path: str, expected: object) -> None:
@@ -210,10 +227,15 @@ def test_values(section: str, text: str, path: str, expected: object) -> None:
         ("models", "{default: {max_classes: 1}}", "models.default.max_classes", "1"),
         ("models", "{default: {max_classes: 65537}}", "models.default.max_classes", "65537"),
         ("models", "{default: {max_features: 100001}}", "models.default.max_features", "100001"),
+        ("models", "{default: {max_categories: 0}}", "models.default.max_categories", "0"),
         ("models", "{default: {prior: none}}", "models.default.prior", "'none'"),
         ("models", "{default: {dirichlet: 0}}", "models.default.dirichlet", "0"),
         ("models", "{default: {smoothing: -1.0}}", "models.default.smoothing", "-1.0"),
         ("models", "{default: {split_pure: yes}}", "models.default.split_pure", "'yes'"),
+        ("models", "{default: {pause: 0}}", "models.default.pause", "0"),
+        ("models", "{default: {pause: 1.01}}", "models.default.pause", "1.01"),
+        ("models", "{default: {algorithm: amf-classifier}}", "models.default.algorithm", "'amf-classifier'"),
+        ("models", "{default: {preset: papers}}", "models.default.preset", "'papers'"),
     ],
 )
 def test_values_that_do_not_fit(section: str, text: str, path: str, found: str) -> None:
@@ -271,7 +293,7 @@ def test_any_text_survives_the_effective_configuration(names: list[str]) -> None
 # Which parser is asked does not matter: none may raise anything but ValueError, which is how it says no.
 @pytest.mark.parametrize(
     "kind",
-    [duration("1ms", "1h"), size("1B", "1GB"), address(), classes(), features(10)],
+    [duration("1ms", "1h"), size("1B", "1GB"), address(), classes(), features(10), positive_share()],
     ids=lambda kind: kind.expected,
 )
 @given(
@@ -473,6 +495,114 @@ def test_every_matching_override_applies_in_order() -> None:
     assert models.params_for("fraud-c") == fraud
     assert models.params_for("fraud-a") == replace(fraud, n_estimators=30)
     assert models.params_for("FRAUD-a") == replace(models.default, seed=7)
+
+
+# --- algorithms -------------------------------------------------------------------------------------------------------
+
+
+def models(text: str) -> Models:
+    return loads(document(models=text), {}).models
+
+
+@pytest.mark.parametrize("algorithm", SYSTEMS)
+def test_a_forest_has_the_defaults_of_the_library(algorithm: str) -> None:
+    assert ModelParams(algorithm=algorithm).of_forest(0) == SYSTEMS[algorithm]()
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "algorithm"),
+    [
+        ("{default: {algorithm: amf-regressor,\n  smoothing: 1}}", "models.default.smoothing", "amf-regressor"),
+        ("{default: {algorithm: amf-regressor,\n  classes: auto}}", "models.default.classes", "amf-regressor"),
+        ("{default: {seed: 1,\n  loss: student}}", "models.default.loss", "amf"),
+        ("{overrides: [{match: a,\n  blend: true}]}", "models.overrides[0].blend", "amf"),
+        (
+            "{overrides: [{match: a, algorithm: amf-regressor,\n  pause: 1}]}",
+            "models.overrides[0].pause",
+            "amf-regressor",
+        ),
+        (
+            "{overrides: [{match: a, algorithm: amf,\n  blend: true}], default: {algorithm: amf-regressor}}",
+            "models.overrides[0].blend",
+            "amf",
+        ),
+    ],
+)
+def test_a_key_of_another_algorithm_is_a_mistake(text: str, path: str, algorithm: str) -> None:
+    line = len(REQUIRED) + 2
+    problem = f"worker.yaml:{line}: {path}: expected a key of algorithm {algorithm}, found another's"
+    assert the_problem(document(models=text)) == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("{default: {algorithm: amf-regressor, loss: square}}", "models.default"),
+        ("{default: {algorithm: amf-regressor, preset: paper}}", "models.default"),
+        ("{overrides: [{match: a, algorithm: amf-regressor, preset: paper}]}", "models.overrides[0]"),
+        (
+            "{default: {algorithm: amf-regressor, bound: 1}, overrides: [{match: a, loss: square}]}",
+            "models.overrides[0]",
+        ),
+    ],
+)
+def test_a_loss_that_needs_a_bound_has_it_beside_it(text: str, path: str) -> None:
+    problem = the_problem(document(models=text))
+    assert problem.startswith(f"worker.yaml:{len(REQUIRED) + 1}: {path}: expected parameters that a forest takes: ")
+    assert problem.endswith("needs bound, the largest absolute value of a label")
+
+
+def test_the_library_has_the_last_word() -> None:
+    assert "smoothing must be a positive number up to" in the_problem(document(models="{default: {smoothing: 1e10}}"))
+
+
+def test_overrides_go_together_in_any_combination() -> None:
+    square, student = "{match: '*a*', loss: square, bound: 2}", "{match: '*b*', loss: student, bound: null}"
+    for overrides in (
+        f"{square}, {student}",
+        f"{student}, {square}",
+        f"{student}, {square}, {{match: c, bound: null}}",
+    ):
+        found = models(f"{{default: {{algorithm: amf-regressor}}, overrides: [{overrides}]}}")
+        for key in ("a", "b", "ab", "abc", "c"):
+            loss = found.params_for(key).loss
+            assert found.params_for(key).of_forest(0).bound == (2.0 if loss == "square" else None)  # type: ignore
+
+
+def test_an_override_may_name_another_algorithm() -> None:
+    found = models("{default: {smoothing: 2, seed: 5}, overrides: [{match: 'price-*', algorithm: amf-regressor}]}")
+    assert found.algorithms == {"amf", "amf-regressor"}
+    price = found.params_for("price-1").of_forest(7)
+    assert price == amf.AMFRegressorParams(seed=7)
+    assert found.params_for("churn").of_forest(7) == amf.AMFClassifierParams(seed=7, smoothing=2.0)
+
+
+def test_a_preset_is_short_for_its_keys() -> None:
+    found = models(
+        "{default: {preset: paper, pause: 0.5}, overrides: [{match: b, preset: default, mode: expected},"
+        " {match: c, algorithm: amf-regressor, preset: paper, bound: 3, blend: true}]}"
+    )
+    assert found.params_for("a").of_forest(0) == amf.AMFClassifierParams.preset("paper", pause=0.5)
+    assert found.params_for("b").of_forest(0) == amf.AMFClassifierParams(mode="expected")
+    assert found.params_for("c").of_forest(0) == amf.AMFRegressorParams.preset("paper", bound=3.0, blend=True)
+
+
+@pytest.mark.parametrize("algorithm", SYSTEMS)
+def test_presets_are_those_of_the_library(algorithm: str) -> None:
+    for name, values in SYSTEMS[algorithm].PRESETS.items():
+        bound = {"bound": 1.0} if values.get("loss") == "square" else {}
+        params = ModelParams(algorithm=algorithm, **preset_values(algorithm, name), **bound)
+        assert params.of_forest(0) == SYSTEMS[algorithm].preset(name, **bound)
+
+
+def test_the_effective_configuration_shows_the_keys_of_the_algorithm() -> None:
+    text = "{default: {algorithm: amf-regressor}, overrides: [{match: a, algorithm: amf, preset: paper, pause: 1}]}"
+    config = loads(document(models=text), {})
+    shown = yaml.safe_load(effective(config))["models"]
+    assert "blend" in shown["default"]
+    assert "smoothing" not in shown["default"]
+    assert shown["overrides"][0]["prior"] == "dirichlet"
+    assert loads(effective(config), {}) == config
 
 
 # --- kafka properties -------------------------------------------------------------------------------------------------

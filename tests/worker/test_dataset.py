@@ -95,9 +95,25 @@ def test_csv_as_it_is_found_in_the_wild(csv_file: CsvFile) -> None:
     ]
 
 
+def test_a_cell_is_a_number_or_a_category_by_itself(csv_file: CsvFile) -> None:
+    cells = ["7", "1e3", "Rome", "1_000", "12.5 kg", "", "-.5", "NA", "0x10", "Roma, Italia"]
+    rows = open_rows(csv_file("a,b\n" + "".join(f'{i},"{cell}"\n' for i, cell in enumerate(cells))))
+    found = [7.0, 1000.0, "Rome", "1_000", "12.5 kg", None, -0.5, "NA", "0x10", "Roma, Italia"]
+    assert [row.features for row in rows] == [{"a": float(i), "b": value} for i, value in enumerate(found)]
+
+
+def test_a_row_does_not_depend_on_the_rows_after_it(csv_file: CsvFile) -> None:
+    lines = ["a,b", "1,2", ",Rome", "x,3", "2,1_0"]
+    whole = list(open_rows(csv_file("\n".join(lines))))
+    for n in range(1, len(lines)):
+        assert list(open_rows(csv_file("\n".join(lines[: n + 1])))) == whole[:n]
+
+
 def test_large_numbers_are_numbers_although_their_sum_is_none(csv_file: CsvFile) -> None:
     [row] = open_rows(csv_file("a,b\n1.7e308,1.7e308\n"))
     assert row.features == {"a": 1.7e308, "b": 1.7e308}
+    [row] = open_rows(csv_file("a,b,c\n1.7e308,1.7e308,x\n"))
+    assert row.features == {"a": 1.7e308, "b": 1.7e308, "c": "x"}
 
 
 def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> None:
@@ -113,11 +129,14 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
 @pytest.mark.parametrize(
     ("text", "options", "complaint"),
     [
-        ("a,y\n1,b\nx,c\n", {"label": "y"}, ":3: column 'a': expected a number, found 'x'; leave the cell empty"),
-        ('a,b,y\n"1\n",2,b\n1,nan,c\n', {"label": "y"}, ":4: column 'b': expected a number, found 'nan'"),
-        ("a\ninf\n", {}, ":2: column 'a': expected a number, found 'inf'"),
-        ("a,b\n1,1e999\n", {}, ":2: column 'b': expected a number, found '1e999'"),
-        ("a\n1_000\n", {}, ":2: column 'a': expected a number, found '1_000'"),
+        (
+            'a,b,y\n"1\n",2,b\n1,nan,c\n',
+            {"label": "y"},
+            ":4: column 'b': expected a finite number or text, found 'nan'",
+        ),
+        ("a,y\n1,b\n-Infinity,c\n", {"label": "y"}, ":3: column 'a': expected a finite number or text, found '-Inf"),
+        ("a,b\n1,1e999\n", {}, ":2: column 'b': expected a finite number or text, found '1e999'; leave the cell empty"),
+        ("a,b\nRome,NAN\n", {}, ":2: column 'b': expected a finite number or text, found 'NAN'"),
         ("a,b\n1,2\n1\n", {}, ":3: expected 2 cells as in the header, found 1"),
         ("a,b\n1,2\n1,2,3\n", {}, ":3: expected 2 cells as in the header, found 3"),
         ("a,b,a\n", {}, ":1: column 3 has the name 'a', which another one has"),
@@ -160,6 +179,28 @@ def test_an_npz_has_numbered_features_and_the_label_y(npz_file: NpzFile) -> None
     ]
     assert (rows.labelled, rows.total, rows.fraction) == (True, 2, 1.0)
     assert not open_rows(npz_file(X=[[1.0]])).labelled
+
+
+@pytest.mark.parametrize(
+    ("cell", "label"),
+    [("1.5", 1.5), ("-2e3", -2000.0), ("7", 7), ("", None), ("007", 7.0), ("a", "a"), ("nan", "nan"), ("1_0", "1_0")],
+)
+def test_labels_are_numbers_where_the_model_takes_numbers(csv_file: CsvFile, cell: str, label: Any) -> None:
+    path = csv_file(f"a,k,y\n1,m,{cell}\n1,n,{cell}\n")
+    number, other = open_rows(path, label="y", key="k", has_numbers=lambda key: key == "m")
+    assert (number.label, type(number.label)) == (label, type(label))
+    assert other.label == (None if not cell else 7 if cell == "7" else cell)
+
+
+def test_an_npz_has_numbers_where_the_model_takes_numbers(npz_file: NpzFile) -> None:
+    path = npz_file(X=[[1.0], [2.0], [3.0], [4.0]], y=[1.0, 2.0, np.nan, 4.5])
+    rows = open_rows(path, n_keys=2, has_numbers=lambda key: key == "model-1")
+    labels = [row.label for row in rows]
+    assert [(label, type(label)) for label in labels] == [(1, int), (2.0, float), (None, type(None)), (4.5, float)]
+    for has_numbers, y, problem in ((True, np.inf, "inf; a label is a finite number"), (False, 4.5, "4.5; a label is")):
+        path = npz_file(X=[[1.0], [2.0]], y=[1.0, y])
+        with pytest.raises(ConfigError, match=rf"y\[1\] is {problem}"):
+            list(open_rows(path, has_numbers=lambda key, answer=has_numbers: answer))
 
 
 def test_other_arrays_can_be_label_and_key(npz_file: NpzFile) -> None:
@@ -252,6 +293,8 @@ def test_a_message_is_an_event(csv_file: CsvFile) -> None:
         Event({"age": 33.0, "income": 7.0}, None, "2"),
     ]
     assert message(Row(2, "k", {"a": None}, None)) == b'{"id":"2","features":{"a":null}}'
+    [first, *_] = open_rows(csv_file(PEOPLE), label="churned")
+    assert codec.decode(message(first), 1000) == Event({"age": 41.0, "income": 1500.0, "city": "Rome"}, "yes", "0")
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])

@@ -31,7 +31,7 @@ from worker.errors import ConfigError
 from worker.exposition import serve
 from worker.kafka import KafkaAdmin, start_mock_cluster
 from worker.metrics import Metrics
-from worker.records import Record
+from worker.records import ClassScores, Record, Scores
 
 ROOT = Path(__file__).parents[2]
 
@@ -248,9 +248,7 @@ class Figures(NamedTuple):
     nodes: int = 7
     depth: float = 2.5
     memory_bytes: int = 1000
-    loss: float = 1.0
-    labelled: int = 3
-    correct: int = 2
+    scores: Scores = ClassScores(3, 1.0, 2)
 
 
 def test_the_state_of_the_worker_is_told_from_its_metrics() -> None:

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 import amf
 from worker.cli.dataset import Rows, message, open_rows
-from worker.cli.evaluate import Report, evaluate
+from worker.cli.evaluate import Report, evaluate, show
 from worker.cli.predictions import PredictionsFile
 from worker.cli.ranking import Ranking
 from worker.config import Config, loads
 from worker.errors import ConfigError
-from worker.models import seed_of
+from worker.learners import seed_of
 from worker.partition import Partition
 from worker.records import Record
 
@@ -127,7 +127,7 @@ def test_the_size_of_a_chunk_changes_nothing(
     expected = written.read_bytes()
     report, _ = run(open_rows(path, n_keys=3), setting, chunk_rows=chunk_rows)
     assert written.read_bytes() == expected
-    exact = {"rows", "labelled", "correct", "loss", "rejects", "first_rejects", "auc", "positive", "models", "nodes"}
+    exact = {"rows", "labelled", "classes", "numbers", "rejects", "first_rejects", "auc", "positive", "models", "nodes"}
     assert {k: v for k, v in asdict(report).items() if k in exact} == {
         k: v for k, v in asdict(whole).items() if k in exact
     }
@@ -149,6 +149,60 @@ def test_the_figures_are_those_of_the_predictions(stored: Callable[..., Path], r
     )
     assert 0 < report.weighted_depth < report.depth < 30
     assert report.nodes > 300
+
+
+REGRESSORS = "overrides: [{match: '*1', algorithm: amf-regressor, n_estimators: 3}]"
+
+
+def both(path: Path, n_keys: int = 2) -> tuple[Rows, Config]:
+    """The rows of a file for models of which every other one estimates a number."""
+    setting = loads(f"{REQUIRED}models: {{{REGRESSORS}}}\n", {})
+    return open_rows(path, n_keys=n_keys, has_numbers=lambda key: key.endswith("1")), setting
+
+
+def test_numbers_are_estimated_beside_classes(stored: Callable[..., Path], run: Run, tmp_path: Path) -> None:
+    x, y = samples(600)
+    y = np.where(np.arange(600) % 2 == 1, np.nan_to_num(x).sum(axis=1) + 0.25, y)
+    y[::50] = y[1::50] = np.nan
+    path = stored(X=x, y=y)
+    report, rows = run(*both(path))
+    written = (tmp_path / "predictions.csv").read_bytes()
+    forest = amf.AMFRegressor(3, seed=seed_of("model-1", 0))
+    told = forest.prequential(x[1::2], y[1::2])
+    mine = [row for row in rows if row["model"] == "model-1"]
+    numbers = ["prediction", "std", "q:0.05", "q:0.5", "q:0.95"]
+    found = np.array([[float(row[name] or "nan") for name in numbers] for row in mine])
+    np.testing.assert_array_equal(found, np.column_stack([told.mean, told.std, told.quantiles]))
+    assert {row["p:0"] for row in mine} == {""} == {row["std"] for row in rows if row["model"] == "model-0"}
+    error = y[1::2] - told.mean
+    scored = ~np.isnan(error)
+    assert [row["loss"] for row in mine] == [repr(float(e) ** 2) if e == e else "" for e in error]
+    assert (report.labelled, report.numbers.count) == (576, scored.sum()) == (576, 287)
+    assert report.rmse == pytest.approx(np.sqrt(np.mean(error[scored] ** 2)))
+    assert report.mae == pytest.approx(np.mean(np.abs(error[scored])))
+    inside = (told.quantiles[:, 0] <= y[1::2]) & (y[1::2] <= told.quantiles[:, 2])
+    assert report.coverage == np.mean(inside[scored])
+    assert report.std == pytest.approx(np.mean(told.std[scored]))
+    assert report.classes.count == 288
+    again, _ = run(*both(path), chunk_rows=7)
+    assert (tmp_path / "predictions.csv").read_bytes() == written
+    assert (again.numbers, again.classes, again.std) == (report.numbers, report.classes, report.std)
+
+
+def test_numbers_are_shown_where_there_are_some(
+    stored: Callable[..., Path], run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = stored(X=[[0.0], [1.0], [2.0]], y=[1.5, 2.5, 4.5])
+    setting = config("algorithm: amf-regressor")
+    report, rows = run(open_rows(path, has_numbers=lambda key: True), setting)
+    show(report)
+    shown = capsys.readouterr().out
+    errors = [float(row["label"]) - float(row["prediction"]) for row in rows[1:]]
+    assert f" {math.sqrt(sum(e * e for e in errors) / 2):.5g}\n" in shown
+    assert all(name in shown for name in ("RMSE", "MAE", "std", "coverage of 90 %"))
+    assert "log-loss" not in shown
+    assert [row["loss"] for row in rows] == ["", *(repr(e * e) for e in errors)]
+    assert not [name for name in rows[0] if name.startswith("p:")]
 
 
 def test_a_first_label_costs_what_the_contract_says(stored: Callable[..., Path], run: Run) -> None:
@@ -183,6 +237,21 @@ def test_parameters_come_from_the_configuration(stored: Callable[..., Path], run
         assert probabilities([row for row in rows if row["model"] == key], classes) == expected.tolist()
 
 
+def test_text_in_a_csv_is_learned_as_categories(tmp_path: Path, run: Run) -> None:
+    """A label that only a category tells: wrong a few times while the categories come in, then never again."""
+    rng = np.random.default_rng(0)
+    cities, ages = rng.choice(["Rome", "Oslo", "Bern", "12"], 400), rng.normal(size=400)
+    lines = [f"{age},{city},{'north' if city == 'Oslo' else 'south'}" for age, city in zip(ages, cities, strict=True)]
+    (tmp_path / "rows.csv").write_text("age,city,side\n" + "\n".join(lines))
+    rows = open_rows(tmp_path / "rows.csv", label="side")
+    report, predictions = run(rows)
+    assert report.rejects == {}
+    late = predictions[200:]
+    assert sum(row["prediction"] == row["label"] for row in late) / len(late) > 0.98
+    small, _ = run(rows, chunk_rows=7)
+    assert (small.classes, small.nodes) == (report.classes, report.nodes)
+
+
 def test_any_text_can_be_a_key_and_a_class(stored: Callable[..., Path], run: Run) -> None:
     texts = ["two\nlines", 'a "quoted", one', "", "ö"]
     path = stored(X=[[0.0], [1.0], [2.0], [3.0]], y=texts, k=["a,b\n", "a,b\n", "x", "a,b\n"])
@@ -193,7 +262,7 @@ def test_any_text_can_be_a_key_and_a_class(stored: Callable[..., Path], run: Run
 
 
 def test_a_failed_pass_leaves_the_old_file(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("a,y\n1,b\n2,c\nx,b\n")
+    (tmp_path / "rows.csv").write_text("a,y\n1,b\n2,c\nnan,b\n")
     out = tmp_path / "predictions.csv"
     out.write_text("old")
     with pytest.raises(ConfigError, match=r"rows\.csv:4"), PredictionsFile(out) as file:

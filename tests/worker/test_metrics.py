@@ -12,6 +12,7 @@ from tests.worker.observations import fill
 from worker.metrics import (
     TOP_MODELS,
     ByCode,
+    ByModel,
     ByOutcome,
     ByPartition,
     ByPartitionState,
@@ -21,8 +22,9 @@ from worker.metrics import (
     reference,
 )
 from worker.models import Figures
+from worker.records import ClassScores, NumberScores
 
-FIGURES = Figures(samples=6, nodes=70, depth=3.5, memory_bytes=9_000, loss=2.25, labelled=5, correct=4)
+FIGURES = Figures(samples=6, nodes=70, depth=3.5, memory_bytes=9_000, scores=ClassScores(5, 2.25, 4))
 ONLY = Unlabelled()
 
 
@@ -109,12 +111,16 @@ def test_a_revoked_partition_is_forgotten_everywhere(metrics: Metrics) -> None:
     fill(metrics)
     before = {name: set(family.series()) for name, family in metrics.families().items()}
     metrics.set_partition_states({3: "live", 30: "replay"})
-    for family in (metrics.consumer_lag_records, metrics.checkpoint_last_size_bytes):
+    for family in (
+        metrics.consumer_lag_records,
+        metrics.checkpoint_last_timestamp_seconds,
+        metrics.checkpoint_last_size_bytes,
+        metrics.checkpoint_replay_cost_seconds,
+    ):
         family.set(9, partition=30)
-    metrics.checkpoint_last_timestamp_seconds.set(9, partition=30)
     metrics.forget_partition(3)
     partitioned = [family for family in metrics.families().values() if "partition" in family.labels]
-    assert len(partitioned) == 4
+    assert len(partitioned) == 5
     assert all({labels.partition for labels in family.series()} == {30} for family in partitioned)
     for name, family in metrics.families().items():
         assert family in partitioned or set(family.series()) == before[name]
@@ -143,6 +149,7 @@ def test_only_the_largest_models_are_shown(metrics: Metrics) -> None:
     largest = [f"model-{i}" for i in range(199, 199 - TOP_MODELS, -1)]
     assert asked == largest
     shown = {name: family.series() for name, family in metrics.families().items() if "model" in family.labels}
+    shown = {name: series for name, series in shown.items() if series}
     assert all({labels.model for labels in series} == set(largest) for series in shown.values())
     assert {name: series["model-199",] for name, series in shown.items()} == {
         "amf_model_samples": 99,
@@ -154,6 +161,19 @@ def test_only_the_largest_models_are_shown(metrics: Metrics) -> None:
     }
     metrics.set_models(list(counts.items())[::-1], figures)
     assert asked == largest * 2, "the order of the models makes no difference"
+
+
+def test_each_model_has_the_scores_of_its_kind(metrics: Metrics) -> None:
+    scores = {"class": ClassScores(5, 2.25, 4), "number": NumberScores(7, 3.5, 6.5, 6)}
+    metrics.set_models([("class", 1), ("number", 2)], lambda model: FIGURES._replace(scores=scores[model]))
+    shown = {name: family.series() for name, family in metrics.families().items() if name.startswith("amf_model_")}
+    assert {name: series for name, series in shown.items() if len(series) == 1} == {
+        "amf_model_log_loss": {ByModel("class"): (2.25, 5)},
+        "amf_model_correct_predictions_total": {ByModel("class"): 4},
+        "amf_model_squared_error": {ByModel("number"): (3.5, 7)},
+        "amf_model_absolute_error": {ByModel("number"): (6.5, 7)},
+        "amf_model_covered_predictions_total": {ByModel("number"): 6},
+    }
 
 
 # Threads

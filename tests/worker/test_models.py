@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import amf
 from tests.worker.fakes import config
 from worker.config import ModelParams
-from worker.models import Applied, Model, Models, forest_of, seed_of, spec_of
-from worker.records import Event, Features, Label, Prediction, Reject
+from worker.config.model import SYSTEMS, fits
+from worker.learners import forest_of, seed_of
+from worker.models import Applied, Model, Models, spec_of
+from worker.records import Answer, ClassScores, Estimate, Event, Features, Label, NumberScores, Prediction, Reject
 
 PARAMS = config().models.default
 
@@ -33,6 +38,11 @@ def codes(applied: Applied) -> list[str | None]:
     return [outcome.code if isinstance(outcome, Reject) else None for outcome in applied.outcomes]
 
 
+def estimates(applied: Applied) -> list[Estimate]:
+    assert codes(applied) == [None] * len(applied.outcomes)
+    return applied.outcomes  # type: ignore[return-value]
+
+
 def predictions(applied: Applied) -> list[Prediction]:
     assert codes(applied) == [None] * len(applied.outcomes)
     return applied.outcomes  # type: ignore[return-value]
@@ -42,7 +52,6 @@ def predictions(applied: Applied) -> list[Prediction]:
 
 
 OTHER_VALUES: dict[str, Any] = {
-    "algorithm": "another",
     "n_estimators": 3,
     "seed": 1,
     "classes": ("no", "yes"),
@@ -51,18 +60,36 @@ OTHER_VALUES: dict[str, Any] = {
     "max_bytes": 1_000_000,
     "max_classes": 999,
     "max_features": 9_999,
+    "max_categories": 99,
     "prior": "dirichlet",
     "dirichlet": 0.25,
     "smoothing": 2.0,
+    "pause": 0.5,
+    "loss": "square",
+    "bound": 2.0,
+    "blend": False,
+    "mode": "expected",
+    "charge_first": True,
     "split_pure": True,
 }
+NEEDED = {"dirichlet": {"prior": "dirichlet"}, "loss": {"bound": 1.0}, "bound": {"loss": "square", "bound": 1.0}}
+"""What a parameter needs beside it to have a meaning."""
 
 
-def test_the_spec_changes_with_every_parameter_and_with_the_key() -> None:
-    assert OTHER_VALUES.keys() == {each.name for each in fields(ModelParams)}
-    specs = {spec_of("key", replace(PARAMS, **{name: value})) for name, value in OTHER_VALUES.items()}
-    specs |= {spec_of("key", PARAMS), spec_of("other", PARAMS)}
-    assert len(specs) == len(OTHER_VALUES) + 2
+@pytest.mark.parametrize("algorithm", SYSTEMS)
+def test_the_spec_changes_with_every_parameter_and_with_the_key(algorithm: str) -> None:
+    assert OTHER_VALUES.keys() | {"algorithm", "preset"} == {each.name for each in fields(ModelParams)}
+    params = replace(PARAMS, algorithm=algorithm)
+    own = {name: value for name, value in OTHER_VALUES.items() if fits(name, algorithm)}
+    specs = {spec_of("key", replace(params, **{name: value})) for name, value in own.items()}
+    specs |= {spec_of("key", params), spec_of("other", params)}
+    assert len(specs) == len(own) + 2
+    for name in OTHER_VALUES.keys() - own.keys():
+        assert spec_of("key", replace(params, **{name: OTHER_VALUES[name]})) == spec_of("key", params)
+
+
+def test_the_spec_changes_with_the_algorithm() -> None:
+    assert len({spec_of("key", replace(PARAMS, algorithm=algorithm)) for algorithm in SYSTEMS}) == len(SYSTEMS)
 
 
 def test_the_spec_does_not_change_with_anything_else() -> None:
@@ -76,13 +103,15 @@ def test_the_spec_does_not_change_with_anything_else() -> None:
     assert len(specs[0]) == 16
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, OTHER_VALUES[name]) for name in OTHER_VALUES if name != "algorithm"]
-)
-def test_every_parameter_reaches_the_forest(name: str, value: Any) -> None:
+@pytest.mark.parametrize("algorithm", SYSTEMS)
+@pytest.mark.parametrize(("name", "value"), OTHER_VALUES.items())
+def test_every_parameter_reaches_the_forest(name: str, value: Any, algorithm: str) -> None:
     """A parameter of which the spec tells but the forest does not know would be a lie in both directions."""
-    prior = {"prior": "dirichlet"} if name == "dirichlet" else {}
-    plain, changed = replace(PARAMS, **prior), replace(PARAMS, **prior, **{name: value})
+    plain = replace(PARAMS, algorithm=algorithm, **NEEDED.get(name, {}))
+    changed = replace(plain, **{name: value})
+    if not fits(name, algorithm):
+        assert forest_of("key", changed).dumps() == forest_of("key", plain).dumps()
+        return
     if name == "features":
         assert codes(Model("key", changed, forest_of("key", changed), "").apply([event([1.0])], publish=True)) == [
             "feature-count"
@@ -164,14 +193,81 @@ def test_names_grow_by_labelled_events_only() -> None:
 
 
 def test_an_absent_name_is_a_missing_value_like_null() -> None:
-    first = event({"x": 1.0, "y": 2.0}, "a")
+    first = event({"x": 1.0, "y": 2.0, "z": "red"}, "a")
     answers, states = [], []
-    for features in ({"x": 3.0}, {"x": 3.0, "y": None}, {"y": None, "x": 3.0}):
+    for features in ({"x": 3.0}, {"x": 3.0, "y": None, "z": None}, {"new": None, "y": None, "x": 3.0}):
         here = model()
         answers.append(here.apply([first, event(features, "b"), event(features)], publish=True).outcomes)
         states.append(here.forest.dumps())
     assert answers[0] == answers[1] == answers[2]
     assert states[0] == states[1] == states[2]
+
+
+def test_text_is_a_category_with_a_column_of_its_own() -> None:
+    here = model()
+    events = [
+        event({"city": "Rome", "age": 1.0}, "a"),
+        event({"age": 2.0, "city": "Oslo"}),
+        event({"age": 2.0, "city": 7.0}, "b"),
+        event({"city": "Bern", "age": "Rome"}, "b"),
+        event({"city": "Rome", "age": None}, "b"),
+    ]
+    assert codes(here.apply(events, publish=True)) == [None] * 5
+    assert here.forest.feature_names == ("city=Rome", "age", "city", "city=Bern", "age=Rome")
+
+
+def test_the_forest_is_told_of_categories_as_columns() -> None:
+    here = model(max_categories=2)
+    objects: list[Features] = [
+        {"x": "a", "y": 1.0},
+        {"x": "b", "y": None},
+        {"x": "c", "y": 3.0},
+        {"x": 5.0, "y": 4.0},
+        {"x": None},
+    ]
+    seen: list[list[list[float]]] = []
+    learn = here.forest.partial_fit
+    here.forest.partial_fit = lambda rows, labels: (seen.append(rows.tolist()), learn(rows, labels))  # type: ignore
+    here.apply([event(features, "ab"[i % 2]) for i, features in enumerate(objects)], publish=False)
+    here.apply([event({"y": -1.0, "x": "b"}), event({"y": 0.0, "z": "new", "x": "d"})], publish=False)
+    nan = math.nan
+    assert repr(seen) == repr(
+        [
+            [[1.0, 1.0]],  # x=a, y
+            [[0.0, nan, 1.0], [0.0, 3.0, 0.0]],  # and x=b
+            [[nan, 4.0, nan, 5.0], [nan, nan, nan, nan]],  # and x, a number
+            [[0.0, -1.0, 1.0, nan], [0.0, 0.0, 0.0, nan]],
+        ]
+    )
+
+
+def test_categories_decide() -> None:
+    here = model()
+    cities = ["Rome", "Oslo", "Bern"] * 30
+    here.apply(
+        [event({"n": float(i % 4), "city": city}, city == "Rome") for i, city in enumerate(cities)], publish=True
+    )
+    told = predictions(here.apply([event({"n": 1.0, "city": city}) for city in cities[:3]], publish=True))
+    assert [each.prediction for each in told] == [True, False, False]
+
+
+def test_text_that_is_a_number_is_a_category_all_the_same() -> None:
+    here = model()
+    here.apply([event({"x": float(i)}, "ab"[i % 2]) for i in range(9)], publish=True)
+    text, missing = predictions(here.apply([event({"x": "7"}), event({"x": None})], publish=True))
+    assert text == missing
+    here.apply([event({"x": "7"}, "a")], publish=True)
+    assert here.forest.feature_names == ("x", "x=7")
+
+
+def test_an_event_without_any_value_is_learned() -> None:
+    here = model()
+    assert codes(here.apply([event({"x": None, "y": None}, "a"), event({"y": "red"}, "b")], publish=True)) == [
+        None,
+        None,
+    ]
+    assert here.forest.feature_names == ("x", "y=red")
+    assert here.forest.n_samples == 2
 
 
 def test_an_unknown_name_without_a_label_is_ignored() -> None:
@@ -201,6 +297,9 @@ def test_the_order_of_names_does_not_matter() -> None:
         ({"max_features": 2}, [event({"x": 1.0, "y": 1.0}, "a"), event({"z": 1.0}, "a")], [None, "too-many-features"]),
         ({"max_features": 2}, [event({"x": 1.0, "y": 1.0, "z": 1.0}, "a")], ["too-many-features"]),
         ({"max_features": 2}, [event({"x": 1.0, "y": 1.0, "z": 1.0})], [None]),
+        ({"max_features": 2}, [event({"x": c}, "a") for c in "abac"], [None, None, None, "too-many-features"]),
+        ({"max_features": 2, "max_categories": 2}, [event({"x": c}, "a") for c in "abac"], [None] * 4),
+        ({"features": 2}, [event({"x": "red"}, "a")], ["feature-kind"]),
         ({"classes": ("a", "b")}, [event([1.0], "a"), event([1.0], "c"), event([1.0])], [None, "unknown-class", None]),
         ({"max_classes": 2}, [event([1.0], label) for label in "abca"], [None, None, "too-many-classes", None]),
     ],
@@ -211,10 +310,46 @@ def test_what_is_configured_is_kept(params: dict[str, Any], events: list[Event],
     assert [code for each in events for code in codes(one_by_one.apply([each], publish=True))] == expected
 
 
+@pytest.mark.parametrize(
+    ("label", "classifies", "estimates"),
+    [
+        ("a", None, "wrong-type"),
+        ("1.5", None, "wrong-type"),
+        ("", None, "wrong-type"),
+        (True, None, "wrong-type"),
+        (False, None, "wrong-type"),
+        (0, None, None),
+        (-3, None, None),
+        (2**64 - 1, None, None),
+        (-(2**63), None, None),
+        (2**64, "number-out-of-range", None),
+        (-(2**63) - 1, "number-out-of-range", None),
+        (int(1e75), "number-out-of-range", None),
+        (1.0, "wrong-type", None),
+        (-0.5, "wrong-type", None),
+        (1e75, "wrong-type", None),
+        (None, None, None),
+    ],
+)
+def test_the_algorithm_says_what_a_label_is(label: Any, classifies: str | None, estimates: str | None) -> None:
+    for algorithm, code in (("amf", classifies), ("amf-regressor", estimates)):
+        here = model(algorithm=algorithm)
+        # The same class in other words must not open the door: 1.0 is not "1.0".
+        known = [event([1.0], each if algorithm == "amf" else 0.0) for each in ("1.0", "18446744073709551616")]
+        here.apply(known, publish=True)
+        before = here.forest.dumps()
+        applied = here.apply([event([2.0], label)], publish=True)
+        assert codes(applied) == [code]
+        assert applied.learned == (code is None and label is not None)
+        assert (here.forest.dumps() == before) == (not applied.learned)
+
+
 def test_names_outside_of_a_configured_list_are_ignored() -> None:
     here = model(features=("x", "y"))
-    here.apply([event({"x": 1.0, "z": 2.0}, "a")], publish=True)
-    assert here.forest.feature_names == ("x", "y")
+    here.apply([event({"x": 1.0, "z": 2.0}, "a"), event({"z": "red", "y": "red"}, "a")], publish=True)
+    assert here.forest.feature_names == ("x", "y", "y=red")
+    [told, same] = predictions(here.apply([event({"y": "red", "z": "red"}), event({"y": "red"})], publish=True))
+    assert told == same
 
 
 def test_a_class_is_the_text_of_its_label() -> None:
@@ -222,7 +357,6 @@ def test_a_class_is_the_text_of_its_label() -> None:
     first, *_, last = predictions(
         here.apply([event([1.0], label) for label in (1, "1", True, "true", None)], publish=True)
     )
-    assert here.texts == ["1", "true"]
     assert first.prediction is None
     assert last.prediction in (1, True)
     assert last.classes == ["1", "true"]
@@ -306,33 +440,122 @@ def test_what_was_done_is_counted() -> None:
     events = [event([0.0], "a"), event([0.0], "a"), event([0.0]), event([0.0, 1.0], "b"), event([0.0], "c")]
     done = here.apply(events, publish=True)
     told = [each for each in done.outcomes if isinstance(each, Prediction)]
-    assert (done.predicted, done.learned, done.scored) == (3, 2, 2)
-    assert done.loss == sum(each.loss or 0.0 for each in told)
-    assert done.correct == sum(each.prediction == each.label for each in told)
+    assert (done.predicted, done.learned) == (3, 2)
+    loss, correct = sum(each.loss or 0.0 for each in told), sum(each.prediction == each.label for each in told)
+    assert done.scores == ClassScores(2, loss, correct)
     assert sum(map(len, done.depths)) == 3
-    figures = here.figures()
-    assert (figures.samples, figures.labelled, figures.correct, figures.loss) == (2, 2, done.correct, done.loss)
+    assert (here.figures().samples, here.figures().scores) == (2, done.scores)
 
 
 def test_replay_is_not_counted_as_loss() -> None:
     here = model()
     done = here.apply([event([0.0], "a"), event([0.0])], publish=False)
-    assert (done.outcomes, done.predicted, done.learned, done.scored, done.loss) == ([None, None], 0, 1, 0, 0.0)
-    assert here.figures().labelled == 0
+    assert (done.outcomes, done.predicted, done.learned, done.scores) == ([None, None], 0, 1, ClassScores())
+    assert here.figures().scores.count == 0
+
+
+# What a model of numbers says
+
+
+def measured(n: int, seed: int = 0) -> list[Event]:
+    """A number that follows a feature, with noise."""
+    rng = random.Random(seed)
+    places = [rng.random() for _ in range(n)]
+    return [event([x, rng.random()], 10.0 * x + rng.gauss(0.0, 1.0)) for x in places]
+
+
+def test_before_the_first_number_there_is_no_estimate() -> None:
+    for fixed in ({}, {"features": 1}):
+        told = model(algorithm="amf-regressor", **fixed).apply([event([1.0], id="7"), event([1.0], 2)], publish=True)
+        assert estimates(told) == [
+            Estimate(None, None, None, None, None, 0, "7"),
+            Estimate(None, None, None, 2, None, 0, None),
+        ]
+        assert told.scores == NumberScores()
+
+
+def test_an_estimate_is_what_the_forest_says_before_it_learns() -> None:
+    here, forest = model(algorithm="amf-regressor"), forest_of("key", replace(PARAMS, algorithm="amf-regressor"))
+    assert isinstance(forest, amf.AMFRegressor)
+    events = [event(each.features, None if i % 5 == 4 else each.label, str(i)) for i, each in enumerate(measured(60))]
+    told = estimates(here.apply(events, publish=True))
+    learned = 0
+    for each, estimate in zip(events, told, strict=True):
+        row = np.array([each.features])
+        if learned:
+            assert estimate.prediction == forest.predict(row)[0]
+            assert estimate.std == forest.predict_std(row)[0]
+            assert estimate.quantiles == forest.predict_quantiles(row, [0.05, 0.5, 0.95])[0].tolist()
+            expected = None if each.label is None else (float(each.label) - estimate.prediction) ** 2
+            assert estimate.loss == expected
+        assert (estimate.label, estimate.learned, estimate.id) == (each.label, learned, each.id)
+        forest.partial_fit(row, [each.label])
+        learned += each.label is not None
+    assert here.forest.dumps() == forest.dumps()
+
+
+def test_estimates_are_scored() -> None:
+    here = model(algorithm="amf-regressor")
+    events = [*measured(300), event([0.5, 0.5]), event([0.5], 1.0), event([0.5, 0.5], "a")]
+    done = here.apply(events, publish=True)
+    told = [each for each in done.outcomes if isinstance(each, Estimate)]
+    scored = [each for each in told if each.label is not None and each.prediction is not None and each.quantiles]
+    assert (done.predicted, done.learned, len(scored)) == (301, 300, 299)
+    errors = [(each.label or 0.0) - (each.prediction or 0.0) for each in scored]
+    covered = sum((q := each.quantiles or [])[0] <= (each.label or 0.0) <= q[2] for each in scored)
+    assert done.scores == NumberScores(
+        299, pytest.approx(sum(e * e for e in errors)), pytest.approx(sum(map(abs, errors))), covered
+    )
+    assert 0.8 < covered / 299 < 0.97
+    assert math.sqrt(done.scores.squared_error / 299) < 2.5  # of labels with standard deviation 3
+    here.apply(measured(9, seed=1), publish=True)
+    assert here.figures().scores.count == 308
+
+
+def test_numbers_of_any_size_are_published_as_numbers() -> None:
+    sizes = [1e75, -1e75, 0, 2**70, 5e-324, -0.0, 1.5, 10**75 // 2]
+    events = [event([float(i % 3), size], label) for i, size in enumerate([1e308, None]) for label in sizes * 3]
+    for told in estimates(model(algorithm="amf-regressor").apply(events, publish=True))[1:]:
+        assert all(map(math.isfinite, [told.prediction, told.std, told.loss, *(told.quantiles or [math.nan])]))
+
+
+def test_a_restored_model_keeps_its_algorithm() -> None:
+    """Where the configuration says another one by now, it goes on as it was: a replay does not know better."""
+    for algorithm, other, label in (("amf", "amf-regressor", "a"), ("amf-regressor", "amf", 1.5)):
+        first = model(algorithm=algorithm)
+        first.apply([event([1.0], label)], publish=True)
+        models = Models(config(algorithm=other).models.params_for)
+        models.restore("key", first.spec, first.forest.dumps())
+        here = models.get("key")
+        assert here.spec != models.configured_spec("key")
+        assert here.apply([event([2.0], label)], publish=False).learned == 1
+        first.apply([event([2.0], label)], publish=True)
+        assert here.forest.dumps() == first.forest.dumps()
 
 
 # Batches, replay and rejects change nothing
 
 
 VALUES = st.one_of(st.none(), st.floats(-1e3, 1e3, width=32), st.sampled_from([0.0, 1.0, 1e300]))
+MIXED = st.one_of(VALUES, st.sampled_from(["red", "green", "blue", "1.0", ""]))
 FEATURES = st.one_of(
-    st.lists(VALUES, min_size=1, max_size=3), st.dictionaries(st.sampled_from("xyz"), VALUES, min_size=1, max_size=3)
+    st.lists(VALUES, min_size=1, max_size=3), st.dictionaries(st.sampled_from("xyz"), MIXED, min_size=1, max_size=3)
 )
 EVENTS = st.lists(
-    st.builds(Event, FEATURES, st.sampled_from([None, "a", "b", "c", 1, "1", True]), st.none()), max_size=30
+    st.builds(Event, FEATURES, st.sampled_from([None, "a", "b", "c", 1, "1", True, 1.5, -3e7]), st.none()), max_size=30
 )
 LIMITS = st.sampled_from(
-    [{}, {"max_classes": 2}, {"max_features": 2}, {"classes": ("a", "b")}, {"features": ("x", "y")}]
+    [
+        {},
+        {"max_classes": 2},
+        {"max_features": 2},
+        {"max_categories": 1},
+        {"classes": ("a", "b")},
+        {"features": ("x", "y")},
+        {"algorithm": "amf-regressor"},
+        {"algorithm": "amf-regressor", "max_features": 2, "blend": False},
+        {"algorithm": "amf-regressor", "features": ("x", "y"), "loss": "square", "bound": 1e8},
+    ]
 )
 
 
@@ -372,13 +595,13 @@ def test_replay_and_restoring_do_not_matter(events: list[Event], cuts: list[int]
 def test_rejected_events_are_as_if_they_had_never_been(events: list[Event], limits: dict[str, Any]) -> None:
     everything, accepted = model(**limits), model(**limits)
     outcomes = everything.apply(events, publish=True).outcomes
-    kept = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, Prediction)]
+    kept = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, Answer)]
     again = accepted.apply([events[i] for i in kept], publish=True).outcomes
     assert [_shown(outcomes[i]) for i in kept] == [_shown(outcome) for outcome in again]
     assert everything.forest.dumps() == accepted.forest.dumps()
 
 
-def _shown(outcome: Prediction | Reject | None) -> Any:
+def _shown(outcome: Answer | Reject | None) -> Any:
     if not isinstance(outcome, Prediction):
         return outcome
     known = outcome.classes[: len(outcome.probabilities)]

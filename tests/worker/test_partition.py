@@ -19,7 +19,8 @@ from worker.checkpoint import Model as Saved
 from worker.config import Config
 from worker.errors import CorruptCheckpoint
 from worker.partition import Partition, State
-from worker.records import Outgoing, Record
+from worker.records import NumberScores, Outgoing, Record
+from worker.snapshot import Frozen
 
 Restored = dict[str, tuple[str, bytes]]
 
@@ -46,6 +47,11 @@ def records(*contents: tuple[str | None, Any]) -> list[Record]:
 
 def labelled(key: str, x: float = 1.0, label: Any = "a") -> tuple[str, Any]:
     return key, {"features": [x], "label": label}
+
+
+def taken(frozen: dict[str, Frozen]) -> dict[str, Saved]:
+    """The models of a snapshot as they are written."""
+    return {key: model.take() for key, model in frozen.items()}
 
 
 def restorable(saved: dict[str, Saved]) -> Restored:
@@ -156,9 +162,29 @@ def test_a_batch_is_counted() -> None:
     source = records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), (None, None), labelled("k", label="b"))
     result = partition(config()).apply(source)
     told = [value_of(output) for output in result.outgoing if output.topic == "predictions"]
-    assert (result.events, result.predictions, result.learned, result.scored) == (5, 3, 2, 2)
+    assert (result.events, result.predictions, result.learned) == (5, 3, 2)
     assert dict(result.rejects) == {"malformed-json": 1, "null-key": 1}
-    assert result.loss == sum(each.get("loss", 0.0) for each in told)
+    scores = result.class_scores
+    assert (scores.count, scores.log_loss) == (2, sum(each.get("loss", 0.0) for each in told))
+    assert result.number_scores == NumberScores()
+
+
+def test_models_of_classes_and_of_numbers_stand_side_by_side() -> None:
+    settings = config(overrides=[{"match": "n*", "algorithm": "amf-regressor"}])
+    source = [labelled("n", 1.0, 2.5), labelled("c"), labelled("n", 1.0, 3), labelled("c", 1.0, 2.5), labelled("n")]
+    result = partition(settings).apply(records(*source))
+    assert codes(result.outgoing) == [None, None, None, "wrong-type", "wrong-type"]
+    first, _, second = [value_of(output) for output in result.outgoing if output.topic == "predictions"]
+    assert first == {
+        "id": None, "model": "n", "prediction": None, "std": None, "quantiles": None,
+        "label": 2.5, "loss": None, "learned": 0,
+    }  # fmt: skip
+    assert second == {
+        "id": None, "model": "n", "prediction": 2.5, "std": 0.0, "quantiles": {"0.05": 2.5, "0.5": 2.5, "0.95": 2.5},
+        "label": 3, "loss": 0.25, "learned": 1,
+    }  # fmt: skip
+    assert result.number_scores == NumberScores(1, 0.25, 0.5, 0)
+    assert result.class_scores.count == 1
 
 
 def test_a_model_is_kept_once_it_has_learned() -> None:
@@ -189,7 +215,7 @@ def test_replay_from_any_snapshot_is_what_live_was(seed: int, saved_at: int, die
     source = drawn(seed, 40)
     live = partition(settings)
     live.apply(source[:saved_at])
-    saved, _ = live.snapshot()
+    saved = taken(live.snapshot()[0])
     offset = live.position
     live.apply(source[saved_at:died_at])
 
@@ -267,7 +293,9 @@ def test_a_snapshot_holds_what_changed_since_the_last_one() -> None:
     here = partition(config())
     here.apply(records(labelled("a"), labelled("b")))
     changed, removed = here.snapshot()
-    assert restorable(changed) == {key: (here.models.configured_spec(key), data) for key, data in state(here).items()}
+    assert restorable(taken(changed)) == {
+        key: (here.models.configured_spec(key), data) for key, data in state(here).items()
+    }
     assert removed == set()
     here.apply(records(labelled("b"), ("a", {"features": [1.0]})))
     assert here.snapshot()[0].keys() == {"b"}
@@ -277,7 +305,7 @@ def test_a_snapshot_holds_what_changed_since_the_last_one() -> None:
 def test_a_snapshot_tells_figures_for_people() -> None:
     here = partition(config())
     here.apply(records(*(labelled("k", float(i % 5), "ab"[i % 2]) for i in range(30))))
-    [saved] = here.snapshot()[0].values()
+    [saved] = taken(here.snapshot()[0]).values()
     forest = here.models.get("k").forest
     expected = {"samples": 30, "nodes": forest.n_nodes, "depth": round(forest.mean_depth), "bytes": len(saved.data)}
     assert saved.summary == expected
@@ -318,13 +346,13 @@ def test_what_a_failed_snapshot_held_is_in_the_next_one(
     here.apply(records(labelled("a"), labelled("b"), labelled("c")))
     here.snapshot()
     here.apply(records(labelled("a"), labelled("b"), ("c", None)))
-    failed = here.snapshot()
+    _, gone = here.snapshot()
     here.apply(records(*then))
-    here.snapshot_failed(*failed)
+    here.snapshot_failed(gone)
     assert here.dirty
     saved, gone = here.snapshot()
     assert (saved.keys(), gone) == (changed, removed)
-    assert {key: model.data for key, model in saved.items()} == {key: state(here)[key] for key in changed}
+    assert {key: model.data for key, model in taken(saved).items()} == {key: state(here)[key] for key in changed}
 
 
 def test_all_models_can_be_asked_for() -> None:
@@ -338,7 +366,7 @@ def test_all_models_can_be_asked_for() -> None:
 def test_damaged_bytes_are_refused_and_change_nothing() -> None:
     live = partition(config())
     live.apply(records(labelled("a"), labelled("b")))
-    saved = restorable(live.snapshot()[0])
+    saved = restorable(taken(live.snapshot()[0]))
     saved["b"] = (saved["b"][0], saved["b"][1][:-1])
     here = Partition(3, config(), 1_000_000)
     with pytest.raises(CorruptCheckpoint, match="model 'b' at offset 2"):
@@ -355,7 +383,7 @@ def after_a_change(on_spec_change: str) -> tuple[Partition, bytes]:
     before.apply(records(labelled("old"), labelled("old", 2.0, "b")))
     now = partition(config(), live_from=2)
     now.apply(records(labelled("same"), labelled("same")))
-    both = restorable(before.snapshot()[0]) | restorable(now.snapshot()[0])
+    both = restorable(taken(before.snapshot()[0]) | taken(now.snapshot()[0]))
     return partition(config(on_spec_change=on_spec_change), both, 2, live_from=2), both["old"][1]
 
 
@@ -371,6 +399,21 @@ def test_a_changed_model_is_refused_and_the_others_go_on() -> None:
     )
     assert b"the configuration now says" in (header(outputs[0], "error-reason") or b"")
     assert [value_of(output)["learned"] for output in outputs[1:]] == [2, 0]
+
+
+def test_another_algorithm_is_another_spec() -> None:
+    before = partition(config())
+    before.apply(records(labelled("k", 1.0, 7), labelled("k", 1.0, 8)))
+    saved = restorable(taken(before.snapshot()[0]))
+    regressor = config(algorithm="amf-regressor")
+    here = partition(regressor, saved, 2, live_from=2)
+    here.go_live()
+    [refused] = here.apply(records(labelled("k", 2.0, 9))).outgoing
+    assert header(refused, "error-code") == b"spec-changed"
+    anew = partition(config(algorithm="amf-regressor", on_spec_change="restart"), saved, 2, live_from=2)
+    assert anew.go_live() is True
+    [told] = anew.apply(records(labelled("k", 2.0, 9.5))).outgoing
+    assert (value_of(told)["learned"], value_of(told)["quantiles"]) == (0, None)
 
 
 def test_replay_of_a_refused_model_is_what_live_was() -> None:
@@ -400,6 +443,6 @@ def test_a_changed_model_starts_anew_where_that_is_wanted() -> None:
 def test_nothing_is_saved_by_decree_where_no_model_changed() -> None:
     before = partition(config())
     before.apply(records(labelled("k")))
-    here = partition(config(on_spec_change="restart"), restorable(before.snapshot()[0]), 1, live_from=1)
+    here = partition(config(on_spec_change="restart"), restorable(taken(before.snapshot()[0])), 1, live_from=1)
     assert here.go_live() is False
     assert state(here) == state(before)

@@ -24,7 +24,7 @@ from worker.keeper import patiently
 from worker.metrics import Metrics
 from worker.partition import Partition
 from worker.ports import Deadline
-from worker.records import Outgoing
+from worker.records import Label, Outgoing
 from worker.runtime import Setting, Worker
 
 SETTING = Setting(topic_id="topic-id", max_message_bytes=1_000_000)
@@ -38,11 +38,12 @@ class Bench:
         self.clock = FakeClock()
         self.broker = Broker(partitions, self.clock)
         self.store = DictStore()
+        self.setting = SETTING
 
     def worker(self, name: str = "one", **settings: Any) -> Bound:
         return Bound(self, name, config(**settings) if settings else self.config)
 
-    def feed(self, *labels: str | None, partition: int = 0, key: str = "k") -> None:
+    def feed(self, *labels: Label | None, partition: int = 0, key: str = "k") -> None:
         """One event for each label; None is an event without one."""
         log = self.broker.logs[partition]
         for label in labels:
@@ -91,7 +92,7 @@ class Bound:
         self._identity = name if settings.delivery == "exactly-once" else None
         self._worker = Worker(
             settings,
-            SETTING,
+            bench.setting,
             self.input,
             self._open_output,
             FakeStore(bench.store, self.faults),
@@ -121,6 +122,9 @@ class Bound:
 
     def take(self, *partitions: int) -> None:
         self.bench.broker.group.rebalance(dict.fromkeys(partitions or self.bench.broker.logs, self.input))
+
+    def limit_copies(self, n_bytes: int) -> None:
+        self._worker.copied_bytes = n_bytes
 
     def turns(self, n: int) -> Bound:
         for _ in range(n):
@@ -763,3 +767,26 @@ def test_at_the_end_what_is_open_is_tried_once_more() -> None:
     worker.run(lambda: next(left))
     assert bench.published() == bench.expected()
     assert bench.newest().offset == 2
+
+
+# What it shows
+
+
+def test_answers_are_scored_in_the_metrics() -> None:
+    bench = Bench(interval_s=60.0, overrides=[{"match": "n", "algorithm": "amf-regressor"}])
+    bench.feed("a", "b", "a", None)
+    bench.feed(1.0, 2.5, None, 7, "a", 3.0, key="n")
+    worker = bench.worker().join().turns(2)
+    told = [msgspec.json.decode(each.value or b"") for each in bench.published() if each.topic == "predictions"]
+    classes = [each for each in told if "label" in each and "probabilities" in each]
+    numbers = [each for each in told if each.get("loss") is not None and "quantiles" in each]
+    assert (len(classes), len(numbers)) == (3, 3)
+    shown = {name: list(family.series().values()) for name, family in worker.metrics.families().items()}
+    assert shown["amf_log_loss"] == [(sum(each["loss"] for each in classes), 3)]
+    assert shown["amf_correct_predictions_total"] == [sum(each["label"] == each["prediction"] for each in classes)]
+    assert shown["amf_squared_error"] == [(sum(each["loss"] for each in numbers), 3)]
+    assert shown["amf_absolute_error"] == [(sum(abs(each["label"] - each["prediction"]) for each in numbers), 3)]
+    inside = [each["quantiles"]["0.05"] <= each["label"] <= each["quantiles"]["0.95"] for each in numbers]
+    assert shown["amf_covered_predictions_total"] == [sum(inside)]
+    assert 0 < sum(inside) < 3
+    assert shown["amf_learned_samples_total"] == [7]

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from tests.worker.mutants import MUTANTS
@@ -18,7 +19,7 @@ from worker.runtime import Worker
 
 SCHEDULES = int(os.environ.get("AMF_SIMULATIONS", "10000"))
 PARTS = 20
-SEEN_WITHIN = 1000
+SEEN_WITHIN = 2000
 """Schedules in which every mistake must show."""
 
 
@@ -55,6 +56,18 @@ def test_the_schedules_hold_every_fault() -> None:
     }
     assert counts.keys() == faults | rare
     assert min(counts[fault] for fault in faults) >= 10
+
+
+def test_the_schedules_hold_models_of_every_algorithm() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(100):
+        simulation = Simulation(seed)
+        simulation.run()
+        outputs = [output for output in simulation.broker.published if output.topic == "predictions" and output.value]
+        for value in (msgspec.json.decode(output.value or b"") for output in outputs):
+            counts["predictions"] += bool(value.get("probabilities"))
+            counts["estimates"] += bool(value.get("quantiles"))
+    assert min(counts["predictions"], counts["estimates"]) > 100
 
 
 def test_a_seed_is_one_schedule() -> None:

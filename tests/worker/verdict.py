@@ -50,7 +50,7 @@ class Reference:
     def look(self) -> dict[str, str]:
         """Model key -> hash of its bytes, as of now."""
         changed, removed = self._partition.snapshot()
-        self.state |= {key: hashlib.sha256(model.data).hexdigest() for key, model in changed.items()}
+        self.state |= {key: hashlib.sha256(model.take().data).hexdigest() for key, model in changed.items()}
         for key in removed:
             self.state.pop(key, None)
         return self.state

@@ -116,6 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--out", metavar="PREDICTIONS.csv", type=Path, help="write every prediction with its probabilities to this file"
     )
+    evaluate.add_argument(
+        "--save", metavar="URL", help="keep the models in this empty folder of a store, for checkpoint.warm_start"
+    )
 
     inspect = add(
         "inspect",
@@ -125,6 +128,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("url", metavar="URL", help="checkpoint.url of the configuration, or a folder below it")
     inspect.add_argument("--model", metavar="KEY", help="only the model of this key, with its parameters")
+
+    reshard = add(
+        "reshard",
+        commands.reshard,
+        "write the checkpoints of a drained topic anew for another number of partitions",
+        "reshard s3://bucket/checkpoints --partitions 24",
+    )
+    reshard.add_argument("url", metavar="URL", help="checkpoint.url of the configuration")
+    reshard.add_argument(
+        "--partitions", metavar="N", type=_above_zero(int), required=True, help="how many partitions there are now"
+    )
+    reshard.add_argument("--to", metavar="URL", help="another store to write to (default: the same)")
+    reshard.add_argument("--lineage", metavar="NAME", help="which one to read, where there are several")
+    reshard.add_argument(
+        "--topic", metavar="NAME", help="a new topic that the models are for, which starts at offset 0"
+    )
+    reshard.add_argument("--topic-id", metavar="ID", help="its id, with - and _ for + and /")
 
     demo = add(
         "demo", commands.demo, "watch a worker at work on an embedded broker, and come back after a kill", "demo"

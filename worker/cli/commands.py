@@ -52,7 +52,8 @@ def produce(arguments: Namespace) -> int:
     from worker.cli.produce import produce
     from worker.cli.terminal import progress
 
-    config, rows = _load(arguments.config), _open(arguments)
+    config = _load(arguments.config)
+    rows = _open(arguments, config)
     started = time.monotonic()
     with progress("publishing") as advance:
         n = produce(rows, config, arguments.config, rate=arguments.rate, advance=advance)
@@ -65,16 +66,20 @@ def evaluate(arguments: Namespace) -> int:
     from worker.cli.evaluate import evaluate, show
     from worker.cli.predictions import PredictionsFile
     from worker.cli.terminal import progress
+    from worker.store import open_store
 
     config = _load(arguments.config) if arguments.config else None
-    rows = _open(arguments)
+    rows = _open(arguments, config)
     if not rows.labelled:
         raise ConfigError(f"{rows.path}: --label must name the column of the labels: {', '.join(rows.columns)}")
+    save_to = open_store(arguments.save) if arguments.save else None
     with PredictionsFile(arguments.out) if arguments.out else nullcontext() as out, progress("evaluating") as advance:
-        report = evaluate(rows, config, out, advance=advance)
+        report = evaluate(rows, config, out, save_to, advance=advance)
     show(report)
     if arguments.out:
         print(f"predictions in {arguments.out}")
+    if arguments.save:
+        print("models saved; a worker with checkpoint.warm_start begins with them")
     return DONE
 
 
@@ -94,6 +99,18 @@ def inspect(arguments: Namespace) -> int:
     return DONE
 
 
+def reshard(arguments: Namespace) -> int:
+    from worker.cli.reshard import reshard, show
+    from worker.store import open_store
+
+    if (arguments.topic is None) != (arguments.topic_id is None):
+        raise ConfigError("--topic and --topic-id go together")
+    topic = None if arguments.topic is None else (arguments.topic, arguments.topic_id)
+    source, target = open_store(arguments.url), open_store(arguments.to or arguments.url)
+    show(reshard(source, target, arguments.partitions, lineage=arguments.lineage, topic=topic))
+    return DONE
+
+
 def demo(arguments: Namespace) -> int:
     from worker.demo import demo
 
@@ -106,7 +123,10 @@ def _load(path: str) -> Config:
     return load(path, os.environ)
 
 
-def _open(arguments: Namespace) -> Rows:
+def _open(arguments: Namespace, config: Config | None) -> Rows:
     from worker.cli.dataset import open_rows
 
-    return open_rows(arguments.file, arguments.label, arguments.key, arguments.keys)
+    def has_numbers(key: str) -> bool:
+        return config is not None and config.models.params_for(key).labels_are_numbers
+
+    return open_rows(arguments.file, arguments.label, arguments.key, arguments.keys, has_numbers)

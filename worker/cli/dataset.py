@@ -2,6 +2,9 @@
 
 A row is what a producer would send: its number from 0 is the id, its columns are the features. `message` writes it as
 the value of an input record; it is what `produce` publishes and `evaluate` takes.
+
+A cell of a CSV that is written as a number is one, an empty cell is a missing value, any other text is a category. Each
+cell speaks for itself: what a row says does not depend on the rows after it, and a stray text costs its column nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ import re
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from io import TextIOWrapper
 from math import isfinite
 from pathlib import Path
@@ -35,7 +38,7 @@ class Row(NamedTuple):
 
     number: int
     key: str
-    features: dict[str, float | None]
+    features: dict[str, float | str | None]
     label: Label | None
 
 
@@ -56,19 +59,26 @@ class Rows(ABC):
     def __iter__(self) -> Iterator[Row]: ...
 
 
-def open_rows(path: str | Path, label: str | None = None, key: str | None = None, n_keys: int = 1) -> Rows:
+def open_rows(
+    path: str | Path,
+    label: str | None = None,
+    key: str | None = None,
+    n_keys: int = 1,
+    has_numbers: Callable[[str], bool] = lambda key: False,
+) -> Rows:
     """The rows of a .npz or CSV file; nothing but the header is read yet. Raises ConfigError.
 
     `label` and `key` name columns, in an .npz other arrays beside X (its `label` is y by default); all other columns
-    are features, those of X are named f0, f1, ... Without `key` row i belongs to model-{i mod n_keys}.
+    are features, those of X are named f0, f1, ... Without `key` row i belongs to model-{i mod n_keys}. `has_numbers`
+    tells of a model key whether its labels are numbers; those of others are classes.
     """
     kind = _NpzRows if Path(path).suffix == ".npz" else _CsvRows
-    return kind(Path(path), label, key, n_keys)
+    return kind(Path(path), label, key, n_keys, lru_cache(maxsize=10_000)(has_numbers))
 
 
 class _Message(msgspec.Struct, omit_defaults=True):
     id: str
-    features: dict[str, float | None]
+    features: dict[str, float | str | None]
     label: Label | None = None
 
 
@@ -97,9 +107,11 @@ def _readable(path: Path) -> Iterator[None]:
 class _CsvRows(Rows):
     total = None
 
-    def __init__(self, path: Path, label: str | None, key: str | None, n_keys: int) -> None:
+    def __init__(
+        self, path: Path, label: str | None, key: str | None, n_keys: int, has_numbers: Callable[[str], bool]
+    ) -> None:
         self.path, self.labelled = path, label is not None
-        self._label, self._key, self._n_keys = label, key, n_keys
+        self._label, self._key, self._n_keys, self._has_numbers = label, key, n_keys, has_numbers
         with self._open() as (_, reader):
             self.columns = self._header(reader)
 
@@ -117,17 +129,15 @@ class _CsvRows(Rows):
                     continue  # a blank line
                 if len(cells) != len(names):
                     raise self._error(reader, f"expected {len(names)} cells as in the header, found {len(cells)}")
-                texts = [cells[column] for column in features]
-                values = _numbers(texts)
-                if values is None:
-                    raise self._not_a_number(reader, feature_names, texts)
+                values = self._values(reader, feature_names, [cells[column] for column in features])
                 if number % _BLOCK_ROWS == 0:
                     self.fraction = file.tell() / size
+                model = f"model-{number % self._n_keys}" if key is None else cells[key]
                 yield Row(
                     number,
-                    f"model-{number % self._n_keys}" if key is None else cells[key],
+                    model,
                     dict(zip(feature_names, values, strict=True)),
-                    None if label is None else _label_of(cells[label]),
+                    None if label is None else _label_of(cells[label], number=self._has_numbers(model)),
                 )
                 number += 1
         self.fraction = 1.0
@@ -157,38 +167,55 @@ class _CsvRows(Rows):
             raise self._error(reader, "there is no column left for the features")
         return names
 
-    def _not_a_number(self, reader: Any, names: list[str], texts: list[str]) -> ConfigError:
-        name, text = next((name, text) for name, text in zip(names, texts, strict=True) if _numbers([text]) is None)
-        return self._error(
-            reader,
-            f"column {name!r}: expected a number, found {text[:40]!r}; leave the cell empty where the value is "
-            "missing, and take columns of text out of the file",
-        )
+    def _values(self, reader: Any, names: list[str], texts: list[str]) -> Sequence[float | str | None]:
+        """The features of a row."""
+        numbers = _numbers(texts)
+        if numbers is not None:
+            return numbers
+        values = [_value(text) for text in texts]
+        for name, text, value in zip(names, texts, values, strict=True):
+            if isinstance(value, float) and not isfinite(value):
+                problem = f"column {name!r}: expected a finite number or text, found {text[:40]!r}"
+                raise self._error(reader, f"{problem}; leave the cell empty where the value is missing")
+        return values
 
     def _error(self, reader: Any, problem: str) -> ConfigError:
         return ConfigError(f"{self.path}:{reader.line_num}: {problem}")
 
 
 def _numbers(texts: list[str]) -> list[float | None] | None:
-    """The cells as numbers, None where empty; None if a cell is anything else, such as nan, inf or 1_000."""
+    """The cells as finite numbers, None where empty; None if a cell is anything else, such as nan, inf or 1_000."""
     try:
         values = [float(text) if text else None for text in texts]
     except ValueError:
         return None
     # Two looks at the whole row instead of two at each cell; a finite sum has finite terms.
-    if "_" in "".join(texts) or not isfinite(sum(filter(None, values))):
-        fit = all(
-            value is None or (isfinite(value) and "_" not in text) for value, text in zip(values, texts, strict=True)
-        )
-        return values if fit else None
-    return values
+    return values if isfinite(sum(filter(None, values))) and "_" not in "".join(texts) else None
 
 
-def _label_of(text: str) -> Label | None:
-    """An integer where the text is the usual way to write one (the class is the same), else the text itself."""
+@lru_cache(maxsize=10_000)
+def _value(text: str) -> float | str | None:
+    """One cell by itself. NaN or infinite where it is no finite number and no text either."""
     if not text:
         return None
-    return int(text) if _INTEGER.fullmatch(text) else text
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return text if "_" in text else value  # to Python alone 1_000 is a number
+
+
+def _label_of(text: str, *, number: bool) -> Label | None:
+    """An integer where the text is the usual way to write one (the class is the same), else the text itself.
+
+    Where it is to be a `number`, any way to write one will do, as long as JSON has it.
+    """
+    if not text:
+        return None
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    value = _value(text) if number else text
+    return value if isinstance(value, float) and isfinite(value) else text
 
 
 def _choice(names: list[str]) -> str:
@@ -200,9 +227,11 @@ def _choice(names: list[str]) -> str:
 
 
 class _NpzRows(Rows):
-    def __init__(self, path: Path, label: str | None, key: str | None, n_keys: int) -> None:
+    def __init__(
+        self, path: Path, label: str | None, key: str | None, n_keys: int, has_numbers: Callable[[str], bool]
+    ) -> None:
         self.path = path
-        self._label, self._key, self._n_keys = label, key, n_keys
+        self._label, self._key, self._n_keys, self._has_numbers = label, key, n_keys, has_numbers
         with self._open() as archive:
             self.columns = [name.removesuffix(".npy") for name in archive.namelist()]
             if self._label is None and "y" in self.columns:
@@ -230,12 +259,12 @@ class _NpzRows(Rows):
                 numbers = range(start, min(start + _BLOCK_ROWS, n))
                 count = len(numbers)
                 values = self._values(x.read(count), start)
-                row_labels = [None] * count if labels is None else self._labels(labels.read(count), start)
                 row_keys = (
                     [f"model-{i % self._n_keys}" for i in numbers]
                     if keys is None
-                    else map(str, keys.read(count).tolist())
+                    else [str(key) for key in keys.read(count).tolist()]
                 )
+                row_labels = [None] * count if labels is None else self._labels(labels.read(count), start, row_keys)
                 for number, key, row, label in zip(numbers, row_keys, values, row_labels, strict=True):
                     yield Row(number, key, dict(zip(names, row, strict=True)), label)
         self.fraction = 1.0
@@ -261,15 +290,21 @@ class _NpzRows(Rows):
             rows[row] = [None if value != value else value for value in rows[row]]
         return rows
 
-    def _labels(self, block: NDArray[Any], start: int) -> list[Label | None]:
-        """Labels as JSON has them. A float is an integer or NaN, which stands for none: numpy writes gaps like that."""
+    def _labels(self, block: NDArray[Any], start: int, keys: list[str]) -> list[Label | None]:
+        """Labels as JSON has them. NaN stands for none; another float is an integer where labels are classes."""
         if block.dtype.kind != "f":
             return [None if label == "" else label for label in block.tolist()]
-        wrong = np.flatnonzero(~np.isnan(block) & ((block != np.floor(block)) | (np.abs(block) >= 2.0**63)))
-        if len(wrong):
-            where = f"{self._label}[{start + wrong[0]}]"
-            raise ConfigError(f"{self.path}: {where} is {block[wrong[0]]}; a label is text, an integer or a boolean")
-        return [None if label != label else int(label) for label in block.tolist()]
+        labels: list[Label | None] = []
+        for row, (label, key) in enumerate(zip(block.tolist(), keys, strict=True), start):
+            number = self._has_numbers(key)
+            if label != label:
+                labels.append(None)
+            elif isfinite(label) and (number or (label.is_integer() and abs(label) < 2.0**63)):
+                labels.append(label if number else int(label))
+            else:
+                expected = "a finite number" if number else "text, an integer or a boolean"
+                raise ConfigError(f"{self.path}: {self._label}[{row}] is {label}; a label is {expected}")
+        return labels
 
 
 class _Column:

@@ -93,7 +93,15 @@ def _parameters(store: ObjectStore, listing: Listing, entry: ModelEntry) -> Iter
     """What the forest itself says. Read by the folder that was listed: the URL may lie below the root of the store."""
     path = f"{listing.folder}/{entry.segment}" if listing.folder else entry.segment
     forest = amf.loads(store.read_range(path, entry.start, entry.length))
-    yield "classes", ", ".join(map(amf.class_text, forest.class_labels))
+    found = forest.describe()
+    yield "leaves", count(found.n_leaves)
+    yield "mean depth", f"{found.mean_depth:.1f}"
+    yield "weighted depth", f"{found.mean_weighted_depth:.1f}"
+    yield "largest depth", count(found.max_depth)
+    yield "memory", size(found.nbytes)
+    yield "algorithm", forest.family
+    if found.classes is not None:
+        yield "classes", ", ".join(map(amf.class_text, found.classes))
     yield "features", ", ".join(forest.feature_names) if forest.feature_names else count(forest.n_features)
     for name, value in forest.params.as_dict().items():
         if name != "classes":

@@ -1,9 +1,10 @@
 """The CSV file of predictions: one row for each published prediction, one column for each class there ever was.
 
-    row,model,label,prediction,learned,loss,p:CLASS,...
+    row,model,label,prediction,learned,loss,std,q:0.05,q:0.5,q:0.95,p:CLASS,...
 
-Floats have the fewest digits that give back the same bits. A cell is empty where a class was not known yet, where the
-event had no label, and where there was no prediction.
+The columns from std to q:0.95 are there if a model estimates numbers. Floats have the fewest digits that give back the
+same bits. A cell is empty where a class was not known yet, where the event had no label, where there was no prediction,
+and where a column is not of the model's kind.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import csv
 import errno
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
@@ -19,9 +21,10 @@ from typing import Self
 
 from amf import class_text
 from worker.errors import ConfigError
-from worker.records import Prediction
+from worker.records import QUANTILES, Answer, Estimate, Prediction
 
 _COLUMNS = ["row", "model", "label", "prediction", "learned", "loss"]
+_NUMBERS = ["std", *(f"q:{name}" for name in QUANTILES)]
 
 
 class Classes:
@@ -72,23 +75,31 @@ class PredictionsFile:
         except OSError as error:
             raise self._error(error) from None
         self._writer = csv.writer(self._rows)
+        self._has_numbers = False
 
-    def write(self, row: int, model: str, prediction: Prediction, spread: Sequence[float | None]) -> None:
+    def write(self, row: int, model: str, answer: Answer, spread: Sequence[float | None]) -> None:
         """Add a row; `spread` holds the probabilities by class, as `Classes` gives them."""
-        texts = (None if it is None else class_text(it) for it in (prediction.label, prediction.prediction))
+        texts = (None if it is None else class_text(it) for it in (answer.label, answer.prediction))
+        numbers: list[float | None] = [None] * len(_NUMBERS)
+        if isinstance(answer, Estimate):
+            self._has_numbers = True
+            if answer.quantiles is not None:
+                numbers = [answer.std, *answer.quantiles]
         # The csv module writes a float by repr and None as nothing.
-        self._writer.writerow([row, model, *texts, prediction.learned, prediction.loss, *spread])
+        self._writer.writerow([row, model, *texts, answer.learned, answer.loss, *numbers, *spread])
 
     def finish(self, classes: Sequence[str]) -> None:
         """Write the file itself: the header and the rows, each with a cell for every class."""
-        width = len(_COLUMNS) + len(classes)
+        header = [*_COLUMNS, *_NUMBERS, *(f"p:{text}" for text in classes)]
+        left_out = slice(0, 0) if self._has_numbers else slice(len(_COLUMNS), len(_COLUMNS) + len(_NUMBERS))
         unfinished = self._path.with_name(f".{self._path.name}.part")
         try:
             self._rows.seek(0)
             with unfinished.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.writer(file, lineterminator="\n")
-                writer.writerow([*_COLUMNS, *(f"p:{text}" for text in classes)])
-                writer.writerows(row + [""] * (width - len(row)) for row in csv.reader(self._rows))
+                for row in chain([header], csv.reader(self._rows)):
+                    row += [""] * (len(header) - len(row))
+                    writer.writerow(row[: left_out.start] + row[left_out.stop :])
             os.replace(unfinished, self._path)
         except OSError as error:
             unfinished.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 Plain scalars follow YAML 1.2's core schema, not YAML 1.1: `no` is text (a class, say), `12:30` is not a number. A value
 that holds a reference is never shown in an error, since a secret may stand in the wrong place.
 
-The keys are declared in `worker.config.schema`; this is the only file that knows yaml.
+The keys are declared in `worker.config.schema` and `worker.config.model`; this is the only file that knows yaml.
 """
 
 from __future__ import annotations
@@ -19,24 +19,9 @@ from typing import Any
 import yaml
 
 from worker.config import kafka as config_kafka
-from worker.config.schema import (
-    OVERRIDE_KEYS,
-    Checkpoint,
-    Config,
-    DeadLetter,
-    Input,
-    Key,
-    Metrics,
-    ModelParams,
-    Models,
-    Output,
-    Override,
-    OverrideList,
-    Properties,
-    Section,
-    keys,
-    plain,
-)
+from worker.config.keys import Key, OverrideList, Properties, Section, keys
+from worker.config.model import OVERRIDE_KEYS, ModelParams, Override, fits, preset_values
+from worker.config.schema import Checkpoint, Config, DeadLetter, Input, Metrics, Models, Output, plain
 from worker.config.text import FLOAT, Plain, Reading, UnfitError, core_scalar, read_scalar
 from worker.config.values import Address, Kind, describe
 from worker.errors import ConfigError
@@ -121,6 +106,7 @@ class _Reader:
         self.problems: list[tuple[int, str]] = []
         self._environ = environ
         self._lines: dict[str, int] = {}
+        self._default = ModelParams()
 
     def config(self, root: _Entry) -> Config:
         config: Config = self._section(Config, root, "")
@@ -149,6 +135,8 @@ class _Reader:
     def _value(self, kind: object, entry: _Entry, path: str) -> Any:
         self._lines[path] = entry.line
         match kind:
+            case Section() if kind.type is ModelParams:
+                return self._default_model(entry, path)
             case Section():
                 return self._section(kind.type, entry, path)
             case Properties():
@@ -164,15 +152,43 @@ class _Reader:
         items = [_Entry(node.start_mark.line + 1, node) for node in entry.node.value]
         return tuple(self._override(item, f"{path}[{index}]") for index, item in enumerate(items))
 
+    def _default_model(self, entry: _Entry, path: str) -> ModelParams:
+        # It is read before the overrides, which are on top of it.
+        self._default = ModelParams(**self._parameters(entry, path, keys(ModelParams)))
+        return self._default
+
     def _override(self, entry: _Entry, path: str) -> Override:
-        entries = self._entries(entry, path, OVERRIDE_KEYS)
-        values = {
-            OVERRIDE_KEYS[name].attribute: self._value(OVERRIDE_KEYS[name].kind, child, _join(path, name))
-            for name, child in entries.items()
-        }
+        values = self._parameters(entry, path, OVERRIDE_KEYS)
         if "match" not in values:
             values["match"] = self._missing(OVERRIDE_KEYS["match"].kind, entry.line, _join(path, "match"))
         return Override(values.pop("match"), MappingProxyType(values))
+
+    def _parameters(self, entry: _Entry, path: str, declared: Mapping[str, Key]) -> dict[str, Any]:
+        """Parameters of a model, those that the preset stands for included.
+
+        They must fit the algorithm that is named beside them, without one that of the default. By themselves they must
+        be what a forest takes: then so are they on top of any others.
+        """
+        entries = self._entries(entry, path, declared)
+        values = {
+            declared[name].attribute: self._value(declared[name].kind, child, _join(path, name))
+            for name, child in entries.items()
+        }
+        algorithm = values.get("algorithm") or self._default.algorithm
+        for name, child in entries.items():
+            if algorithm and not fits(declared[name].attribute, algorithm):
+                self._fail(child.line, _join(path, name), f"expected a key of algorithm {algorithm}, found another's")
+        if self.problems:
+            return values
+        if "preset" in values:
+            values = {**preset_values(algorithm, values["preset"]), **values}
+        parameters = {name: value for name, value in values.items() if name != "match"}
+        try:
+            ModelParams(**{"algorithm": algorithm, **parameters}).of_forest(seed=0)
+        except ValueError as error:
+            self._fail(entry.line, path, f"expected parameters that a forest takes: {error}")
+        # No bound is none to put in the place of another: the loss that needs one may be what another override says.
+        return {name: value for name, value in values.items() if (name, value) != ("bound", None)}
 
     def _properties(self, entry: _Entry, path: str) -> Mapping[str, str]:
         entries = self._entries(entry, path, None)

@@ -1,69 +1,22 @@
 """The configuration as frozen typed values. Each key is declared here once: type, default, bound and a sentence.
 
 `worker.config` reads and writes these classes by the declarations alone, so a new key is a new field here and a line
-in config/worker.yaml. Defaults exist nowhere else, apart from the Kafka properties' in `worker.config.kafka`.
+in config/worker.yaml. Defaults exist nowhere else, apart from the Kafka properties' in `worker.config.kafka` and the
+forests' in `amf`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from worker.config import kafka as config_kafka
 from worker.config import values as kinds
-from worker.config.values import Address, ClassValue, Kind
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A mapping whose keys are the declared fields of a class."""
-
-    expected: ClassVar[str] = "a mapping"
-    type: type[Any]
-
-
-class Properties:
-    """A mapping of Kafka properties."""
-
-    expected = "a mapping"
-
-
-class OverrideList:
-    """A list of mappings, each with some of OVERRIDE_KEYS."""
-
-    expected = "a list of overrides"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """The declaration of one key; `default` is dataclasses.MISSING where it must be given."""
-
-    attribute: str
-    kind: Kind[Any] | Section | Properties | OverrideList
-    sentence: str
-    default: object
-
-
-def key(kind: object, sentence: str, *, name: str | None = None) -> dict[str, object]:
-    """The metadata that makes a field a key. `name` is its name in the file where that is not the field's."""
-    return {"kind": kind, "sentence": sentence, "name": name}
-
-
-def section(section_type: type[Any]) -> dict[str, object]:
-    return key(Section(section_type), str(section_type.__doc__))
-
-
-def keys(section_type: type[Any]) -> dict[str, Key]:
-    """The declared keys of a section by their name in the file, in order."""
-    return {
-        each.metadata["name"] or each.name: Key(
-            each.name, each.metadata["kind"], each.metadata["sentence"], each.default
-        )
-        for each in fields(section_type)
-        if each.metadata
-    }
+from worker.config.keys import Key, OverrideList, Properties, key, keys, section
+from worker.config.model import OVERRIDE_KEYS, ModelParams, Override, fits
+from worker.config.values import Address, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,89 +66,6 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelParams:
-    """The parameters of one model's forest; each of them is part of what determines its state."""
-
-    algorithm: Literal["amf-classifier"] = field(
-        default="amf-classifier", metadata=key(kinds.choice("amf-classifier"), "The learner: amf-classifier.")
-    )
-    n_estimators: int = field(
-        default=10, metadata=key(kinds.integer(1, 1000), "Trees of a forest; time and memory grow in proportion.")
-    )
-    seed: int = field(
-        default=0,
-        metadata=key(kinds.integer(0, 2**63 - 1), "A model's random stream depends on this and its key alone."),
-    )
-    classes: Literal["auto"] | tuple[ClassValue, ...] = field(
-        default="auto",
-        metadata=key(kinds.classes(), "The classes, or auto: each is taken in when its first label comes."),
-    )
-    features: Literal["auto"] | int | tuple[str, ...] = field(
-        default="auto",
-        metadata=key(
-            kinds.features(100_000),
-            "An array's length, a list of an object's names, or auto: what the labelled records bring.",
-        ),
-    )
-    scaling: Literal["auto", "none"] = field(
-        default="auto",
-        metadata=key(kinds.choice("auto", "none"), "auto weights features by their robust spread, none leaves them."),
-    )
-    max_bytes: int = field(
-        default=64_000_000,
-        metadata=key(
-            kinds.size("64KB", "1000GB"), "Memory of one forest; at this size it stops splitting and goes on counting."
-        ),
-    )
-    max_classes: int = field(
-        default=1000,
-        metadata=key(kinds.integer(2, 65_536), "Most classes that auto takes in; a label beyond is a dead letter."),
-    )
-    max_features: int = field(
-        default=10_000,
-        metadata=key(kinds.integer(1, 100_000), "Most features that auto takes in; a record beyond is a dead letter."),
-    )
-    prior: Literal["parent", "dirichlet"] = field(
-        default="parent",
-        metadata=key(
-            kinds.choice("parent", "dirichlet"),
-            "What smooths a node's class counts: its parent's forecast, or the dirichlet prior of the papers.",
-        ),
-    )
-    dirichlet: float | None = field(
-        default=None,
-        metadata=key(
-            kinds.optional(kinds.positive_number()),
-            "With prior: dirichlet, the pseudo-count of each class; null chooses it by the number of classes.",
-        ),
-    )
-    smoothing: float = field(
-        default=0.4,
-        metadata=key(
-            kinds.positive_number(),
-            "With prior: parent, its weight in samples, times the square of the number of classes a node has seen.",
-        ),
-    )
-    split_pure: bool = field(
-        default=False, metadata=key(kinds.boolean(), "Whether a leaf is split whose samples are all of one class.")
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """Other parameters for the models whose key matches."""
-
-    match: str = field(
-        metadata=key(kinds.text(r"(?s).+", "a glob pattern such as fraud-*"), "Glob pattern of model keys.")
-    )
-    params: Mapping[str, Any]
-    """Some fields of ModelParams with their values."""
-
-
-OVERRIDE_KEYS: Mapping[str, Key] = {**keys(Override), **keys(ModelParams)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
     """Which forest a model key gets."""
 
@@ -221,6 +91,11 @@ class Models:
             "What becomes of a model saved with other parameters: fail refuses it, restart starts it anew.",
         ),
     )
+
+    @property
+    def algorithms(self) -> set[str]:
+        """All that a model may have."""
+        return {self.default.algorithm} | {o.params["algorithm"] for o in self.overrides if "algorithm" in o.params}
 
     def params_for(self, model_key: str) -> ModelParams:
         """The parameters of one model: the default with every matching override applied in order."""
@@ -250,9 +125,25 @@ class Checkpoint:
             name="interval",
         ),
     )
+    recovery_budget_s: float = field(
+        default=10.0,
+        metadata=key(
+            kinds.duration("1ms", "168h"),
+            "Most time that a replay may take after a crash: checkpoints are written as often as that needs.",
+            name="recovery_budget",
+        ),
+    )
     lineage: str = field(
         default="main",
         metadata=key(kinds.folder_name(), "Name of this history of the models; under a new one they all start anew."),
+    )
+    warm_start: str | None = field(
+        default=None,
+        repr=False,
+        metadata=key(
+            kinds.optional(kinds.store_url()),
+            "Folder of checkpoints whose models a new history begins with, from `evaluate --save` say; null for none.",
+        ),
     )
 
 
@@ -314,7 +205,10 @@ class Config:
 
 def plain(config: Any) -> dict[str, Any]:
     """A section as plain values by the names of its keys: defaults included, secrets masked."""
-    return {name: _plain(each.kind, getattr(config, each.attribute)) for name, each in keys(type(config)).items()}
+    shown: dict[str, Key] = keys(type(config))
+    if isinstance(config, ModelParams):
+        shown = {name: each for name, each in shown.items() if fits(each.attribute, config.algorithm)}
+    return {name: _plain(each.kind, getattr(config, each.attribute)) for name, each in shown.items()}
 
 
 def _plain(kind: object, value: Any) -> Any:

@@ -105,6 +105,15 @@ def positive_number() -> Kind[float]:
     return Kind("a number above 0", parse, float)
 
 
+def positive_share() -> Kind[float]:
+    def parse(value: Plain) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+            return float(value)
+        raise ValueError
+
+    return Kind("a number above 0 and at most 1", parse, float)
+
+
 def optional(kind: Kind[T]) -> Kind[T | None]:
     return Kind(
         f"{kind.expected}, or null",

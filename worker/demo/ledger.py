@@ -21,7 +21,7 @@ from worker.config import Models as ModelsConfig
 from worker.errors import WorkerError
 from worker.kafka import KafkaInput
 from worker.models import Models
-from worker.records import Event, Label, Prediction, Record
+from worker.records import Answer, Event, Label, Record
 
 RECENT = 1000
 """Predictions of a model that its recent log-loss is the mean of."""
@@ -183,4 +183,4 @@ def uninterrupted(rows: Iterable[Row], models: ModelsConfig) -> Iterator[tuple[i
             if applied.learned:
                 forests.keep(model)
             for (number, _), outcome in zip(group, applied.outcomes, strict=True):
-                yield number, codec.encode_prediction(key, outcome) if isinstance(outcome, Prediction) else None
+                yield number, codec.encode_answer(key, outcome) if isinstance(outcome, Answer) else None

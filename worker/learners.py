@@ -1,0 +1,221 @@
+"""What an algorithm decides: which labels a model takes, and what it makes of its forest's forecasts. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import amf
+from amf import class_text
+from worker.config import ModelParams
+from worker.records import Answer, ClassScores, Estimate, Event, Label, NumberScores, Prediction, Reject, Scores
+from worker.rejects import MAX_CLASS, MIN_CLASS
+
+Forest = amf.AMFClassifier | amf.AMFRegressor
+Rows = NDArray[np.float64]
+
+_FOREST: dict[type[amf.ForestParams], Any] = {each.Parameters: each for each in (amf.AMFClassifier, amf.AMFRegressor)}
+_SMALLEST_PROBABILITY = 5e-324  # keeps a loss finite, and so JSON
+NO_LABEL, UNKNOWN = -1, -2
+
+
+def seed_of(key: str, seed: int) -> int:
+    """Seed of a model's random stream: of (seed, key) alone, so that any worker and any partition grow one forest."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "little")
+
+
+def forest_of(key: str, params: ModelParams) -> Forest:
+    """A forest that has learned nothing."""
+    parameters = params.of_forest(seed_of(key, params.seed))
+    forest: Forest = _FOREST[type(parameters)].from_params(parameters)
+    if isinstance(params.features, tuple):
+        forest.add_features([str(amf.Column(name)) for name in params.features])
+    return forest
+
+
+def compile_kernels(algorithms: Iterable[str]) -> None:
+    """Compile, or load from numba's cache, what models of these algorithms need."""
+    for algorithm in algorithms:
+        forest = forest_of("", ModelParams(algorithm=algorithm, n_estimators=1))
+        forest.prequential([[0.0], [1.0], [2.0]], [0, 1, 0])
+
+
+class Told(NamedTuple):
+    """What a model says of events, in their order."""
+
+    answers: Sequence[Answer]
+    depth: NDArray[np.float64]
+    """(n,), depth of the leaf of an event, mean over trees."""
+    weighted_depth: NDArray[np.float64]
+    """(n,), posterior mean depth at which the averaged prunings end."""
+
+
+class Learner(ABC):
+    """A forest and the meaning of its labels."""
+
+    forest: Forest
+
+    @abstractmethod
+    def scores(self) -> Scores:
+        """Sums of nothing."""
+
+    @abstractmethod
+    def code(self, label: Label) -> int:
+        """Number of a label that is known to be good, UNKNOWN for one to be looked at: see `refusal` and `admit`."""
+
+    @abstractmethod
+    def refusal(self, label: Label) -> Reject | None:
+        """Why the model cannot learn a label that has no code; None if it can."""
+
+    @abstractmethod
+    def admit(self, label: Label) -> int:
+        """Give a label a code that has none and is not refused."""
+
+    @abstractmethod
+    def blind(self, event: Event) -> Answer:
+        """What there is to say of an unlabelled event before anything was learned."""
+
+    @abstractmethod
+    def prequential(self, rows: Rows, events: Sequence[Event], codes: Sequence[int], scores: Scores) -> Told:
+        """Predict each event, then learn it; `rows` are what the forest takes of them."""
+
+    def learn(self, rows: Rows, events: Sequence[Event]) -> None:
+        """Learn the events."""
+        self.forest.partial_fit(rows, [event.label for event in events])
+
+
+class Classifier(Learner):
+    """Labels are classes: text, 64-bit integers and booleans."""
+
+    def __init__(self, forest: amf.AMFClassifier) -> None:
+        self.forest: amf.AMFClassifier = forest
+        self.texts = [class_text(label) for label in forest.class_labels]
+        self._codes = {text: code for code, text in enumerate(self.texts)}
+
+    def scores(self) -> ClassScores:
+        return ClassScores()
+
+    def code(self, label: Label) -> int:
+        if isinstance(label, str):
+            return self._codes.get(label, UNKNOWN)
+        if isinstance(label, float) or not MIN_CLASS <= label <= MAX_CLASS:
+            return UNKNOWN
+        return self._codes.get(class_text(label), UNKNOWN)
+
+    def refusal(self, label: Label) -> Reject | None:
+        if isinstance(label, float):
+            return Reject("wrong-type", "label: expected a string, an integer, a boolean or null, got a decimal number")
+        if not isinstance(label, str) and not MIN_CLASS <= label <= MAX_CLASS:
+            return Reject("number-out-of-range", "label does not fit a 64-bit integer")
+        # The forest's own limits: those of a restored model may not be what the configuration says by now.
+        text, limits = class_text(label), self.forest.params
+        if limits.classes is not None:
+            return Reject("unknown-class", f"label {text!r} is none of the {len(self.texts)} given classes")
+        if len(self.texts) >= limits.max_classes:
+            return Reject("too-many-classes", f"label {text!r} would be class {len(self.texts) + 1}")
+        return None
+
+    def admit(self, label: Label) -> int:
+        text = class_text(label)
+        code = self._codes[text] = len(self.texts)
+        self.texts.append(text)
+        return code
+
+    def blind(self, event: Event) -> Prediction:
+        """Uniform over given classes, else nothing."""
+        n = len(self.texts)
+        first = self.forest.class_labels[0] if n else None
+        return Prediction(first, self.texts, [1.0 / n for _ in range(n)], None, None, 0, event.id)
+
+    def prequential(self, rows: Rows, events: Sequence[Event], codes: Sequence[int], scores: Scores) -> Told:
+        assert isinstance(scores, ClassScores)
+        learned, known = self.forest.n_samples, len(self.forest.class_labels)
+        told = self.forest.prequential(rows, [event.label for event in events])
+        best = told.probabilities.argmax(axis=1).tolist() if self.texts else [0] * len(events)
+        labels, answers = self.forest.class_labels, []
+        for event, code, row, winner in zip(events, codes, told.probabilities.tolist(), best, strict=True):
+            new, loss = code == known, None
+            if new:
+                loss = math.log(learned + 2)
+            elif code >= 0:
+                # 0.0 - x and not -x: a certain forecast has loss 0, not -0.
+                loss = 0.0 - math.log(max(row[code], _SMALLEST_PROBABILITY))
+                scores.correct += code == winner
+            answers.append(
+                Prediction(
+                    labels[winner] if known else None,
+                    self.texts,
+                    row if known == len(row) else row[:known],
+                    event.label,
+                    loss,
+                    learned,
+                    event.id,
+                )
+            )
+            if loss is not None:
+                scores.count += 1
+                scores.log_loss += loss
+            learned += code >= 0
+            known += new
+        return Told(answers, told.depth, told.weighted_depth)
+
+
+class Regressor(Learner):
+    """Labels are numbers."""
+
+    def __init__(self, forest: amf.AMFRegressor) -> None:
+        self.forest: amf.AMFRegressor = forest
+
+    def scores(self) -> NumberScores:
+        return NumberScores()
+
+    def code(self, label: Label) -> int:
+        return UNKNOWN if isinstance(label, str | bool) else 0
+
+    def refusal(self, label: Label) -> Reject | None:
+        got = "a boolean" if isinstance(label, bool) else "a string"
+        return Reject("wrong-type", f"label: expected a number or null, got {got}")
+
+    def admit(self, label: Label) -> int:
+        raise AssertionError("a label without a code is refused")
+
+    def blind(self, event: Event) -> Estimate:
+        return Estimate(None, None, None, None, None, 0, event.id)
+
+    def learn(self, rows: Rows, events: Sequence[Event]) -> None:
+        self.forest.partial_fit(rows, _numbers(events))
+
+    def prequential(self, rows: Rows, events: Sequence[Event], codes: Sequence[int], scores: Scores) -> Told:
+        assert isinstance(scores, NumberScores)
+        learned, labels = self.forest.n_samples, _numbers(events)
+        told = self.forest.prequential(rows, labels)
+        answers = []
+        columns = labels.tolist(), told.mean.tolist(), told.std.tolist(), told.quantiles.tolist()
+        for event, label, mean, std, quantiles in zip(events, *columns, strict=True):
+            labelled = event.label is not None
+            shown: Any = event.label
+            if not learned:
+                answer = Estimate(None, None, None, shown, None, 0, event.id)
+            else:
+                loss = (label - mean) ** 2 if labelled else None
+                answer = Estimate(mean, std, quantiles, shown, loss, learned, event.id)
+                scores.score(answer)
+            answers.append(answer)
+            learned += labelled
+        return Told(answers, told.depth, told.weighted_depth)
+
+
+def learner_of(forest: Forest) -> Learner:
+    """The learner with this forest, be it a new one or restored."""
+    return Classifier(forest) if isinstance(forest, amf.AMFClassifier) else Regressor(forest)
+
+
+def _numbers(events: Sequence[Event]) -> NDArray[np.float64]:
+    """Labels (n,), NaN where there is none."""
+    return np.array([event.label for event in events], np.float64)
