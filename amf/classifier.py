@@ -17,7 +17,7 @@ from amf.params import AMFClassifierParams
 from amf.systems import amf_classifier
 
 _SCARCE = 0.1
-"""`pause` of a tree that is half full."""
+"""`pause` of a tree that is a quarter full."""
 _LABELLED = np.ones(1, np.bool_)
 
 

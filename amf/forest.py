@@ -306,7 +306,7 @@ class Forest(ABC, Generic[Params]):
 
     @property
     def _pauses(self) -> tuple[float, float]:
-        """An inner node does not split for a label for which its evidence is at least this; in a tree half full."""
+        """At which evidence for a label an inner node does not split for it; the same in a tree a quarter full."""
         return math.inf, math.inf
 
     def _admit(self, label: Any) -> None:
@@ -451,7 +451,7 @@ class Forest(ABC, Generic[Params]):
             # between must not depend on when they are asked for.
             if arena.capacity == limit:
                 for tree in np.flatnonzero(arena.used + index(2) > limit).tolist():
-                    self._forget(tree, limit)
+                    self._shrink(tree, limit)
             if all(int(at) == int(last - first) * n for at, (first, last) in zip(done, spans, strict=True)):
                 return
             if any(deep for _, deep in results):
@@ -459,12 +459,14 @@ class Forest(ABC, Generic[Params]):
             if int(arena.used.max()) + 2 > arena.capacity:
                 arena.grow(limit)
 
-    def _forget(self, tree: int, limit: int) -> None:
+    def _shrink(self, tree: int, limit: int) -> None:
         """Let a tree forget until it may split again within so many rows."""
+        while int(self._arena.used[tree]) + 2 > limit:
+            self._forget(tree)
+
+    def _forget(self, tree: int) -> None:
         arena = self._arena
-        words = index(arena.layout.head), index(arena.layout.box)
-        while int(arena.used[tree]) + 2 > limit:
-            forget(arena.ints, arena.boxes, arena.used, index(tree), *words)
+        forget(arena.ints, arena.boxes, arena.used, index(tree), index(arena.layout.head), index(arena.layout.box))
 
     def _layout(self) -> Layout:
         return Layout(self._stats_room, room_for(self.n_features))
@@ -477,7 +479,7 @@ class Forest(ABC, Generic[Params]):
         self._allowed = rows if rows >= _SMALLEST_TREE else 0
         at_least = max(self._allowed, _SMALLEST_TREE)
         for tree in range(arena.n_trees if arena.capacity > at_least else 0):
-            self._forget(tree, at_least)
+            self._shrink(tree, at_least)
         if arena.capacity > at_least:
             arena.reserve(at_least)
         arena.relayout(layout)

@@ -1,128 +1,128 @@
 """Room in a full tree: it forgets the leaves that the fewest samples have come to.
 
-The tree becomes the one that the other leaves induce: an inner node of which one side is forgotten is replaced by the
-other side, with its box, cut, time, odds and statistics, which is the exact inverse of the insertion of a leaf
-([000] Alg. 5). What is left has the law of a Mondrian tree of the points that are left, and goes on as any tree: no
-leaf is empty, none is closed. Nodes above keep the labels that were counted in what is forgotten. Of leaves with equal
-counts the older ones go first. All of it follows from the rows of the tree and their number alone.
+A leaf is forgotten by the inverse of the step that inserted it ([000] Alg. 5): its sibling, with all that is below it,
+moves up into the place of their parent. The tree becomes the one that the other leaves induce: every inner node has a
+survivor on either side, and keeps its box, cut, time, odds and statistics. Restricted to fewer points a Mondrian
+process still is one, so the tree grows on by the same rules: no leaf is empty, and none covers a region in which
+nothing could be split again, as the root of a subtree would that is folded into a leaf. Nodes above keep the labels
+that were counted in what is forgotten.
+
+How far that moves forecasts, of samples that lack no value. Where the path of a sample meets no place that another
+node moved to, its forecast is the same to the last bit. Elsewhere no probability moves by more than the weight of all
+that is at and below the first such place, the product of 1 - q (aggregation.py) over the nodes above it. And the least
+visited leaves, an eighth of all, hold at most an eighth of the samples in leaves.
+
+Of leaves with equal counts the older ones go first, which are those of lower number. All of it follows from the nodes
+of the tree alone.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from amf._kernel import index, kernel
+from amf._kernel import called, index, kernel
 from amf.arena import CHILD, COUNT, ROOT, number_of, row_of
 
-_SHARE = 0.1
-"""Part of the leaves that goes at once: smaller is gentler, larger is quicker."""
+_PARTS = 8
+"""One leaf in so many goes at a time: if fewer go, rows are moved more often; if more go, more rows are empty."""
+_PAIR = index(2)
+_FIRST_PAIR = ROOT + index(1)
 
 
 @kernel
 def forget(ints, boxes, used, tree, words, width):
-    """Forget the least visited leaves of one tree and close the gaps; it must have more than one node.
+    """Forget the least visited leaves of a tree, which has more than one, and close the gaps that they leave.
 
     ints, boxes, used: the arena (arena.py). words, width: of a head and of a box.
     """
     n_trees, end = index(used.shape[0]), used[tree]
-    order, leaves = _order(ints, tree, n_trees, end, words)
-    n_forgotten = max(np.intp(leaves.shape[0] * _SHARE), 1)
-    counts = np.empty(leaves.shape[0], np.int32)
-    for k in range(leaves.shape[0]):
-        counts[k] = ints[row_of(leaves[k], tree, n_trees) * words + COUNT]
-    ranks = np.argsort(counts, kind="mergesort")
-    heir = np.zeros(end, np.uint64)  # by number: the node that takes the place of this one, 0 where nothing is left
-    for number in order:
-        heir[number] = number
-    for rank in ranks[:n_forgotten]:
-        heir[leaves[rank]] = index(0)
-    for k in range(order.shape[0] - 1, -1, -1):
-        child = index(ints[row_of(order[k], tree, n_trees) * words + CHILD])
-        if child != index(0):
-            left = number_of(child, n_trees)
-            right = left + index(1)
-            if heir[left] == index(0) or heir[right] == index(0):
-                heir[order[k]] = max(heir[left], heir[right])
-    _inherit(ints, boxes, tree, n_trees, words, width, heir)
-    used[tree] = _close_gaps(ints, boxes, tree, n_trees, end, words, width)
+    # All of these go by numbers of nodes; 0 is nobody's.
+    child = np.zeros(end, np.uint64)  # the left child, 0 at a leaf
+    heir = np.zeros(end, np.uint64)  # who takes this place, 0: nobody is left
+    counts = np.zeros(end, np.int32)
+    for number in range(ROOT, end):
+        here = row_of(number, tree, n_trees) * words
+        counts[number] = ints[here + COUNT]
+        if ints[here + CHILD] != 0:
+            child[number] = number_of(index(ints[here + CHILD]), n_trees)
+    _keep_most_visited(child, counts, heir)
+    _find_heirs(child, heir)
+    used[tree] = _rearrange(ints, boxes, tree, n_trees, words, width, child, heir)
 
 
-@kernel
-def _order(ints, tree, n_trees, end, words):
-    """Numbers of all nodes, parents before children, and of the leaves, ascending."""
-    order, is_leaf = np.empty(end - ROOT, np.uint64), np.zeros(end, np.bool_)
-    order[0], length = ROOT, 1
-    for k in range(order.shape[0]):
-        child = index(ints[row_of(order[k], tree, n_trees) * words + CHILD])
-        is_leaf[order[k]] = child == index(0)
-        if child != index(0):
-            left = number_of(child, n_trees)
+@called
+def _keep_most_visited(child, counts, heir):
+    """Make each leaf its own heir, but for those that are forgotten."""
+    leaves = np.flatnonzero(child[ROOT:] == index(0)) + np.intp(ROOT)
+    n_forgotten = max(leaves.shape[0] // _PARTS, 1)
+    largest = np.partition(counts[leaves], n_forgotten - 1)[n_forgotten - 1]
+    n_of_largest = n_forgotten - np.sum(counts[leaves] < largest)
+    for leaf in leaves:
+        if counts[leaf] == largest and n_of_largest > 0:
+            n_of_largest -= 1
+        elif counts[leaf] >= largest:
+            heir[leaf] = index(leaf)
+
+
+@called
+def _find_heirs(child, heir):
+    """Find the heirs of inner nodes: itself where both sides live on, else that of the side which does."""
+    order, length = np.empty(child.shape[0], np.uint64), 1
+    order[0] = ROOT
+    for k in range(child.shape[0] - 1):
+        left = child[order[k]]
+        if left != index(0):
             order[length], order[length + 1] = left, left + index(1)
             length += 2
-    return order, np.flatnonzero(is_leaf).astype(np.uint64)
+    for k in range(length - 1, -1, -1):
+        left = child[order[k]]
+        if left != index(0):
+            right = left + index(1)
+            both = heir[left] != index(0) and heir[right] != index(0)
+            heir[order[k]] = order[k] if both else max(heir[left], heir[right])
 
 
-@kernel
-def _inherit(ints, boxes, tree, n_trees, words, width, heir):
-    """Put every heir into the place that it takes, from the root down."""
-    places = [ROOT]
-    while len(places) > 0:
-        place = places.pop()
-        row = row_of(place, tree, n_trees)
-        if heir[place] != place:
-            _copy(ints, boxes, row_of(heir[place], tree, n_trees), row, words, width)
-        child = index(ints[row * words + CHILD])
-        if child != index(0):
-            left = number_of(child, n_trees)
-            places.append(left)
-            places.append(left + index(1))
-
-
-@kernel
-def _close_gaps(ints, boxes, tree, n_trees, end, words, width):
-    """Move the pairs of siblings that are still linked up to the front, in their order; returns the rows in use."""
-    moved = np.zeros(end, np.uint64)
-    for number in _order_of_linked(ints, tree, n_trees, end, words):
-        moved[number] = number
-    free = ROOT + index(1)
-    for pair in range(ROOT + index(1), end, index(2)):
-        if moved[pair] != index(0):
-            for side in range(index(2)):
-                if free != pair:
-                    source, target = row_of(pair + side, tree, n_trees), row_of(free + side, tree, n_trees)
-                    _copy(ints, boxes, source, target, words, width)
-            moved[pair] = free
-            free += index(2)
+@called
+def _rearrange(ints, boxes, tree, n_trees, words, width, child, heir):
+    """Move heirs up to their places, and then pairs of siblings, in their order, over the gaps; returns rows in use."""
+    end = index(child.shape[0])
+    goal = np.zeros(end, np.uint64)  # of a pair, by its first number; 0: nobody links to it any more
+    for parent in range(ROOT, end):
+        if child[parent] != index(0) and heir[parent] == parent:
+            goal[child[parent]] = child[parent]
+    # First all moves up, then all moves forward: an heir may stand before the pair in which its place is. No place is
+    # that of another's heir, since whoever stood there is gone.
+    _move(ints, boxes, tree, n_trees, words, width, heir[ROOT], ROOT)
+    for pair in range(_FIRST_PAIR, end, _PAIR):
+        if goal[pair] != index(0):
+            for place in range(pair, pair + _PAIR):
+                _move(ints, boxes, tree, n_trees, words, width, heir[place], place)
+    free = _FIRST_PAIR
+    for pair in range(_FIRST_PAIR, end, _PAIR):
+        if goal[pair] != index(0):
+            goal[pair] = free
+            for side in range(_PAIR):
+                _move(ints, boxes, tree, n_trees, words, width, pair + side, free + side)
+            free += _PAIR
     for number in range(ROOT, free):
         here = row_of(number, tree, n_trees) * words
         if ints[here + CHILD] != 0:
-            ints[here + CHILD] = np.int32(row_of(moved[number_of(index(ints[here + CHILD]), n_trees)], tree, n_trees))
+            pair = number_of(index(ints[here + CHILD]), n_trees)
+            ints[here + CHILD] = np.int32(row_of(goal[pair], tree, n_trees))
     for number in range(free, end):
         row = row_of(number, tree, n_trees)
-        ints[row * words : (row + index(1)) * words] = 0
-        boxes[row * width : (row + index(1)) * width] = 0.0
+        for word in range(words):
+            ints[row * words + word] = 0
+        for word in range(width):
+            boxes[row * width + word] = 0.0
     return free
 
 
-@kernel
-def _order_of_linked(ints, tree, n_trees, end, words):
-    """Left numbers of all pairs of siblings that can be reached from the root."""
-    pairs = np.empty(end, np.uint64)
-    length, places = 0, [ROOT]
-    while len(places) > 0:
-        child = index(ints[row_of(places.pop(), tree, n_trees) * words + CHILD])
-        if child != index(0):
-            left = number_of(child, n_trees)
-            pairs[length] = left
-            length += 1
-            places.append(left)
-            places.append(left + index(1))
-    return pairs[:length]
-
-
-@kernel
-def _copy(ints, boxes, source, target, words, width):
-    for word in range(words):
-        ints[target * words + word] = ints[source * words + word]
-    for word in range(width):
-        boxes[target * width + word] = boxes[source * width + word]
+@called
+def _move(ints, boxes, tree, n_trees, words, width, source, target):
+    if source != target:
+        old, new = row_of(source, tree, n_trees), row_of(target, tree, n_trees)
+        for word in range(words):
+            ints[new * words + word] = ints[old * words + word]
+        for word in range(width):
+            boxes[new * width + word] = boxes[old * width + word]

@@ -118,7 +118,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
         a path that there is room for; a deeper one ends the call. The call also ends before a tree runs out of reserved
         rows, to be called again with more of them, and when a tree has learned so much that it needs to forget; where
         `limit` is 0 no node splits. pause: an inner node does not split for a label for which its evidence is at least
-        this; full_pause: in a tree with more than half of the rows that are allowed.
+        this; full_pause: in a tree with more than a quarter of the rows that are allowed.
         """
         n, n_trees = index(y.shape[0]), index(used.shape[0])
         turns, lengths = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
@@ -192,7 +192,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
                     if limit > index(0) and outer < length:
                         leaf_parts = may_part(ints, reals, path[start + length - index(1)] * words, rules, y[i])
                         if leaf_parts or outer < length - index(1):
-                            scarce = index(2) * used[tree] > limit
+                            scarce = index(4) * used[tree] > limit
                             end, time = _first_split(
                                 -math.log1p(-draw), leaf_parts, full_pause if scarce else pause, given,
                                 reals, words, path, start, length, outer, extensions,

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.bench import endless, peer, stream
+from tests.bench import peer, stream
 from tests.bench.classifiers import Figures, Ratio
 from tests.bench.far.serve import Work, score_classes, score_numbers
 from tests.bench.growth import above_line
@@ -74,12 +74,6 @@ def test_the_stream_depends_on_the_seed_alone():
     assert x.shape == (stream.CHUNK, stream.N_FEATURES)
     assert set(y) == set(range(stream.N_CLASSES))
     assert not np.array_equal(x, next(stream.chunks(2))[0])
-
-
-def test_a_stretch_of_the_endless_stream_is_scored_and_kept_within_the_bound():
-    first, second = endless.stretches(4_000_000, 2 * stream.CHUNK, stream.CHUNK)
-    assert max(first.nbytes, second.nbytes) <= 4_000_000
-    assert 0 < second.log_loss < math.log(stream.N_CLASSES)
 
 
 def test_arff_holds_every_bit_of_a_number():

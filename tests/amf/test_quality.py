@@ -70,3 +70,18 @@ def show(folder: Path, seeds: int) -> None:
 
 if __name__ == "__main__":
     show(Path(os.environ["AMF_DATA"]), int(sys.argv[1]))
+
+
+def test_a_regressor_comes_near_the_noise_of_a_smooth_function_and_knows_how_near():
+    """Friedman's function in five features, noise of standard deviation 1, prequential over 4,000 rows."""
+    errors, covered = [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.random((4000, 5))
+        y = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+        y += rng.normal(size=4000)
+        said = amf.AMFRegressor(seed=seed).prequential(x, y)
+        errors.append(np.sqrt(np.mean((said.mean - y)[1000:] ** 2)))
+        covered.append(np.mean((said.quantiles[1000:, 0] <= y[1000:]) & (y[1000:] <= said.quantiles[1000:, 2])))
+    assert np.mean(errors) < 1.85
+    assert 0.88 < np.mean(covered) < 0.92
