@@ -25,7 +25,7 @@ try:
     from river import base
     from river.utils.pandas import import_pandas
 except ImportError as error:
-    raise ImportError("amf.integrations.river needs river 0.26 or newer: pip install 'amf-worker[river]'") from error
+    raise ImportError("amf.integrations.river needs river 0.26.1 or newer: pip install 'amf-worker[river]'") from error
 
 Features = Mapping[Hashable, Any]
 
