@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -260,7 +260,7 @@ class Forest(ABC, Generic[Params]):
     def __reduce__(self) -> tuple[Any, ...]:
         from amf.serialize import loads
 
-        return loads, (self.dumps(),)
+        return partial(loads, n_threads=self.n_threads), (self.dumps(),)
 
     # What a kind of label decides.
 

@@ -221,6 +221,11 @@ def test_a_missing_label_is_none_or_nan(system, missing):
     assert marked.n_samples == 19
 
 
+def test_a_copy_keeps_its_threads(system):
+    forest, *_ = system.learned(n_threads=2)
+    assert [copy.deepcopy(forest).n_threads, pickle.loads(pickle.dumps(forest)).n_threads] == [2, 2]
+
+
 # Parameters.
 
 

@@ -160,6 +160,6 @@ def test_more_runs_than_colours_are_refused() -> None:
         plot.log_loss({str(k): [1.0] for k in range(8)})
 
 
-def test_pictures_of_the_readme_are_small_files(tmp_path) -> None:
+def test_pictures_of_the_readme_are_small_files() -> None:
     for draw, n in pictures.PICTURES.values():
         assert len(pictures.png(draw(n // 10))) < 60_000
