@@ -82,22 +82,21 @@ def dumps(forest: Forest[Any]) -> bytes:
     small += [scaling.subsample[: scaling.counters[0]], forest._outlook, forest._words, nodes]
     shapes = [(int(n), arena.layout.head, 2 * arena.layout.feature_room) for n in nodes]
     trees = sum(_size(4 * n * head) + _size(4 * n * box) for n, head, box in shapes)
-    data = bytearray(_PREFIX.size + len(header) + sum(_size(column.nbytes) for column in small) + trees + _CHECKSUM)
-    _PREFIX.pack_into(data, 0, MAGIC, FORMAT, len(header))
-    data[_PREFIX.size : _PREFIX.size + len(header)] = header
+    # A large array is cheaper to come by than a large bytearray: its memory comes in larger pages.
+    data = np.zeros(_PREFIX.size + len(header) + sum(_size(column.nbytes) for column in small) + trees, np.uint8)
     at = _PREFIX.size + len(header)
+    data[:at] = np.frombuffer(_PREFIX.pack(MAGIC, FORMAT, len(header)) + header, np.uint8)
     for column in small:
-        data[at : at + column.nbytes] = np.ascontiguousarray(column).tobytes()
+        data[at : at + column.nbytes] = np.frombuffer(np.ascontiguousarray(column).tobytes(), np.uint8)
         at += _size(column.nbytes)
     for tree, (n, head, box) in enumerate(shapes):
         # Straight to where they belong: a large forest is copied once.
-        heads = np.frombuffer(data, np.int32, n * head, at).reshape(n, head)
+        heads = data[at : at + 4 * n * head].view(np.int32).reshape(n, head)
         at += _size(heads.nbytes)
-        boxes = np.frombuffer(data, np.float32, n * box, at).reshape(n, 2, box // 2)
+        boxes = data[at : at + 4 * n * box].view(np.float32).reshape(n, 2, box // 2)
         at += _size(boxes.nbytes)
         arena.copy_nodes(tree, heads, boxes)
-    data[at:] = _checksum(memoryview(data)[:at])
-    return bytes(data)
+    return b"".join((data.data, _checksum(data.data)))
 
 
 class _Reader:

@@ -4,9 +4,9 @@
 
 A line for each power of two: time per sample of predict and learn over the samples between the last power and this
 one, the forest's growing included; and the mean depth of a sample's leaf. Both have to be straight lines over log n:
-the line through the first half of the powers has to foretell the last. What the cost grows by beyond the depth
-(ns/level) is the way to memory, as the tree leaves one cache after the other. The exact Mondrian tree, which splits
-pure leaves too, is as deep as log n by theory; the default is another tree, and is shown beside it.
+the line through the first half of the powers has to foretell the last, the cost up to a half more: what it grows by
+beyond the depth (ns/level) is the way to memory, as the tree leaves one cache after the other. The exact Mondrian tree,
+which splits pure leaves too, is as deep as log n by theory; the default is another tree, and is shown beside it.
 """
 
 from __future__ import annotations
@@ -68,4 +68,4 @@ def main(samples: int = SAMPLES) -> None:
             print(f"{'':<20} {step.n:>12,} {figures}", flush=True)
         sizes = [step.n for step in taken]
         show("depth at the end / line over log n", above_line(sizes, [step.depth for step in taken]), at_most(1.05), 3)
-        show("cost at the end / line over log n", above_line(sizes, [step.ns for step in taken]), at_most(1.25), 3)
+        show("cost at the end / line over log n", above_line(sizes, [step.ns for step in taken]), at_most(1.5), 3)
