@@ -30,9 +30,12 @@ CONFIG = "worker.config worker.config.*"
 CHECKPOINT = "worker.checkpoint worker.checkpoint.*"
 PARTS = f"worker.codec worker.envelope worker.rejects worker.metrics {CHECKPOINT}"
 BELOW_MODELS = f"{BASE} {CONFIG} {PARTS} amf"
-STATE = "worker.partitioner worker.warm_start worker.learners worker.models worker.snapshot worker.partition"
+STATE = (
+    "worker.partitioner worker.warm_start worker.learners worker.model worker.snapshot worker.models worker.intake "
+    "worker.partition"
+)
 CORE = f"{BELOW_MODELS} {STATE} worker.keeper worker.runtime"
-ADAPTERS = "worker.kafka worker.store worker.exposition"
+ADAPTERS = "worker.kafka worker.kafka.* worker.store worker.exposition"
 PROGRAMS = "worker.cli worker.cli.* worker.__main__ worker.demo worker.demo.*"
 
 MAY_IMPORT = {
@@ -57,16 +60,18 @@ MAY_IMPORT = {
     CHECKPOINT: f"{BASE} worker.checkpoint.*",
     PARTS: BASE,
     "worker.learners": BELOW_MODELS,
-    "worker.models": f"{BELOW_MODELS} worker.learners",
+    "worker.model": f"{BELOW_MODELS} worker.learners",
+    "worker.models": f"{BELOW_MODELS} worker.learners worker.model worker.snapshot",
     "worker.partitioner": "",
     "worker.warm_start": f"{BASE} {CHECKPOINT} worker.partitioner",
-    "worker.snapshot": f"{CHECKPOINT} worker.models",
-    "worker.partition": f"{BELOW_MODELS} worker.models worker.snapshot",
+    "worker.snapshot": f"{CHECKPOINT} worker.model",
+    "worker.intake": f"{BELOW_MODELS} worker.model worker.models",
+    "worker.partition": f"{BELOW_MODELS} worker.models worker.snapshot worker.intake",
     "worker.keeper": f"{BELOW_MODELS} worker.models worker.snapshot worker.partition worker.warm_start",
-    "worker.runtime": f"{BELOW_MODELS} worker.models worker.partition worker.keeper worker.warm_start",
+    "worker.runtime": f"{BELOW_MODELS} worker.models worker.intake worker.partition worker.keeper worker.warm_start",
     # The adapters, which act, each with one library.
     "worker.exposition": f"{BASE} {CONFIG} worker.metrics",
-    ADAPTERS: f"{BASE} {CONFIG}",
+    ADAPTERS: f"{BASE} {CONFIG} worker.kafka.*",
     # The service joins the two; the programs run it.
     "worker.service": f"worker {CORE} {ADAPTERS}",
     PROGRAMS: "amf worker worker.*",
@@ -83,7 +88,7 @@ LIBRARIES = {
     "numpy": "amf amf.* worker.*",
     "numba": "amf.*",
     "msgspec": "worker.*",
-    "confluent_kafka": "worker.kafka",
+    "confluent_kafka": "worker.kafka.*",
     "obstore": "worker.store",
     "prometheus_client": "worker.exposition",
     "yaml": "worker.config",
@@ -217,7 +222,7 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
         ("worker.runtime", "from .codec import decode"),
         ("worker.runtime", "from worker import codec"),
         ("worker.models", "from amf import AMFClassifier"),
-        ("worker.kafka", "from confluent_kafka.admin import AdminClient"),
+        ("worker.kafka.admin", "from confluent_kafka.admin import AdminClient"),
         ("amf.forest", "def dumps(self):\n    from amf.serialize import dumps"),
         ("worker.partition", "from worker import checkpoint"),
         ("worker.keeper", "from worker.metrics import Metrics"),

@@ -1,206 +1,26 @@
-"""Model key -> forest: creation, what each model accepts, and events through a forest. No I/O."""
+"""The models of one partition: model key -> model, and which of them changed since the last snapshot. No I/O."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import chain
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterator
 
 import amf
-from amf import Column, Columns
 from worker.config import ModelParams
-from worker.learners import NO_LABEL, UNKNOWN, Forest, forest_of, learner_of
-from worker.records import Answer, Event, Features, Reject, Scores
-from worker.rejects import DECODER
-
-
-def spec_of(key: str, params: ModelParams) -> str:
-    """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
-    parts = {"params": params.determining(), "key": key, "decoder": DECODER}
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class Figures(NamedTuple):
-    """One model in numbers."""
-
-    samples: int
-    nodes: int
-    depth: float
-    memory_bytes: int
-    scores: Scores
-
-
-class Applied:
-    """What became of the events of one model in a batch, and figures for the metrics."""
-
-    __slots__ = ("depths", "learned", "outcomes", "predicted", "scores", "weighted_depth")
-
-    def __init__(self, n: int, scores: Scores) -> None:
-        self.outcomes: list[Answer | Reject | None] = [None] * n
-        """Event by event; None where the event was only learned."""
-        self.predicted = 0
-        self.learned = 0
-        self.scores = scores
-        self.depths: list[NDArray[np.float64]] = []
-        self.weighted_depth = 0.0
-
-
-class Model:
-    """One model key: its forest, and the rules by which the forest accepts events.
-
-    The rules depend on what was learned: the first labelled event fixes array or object and the length of an array;
-    names, categories and classes come with labelled events. One that breaks a rule is rejected and changes nothing.
-    """
-
-    def __init__(self, key: str, params: ModelParams, forest: Forest, spec: str) -> None:
-        self.key = key
-        self.params = params
-        self.forest = forest
-        self.spec = spec
-        # Not by the configuration, which may name another algorithm than the one that a restored model has.
-        self._learner = learner_of(forest)
-        self._scores = self._learner.scores()  # since this worker has the model; for the metrics alone
-        self._columns = Columns(forest)
-        self._listed = frozenset(params.features) if isinstance(params.features, tuple) else None
-        self._width: int | None = forest.n_features or None
-        if self._width is None and isinstance(params.features, int):
-            self._width = params.features
-        self._kind: type[list[Any]] | type[dict[str, Any]] | None = None
-        if self._width is not None or params.features != "auto":
-            self._kind = list
-            if forest.feature_names is not None:
-                self._kind = dict
-
-    def apply(self, events: Sequence[Event], *, publish: bool) -> Applied:
-        """Predict and learn the events in their order; with `publish` False only learn (replay)."""
-        learner = self._learner
-        applied = Applied(len(events), learner.scores())
-        run = _Run()
-        for i, event in enumerate(events):
-            features, label = event.features, event.label
-            code = NO_LABEL if label is None else learner.code(label)
-            cells = self._plain_cells(features)
-            # Nearly every event of numbers looks like the one before it; only the others are looked at closely.
-            if cells is None or code == UNKNOWN:
-                new = self._new_columns(event)
-                refused = self._refusal(features, len(new))
-                if refused is None and label is not None and code == UNKNOWN:
-                    refused = learner.refusal(label)
-                if refused is not None:
-                    applied.outcomes[i] = refused
-                    continue
-                if label is None and self._kind is None:
-                    if publish:
-                        applied.outcomes[i] = learner.blind(event)
-                        applied.predicted += 1
-                    continue
-                if new:
-                    # The forest grows in between: rows before this one are learned without the new columns.
-                    self._pass(run, applied, publish=publish)
-                    run = _Run()
-                    self._columns.add(new)
-                if self._kind is None:
-                    self._kind, self._width = type(features), len(features)
-                if label is not None and code == UNKNOWN:
-                    code = learner.admit(label)
-                cells = features if isinstance(features, list) else self._columns.cells(features)
-            run.cells.append(cells)
-            run.rows.append(i)
-            run.events.append(event)
-            run.codes.append(code)
-        self._pass(run, applied, publish=publish)
-        self._scores.add(applied.scores)
-        return applied
-
-    def figures(self) -> Figures:
-        """What the metrics show of this model."""
-        forest = self.forest
-        return Figures(forest.n_samples, forest.n_nodes, forest.mean_depth, forest.nbytes, self._scores)
-
-    def _plain_cells(self, features: Features) -> Collection[Any] | None:
-        """The values of an event where they are cells as they stand: nothing to look up, and nothing new."""
-        if isinstance(features, list):
-            return features if self._kind is list and len(features) == self._width else None
-        columns, values = self._columns, features.values()
-        if columns.numbers_only and list(features) == columns.names and str not in map(type, values):
-            return values
-        return None
-
-    def _refusal(self, features: Features, n_new: int) -> Reject | None:
-        """Why this model cannot take the features, which would bring so many columns; None if it can. Looks only."""
-        # The forest's own limit: that of a restored model may not be what the configuration says by now.
-        most = self.forest.params.max_features
-        if self._kind is not None and type(features) is not self._kind:
-            is_array = type(features) is list
-            got, takes = ("an array", "an object") if is_array else ("an object", "an array")
-            return Reject("feature-kind", f"features is {got}, this model takes {takes}")
-        if type(features) is list:
-            if self._width is not None and len(features) != self._width:
-                return Reject("feature-count", f"features has {len(features)} numbers, this model takes {self._width}")
-            if self._width is None and len(features) > most:
-                return Reject("too-many-features", f"features has {len(features)} numbers, max_features is {most}")
-        elif n_new and len(self._columns) + n_new > most:
-            return Reject("too-many-features", f"features brings the model to more than max_features={most} columns")
-        return None
-
-    def _new_columns(self, event: Event) -> list[Column]:
-        """What a labelled event brings. Names outside a configured list are ignored."""
-        features = event.features
-        if event.label is None or isinstance(features, list):
-            return []
-        if self._listed is not None:
-            features = {name: value for name, value in features.items() if name in self._listed}
-        return self._columns.new(features)
-
-    def _pass(self, run: _Run, applied: Applied, *, publish: bool) -> None:
-        """Put a run of accepted events through the forest."""
-        if not run.rows:
-            return
-        learned = self.forest.n_samples
-        shape = len(run.cells), len(run.cells[0])
-        cells = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
-        rows = self._columns.rows(cells)
-        if publish:
-            told = self._learner.prequential(rows, run.events, run.codes, applied.scores)
-            for i, answer in zip(run.rows, told.answers, strict=True):
-                applied.outcomes[i] = answer
-            applied.predicted += len(run.rows)
-            applied.depths.append(told.depth)
-            applied.weighted_depth += float(told.weighted_depth.sum())
-        else:
-            self._learner.learn(rows, run.events)
-        applied.learned += self.forest.n_samples - learned
-
-
-class _Run:
-    """Accepted events on their way through a forest."""
-
-    __slots__ = ("cells", "codes", "events", "rows")
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        """Positions in the batch."""
-        self.events: list[Event] = []
-        self.cells: list[Collection[float | None]] = []
-        """Their features as Columns takes them."""
-        self.codes: list[int] = []
-        """Of their labels, as the learner gives them."""
+from worker.learners import forest_of
+from worker.model import Model, spec_of
+from worker.snapshot import Frozen
 
 
 class Models:
-    """The models of one partition. Only a model that has learned is kept: asking leaves no trace."""
+    """Only a model that has learned is kept: asking leaves no trace."""
 
     def __init__(self, params_for: Callable[[str], ModelParams]) -> None:
         self._params_for = params_for
         self._models: dict[str, Model] = {}
         self._specs: dict[str, str] = {}
+        self._dirty: set[str] = set()
+        self._removed: set[str] = set()
+        self._frozen: dict[str, Frozen] = {}
 
     def __len__(self) -> int:
         return len(self._models)
@@ -219,14 +39,6 @@ class Models:
             model = Model(key, params, forest_of(key, params), self.configured_spec(key))
         return model
 
-    def keep(self, model: Model) -> None:
-        """Make the model part of the state."""
-        self._models[model.key] = model
-
-    def forget(self, key: str) -> None:
-        """Drop the model: its next event starts it anew."""
-        self._models.pop(key, None)
-
     def configured_spec(self, key: str) -> str:
         """Spec that the configuration gives to a key; the spec of a restored model may be another."""
         spec = self._specs.get(key)
@@ -234,6 +46,67 @@ class Models:
             spec = self._specs[key] = spec_of(key, self._params_for(key))
         return spec
 
+    def has_changed_spec(self, model: Model) -> bool:
+        """Whether the model was made with parameters that the configuration does not give it any more."""
+        return model.spec != self.configured_spec(model.key)
+
     def restore(self, key: str, spec: str, data: bytes) -> None:
-        """Take a model from its bytes. Raises amf.FormatError."""
+        """Take a model from its bytes, which are in the last snapshot. Raises amf.FormatError."""
         self._models[key] = Model(key, self._params_for(key), amf.loads(data), spec)
+
+    # --- changes, and snapshots of them -------------------------------------------------------------------------------
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything changed since the last snapshot."""
+        return bool(self._dirty or self._removed)
+
+    def hold(self, key: str) -> None:
+        """The model of this key may be about to change: what a snapshot is to have of it is put aside first."""
+        if key in self._frozen:
+            self._frozen[key].hold()
+
+    def waiting_bytes(self, key: str) -> int:
+        """What `hold` would have to copy."""
+        return self._frozen[key].waiting_bytes if key in self._frozen else 0
+
+    @property
+    def in_snapshot(self) -> bool:
+        """Whether a snapshot is on its way to the store."""
+        return bool(self._frozen)
+
+    def keep(self, model: Model) -> None:
+        """The model has learned: it is part of the state, as it is now."""
+        self._models[model.key] = model
+        self._dirty.add(model.key)
+        self._removed.discard(model.key)
+
+    def drop(self, key: str) -> None:
+        """Remove the model, if there is one: its next event starts it anew."""
+        if self._models.pop(key, None) is not None:
+            self._dirty.discard(key)
+            self._removed.add(key)
+
+    def snapshot(self) -> tuple[dict[str, Frozen], set[str]]:
+        """Models changed since the last snapshot, as they are now, and the keys of those that are gone.
+
+        They are held until `snapshot_done` or `snapshot_failed`.
+        """
+        self._frozen = {key: Frozen(self._models[key]) for key in self._dirty}
+        removed = self._removed
+        self._dirty, self._removed = set(), set()
+        return self._frozen, removed
+
+    def snapshot_done(self) -> None:
+        """The snapshot is in the store."""
+        self._frozen = {}
+
+    def snapshot_failed(self, removed: set[str]) -> None:
+        """The snapshot did not reach the store: its models, and these keys, are still to be saved."""
+        self._dirty |= {key for key in self._frozen if key in self._models}
+        self._removed |= {key for key in removed | self._frozen.keys() if key not in self._models}
+        self._frozen = {}
+
+    def mark_all_changed(self) -> None:
+        """The next snapshot holds every model."""
+        self._dirty = set(self._models)

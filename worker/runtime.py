@@ -23,9 +23,10 @@ from worker.checkpoint import Location, Policy
 from worker.config import Config
 from worker.errors import Abort, PartitionStopped, Transient, Unknown, WorkerError
 from worker.failpoints import failpoint
+from worker.intake import BatchResult
 from worker.keeper import Keeper, patiently
 from worker.metrics import Metrics
-from worker.partition import BatchResult, Partition, State
+from worker.partition import Partition, State
 from worker.ports import Clock, Deadline, Input, ObjectStore, Output
 from worker.records import Outgoing, Record
 from worker.warm_start import WarmStart
@@ -249,7 +250,7 @@ class Worker:
             for (partition, _), result in zip(batches, self._apply(batches), strict=True):
                 pending.results[partition.number] = result
                 pending.outgoing[partition.number] = result.outgoing
-                pending.offsets[partition.number] = result.next_offset
+                pending.offsets[partition.number] = partition.position
             self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
             self._pending = pending
             failpoint("learned")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from threading import Lock
 
 from worker.checkpoint import Model as Saved
-from worker.models import Model
+from worker.model import Model
 
 
 class Frozen:

@@ -10,7 +10,16 @@ from types import ModuleType
 from worker.runtime import Worker
 
 ROOT = Path(__file__).parents[2]
-CORE = ("worker.learners", "worker.models", "worker.snapshot", "worker.partition", "worker.keeper", "worker.runtime")
+CORE = (
+    "worker.learners",
+    "worker.model",
+    "worker.snapshot",
+    "worker.models",
+    "worker.intake",
+    "worker.partition",
+    "worker.keeper",
+    "worker.runtime",
+)
 """Modules that a mistake may be in, each after those that it imports."""
 
 
@@ -64,8 +73,12 @@ def in_learners(text: str, mistake: str) -> Mutant:
     return Mutant("worker.learners", text, mistake)
 
 
-def in_models(text: str, mistake: str) -> Mutant:
-    return Mutant("worker.models", text, mistake)
+def in_model(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.model", text, mistake)
+
+
+def in_intake(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.intake", text, mistake)
 
 
 PUBLISH = "publish(outgoing, pending.offsets, pending.metadata)"
@@ -102,9 +115,7 @@ MUTANTS = {
     ),
     "last checkpoint before the commit is known": in_runtime("not unsettled and ", ""),
     "failed snapshot forgotten": in_keeper("partition.snapshot_failed(writing.removed)", "pass"),
-    "models saved as they are when they are written": in_partition(
-        "            self._frozen[key].hold()\n", "            pass\n"
-    ),
+    "models saved as they are when they are written": in_intake("    models.hold(key)\n", ""),
     "a model taken by the loop is taken again": in_snapshot(
         "self._saved, self._model = _saved(self._model), None", "self._saved = _saved(self._model)"
     ),
@@ -119,7 +130,7 @@ MUTANTS = {
     "start at the committed offset": in_keeper("return manifest.offset, live_from", "return live_from, live_from"),
     "fall back without reading again": in_runtime("self._input.assign({number: partition.position})", "pass"),
     "records read before a fall back kept": in_runtime("            self._backlog.pop(number, None)\n", ""),
-    "next offset off by one": in_partition("records[-1].offset + 1 ", "records[-1].offset "),
+    "next offset off by one": in_partition("records[-1].offset + 1\n", "records[-1].offset\n"),
     # What is learned.
     "unlabelled events counted as learned": in_learners("learned += code >= 0", "learned += 1"),
     "unlabelled events of a regressor counted as learned": in_learners("learned += labelled", "learned += 1"),
@@ -128,17 +139,17 @@ MUTANTS = {
         "self.forest.partial_fit(rows, _numbers(events))",
         "self.forest.partial_fit(rows, _numbers(events)); self.forest._outlook[:] = 0",
     ),
-    "rejected events counted as learned": in_models(
+    "rejected events counted as learned": in_model(
         "applied.outcomes[i] = refused\n", "applied.outcomes[i] = refused\n                    applied.learned += 1\n"
     ),
-    "a model that learned nothing is kept": in_partition("if applied.learned:\n", "if True:\n"),
-    "first labels not learned in replay": in_models(
+    "a model that learned nothing is kept": in_intake("if applied.learned:\n", "if True:\n"),
+    "first labels not learned in replay": in_model(
         "if label is None and self._kind is None:", "if self._kind is None and not publish:"
     ),
-    "reset ignored in replay": in_partition(
-        "                self._drop(key)\n", "                if publish: self._drop(key)\n"
+    "reset ignored in replay": in_intake(
+        "                models.drop(key)\n", "                if publish:\n                    models.drop(key)\n"
     ),
-    "reset before the events before it": in_partition(
+    "reset before the events before it": in_intake(
         "                finish(key)\n                specs", "specs".rjust(21)
     ),
 }

@@ -229,7 +229,7 @@ def test_check_names_every_mistake(main: Main, config: Path) -> None:
 def test_connect_says_what_works_and_what_does_not(
     main: Main, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("worker.kafka.CALL_S", 0.2)
+    monkeypatch.setattr("worker.kafka.admin.CALL_S", 0.2)
     code, out, err = main("check", config, "--connect", "--log-level", "error")
     assert code == 1
     assert re.search(r"^failed  no broker answers at kafka\.bootstrap\.servers=127\.0\.0\.1:1", out, re.MULTILINE)
@@ -264,7 +264,7 @@ class Closed(DictStore):
 def test_connect_finds_a_store_that_checkpoints_cannot_rely_on(
     config: Path, monkeypatch: pytest.MonkeyPatch, store: DictStore, complaint: str
 ) -> None:
-    monkeypatch.setattr("worker.kafka.CALL_S", 0.2)
+    monkeypatch.setattr("worker.kafka.admin.CALL_S", 0.2)
     monkeypatch.setattr(check, "open_store", lambda _: store)
     *_, (works, sentence) = check.connect(load(config, {}))
     assert not works

@@ -354,14 +354,47 @@ def test_a_value_is_not_expanded_twice() -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "password"),
+    [
+        ("hunter2", "hunter2"),
+        ("hunter2\n", "hunter2"),
+        ("hunter2\r\n\n", "hunter2"),
+        (" 0123 \n", " 0123 "),
+        ("-----BEGIN-----\nhunter2\n", "-----BEGIN-----\nhunter2"),
+        ("${HOME}", "${HOME}"),
+    ],
+)
+def test_a_reference_to_a_file_is_its_text_without_the_last_line_end(
+    content: str, password: str, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_bytes(content.encode())
+    properties = loads(kafka(f'sasl.password: "${{file:{tmp_path}/password}}"'), {}).kafka
+    assert properties["sasl.password"] == password
+
+
+def test_references_to_files_and_variables_go_together(tmp_path: Path) -> None:
+    (tmp_path / "a b").write_text("prod\n")
+    text = f'{{topic: "${{file:{tmp_path}/a b}}-${{file}}.${{file:-events}}"}}'
+    assert loads(document(input=text), {"file": "x"}).input.topic == "prod-x.x"
+    (tmp_path / "trees").write_text(" 20\n")
+    model = loads(document(models=f"\n  default:\n    n_estimators: ${{file:{tmp_path}/trees}}"), {}).models.default
+    assert model.n_estimators == 20
+
+
+@pytest.mark.parametrize(
     ("text", "found"),
     [
         ("${TOPIC}", "${TOPIC}, which is not set in the environment and has no default"),
         ("a-${TOPIC}", "${TOPIC}, which is not set in the environment and has no default"),
-        ("${TOPIC", "an unfinished reference, not ${NAME} or ${NAME:-default}"),
-        ("${TOPIC-x}", "an unfinished reference, not ${NAME} or ${NAME:-default}"),
-        ("${TOPIC:-${OTHER}}", "an unfinished reference, not ${NAME} or ${NAME:-default}"),
-        ("${1}", "an unfinished reference, not ${NAME} or ${NAME:-default}"),
+        ("${TOPIC", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
+        ("${TOPIC-x}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
+        ("${TOPIC:-${OTHER}}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
+        ("${file:relative}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
+        ("${file:/}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
+        ("${file:/tmp}", "${file:/tmp}, which cannot be read: Is a directory"),
+        ("${file:/no/such/file}", "${file:/no/such/file}, which cannot be read: No such file or directory"),
+        (r"${file:/a\0b}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
+        ("${1}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
     ],
 )
 def test_references_that_cannot_be_resolved(text: str, found: str) -> None:
@@ -413,7 +446,9 @@ def test_an_unknown_key_comes_with_the_nearest_known_one(section: str, text: str
 
 
 def test_an_unknown_key_far_from_any_other_has_no_guess() -> None:
-    assert the_problem(document(output="{topic: a, zzz: 1}")).endswith("output.zzz: unknown key, expected one of topic")
+    assert the_problem(document(output="{topic: a, zzz: 1}")).endswith(
+        "output.zzz: unknown key, expected one of topic, codec"
+    )
 
 
 @pytest.mark.parametrize("missing", list(REQUIRED))
@@ -850,6 +885,30 @@ def test_no_error_tells_a_secret(text: str) -> None:
         loads(text, {"SECRET": SECRET})
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"input": "{{topic: '{}/'}}"},
+        {"checkpoint": "{{url: '{}'}}"},
+        {"checkpoint": "{{url: 'memory://', interval: '{}'}}"},
+        {"models": "{{default: {{classes: ['{}', '{}']}}}}"},
+        {"kafka": "{{bootstrap.servers: b, group.protocol: '{}'}}"},
+    ],
+)
+def test_no_error_tells_what_a_file_holds(section: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    reference = f"${{file:{tmp_path}/secret}}"
+    problem = the_problem(document(**{name: text.format(reference, reference) for name, text in section.items()}))
+    assert problem.endswith(f"found another value in {reference}") or "', '" in section.get("models", "")
+    assert SECRET not in problem
+
+
+def test_a_file_that_is_not_text_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(SECRET.encode() + b"\xff")
+    problem = the_problem(kafka(f"sasl.password: '${{file:{tmp_path}/secret}}'"))
+    assert problem.endswith(f"found ${{file:{tmp_path}/secret}}, which is not text in UTF-8")
 
 
 # --- the effective configuration --------------------------------------------------------------------------------------

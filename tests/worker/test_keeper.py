@@ -10,7 +10,8 @@ import pytest
 from tests.worker.test_runtime import Bench, Bound
 from worker import learners
 from worker.errors import Transient, WorkerError
-from worker.partition import BatchResult, Partition
+from worker.intake import BatchResult
+from worker.partition import Partition
 from worker.records import Record
 
 

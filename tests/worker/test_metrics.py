@@ -21,7 +21,7 @@ from worker.metrics import (
     Unlabelled,
     reference,
 )
-from worker.models import Figures
+from worker.model import Figures
 from worker.records import ClassScores, NumberScores
 
 FIGURES = Figures(samples=6, nodes=70, depth=3.5, memory_bytes=9_000, scores=ClassScores(5, 2.25, 4))

@@ -19,7 +19,8 @@ from tests.worker.fakes import config
 from worker.config import ModelParams
 from worker.config.model import SYSTEMS, fits
 from worker.learners import forest_of, seed_of
-from worker.models import Applied, Model, Models, spec_of
+from worker.model import Applied, Model, spec_of
+from worker.models import Models
 from worker.records import Answer, ClassScores, Estimate, Event, Features, Label, NumberScores, Prediction, Reject
 
 PARAMS = config().models.default
@@ -626,8 +627,8 @@ def test_a_forgotten_model_starts_anew() -> None:
     fresh = first.forest.dumps()
     first.apply([event([1.0], "a")], publish=True)
     models.keep(first)
-    models.forget("key")
-    models.forget("key")
+    models.drop("key")
+    models.drop("key")
     assert models.get("key").forest.dumps() == fresh
 
 

@@ -19,10 +19,10 @@ from tests.worker.stores import DictStore
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
 from worker.errors import Abort, Transient, Unknown, WorkerError
+from worker.intake import Intake
 from worker.kafka import decision
 from worker.keeper import patiently
 from worker.metrics import Metrics
-from worker.partition import Partition
 from worker.ports import Deadline
 from worker.records import Label, Outgoing
 from worker.runtime import Setting, Worker
@@ -559,7 +559,7 @@ def test_what_an_error_left_half_done_is_not_saved(monkeypatch: pytest.MonkeyPat
     bench.feed("a", "b", key="other")
     worker = bench.worker()
     worker.faults.at("consume", worker.take)
-    monkeypatch.setattr(Partition, "_publish", _raise)
+    monkeypatch.setattr(Intake, "_publish", _raise)
     with pytest.raises(MemoryError):
         worker.run(lambda: False)
     assert [name.rpartition(".")[2] for name in bench.store.objects] == ["manifest"]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.worker.fakes import config
-from worker.models import Model, Models
+from worker.model import Model
+from worker.models import Models
 from worker.records import Event
 from worker.snapshot import Frozen
 

@@ -10,7 +10,8 @@ from contextlib import suppress
 from worker.config import Config
 from worker.config.values import mask_url
 from worker.errors import AlreadyExists, WorkerError
-from worker.kafka import CALL_S, KafkaAdmin
+from worker.kafka import KafkaAdmin
+from worker.kafka.errors import CALL_S
 from worker.ports import ObjectStore
 from worker.store import open_store
 

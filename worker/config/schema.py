@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 from worker.config import kafka as config_kafka
 from worker.config import values as kinds
 from worker.config.keys import Key, OverrideList, Properties, key, keys, section
 from worker.config.model import OVERRIDE_KEYS, ModelParams, Override, fits
 from worker.config.values import Address, Kind
+
+Codec: TypeAlias = Literal["json", "msgpack", "avro", "json-schema"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,43 @@ class Input:
         default=1_000_000,
         metadata=key(kinds.size("1B", "1GB"), "Largest record value that is taken; a larger one is a dead letter."),
     )
+    codec: Codec = field(
+        default="json",
+        metadata=key(
+            kinds.choice(*get_args(Codec)),
+            "How values are written: json, msgpack, or avro and json-schema with schemas from schema_registry.",
+        ),
+    )
+    model_key: str = field(
+        default="key",
+        metadata=key(
+            kinds.model_key(),
+            "What names an event's model: key, the record's; or field:NAME, which needs repartition: true.",
+        ),
+    )
+    repartition: bool = field(
+        default=False,
+        metadata=key(
+            kinds.boolean(),
+            "Whether events pass through a topic <group.id>-<topic>-repartition that is keyed by model.",
+        ),
+    )
+    on_gap: Literal["fail", "accept"] = field(
+        default="fail",
+        metadata=key(
+            kinds.choice("fail", "accept"),
+            "What retention that passed a checkpoint does: fail stops the partition, accept goes on without the "
+            "lost records under a lineage of its own.",
+        ),
+    )
+    on_repartition: Literal["fail", "new-models"] = field(
+        default="fail",
+        metadata=key(
+            kinds.choice("fail", "new-models"),
+            "What partitions that are added to the topic do: fail stops the worker, new-models lets the keys that "
+            "move start anew.",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +88,28 @@ class Output:
     """What the worker writes."""
 
     topic: str = field(metadata=key(kinds.topic_name(), "Topic of the predictions."))
+    codec: Codec = field(
+        default="json",
+        metadata=key(kinds.choice(*get_args(Codec)), "How predictions are written, as input.codec."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """How many records are published together: more of them cost less, fewer arrive sooner."""
+
+    interval_s: float = field(
+        default=0.1,
+        metadata=key(
+            kinds.duration("1ms", "10s"),
+            "Longest time that records are gathered for one transaction.",
+            name="interval",
+        ),
+    )
+    max_records: int = field(
+        default=10_000,
+        metadata=key(kinds.integer(1, 100_000), "Most records of one transaction."),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +150,34 @@ class Models:
         metadata=key(
             kinds.choice("fail", "restart"),
             "What becomes of a model saved with other parameters: fail refuses it, restart starts it anew.",
+        ),
+    )
+    max_models: int = field(
+        default=1_000_000,
+        metadata=key(
+            kinds.integer(1, 100_000_000),
+            "Most models of a partition; an event that would make one more is a dead letter.",
+        ),
+    )
+    cache_bytes: int | None = field(
+        default=None,
+        metadata=key(
+            kinds.optional(kinds.size("1MB", "1000GB")),
+            "Memory of all models of this worker; those not used for longest wait on disk. Null: no limit.",
+        ),
+    )
+    spill: str | None = field(
+        default=None,
+        metadata=key(
+            kinds.optional(kinds.text(r"(?s)/.*", "the absolute path of a folder")),
+            "Folder of the models that cache_bytes has no room for, emptied at every start; null: a temporary one.",
+        ),
+    )
+    spill_bytes: int = field(
+        default=20_000_000_000,
+        metadata=key(
+            kinds.size("1MB", "1000000GB"),
+            "Most that lies in that folder; models beyond it come back from their checkpoint.",
         ),
     )
 
@@ -179,6 +268,7 @@ class Config:
             "exactly-once: outputs and offsets are one transaction; at-least-once: a crash may repeat outputs.",
         ),
     )
+    transaction: Transaction = field(metadata=section(Transaction))
     kafka: Mapping[str, str] = field(
         repr=False,
         metadata=key(

@@ -83,6 +83,10 @@ def topic_name() -> Kind[str]:
     return text(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", "a topic name: 1 to 249 of the characters A-Z a-z 0-9 . _ -")
 
 
+def model_key() -> Kind[str]:
+    return text(r"(?s)key|field:.+", "key, or field: and the name of a field of the value")
+
+
 def boolean() -> Kind[bool]:
     def parse(value: Plain) -> bool:
         if isinstance(value, bool):

@@ -1,0 +1,189 @@
+"""Records of one partition through its models: what each is, whose it is, and what is to be published of it. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+import amf
+from worker import codec, envelope
+from worker.config import Config
+from worker.errors import PartitionStopped
+from worker.model import Applied, Model
+from worker.models import Models
+from worker.records import Answer, ClassScores, Event, NumberScores, Outgoing, Record, Reject
+from worker.rejects import REJECT_CODES
+
+_REMEMBERED_KEYS = 100_000
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What a batch of one partition asks for: records to publish, and figures for the metrics."""
+
+    outgoing: list[Outgoing] = field(default_factory=list)
+    events: int = 0
+    predictions: int = 0
+    rejects: Counter[str] = field(default_factory=Counter)
+    learned: int = 0
+    class_scores: ClassScores = field(default_factory=ClassScores)
+    number_scores: NumberScores = field(default_factory=NumberScores)
+    depths: list[NDArray[np.float64]] = field(default_factory=list)
+    weighted_depth: float = 0.0
+    stop: PartitionStopped | None = None
+    """The partition must stop once this batch is committed."""
+
+
+class Intake:
+    """Takes records in their order. Beside the models it remembers only how many dead letters came in a row."""
+
+    def __init__(self, partition: int, config: Config, max_message_bytes: int) -> None:
+        self._partition = partition
+        self._config = config
+        self._max_message_bytes = max_message_bytes
+        self._provenance = envelope.Provenance(config.input.topic, partition, amf.ENGINE, config.checkpoint.lineage)
+        self._rejects_in_a_row = 0
+        self._keys: dict[bytes, str] = {}
+
+    def affordable(self, records: Sequence[Record], models: Models, copied_bytes: int) -> int:
+        """How many of the records may be taken for so many bytes of copying what a snapshot waits for; at least one."""
+        counted: set[str] = set()
+        for i, record in enumerate(records if models.in_snapshot else ()):
+            key = self._model_key(record)
+            if isinstance(key, str) and key not in counted and (waiting := models.waiting_bytes(key)):
+                counted.add(key)
+                copied_bytes -= waiting
+                if copied_bytes < 0 and i:
+                    return i
+        return len(records)
+
+    def take(self, records: Sequence[Record], models: Models, *, publish: bool) -> BatchResult:
+        """Predict and learn the records; with `publish` False only learn (replay)."""
+        result = BatchResult()
+        keys: list[str] = [""] * len(records)
+        specs: list[str | None] = [None] * len(records)
+        outcomes: list[Answer | Reject | None] = [None] * len(records)
+        groups: dict[str, tuple[list[int], list[Event]]] = {}
+
+        def finish(key: str) -> None:
+            rows, events = groups.pop(key, ([], []))
+            if rows:
+                model, applied = _through_model(models, key, events, publish=publish)
+                for row, outcome in zip(rows, applied.outcomes, strict=True):
+                    outcomes[row] = outcome
+                    specs[row] = model.spec
+                _count(result, applied)
+
+        for row, record in enumerate(records):
+            key = self._model_key(record)
+            if isinstance(key, Reject):
+                outcomes[row] = key
+                continue
+            keys[row] = key
+            if record.value is None and self._config.input.tombstones == "reset":
+                finish(key)
+                specs[row] = models.configured_spec(key)
+                models.drop(key)
+                continue
+            event = codec.decode(record.value, self._config.input.max_bytes)
+            if isinstance(event, Reject):
+                outcomes[row] = event
+                specs[row] = models.configured_spec(key)
+                continue
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = ([], [])
+            group[0].append(row)
+            group[1].append(event)
+        for key in list(groups):
+            finish(key)
+
+        self._watch_rejects(records, outcomes, result)
+        if publish:
+            self._publish(records, keys, specs, outcomes, result)
+        return result
+
+    def _model_key(self, record: Record) -> str | Reject:
+        if record.key is None:
+            name = self._config.models.null_key
+            return Reject("null-key", REJECT_CODES["null-key"]) if name is None else name
+        known = self._keys.get(record.key)
+        if known is not None:
+            return known
+        key = codec.decode_key(record.key)
+        if isinstance(key, str):
+            if len(self._keys) == _REMEMBERED_KEYS:
+                self._keys.clear()
+            self._keys[record.key] = key
+        return key
+
+    def _watch_rejects(
+        self, records: Sequence[Record], outcomes: Sequence[Answer | Reject | None], result: BatchResult
+    ) -> None:
+        most = self._config.dead_letter.max_consecutive
+        longest = 0
+        for outcome in outcomes:
+            if isinstance(outcome, Reject):
+                result.rejects[outcome.code] += 1
+                self._rejects_in_a_row += 1
+                longest = max(longest, self._rejects_in_a_row)
+            else:
+                self._rejects_in_a_row = 0
+        if longest > most:
+            result.stop = PartitionStopped(
+                "too-many-dead-letters",
+                f"partition {self._partition}: {longest} records in a row up to offset {records[-1].offset} ended as "
+                f"dead letters ({dict(result.rejects)}), dead_letter.max_consecutive is {most}. They are all in "
+                f"{self._config.dead_letter.topic}; repair the producer, then start the worker again",
+            )
+
+    def _publish(
+        self,
+        records: Sequence[Record],
+        keys: list[str],
+        specs: list[str | None],
+        outcomes: list[Answer | Reject | None],
+        result: BatchResult,
+    ) -> None:
+        """Exactly one record to publish for every record taken."""
+        result.events = len(records)
+        out, dead = self._config.output.topic, self._config.dead_letter.topic
+        for record, key, spec, outcome in zip(records, keys, specs, outcomes, strict=True):
+            ours = self._provenance.headers(record.offset, spec)
+            if isinstance(outcome, Reject):
+                outgoing = envelope.dead_letter(dead, record, outcome, ours, self._max_message_bytes)
+            else:
+                # A tombstone that reset its model is passed on as a tombstone.
+                value = None if outcome is None else codec.encode_answer(key, outcome)
+                outgoing = envelope.prediction_record(out, record, value, ours, self._max_message_bytes)
+            result.outgoing.append(outgoing)
+
+
+def _through_model(models: Models, key: str, events: list[Event], *, publish: bool) -> tuple[Model, Applied]:
+    model = models.get(key)
+    refused = publish and models.has_changed_spec(model)
+    models.hold(key)
+    applied = model.apply(events, publish=publish and not refused)
+    if refused:
+        # It learns all the same: a replay, which cannot know since when the model is refused, will do so too.
+        was, now = model.spec, models.configured_spec(key)
+        reason = f"model {key!r} was made with spec {was}, the configuration now says {now}"
+        applied.outcomes = [Reject("spec-changed", reason)] * len(events)
+    if applied.learned:
+        models.keep(model)
+    return model, applied
+
+
+def _count(result: BatchResult, applied: Applied) -> None:
+    result.predictions += applied.predicted
+    result.learned += applied.learned
+    if isinstance(applied.scores, ClassScores):
+        result.class_scores.add(applied.scores)
+    elif isinstance(applied.scores, NumberScores):
+        result.number_scores.add(applied.scores)
+    result.depths += applied.depths
+    result.weighted_depth += applied.weighted_depth

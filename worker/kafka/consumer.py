@@ -1,0 +1,157 @@
+"""The consumer of the group."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from worker.config import Config
+from worker.errors import Abort, Transient, WorkerError
+from worker.kafka.errors import CALL_S, client, error_of
+from worker.ports import Listener
+from worker.records import Record
+
+_log = logging.getLogger(__name__)
+
+REJOIN_EVERY_S = 60.0
+"""A member that is fenced again before this much time has passed has a twin, and gives way to it."""
+
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
+
+
+class KafkaInput:
+    """The consumer of the group. All calls come from one thread; the listener is called from `consume` and `close`."""
+
+    def __init__(self, config: Config) -> None:
+        self._topic = config.input.topic
+        self._properties = config.consumer_properties()
+        self._consumer: Consumer = client(Consumer, self._properties)
+        self._joined_s = -math.inf
+        self._listener: Listener
+
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group."""
+        self._listener = listener
+
+        def numbers(partitions: Iterable[TopicPartition]) -> list[int]:
+            return sorted(partition.partition for partition in partitions)
+
+        def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
+            listener.assigned(numbers(partitions))
+
+        def on_revoke(_: Consumer, partitions: list[TopicPartition]) -> None:
+            listener.revoked(numbers(partitions))
+            self._consumer.incremental_unassign(partitions)
+
+        def on_lost(_: Consumer, partitions: list[TopicPartition]) -> None:
+            listener.lost(numbers(partitions))
+            self._consumer.incremental_unassign(partitions)
+
+        self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]:
+        """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why."""
+        records: dict[int, list[Record]] = defaultdict(list)
+        missing: dict[int, str] = {}
+        message: Any
+        for message in self._consumer.consume(max_records, timeout_s):
+            error = message.error()
+            if error is None:
+                records[message.partition()].append(
+                    Record(
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        message.headers() or [],
+                    )
+                )
+            elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
+                missing[message.partition()] = error.str()
+            elif error.code() == KafkaError._FATAL:
+                self._rejoin(error.str())
+                break
+            else:
+                _log.warning("consumer: %s", error.str())
+        return records, missing
+
+    def _rejoin(self, reason: str) -> None:
+        """Go on as a new member in place of a consumer that is fatally ill. Raises WorkerError at the second time.
+
+        A static member whose session ends while the broker is away may be fenced by its own return. It looks the same
+        as a second worker with the same group.instance.id, which will be fenced in its turn and fence this one again.
+        """
+        now = time.monotonic()
+        if now - self._joined_s < REJOIN_EVERY_S:
+            raise WorkerError(f"the consumer cannot go on, is there another with its group.instance.id? {reason}")
+        self._joined_s = now
+        _log.warning("the consumer cannot go on, joining anew: %s", reason)
+        self._listener.lost([each.partition for each in self._consumer.assignment()])
+        self._consumer.close()
+        self._consumer = client(Consumer, self._properties)
+        self.subscribe(self._listener)
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Take partitions, each from its offset on; a partition that is taken already is moved there."""
+        held = {each.partition for each in self._consumer.assignment() if each.topic == self._topic}
+        again = held & offsets.keys()
+        if again:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in again])
+        self._consumer.incremental_assign(
+            [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
+        )
+
+    def pause(self, partition: int) -> None:
+        """Fetch no more records of a partition while it stays assigned."""
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def committed(self, partitions: Sequence[int]) -> dict[int, int | None]:
+        """Stable committed offsets of the group (an open transaction is waited for). Raises Transient."""
+        asked = [TopicPartition(self._topic, number) for number in partitions]
+        try:
+            found = self._consumer.committed(asked, timeout=CALL_S)
+        except KafkaException as exception:
+            raise Transient(f"committed offsets of {self._topic}: {error_of(exception).str()}") from exception
+        for each in found:
+            if each.error is not None:
+                raise Transient(f"committed offset of {self._topic}[{each.partition}]: {each.error.str()}")
+        return {each.partition: each.offset if each.offset >= 0 else None for each in found}
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """First offset that exists and the one after the last. Raises Transient."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=CALL_S)
+        except KafkaException as exception:
+            raise Transient(f"offsets of {self._topic}[{partition}]: {error_of(exception).str()}") from exception
+        return low, high
+
+    def high_watermark(self, partition: int) -> int | None:
+        """Offset after the last record as of the last fetch, without asking the broker; None before the first."""
+        _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+        return high if high >= 0 else None
+
+    def group_metadata(self) -> Any:
+        """Who this member is now; to be taken with the records and handed back with their offsets."""
+        return self._consumer.consumer_group_metadata()
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit offsets outside of a transaction (at-least-once). Raises Abort where the group refuses them."""
+        try:
+            self._consumer.commit(offsets=self._positions(offsets), asynchronous=False)
+        except KafkaException as exception:
+            error = error_of(exception)
+            kind = Transient if error.retriable() or error.code() == KafkaError._TIMED_OUT else Abort
+            raise kind(f"commit of offsets: {error.str()}") from exception
+
+    def close(self) -> None:
+        """Give up all partitions and leave the group."""
+        self._consumer.close()
+
+    def _positions(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]

@@ -1,0 +1,144 @@
+"""The producer of outputs, with or without transactions."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from worker.config import Config
+from worker.errors import Abort, Transient, Unknown
+from worker.failpoints import failpoint
+from worker.kafka.errors import CALL_S, client, decision, error_of
+from worker.records import Outgoing
+
+SEND_OFFSETS_S = 5.0
+"""Longest wait for the group to take the offsets of a transaction: milliseconds, unless the client is stuck."""
+
+
+def transactional_id(config: Config) -> str:
+    """Stable over restarts where the worker has a name, so that a restart settles what the dead one left open."""
+    group = config.kafka["group.id"]
+    instance = config.kafka.get("group.instance.id")
+    return f"{group}.{instance}" if instance else f"{group}.{secrets.token_hex(8)}"
+
+
+class KafkaOutput:
+    """A producer: transactional where the delivery is exactly-once, else idempotent.
+
+    An instance that raised Unknown must not be used again.
+    """
+
+    def __init__(self, config: Config, transactional_id: str | None) -> None:
+        self._topic = config.input.topic
+        self._transactional = transactional_id is not None
+        self._failed: KafkaError | None = None
+        self._producer: Producer = client(Producer, config.producer_properties(transactional_id))
+        if self._transactional:
+            self._call("init_transactions", CALL_S)
+
+    def publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, int], metadata: Any) -> None:
+        """One transaction: all records and the offsets, or nothing. Raises Abort, Transient, Unknown.
+
+        Without transactions: the records alone; the offsets are the consumer's to commit afterwards.
+        """
+        if self._transactional:
+            self._call("begin_transaction")
+        self._send(outgoing)
+        if self._transactional:
+            positions = [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
+            self._send_offsets(positions, metadata)
+            failpoint("offsets-sent")
+            self._call("commit_transaction", CALL_S)
+            failpoint("committed")
+        else:
+            left = self._producer.flush(CALL_S)
+            if left or self._failed:
+                self._producer.purge()
+                reason = self._failed.str() if self._failed else f"{left} records not acknowledged in {CALL_S:g} s"
+                raise Unknown(f"produce: {reason}")
+
+    def abort(self) -> None:
+        """Give up the open transaction. Raises Unknown."""
+        if self._transactional:
+            try:
+                self._call("abort_transaction", CALL_S)
+            except (Abort, Transient) as error:
+                raise Unknown(str(error)) from error
+
+    def close(self) -> None:
+        """Drop what was not sent."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+    def _send(self, outgoing: Sequence[Outgoing]) -> None:
+        produce: Any = self._producer.produce
+        poll = self._producer.poll
+        # In a transaction a failed delivery fails the commit; only without one have reports to be looked at.
+        report = None if self._transactional else self._on_delivery
+        for record in outgoing:
+            failpoint("producing")
+            while True:
+                try:
+                    produce(
+                        record.topic,
+                        value=record.value,
+                        key=record.key,
+                        headers=record.headers,
+                        timestamp=max(record.timestamp_ms, 0),
+                        on_delivery=report,
+                    )
+                    break
+                except BufferError:
+                    if poll(CALL_S) == 0:
+                        raise Unknown(f"produce: the queue did not move in {CALL_S:g} s") from None
+                except KafkaException as exception:
+                    raise decision(error_of(exception))(f"produce: {error_of(exception).str()}") from exception
+        poll(0)
+
+    def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
+        if error is not None:
+            self._failed = error
+
+    def _send_offsets(self, positions: list[TopicPartition], metadata: Any) -> None:
+        """Offsets into the transaction, or Unknown where the client does not return in time.
+
+        Once librdkafka has lost a connection to the group's coordinator, this call may wait for ever, whatever timeout
+        it is given (its issues 5456, 5511). Then the thread that waits is left behind with its producer; should it go
+        on one day, the epoch of the next producer has fenced it.
+        """
+        outcome = queue.SimpleQueue[BaseException | None]()
+
+        def call() -> None:
+            try:
+                self._call("send_offsets_to_transaction", positions, metadata, SEND_OFFSETS_S)
+                outcome.put(None)
+            except BaseException as error:
+                outcome.put(error)
+
+        threading.Thread(target=call, name="send-offsets", daemon=True).start()
+        try:
+            error = outcome.get(timeout=SEND_OFFSETS_S)
+        except queue.Empty:
+            raise Unknown(f"send_offsets_to_transaction did not return in {SEND_OFFSETS_S:g} s") from None
+        if error is not None:
+            raise error
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        """One call of the transactional API; retriable errors are tried again a few times."""
+        for attempt in range(3):
+            try:
+                getattr(self._producer, method)(*arguments)
+                return
+            except KafkaException as exception:
+                error = error_of(exception)
+                kind = decision(error)
+                if kind is Transient and attempt < 2:
+                    continue
+                if kind is Transient:
+                    kind = Unknown
+                raise kind(f"{method}: {error.str()}") from exception
