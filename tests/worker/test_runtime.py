@@ -20,6 +20,7 @@ from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
 from worker.errors import Abort, Transient, Unknown, WorkerError
 from worker.intake import Intake
+from worker.partition import Partition
 from worker.kafka import decision
 from worker.keeper import patiently
 from worker.metrics import Metrics
@@ -167,7 +168,10 @@ class Bound:
         (KafkaError.UNKNOWN_MEMBER_ID, {"txn_requires_abort": True, "retriable": True}, Abort),
         (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, {"retriable": True}, Transient),
         (KafkaError._STATE, {}, Unknown),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, {}, Unknown),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, {"txn_requires_abort": True}, WorkerError),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, {"txn_requires_abort": True}, WorkerError),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, {"fatal": True}, WorkerError),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, {"fatal": True}, WorkerError),
     ],
 )
 def test_an_error_means_what_the_table_says(code: int, flags: dict[str, bool], meaning: type[WorkerError]) -> None:
