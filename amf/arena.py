@@ -131,6 +131,9 @@ class Arena:
         """Change the rooms of a row. New statistics are zero, new bounds are NaN: nothing was seen of them."""
         if layout == self.layout:
             return
+        if self.capacity == 0:
+            self._allocate(layout, 0)
+            return
         was, heads, boxes = self.layout, self._heads(), self._boxes()
         self._allocate(layout, self.capacity)
         width = min(was.head, layout.head)
@@ -175,19 +178,31 @@ class Arena:
         child = heads[:, CHILD]
         child[child > 0] = self._number(child[child > 0]) - int(ROOT)
 
-    def fill(self, trees: Sequence[tuple[NDArray[np.int32], NDArray[np.float32]]]) -> None:
-        """Replace all nodes by those that `nodes` gave."""
-        self.used[:] = [int(ROOT) + heads.shape[0] for heads, _ in trees]
+    def prepare(self, sizes: Sequence[int]) -> None:
+        """Replace all nodes by so many in each tree, which `fill` is to bring."""
+        self.used[:] = sizes
+        self.used += ROOT
         self._allocate(self.layout, whole_chunks(int(self.used.max()) + int(_CHUNK) - 1))
-        for tree, (heads, boxes) in enumerate(trees):
-            rows = self.rows(tree)
-            heads = heads.copy()
-            child = heads[:, CHILD]
-            child[child > 0] = self._row(child[child > 0] + int(ROOT), tree)
-            self._heads()[rows] = heads
-            self._boxes()[rows] = boxes
 
-    def _row(self, number: Any, tree: int) -> Any:
+    def fill(
+        self,
+        tree: NDArray[np.int64],
+        first: NDArray[np.int64],
+        heads: NDArray[np.int32],
+        boxes: NDArray[np.float32],
+    ) -> None:
+        """Bring the nodes of some trees, as `nodes` gave them, one after the other; CHILD counts from the first of all.
+
+        `tree` and `first` are, for each node, the number of its tree and the place of its root. Changes `heads`.
+        """
+        rows = self._row(np.arange(int(ROOT), heads.shape[0] + int(ROOT)) - first, tree)
+        child = heads[:, CHILD]
+        inner = child > 0
+        child[inner] = rows[child[inner]]
+        self._heads()[rows] = heads
+        self._boxes()[rows] = boxes
+
+    def _row(self, number: Any, tree: Any) -> Any:
         chunk = int(_CHUNK)
         return (number // chunk * self.n_trees + tree) * chunk + number % chunk
 

@@ -12,6 +12,7 @@ Label = str | int | float | bool
 LARGEST_NUMBER = 1e75
 """Labels that are numbers may be as large as this: the square of their sum stays finite."""
 _FEW = 64  # labels, below which a loop is quicker than a sort
+_PLAIN = {frozenset({str}), frozenset({int}), frozenset({bool})}
 
 
 def class_text(label: Label) -> str:
@@ -85,6 +86,10 @@ def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.i
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         return scalars(y[first[order]]), rank[inverse], first[order]
+    if isinstance(y, list) and frozenset(map(type, y)) - {type(None)} in _PLAIN:
+        place_of = {label: place for place, label in enumerate(dict.fromkeys(y))}
+        in_order = np.fromiter(map(place_of.__getitem__, y), np.intp, len(y))
+        return list(place_of), in_order, np.fromiter(map(y.index, place_of), np.intp, len(place_of))
     labels: list[Label | None] = []
     rows: list[int] = []
     places: list[int] = []

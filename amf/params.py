@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 from amf.labels import Label, class_text, scalars
@@ -84,7 +84,7 @@ class ForestParams:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, in the order of declaration."""
-        return asdict(self)
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def changed(self) -> dict[str, Any]:
         """Those that differ from the defaults."""

@@ -27,7 +27,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,7 @@ FAMILIES: dict[str, type[Forest[Any]]] = {
 }
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
+_GROUP_NODES = 10_000
 
 
 class FormatError(ValueError):
@@ -118,7 +121,7 @@ class _Reader:
 
     def array(self, dtype: str, *shape: int) -> NDArray[Any]:
         kind = np.dtype(dtype)
-        return np.frombuffer(self.take(kind.itemsize * int(np.prod(shape, dtype=np.int64))), kind).reshape(shape)
+        return np.frombuffer(self.take(kind.itemsize * math.prod(shape)), kind).reshape(shape)
 
     def end(self) -> None:
         if self._at != len(self._data):
@@ -183,22 +186,54 @@ def _fill(forest: Forest[Any], reader: _Reader) -> None:
     nodes = reader.array("<i8", n_trees)
     room = arena.layout.feature_room
     trees = [(reader.array("<i4", int(n), arena.layout.head), reader.array("<f4", int(n), 2, room)) for n in nodes]
-    for heads, _ in trees:
-        _check_links(heads, d)
-    arena.fill(trees)
-    for heads, boxes in trees:
+    arena.prepare([heads.shape[0] for heads, _ in trees])
+    # Small trees are looked at together: what there is to do for each of them takes longer than it takes for a node.
+    for some in _in_groups(trees):
+        heads = np.concatenate([trees[tree][0] for tree in some])
+        boxes = np.concatenate([trees[tree][1] for tree in some])
+        sizes = np.array([trees[tree][0].shape[0] for tree in some])
+        first = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        _check_links(heads, first, np.repeat(sizes, sizes), sizes, d)
+        child = heads[:, CHILD]
+        child[child > 0] += first[child > 0].astype(np.int32)
         if not forest._plausible(heads):
             raise FormatError("the statistics of a node of the forest do not add up")
         scaling.complete &= not np.isnan(boxes[:, 0, :d]).any()
+        arena.fill(np.repeat(np.array(some), sizes), first, heads, boxes)
 
 
-def _check_links(heads: NDArray[np.int32], n_features: int) -> None:
-    """Refuse links that would lead a kernel out of its tree or in circles, and rows of another layout."""
+def _in_groups(trees: list[tuple[NDArray[np.int32], NDArray[np.float32]]]) -> Iterator[list[int]]:
+    """Numbers of the trees, as many at a time as have some nodes together."""
+    some: list[int] = []
+    n_nodes = 0
+    for tree, (heads, _) in enumerate(trees):
+        some.append(tree)
+        n_nodes += heads.shape[0]
+        if n_nodes > _GROUP_NODES:
+            yield some
+            some, n_nodes = [], 0
+    if n_nodes:
+        yield some
+
+
+def _check_links(
+    heads: NDArray[np.int32],
+    first: NDArray[np.int64],
+    size: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    n_features: int,
+) -> None:
+    """Refuse links that would lead a kernel out of its tree or in circles, and rows of another layout.
+
+    `first` and `size` are, for each node, the place of the root of its tree and how many nodes that tree has.
+    """
     child, feature = heads[:, CHILD], heads[:, FEATURE]
     inner = child != 0
     # Children are pairs of neighbours, and each pair has one parent: then no way down ever meets a node again.
-    is_tree = heads.shape[0] % 2 == 1 and np.array_equal(np.sort(child[inner]), np.arange(1, heads.shape[0], 2))
-    if heads.shape[0] and not is_tree:
+    place = np.arange(heads.shape[0]) - first
+    stays = np.all((child[inner] > 0) & (child[inner] < size[inner]))
+    pairs = (place + first)[place % 2 == 1]
+    if not (stays and np.all(sizes[sizes > 0] % 2 == 1) and np.array_equal(np.sort((child + first)[inner]), pairs)):
         raise FormatError("the nodes of the forest are not linked as a tree")
     if np.any(feature[inner] >= n_features) or np.any(feature < 0):
         raise FormatError("a node of the forest splits on a feature it does not have")
