@@ -3,7 +3,8 @@
 A value is diagnosed only after the fast decoder refused it: it is read again by the standard library's parser, slowly
 and leniently, only to say which code it is. Where it has several faults, broken text comes first (`malformed-json`),
 then the first wrong field in the order of the text, then absent or empty features. Of a name that occurs twice every
-occurrence must be of a right type, and the last one counts.
+occurrence must be of a right type, and the last one counts. What other codecs decode is judged by `refusal` too, as if
+it had been JSON, so that one event has one code however it is written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -27,18 +29,36 @@ MIN_CLASS, MAX_CLASS = -(2**63), 2**64 - 1
 """Integers that can be a class."""
 MAX_NUMBER = 1e75
 """Largest absolute value of a label that is a number."""
-DECODER = (
-    f"json-3 {MAX_KEY_BYTES} {MAX_FEATURE_NAME_CHARS} {MAX_CATEGORY_CHARS} {MAX_LABEL_CHARS} {MAX_ID_CHARS} {MAX_DEPTH}"
+_LIMITS = (
+    f"{MAX_KEY_BYTES} {MAX_FEATURE_NAME_CHARS} {MAX_CATEGORY_CHARS} {MAX_LABEL_CHARS} {MAX_ID_CHARS} {MAX_DEPTH}"
     f" {MAX_NUMBER:g}"
 )
-"""Version and limits of `decode`. Part of every model's spec, since they decide what a model learns from its input."""
+DECODERS = {
+    "json": f"json-3 {_LIMITS}",
+    "msgpack": f"msgpack-1 {_LIMITS}",
+    "avro": f"avro-1 {_LIMITS}",
+    "json-schema": f"json-schema-1 {_LIMITS}",
+}
+"""Version and limits of each codec's `decode`. Part of every model's spec, since they decide what it learns."""
+DECODER = DECODERS["json"]
 
 REJECT_CODES = {
     "null-key": "The record has no key and `models.null_key` names no model.",
     "invalid-key": f"The record key is empty, longer than {MAX_KEY_BYTES} bytes or not UTF-8.",
+    "missing-model-key": "The field that `input.model_key` names is absent, null, or neither text nor an integer nor a"
+    " boolean; or the value cannot be read.",
     "null-value": "The record has no value and `input.tombstones` is not `reset`.",
     "too-large": "The value is longer than the worker accepts.",
     "malformed-json": f"The value is not JSON, not UTF-8 or nested deeper than {MAX_DEPTH} levels.",
+    "malformed-msgpack": f"The value is not MessagePack, has a text that is not UTF-8 or a key that is no text, or is"
+    f" nested deeper than {MAX_DEPTH} levels.",
+    "malformed-avro": "The bytes of the value are not what its schema says.",
+    "no-schema": "The value names no schema: it does not begin with a zero byte and the 4 bytes of a schema id, and no"
+    " header `__value_schema_id` names one.",
+    "unknown-schema": "The schema registry has no schema of the id in the value.",
+    "unusable-schema": "The schema of the value is none of the codec, refers to other documents, is nested deeper than"
+    f" {MAX_DEPTH} levels or within itself, or has arrays of items without bytes.",
+    "schema-mismatch": "The value is JSON, but not as its JSON Schema demands.",
     "wrong-type": "A field has a type that the contract does not allow there, such as text in an array of features."
     " A number with a fraction or an exponent is no class, be it 1.0; text and booleans are no label of a regressor.",
     "non-finite-number": "A feature or the label is NaN or infinite, as a bare token or (features) as text.",
@@ -55,13 +75,14 @@ REJECT_CODES = {
     "id-too-long": f"The id is longer than {MAX_ID_CHARS} characters.",
     "too-many-classes": "The model would have more classes than `max_classes`.",
     "unknown-class": "The model's classes are fixed and the label is none of them.",
+    "too-many-models": "The key has no model, and its partition has as many as `models.max_models` allows.",
     "spec-changed": "The model's specification changed and `models.on_spec_change` is `fail`.",
 }
 """Every reject code with its sentence. The codes are stable: people alert on them and filter by them."""
 
 
-class _Object(list[tuple[str, Any]]):
-    """The members of a JSON object, repeated names included."""
+class Object(list[tuple[str, Any]]):
+    """The members of an object, repeated names included."""
 
 
 class _Integer(str):
@@ -76,8 +97,12 @@ class _NonFinite(str):
     """A bare NaN, Infinity or -Infinity, which is no JSON, but what many serialisers write for such a number."""
 
 
+class _Foreign:
+    """A value of a type that JSON does not have."""
+
+
 _lenient_decode = json.JSONDecoder(
-    object_pairs_hook=_Object, parse_int=_Integer, parse_float=_Decimal, parse_constant=_NonFinite
+    object_pairs_hook=Object, parse_int=_Integer, parse_float=_Decimal, parse_constant=_NonFinite
 ).decode
 _NON_FINITE_TEXT = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE | re.ASCII)
 _KIND = {
@@ -85,9 +110,11 @@ _KIND = {
     bool: "a boolean",
     str: "a string",
     list: "an array",
-    _Object: "an object",
+    Object: "an object",
     _Integer: "an integer",
     _Decimal: "a decimal number",
+    _NonFinite: "a number that is not finite",
+    _Foreign: "a type that JSON does not have",
 }
 
 
@@ -108,10 +135,44 @@ def diagnose(value: bytes) -> Reject:
     return _check_root(root) or Reject("malformed-json", rest)
 
 
+def refusal(value: object) -> Reject | None:
+    """The code and the reason for a decoded value that is no event; None where it is one.
+
+    It consists of what Python has for JSON, with `Object` or dict for an object, and is nested MAX_DEPTH deep at most.
+    """
+    root = _as_parsed(value)
+    refused = _check_root(root)
+    if refused is not None:
+        return refused
+    if not isinstance(root, Object):
+        return _wrong_type("the value", "an object", root)
+    # Numbers that are not finite are left to the parser of a text, which takes them for broken text.
+    for name, member in root:
+        if name in ("features", "id") and isinstance(member, _NonFinite):
+            return _wrong_type(name, "an object or an array" if name == "features" else "a string or null", member)
+    return None
+
+
+def _as_parsed(value: object) -> Any:
+    """A decoded value in the form that the lenient parser gives it."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Object | dict):
+        members = value.items() if isinstance(value, dict) else value
+        return Object((name, _as_parsed(member)) for name, member in members)
+    if isinstance(value, list):
+        return [_as_parsed(item) for item in value]
+    if isinstance(value, int):
+        return _Integer(value)
+    if isinstance(value, float):
+        return _Decimal(repr(value)) if math.isfinite(value) else _NonFinite(value)
+    return _Decimal(value) if isinstance(value, Decimal) else _Foreign()
+
+
 def _check_root(root: Any) -> Reject | None:
     if isinstance(root, _NonFinite):
         return None
-    if not isinstance(root, _Object):
+    if not isinstance(root, Object):
         return _wrong_type("the value", "an object", root)
     features = None
     for name, member in root:
@@ -133,7 +194,7 @@ def _check_root(root: Any) -> Reject | None:
 def _check_features(features: Any) -> Reject | None:
     if isinstance(features, _NonFinite):
         return None
-    if isinstance(features, _Object):
+    if isinstance(features, Object):
         for name, value in features:
             path = f"features[{name[:40]!r}]"
             too_long = _check_length("feature-name-too-long", f"the name of {path}", name, MAX_FEATURE_NAME_CHARS)

@@ -1,0 +1,171 @@
+"""Avro in and out on a real broker, with a schema registry that goes away in the middle of the stream."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+
+from tests.kafka.broker import Broker, read_all
+from tests.kafka.workers import WorkerProcess, require_each_once, source_of, wait_for_progress
+from tests.worker.registry import StubRegistry
+from worker import codec
+from worker.config import ModelParams, Models
+from worker.models import Models as Forests
+from worker.records import Event
+
+pytestmark = pytest.mark.kafka
+
+SECRET = "hunter2"
+BEFORE, AFTER = 40, 30
+"""Records of each partition before and after the one with the schema that cannot be asked for."""
+
+CONFIG = """
+input: {{topic: {events}, codec: avro}}
+output: {{topic: {predictions}, codec: avro}}
+dead_letter: {{topic: {dead}}}
+transaction: {{interval: 20ms}}
+kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}}}
+models: {{default: {{n_estimators: 2}}}}
+checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
+schema_registry: {{url: "{registry}", user_info: "${{USER_INFO}}", timeout: 5s}}
+metrics: {{listen: "127.0.0.1:0"}}
+"""
+
+
+def schema(version: int) -> str:
+    label = {"name": "label", "type": ["null", "string"]}
+    extra = {"name": f"extra{version}", "type": "int", "default": 0}
+    features = {"name": "features", "type": {"type": "map", "values": ["null", "double"]}}
+    return json.dumps({"type": "record", "name": "Event", "fields": [features, label, extra]})
+
+
+def datum(number: int) -> dict[str, Any]:
+    features = {"a": number % 7 / 7, "b": None if number % 5 == 0 else number % 3 / 3}
+    return {"features": features, "label": "xyz"[number % 3]}
+
+
+class Job:
+    """Topics, a registry and a configuration of one test."""
+
+    def __init__(self, broker: Broker, topics: Any, stub: StubRegistry, folder: Path) -> None:
+        self.broker, self.stub = broker, stub
+        self.events = topics.create("events", 2)
+        self.predictions, self.dead = topics.create("predictions", 2), topics.create("dead")
+        self.config = folder / "worker.yaml"
+        self.folder = folder
+        self.config.write_text(
+            CONFIG.format(
+                events=self.events,
+                predictions=self.predictions,
+                dead=self.dead,
+                group=topics.name("group"),
+                bootstrap=broker.bootstrap,
+                folder=folder,
+                registry=stub.url,
+            )
+        )
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def send(self, partition: int, number: int, version: int) -> None:
+        file = io.BytesIO()
+        text = schema(version)
+        fastavro.schemaless_writer(file, fastavro.parse_schema(json.loads(text)), datum(number))
+        framed = b"\0" + self.stub.add(f"{self.events}-value", text).to_bytes(4) + file.getvalue()
+        self._producer.produce(self.events, framed, b"key-%d" % partition, partition)
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0
+
+    def worker(self) -> WorkerProcess:
+        return WorkerProcess(self.config, self.folder / "worker.log", USER_INFO=f"amf:{SECRET}")
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "worker", *arguments],
+            capture_output=True, text=True, timeout=120, env={"USER_INFO": f"amf:{SECRET}"},
+        )  # fmt: skip
+
+
+@pytest.fixture
+def job(broker: Broker, topics: Any, tmp_path: Path) -> Iterator[Job]:
+    with StubRegistry(user_info=f"amf:{SECRET}") as stub:
+        yield Job(broker, topics, stub, tmp_path)
+
+
+def wait_for(stub: StubRegistry, request: str, times: int, worker: WorkerProcess) -> None:
+    """Until the registry was asked so often. Raises after a minute."""
+    deadline = time.monotonic() + 60
+    while stub.asked[request] < times:
+        worker.require_alive()
+        assert time.monotonic() < deadline, f"{request} was not asked {times} times:\n{worker.log()[-4000:]}"
+        time.sleep(0.05)
+
+
+def expected(numbers: list[int], key: str) -> list[dict[str, Any]]:
+    """What a model of this key says of these events, by the JSON."""
+    forests = Forests(Models(default=ModelParams(n_estimators=2)).params_for)
+    events = [Event(datum(number)["features"], datum(number)["label"], None) for number in numbers]
+    answers = forests.get(key).apply(events, publish=True).outcomes
+    return [json.loads(codec.encode_answer(key, answer)) for answer in answers]
+
+
+def test_the_partition_waits_for_the_registry_and_then_all_is_there_exactly_once(job: Job) -> None:
+    stub, total = job.stub, BEFORE + 1 + AFTER
+    for number in range(BEFORE):
+        job.send(0, number, version=1)
+        job.send(1, number, version=1)
+    job.flush()
+    with job.worker() as worker:
+        wait_for_progress(job.broker.bootstrap, job.predictions, 2, 2 * BEFORE, [worker])
+        stub.fault = 503
+        job.send(0, BEFORE, version=2)
+        for number in range(BEFORE + 1, total):
+            job.send(0, number, version=1)
+        for number in range(BEFORE, total):
+            job.send(1, number, version=1)
+        job.flush()
+        # The registry turns it away more than once; the other partition needs nothing of it.
+        new = f"GET /schemas/ids/{stub.add(f'{job.events}-value', schema(2))}"
+        wait_for(stub, new, 2, worker)
+        there = read_all(job.broker.bootstrap, job.predictions, until=BEFORE + total, timeout=60)
+        assert sum(source_of(message)[0] == 0 for message in there) == BEFORE
+        stub.fault = None
+        messages = read_all(job.broker.bootstrap, job.predictions, until=2 * total, timeout=60)
+        assert worker.terminate() == 0
+    require_each_once(messages, {0: total, 1: total})
+    assert read_all(job.broker.bootstrap, job.dead) == []
+    [number] = stub.subjects[f"{job.predictions}-value"]
+    reader = fastavro.parse_schema(json.loads(stub.schema(number)["schema"]))
+    for partition in (0, 1):
+        values = [message.value for message in sorted(messages, key=source_of) if source_of(message)[0] == partition]
+        assert {value[:5] for value in values} == {b"\0" + number.to_bytes(4)}
+        read = [fastavro.schemaless_reader(io.BytesIO(value[5:]), reader, None) for value in values]
+        said = [{name: each for name, each in value.items() if each is not None} for value in read]
+        wanted = [
+            {name: each for name, each in value.items() if each is not None}
+            for value in expected(list(range(total)), f"key-{partition}")
+        ]
+        assert said == wanted
+    assert "waits at offset" in worker.log()
+    assert SECRET not in worker.log()
+
+
+def test_check_tries_the_registry(job: Job) -> None:
+    done = job.command("check", str(job.config), "--connect")
+    assert done.returncode == 0, done.stderr
+    assert f"ok      schema registry {job.stub.url}: answers" in done.stdout
+    job.stub.fault = 503
+    failed = job.command("check", str(job.config), "--connect")
+    assert failed.returncode == 1
+    assert "failed  the schema registry at" in failed.stdout
+    assert SECRET not in done.stdout + done.stderr + failed.stdout + failed.stderr

@@ -1,0 +1,193 @@
+"""MessagePack: the events, the limits and the codes of JSON, whatever the bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from malformed import MAX_BYTES
+from test_codec import bits, messages, prediction
+
+from worker import codec
+from worker.cli.dataset import Row, message
+from worker.codec import msgpack
+from worker.codec.msgpack import decode, encode_answer
+from worker.errors import ConfigError
+from worker.records import Estimate, Event, Reject
+from worker.rejects import DECODER, DECODERS, REJECT_CODES
+
+packed = msgspec.msgpack.encode
+
+
+def outcome(decoded: Event | Reject) -> Any:
+    """The code of a reject, or an event with the bits of its numbers."""
+    if isinstance(decoded, Reject):
+        return decoded.code
+    features = decoded.features
+    names = list(features) if isinstance(features, dict) else None
+    values = features.values() if isinstance(features, dict) else features
+    return names, [bits(value) for value in values], (type(decoded.label), decoded.label), decoded.id
+
+
+@pytest.mark.parametrize(
+    ("message", "event"),
+    [
+        ({"features": {"a": 1.5, "b": None}, "label": "x", "id": "7"}, Event({"a": 1.5, "b": None}, "x", "7")),
+        ({"features": [1, -2000, None]}, Event([1.0, -2000.0, None], None, None)),
+        ({"features": {"a": "red", "b": 2}, "label": True}, Event({"a": "red", "b": 2.0}, True, None)),
+        ({"features": [2**64 - 1, -(2**63)], "label": 1}, Event([float(2**64), -float(2**63)], 1, None)),
+        ({"features": [0.5], "label": 1.0, "meta": [{"deep": [b"\xff", {}]}]}, Event([0.5], 1.0, None)),
+        (
+            {"features": {"größe": 1}, "label": "", "x": datetime(2026, 1, 1, tzinfo=UTC)},
+            Event({"größe": 1.0}, "", None),
+        ),
+    ],
+)
+def test_good_value(message: dict[str, Any], event: Event) -> None:
+    assert outcome(decode(packed(message), MAX_BYTES)) == outcome(event)
+
+
+@given(messages)
+@settings(max_examples=500)
+def test_the_same_content_is_the_same_event_as_json(message: dict[str, Any]) -> None:
+    fits = all(-(2**63) <= n < 2**64 for n in integers_in(message))
+    if fits:
+        as_json = codec.decode(json.dumps(message).encode(), MAX_BYTES)
+        assert outcome(decode(packed(message), MAX_BYTES)) == outcome(as_json)
+
+
+def integers_in(value: Any) -> list[int]:
+    if isinstance(value, dict | list):
+        return [n for each in (value.values() if isinstance(value, dict) else value) for n in integers_in(each)]
+    return [value] if isinstance(value, int) else []
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+FEATURES = b"\x81\xa8features"
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (None, "null-value"),
+        (packed({"features": [1], "x": "y" * MAX_BYTES}), "too-large"),
+        (b"", "malformed-msgpack"),
+        (b"\xc1", "malformed-msgpack"),
+        (packed({"features": [1]}) + b"\xc0", "malformed-msgpack"),
+        (packed({"features": [1]})[:-1], "malformed-msgpack"),
+        (FEATURES + b"\xdd\xff\xff\xff\xff", "malformed-msgpack"),
+        (b"\xdf\xff\xff\xff\xff", "malformed-msgpack"),
+        (b"\xc6\xff\xff\xff\xff", "malformed-msgpack"),
+        (b"\x91" * 100_000 + b"\x90", "malformed-msgpack"),
+        (packed({"features": [1], "x": nested(64)}), "malformed-msgpack"),
+        (b"\x82\xa8features\x91\x01\xa1x\xa1\xff", "malformed-msgpack"),
+        (b"\x82\xa8features\x91\x01\x07\x07", "malformed-msgpack"),
+        (packed([1]), "wrong-type"),
+        (packed(math.nan), "wrong-type"),
+        (packed({"features": math.nan}), "wrong-type"),
+        (packed({"features": [1], "id": math.inf}), "wrong-type"),
+        (packed({"features": [1], "id": 7}), "wrong-type"),
+        (packed({"features": {"a": True}}), "wrong-type"),
+        (packed({"features": {"a": b"bytes"}}), "wrong-type"),
+        (packed({"features": [datetime(2026, 1, 1, tzinfo=UTC)]}), "wrong-type"),
+        (packed({"features": ["text"]}), "wrong-type"),
+        (packed({"features": [1], "label": []}), "wrong-type"),
+        (packed({"features": [1, math.nan]}), "non-finite-number"),
+        (packed({"features": {"a": "x", "b": -math.inf}}), "non-finite-number"),
+        (packed({"features": {"a": " -Infinity"}}), "non-finite-number"),
+        (packed({"features": [1], "label": math.nan}), "non-finite-number"),
+        (packed({"features": [1], "label": 2e75}), "number-out-of-range"),
+        (packed({"label": 1}), "missing-features"),
+        (packed({"features": None}), "wrong-type"),
+        (packed({"features": {}}), "empty-features"),
+        (packed({"features": {"ä" * 257: 1}}), "feature-name-too-long"),
+        (packed({"features": {"a": "ä" * 257}}), "category-too-long"),
+        (packed({"features": [1], "label": "ä" * 129}), "label-too-long"),
+        (packed({"features": [1], "id": "ä" * 1025}), "id-too-long"),
+    ],
+)
+def test_bad_value(value: bytes | None, code: str) -> None:
+    assert outcome(decode(value, MAX_BYTES)) == code
+
+
+def test_a_value_may_be_as_deep_as_json() -> None:
+    assert outcome(decode(packed({"features": [1], "x": nested(63)}), MAX_BYTES)) == outcome(Event([1.0], None, None))
+
+
+def test_a_name_that_occurs_twice_must_be_right_twice() -> None:
+    twice = b"\x82\xa8features\x91\x01\xa8features\x91\x02"
+    assert decode(twice, MAX_BYTES) == Event([2.0], None, None)
+    assert outcome(decode(twice.replace(b"\x91\x01", b"\x91\xc3"), MAX_BYTES)) == "wrong-type"
+
+
+edits = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3)), max_size=4)
+packable = messages.filter(lambda message: all(-(2**63) <= n < 2**64 for n in integers_in(message)))
+
+
+@given(packable, edits)
+@settings(max_examples=1000)
+def test_any_bytes_are_an_event_or_a_code_and_both_decoders_agree(
+    message: dict[str, Any], edits: list[tuple[float, int, bytes]]
+) -> None:
+    value = packed(message)
+    for place, removed, inserted in edits:
+        at = round(place * len(value))
+        value = value[:at] + inserted + value[at + removed :]
+    decoded = decode(value, MAX_BYTES)
+    assert not isinstance(decoded, Reject) or (decoded.code in REJECT_CODES and decoded.reason.encode())
+    # Every fast answer is the one that the parser in Python gives.
+    assert outcome(decoded) == outcome(msgpack._parsed(value))
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=1000)
+def test_random_bytes_never_raise(value: bytes) -> None:
+    decoded = decode(value, MAX_BYTES)
+    assert isinstance(decoded, Event) or decoded.code in REJECT_CODES
+
+
+def test_predictions_have_the_fields_of_the_json() -> None:
+    answers = [
+        prediction(),
+        prediction(label=None, loss=None, id=None),
+        Estimate(1.5, 0.25, [1.0, 1.5, 2.0], 2, 0.25, 9, "7"),
+        Estimate(None, None, None, None, None, 0, None),
+    ]
+    for answer in answers:
+        value = msgspec.msgpack.decode(encode_answer("m", answer))
+        assert value == json.loads(codec.encode_answer("m", answer))
+        assert list(value) == list(json.loads(codec.encode_answer("m", answer)))
+
+
+def test_rows_of_a_file_are_the_same_events_in_both() -> None:
+    row = Row(3, "k", {"a": 0.1, "b": None, "c": "red"}, "yes")
+    event = decode(message(row, "msgpack"), MAX_BYTES)
+    assert event == codec.decode(message(row), MAX_BYTES) == Event({"a": 0.1, "b": None, "c": "red"}, "yes", "3")
+    with pytest.raises(ConfigError, match=r"input\.codec is avro"):
+        message(row, "avro")
+
+
+def test_floats_of_32_bits_keep_their_value() -> None:
+    assert decode(FEATURES + b"\x91\xca" + struct.pack(">f", 0.1), MAX_BYTES) == Event(
+        [struct.unpack(">f", struct.pack(">f", 0.1))[0]], None, None
+    )
+
+
+def test_each_codec_has_a_version_and_json_the_one_it_always_had() -> None:
+    assert DECODERS["json"] == DECODER == "json-3 512 256 256 128 1024 64 1e+75"
+    assert len(set(DECODERS.values())) == 4
+    assert codec.codec_of("json", "t", None).version == DECODER
+    assert codec.codec_of("msgpack", "t", None).version == DECODERS["msgpack"]

@@ -1,0 +1,445 @@
+"""Avro and JSON Schema: what is an event by its bytes and its schema; a registry that fails decides nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from malformed import MAX_BYTES
+from registry import StubRegistry
+from test_codec import prediction
+from test_msgpack import outcome
+
+from worker import codec
+from worker.codec import Codec, avro, codec_of, json_schema
+from worker.codec.framing import framed_value
+from worker.config import effective, loads
+from worker.errors import ConfigError, Transient, WorkerError
+from worker.kafka import registry as adapter
+from worker.kafka.registry import ConfluentRegistry
+from worker.records import Estimate, Event, Record
+from worker.rejects import REJECT_CODES
+
+LABEL = ["null", "boolean", "long", "double", "string"]
+MAP = {"type": "map", "values": ["null", "double", "long", "boolean", "string"]}
+
+
+def record(features: Any, *more: dict[str, Any]) -> str:
+    """An Avro schema of events."""
+    label, id = {"name": "label", "type": LABEL, "default": None}, {"name": "id", "type": ["null", "string"]}
+    fields = [{"name": "features", "type": features}, label, {**id, "default": None}, *more]
+    return json.dumps({"type": "record", "name": "Event", "fields": fields})
+
+
+def open_codec(name: str, url: str, more: str = "", timeout: str = "30s") -> tuple[Codec, ConfluentRegistry]:
+    config = loads(
+        f"""
+        input: {{topic: events, codec: {name}}}
+        output: {{topic: predictions, codec: {name}}}
+        dead_letter: {{topic: dead}}
+        kafka: {{bootstrap.servers: "localhost:1"}}
+        checkpoint: {{url: "memory://"}}
+        schema_registry: {{url: "{url}", timeout: {timeout}{more}}}
+        """,
+        {},
+    )
+    registry = ConfluentRegistry(config)
+    return codec_of(name, "predictions", registry), registry
+
+
+@pytest.fixture
+def stub() -> Iterator[StubRegistry]:
+    with StubRegistry() as stub:
+        yield stub
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that failed is asked again at once."""
+    monkeypatch.setattr(adapter, "REST_S", 0.0)
+
+
+def framed(number: int, payload: bytes) -> bytes:
+    return b"\0" + number.to_bytes(4) + payload
+
+
+def written(schema: str, datum: object) -> bytes:
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(json.loads(schema)), datum)
+    return file.getvalue()
+
+
+def avro_outcome(stub: StubRegistry, schema: str, payload: bytes) -> Any:
+    events, _ = open_codec("avro", stub.url)
+    return outcome(events.decode(framed(stub.add("events-value", schema), payload), MAX_BYTES))
+
+
+# --- Avro -------------------------------------------------------------------------------------------------------------
+
+NESTED = {"type": "record", "name": "Features", "fields": [
+    {"name": "a", "type": "int"},
+    {"name": "b", "type": {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}},
+    {"name": "c", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("features", "datum", "event"),
+    [
+        (MAP, {"features": {"a": 1.5, "b": None, "c": "red"}}, Event({"a": 1.5, "b": None, "c": "red"}, None, None)),
+        (MAP, {"features": {"a": 3}, "label": "x", "id": "7"}, Event({"a": 3.0}, "x", "7")),
+        (MAP, {"features": {"a": 3}, "label": True}, Event({"a": 3.0}, True, None)),
+        (MAP, {"features": {"a": 3}, "label": 2}, Event({"a": 3.0}, 2, None)),
+        (MAP, {"features": {"a": 3}, "label": 2.5}, Event({"a": 3.0}, 2.5, None)),
+        ({"type": "array", "items": ["null", "double"]}, {"features": [1.0, None]}, Event([1.0, None], None, None)),
+        (
+            NESTED,
+            {"features": {"a": 1, "b": "BLUE", "c": Decimal("1.25")}},
+            Event({"a": 1.0, "b": "BLUE", "c": 1.25}, None, None),
+        ),
+    ],
+)
+def test_an_avro_record_is_an_event(stub: StubRegistry, features: Any, datum: dict[str, Any], event: Event) -> None:
+    schema = record(features)
+    assert avro_outcome(stub, schema, written(schema, datum)) == outcome(event)
+
+
+@pytest.mark.parametrize(
+    ("features", "datum", "code"),
+    [
+        (MAP, {"features": {}}, "empty-features"),
+        (MAP, {"features": {"a": math.nan}}, "non-finite-number"),
+        (MAP, {"features": {"a": "NaN"}}, "non-finite-number"),
+        (MAP, {"features": {"a": True}}, "wrong-type"),
+        (MAP, {"features": {"a": "x" * 257}}, "category-too-long"),
+        (MAP, {"features": {"x" * 257: 1.0}}, "feature-name-too-long"),
+        (MAP, {"features": {"a": 1.0}, "label": "x" * 129}, "label-too-long"),
+        (MAP, {"features": {"a": 1.0}, "label": -1e76}, "number-out-of-range"),
+        (MAP, {"features": {"a": 1.0}, "label": math.inf}, "non-finite-number"),
+        ("string", {"features": "abc"}, "wrong-type"),
+        ("bytes", {"features": b"abc"}, "wrong-type"),
+        ({"type": "array", "items": "string"}, {"features": ["a"]}, "wrong-type"),
+        ({"type": "map", "values": "bytes"}, {"features": {"a": b"1"}}, "wrong-type"),
+    ],
+)
+def test_an_avro_record_that_is_no_event(stub: StubRegistry, features: Any, datum: Any, code: str) -> None:
+    schema = record(features)
+    assert avro_outcome(stub, schema, written(schema, datum)) == code
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+EMPTY = {"type": "record", "name": "Empty", "fields": [{"name": "x", "type": "null"}]}
+
+
+def chain(length: int) -> list[dict[str, Any]]:
+    """Fields of records, each with the one before it inside."""
+    kinds: list[Any] = ["int", *(f"R{i}" for i in range(length))]
+    return [
+        {"name": f"f{i}", "type": {"type": "record", "name": f"R{i}", "fields": [{"name": "x", "type": kinds[i]}]}}
+        for i in range(length)
+    ]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": "nonsense"}',
+        "{",
+        '"other.Event"',
+        '{"type": "record", "name": "Event"}',
+        record(MAP, {"name": "list", "type": NODE}),
+        record(MAP, {"name": "nothing", "type": {"type": "array", "items": "null"}}),
+        record(MAP, {"name": "nothing", "type": {"type": "array", "items": EMPTY}}),
+        record(MAP, *chain(70)),
+        json.dumps({"type": "array", "items": json.loads("[" * 70 + '"int"' + "]" * 70)}),
+    ],
+)
+def test_a_schema_by_which_reading_might_not_end_or_not_be_known_is_refused(stub: StubRegistry, schema: str) -> None:
+    assert avro_outcome(stub, schema, b"\x02" * 1000) == "unusable-schema"
+
+
+def test_a_schema_may_be_as_deep_as_a_value(stub: StubRegistry) -> None:
+    schema = record(MAP, *chain(62))
+    payload = written(record(MAP), {"features": {"a": 1.0}})
+    assert avro_outcome(stub, schema, payload + b"\x02" * 62) == outcome(Event({"a": 1.0}, None, None))
+
+
+def test_a_schema_of_another_kind_or_with_references_is_refused(stub: StubRegistry) -> None:
+    events, _ = open_codec("avro", stub.url)
+    other = stub.add("s", "{}", "JSON")
+    references = [{"name": "X", "subject": "x-value", "version": 1}]
+    referring = stub.add("s", record(MAP), references=references)
+    for number in (other, referring):
+        assert outcome(events.decode(framed(number, b"\x02"), MAX_BYTES)) == "unusable-schema"
+
+
+@given(st.binary(max_size=60), st.integers(0, 40), st.binary(max_size=4))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_an_event_or_a_code(stub: StubRegistry, garbage: bytes, at: int, inserted: bytes) -> None:
+    schema = record(MAP)
+    number = stub.add("events-value", schema)
+    events, _ = OPEN.setdefault(stub.url, open_codec("avro", stub.url))
+    good = written(schema, {"features": {"a": 1.5, "b": "x"}, "label": "x", "id": "7"})
+    for payload in (garbage, good[:at] + inserted + good[at:]):
+        decoded = events.decode(framed(number, payload), MAX_BYTES)
+        assert isinstance(decoded, Event) or decoded.code in REJECT_CODES
+
+
+OPEN: dict[str, tuple[Codec, ConfluentRegistry]] = {}
+
+
+# --- JSON Schema ------------------------------------------------------------------------------------------------------
+
+JSON_EVENT = json.dumps(
+    {"type": "object", "properties": {"label": {"enum": ["yes", "no"]}}, "required": ["features", "label"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'{"features": {"a": 1, "b": "x"}, "label": "yes"}', Event({"a": 1.0, "b": "x"}, "yes", None)),
+        (b'{"features": [1], "label": "maybe"}', "schema-mismatch"),
+        (b'{"features": [1]}', "schema-mismatch"),
+        (b'{"features": [NaN], "label": "yes"}', "non-finite-number"),
+        (b'{"features": [1], "label": ', "malformed-json"),
+        (b'{"features": [1], "label": "yes", "x": ' + b"9" * 5000 + b"}", "schema-mismatch"),
+    ],
+)
+def test_json_behind_a_schema(stub: StubRegistry, text: bytes, expected: Event | str) -> None:
+    events, _ = open_codec("json-schema", stub.url)
+    decoded = outcome(events.decode(framed(stub.add("events-value", JSON_EVENT, "JSON"), text), MAX_BYTES))
+    assert decoded == (expected if isinstance(expected, str) else outcome(expected))
+
+
+@pytest.mark.parametrize("schema", ['{"$ref": "http://example.com/other.json"}', '{"items": [{"$ref": "other"}]}', "{"])
+def test_a_json_schema_that_needs_other_documents_is_refused(stub: StubRegistry, schema: str) -> None:
+    events, _ = open_codec("json-schema", stub.url)
+    number = stub.add("events-value", schema, "JSON")
+    assert outcome(events.decode(framed(number, b'{"features": [1]}'), MAX_BYTES)) == "unusable-schema"
+
+
+# --- framing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["avro", "json-schema"])
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (None, "null-value"),
+        (b"\0" * (MAX_BYTES + 1), "too-large"),
+        (b"", "no-schema"),
+        (b"\0\0\0\0", "no-schema"),
+        (b"\1" * 16, "no-schema"),
+        (b'{"features": [1]}', "no-schema"),
+        (b"\0\0\0\0\7" + b'{"features": [1]}', "unknown-schema"),
+        (b"\0\xff\xff\xff\xff" + b'{"features": [1]}', "unknown-schema"),
+        (b"\1" + b"\xab" * 16 + b'{"features": [1]}', "unknown-schema"),
+    ],
+)
+def test_what_names_no_schema_is_a_dead_letter(stub: StubRegistry, name: str, value: bytes | None, code: str) -> None:
+    events, _ = open_codec(name, stub.url)
+    assert outcome(events.decode(value, MAX_BYTES)) == code
+
+
+def test_a_registry_that_is_too_old_for_guids_has_none(stub: StubRegistry) -> None:
+    stub.knows_guids = False
+    events, _ = open_codec("avro", stub.url)
+    assert outcome(events.decode(b"\1" + b"\xab" * 17, MAX_BYTES)) == "unknown-schema"
+
+
+def test_a_guid_in_the_header_names_the_schema(stub: StubRegistry) -> None:
+    schema = record(MAP)
+    number = stub.add("events-value", schema)
+    payload = written(schema, {"features": {"a": 1.5}})
+    header = b"\1" + bytes.fromhex(stub.guid(number).replace("-", ""))
+    value = framed_value(Record(0, 0, b"k", payload, [("a", b"b"), ("__value_schema_id", header)]))
+    events, _ = open_codec("avro", stub.url)
+    assert outcome(events.decode(value, MAX_BYTES)) == outcome(Event({"a": 1.5}, None, None))
+
+
+# --- a registry that cannot be asked ----------------------------------------------------------------------------------
+
+FAULTS = ["down", "silent", "page", "empty", 500, 503, 429, 401, 404]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_registry_that_cannot_be_asked_decides_nothing(stub: StubRegistry, at_once: None, fault: str | int) -> None:
+    schema = record(MAP)
+    known, unknown = (
+        stub.add("events-value", schema),
+        stub.add("events-value", record({"type": "map", "values": "int"})),
+    )
+    payload = written(schema, {"features": {"a": 1.5}})
+    events, _ = open_codec("avro", stub.url, timeout="200ms" if fault == "silent" else "30s")
+    good = outcome(Event({"a": 1.5}, None, None))
+    assert outcome(events.decode(framed(known, payload), MAX_BYTES)) == good
+    stub.fault = fault
+    with pytest.raises(Transient, match="schema registry"):
+        events.decode(framed(unknown, b"\2\2a\2\0\0\0"), MAX_BYTES)
+    with pytest.raises(Transient):
+        events.prepare()
+    if fault != "empty":  # An answer without a schema makes the client itself forget.
+        assert outcome(events.decode(framed(known, payload), MAX_BYTES)) == good
+    stub.fault = None
+    stub.release()
+    assert outcome(events.decode(framed(unknown, b"\2\2a\2\0\0\0"), MAX_BYTES)) == outcome(
+        Event({"a": 1.0}, None, None)
+    )
+
+
+def test_a_registry_that_failed_is_left_alone_for_a_while(stub: StubRegistry) -> None:
+    events, _ = open_codec("avro", stub.url)
+    stub.fault = 503
+    for number in (1, 2, 3):
+        with pytest.raises(Transient):
+            events.decode(framed(number, b"x"), MAX_BYTES)
+    assert stub.asked.total() == 1
+
+
+def test_a_schema_is_asked_for_once(stub: StubRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    schemas = [record({"type": "map", "values": kind}) for kind in ("int", "long", "double")]
+    numbers = [stub.add("events-value", schema) for schema in schemas]
+    events, _ = open_codec("avro", stub.url)
+    payload = written(schemas[0], {"features": {"a": 1}})
+    for number in numbers[:2] * 3:
+        assert isinstance(events.decode(framed(number, payload), MAX_BYTES), Event)
+    assert stub.asked.total() == 2
+    # The bound: one more, and all are asked for again.
+    monkeypatch.setattr(adapter, "MAX_SCHEMAS", 2)
+    for number in (numbers[2], numbers[0]):
+        events.decode(framed(number, payload), MAX_BYTES)
+    assert stub.asked.total() == 4
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+ANSWERS = [
+    prediction(),
+    prediction(prediction=None, probabilities=[], label=None, loss=None, id=None, learned=0),
+    prediction(prediction=True, label=2**64 - 1),
+    Estimate(1.5, 0.25, [1.0, 1.5, 2.0], 2, 0.25, 9, "7"),
+    Estimate(None, None, None, 10**20, None, 0, None),
+]
+
+
+@pytest.mark.parametrize("auto", ["true", "false"])
+def test_avro_predictions_are_read_back_as_the_json_says(stub: StubRegistry, auto: str) -> None:
+    if auto == "false":
+        stub.add("predictions-value", avro.SCHEMA)
+    answers, _ = open_codec("avro", stub.url, f", auto_register: {auto}")
+    answers.prepare()
+    [number] = stub.subjects["predictions-value"]
+    stub.fault = "down"  # From here on nobody is asked.
+    reader = fastavro.parse_schema(json.loads(stub.schema(number)["schema"]))
+    for answer in ANSWERS:
+        value = answers.encode_answer("m", answer)
+        assert value[:5] == framed(number, b"")
+        read = fastavro.schemaless_reader(io.BytesIO(value[5:]), reader, None)
+        expected = json.loads(codec.encode_answer("m", answer))
+        if expected.get("label") == 2**64 - 1:
+            expected["label"] = "18446744073709551615"
+        assert {name: each for name, each in read.items() if each is not None} == {
+            name: each for name, each in expected.items() if each is not None
+        }
+
+
+def test_json_schema_predictions_are_the_json_behind_an_id(stub: StubRegistry) -> None:
+    import jsonschema
+
+    answers, _ = open_codec("json-schema", stub.url)
+    answers.prepare()
+    [number] = stub.subjects["predictions-value"]
+    stub.fault = "down"
+    assert stub.schema(number) == {"schema": json_schema.SCHEMA, "schemaType": "JSON"}
+    for answer in ANSWERS:
+        assert answers.encode_answer("m", answer) == framed(number, codec.encode_answer("m", answer))
+        jsonschema.validate(json.loads(codec.encode_answer("m", answer)), json.loads(json_schema.SCHEMA))
+
+
+@pytest.mark.parametrize("name", ["avro", "json-schema"])
+def test_a_refused_schema_of_predictions_is_no_passing_trouble(stub: StubRegistry, name: str) -> None:
+    answers, _ = open_codec(name, stub.url)
+    stub.refuses_schemas = True
+    with pytest.raises(WorkerError, match=r"subject predictions-value.*incompatible") as caught:
+        answers.prepare()
+    assert not isinstance(caught.value, Transient)
+    unregistered, _ = open_codec(name, stub.url, ", auto_register: false")
+    with pytest.raises(WorkerError, match="auto_register is false"):
+        unregistered.prepare()
+
+
+# --- the way there ----------------------------------------------------------------------------------------------------
+
+
+def test_it_goes_in_with_user_and_password_and_tells_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with StubRegistry(user_info="amf:hunter2") as stub:
+        _, registry = open_codec("avro", stub.url, ', user_info: "amf:hunter2"')
+        assert registry.probe() == "answers, and has schemas of the types AVRO, JSON"
+        events, wrong = open_codec("avro", stub.url, ', user_info: "amf:hunter3"')
+        with pytest.raises(WorkerError) as caught:
+            wrong.probe()
+        with pytest.raises(Transient):
+            events.decode(framed(1, b"x"), MAX_BYTES)
+    assert "401" in str(caught.value)
+    assert "hunter" not in caplog.text + str(caught.value) + repr(caught.value)
+
+
+def test_a_missing_library_and_a_missing_file_are_errors_of_the_configuration(
+    stub: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"schema_registry.*No such file"):
+        open_codec("avro", stub.url, ", ca_location: /nowhere/ca.pem")
+    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka.schema_registry", None)
+    with pytest.raises(ConfigError, match=r"pip install 'amf-worker\[registry\]'"):
+        open_codec("avro", stub.url)
+    with pytest.raises(ConfigError, match=r"codec avro needs schema_registry\.url"):
+        codec_of("avro", "predictions", None)
+
+
+DOCUMENT = """
+input: {{topic: events, codec: {codec}}}
+output: {{topic: predictions}}
+dead_letter: {{topic: dead}}
+kafka: {{bootstrap.servers: "localhost:1"}}
+checkpoint: {{url: "memory://"}}
+schema_registry: {registry}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "problem"),
+    [
+        ("avro", "{}", "schema_registry.url: expected a URL, which codecs avro and json-schema need"),
+        ("json", '{url: "ftp://registry"}', "schema_registry.url: expected http:// or https:// URLs without user info"),
+        ("avro", '{url: "http://amf:hunter2@registry"}', "URLs without user info, or null, found something else"),
+        (
+            "avro",
+            '{url: "http://registry", user_info: hunter2}',
+            "expected user:password, or null, found something else",
+        ),
+    ],
+)
+def test_a_section_that_cannot_be_used_is_refused_without_showing_it(name: str, section: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(DOCUMENT.format(codec=name, registry=section), {})
+    assert problem in str(caught.value)
+    assert "hunter" not in str(caught.value)
+
+
+def test_the_user_info_is_masked_wherever_the_configuration_is_shown() -> None:
+    section = '{url: "http://one:8081, https://two/registry", user_info: "${USER_INFO}"}'
+    config = loads(DOCUMENT.format(codec="avro", registry=section), {"USER_INFO": "amf:hunter2"})
+    assert config.schema_registry.user_info == "amf:hunter2"
+    assert "hunter" not in effective(config) + repr(config)
+    assert "url: http://one:8081, https://two/registry" in effective(config)

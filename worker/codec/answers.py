@@ -1,0 +1,75 @@
+"""What the value of an output record holds, however it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from worker.records import QUANTILES, Answer, Estimate, Label
+
+
+class PredictionValue(msgspec.Struct, gc=False):
+    """The value of an output record of classes, its fields in the published order."""
+
+    id: str | None
+    model: str
+    prediction: Label | None
+    probabilities: dict[str, float]
+    label: Label | UnsetType
+    loss: float | UnsetType
+    learned: int
+
+
+class EstimateValue(msgspec.Struct, gc=False):
+    """The value of an output record of numbers, its fields in the published order."""
+
+    id: str | None
+    model: str
+    prediction: float | None
+    std: float | None
+    quantiles: dict[str, float] | None
+    label: float | UnsetType
+    loss: float | UnsetType | None
+    learned: int
+
+
+def answer_encoder(encode: Callable[[object], bytes]) -> Callable[[str, Answer], bytes]:
+    """The function that writes what a model said, by one that writes structs.
+
+    `label` and `loss` are left out where the event had no label; `id` is null where it had none, `prediction` and what
+    follows from it before the first label.
+    """
+
+    def encode_answer(model: str, answer: Answer) -> bytes:
+        if isinstance(answer, Estimate):
+            return encode(_estimate_value(model, answer))
+        return encode(
+            PredictionValue(
+                answer.id,
+                model,
+                answer.prediction,
+                # The model may know more classes by now than this forecast did.
+                dict(zip(answer.classes, answer.probabilities, strict=False)),
+                UNSET if answer.label is None else answer.label,
+                UNSET if answer.loss is None else answer.loss,
+                answer.learned,
+            )
+        )
+
+    return encode_answer
+
+
+def _estimate_value(model: str, estimate: Estimate) -> EstimateValue:
+    quantiles = estimate.quantiles
+    return EstimateValue(
+        estimate.id,
+        model,
+        estimate.prediction,
+        estimate.std,
+        None if quantiles is None else dict(zip(QUANTILES, quantiles, strict=True)),
+        UNSET if estimate.label is None else estimate.label,
+        UNSET if estimate.label is None else estimate.loss,
+        estimate.learned,
+    )

@@ -1,0 +1,72 @@
+"""Events and predictions as JSON.
+
+Good messages take one typed msgspec decode, two where features are text, and a few cheap tests; whatever fails goes to
+`rejects.diagnose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from worker.codec.answers import answer_encoder
+from worker.codec.message import FAULTS, Category, Message
+from worker.records import Event, Reject
+from worker.rejects import DECODERS, MAX_DEPTH, MAX_NUMBER, diagnose, is_non_finite, is_too_deep, is_utf8
+
+version = DECODERS["json"]
+
+_Decode = Callable[[bytes], Message[Any]]
+_decode_numbers: _Decode = msgspec.json.Decoder(Message[float | None]).decode
+_decode_mixed: _Decode = msgspec.json.Decoder(Message[float | Category | None]).decode
+
+
+def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
+    """The event in a record value of at most `max_bytes` bytes, or why there is none. Never raises."""
+    if value is None:
+        return Reject("null-value", "the record has no value")
+    if len(value) > max_bytes:
+        return Reject("too-large", f"the value has {len(value)} bytes, expected at most {max_bytes}")
+    try:
+        message = _decode_numbers(value)
+    except FAULTS:
+        mixed = _with_text(value)
+        if mixed is None:
+            return diagnose(value)
+        message = mixed
+    label = message.label
+    if (
+        not message.features
+        or (not (label is None or isinstance(label, str)) and not -MAX_NUMBER <= label <= MAX_NUMBER)
+        # msgspec does not look into strings that it skips, be they invalid UTF-8.
+        or not (value.isascii() or is_utf8(value))
+        # The brackets bound the depth from above, so that only messages with many are measured.
+        or (value.count(b"[") + value.count(b"{") > MAX_DEPTH and is_too_deep(value))
+    ):
+        return diagnose(value)
+    return Event(message.features, label, message.id)
+
+
+def _with_text(value: bytes) -> Message[Any] | None:
+    """The message where text among its features is all that makes it no message of numbers, else None.
+
+    Numbers alone are the rule: they are not looked at one by one.
+    """
+    try:
+        message = _decode_mixed(value)
+    except FAULTS:
+        return None
+    features = message.features
+    if type(features) is dict and any(type(each) is str and is_non_finite(each) for each in features.values()):
+        return None
+    return message
+
+
+encode_answer = answer_encoder(msgspec.json.Encoder().encode)
+"""The JSON text of what `model` said. Floats have the fewest digits that give back the same bits."""
+
+
+def prepare() -> None:
+    """Nothing has to be asked."""
