@@ -33,7 +33,7 @@ class Broker:
         self._server: Server
 
     def __enter__(self) -> Self:
-        self._server = open_server(self._properties, own=self._own)
+        self._server = self._open()
         try:
             self._await_ready()
         except BaseException:
@@ -81,6 +81,10 @@ class Broker:
             self._server.stop()
         self._server.start()
         self._await_ready()
+
+    def _open(self) -> Server:
+        """The server behind it, started. Raises Unavailable."""
+        return open_server(self._properties, own=self._own)
 
     def _await_ready(self) -> None:
         admin = self.admin()

@@ -17,7 +17,7 @@ from tests.kafka.jars import Unavailable
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"broker", "own_broker"} & set(getattr(item, "fixturenames", ())):
+        if {"broker", "own_broker", "secured"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
 
 

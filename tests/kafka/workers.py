@@ -24,16 +24,17 @@ STOP_WITHIN_S = 30.0
 class WorkerProcess:
     """`amf-worker run CONFIG` as a process of its own; its log goes to a file that is shown when it dies unasked."""
 
-    def __init__(self, config: Path, log: Path, **environ: str) -> None:
+    def __init__(self, config: Path, log: Path, *options: str, **environ: str) -> None:
         self._config = config
         self._log = log
+        self._options = options
         self._environ = {**os.environ, **environ}
         self.start()
 
     def start(self) -> None:
         """Start it, or start it again."""
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "worker", "run", str(self._config)]
+            command = [sys.executable, "-m", "worker", "run", str(self._config), *self._options]
             self.process = subprocess.Popen(command, stderr=log, stdout=log, env=self._environ)
 
     def kill(self) -> None:

@@ -817,6 +817,7 @@ SECRET_PROPERTIES = [
     "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.oauthbearer.assertion.private.key.pem",
     "sasl.jaas.config",
+    "basic.auth.user.info",
     "plugin.library.paths",
     "some.api.Token",
 ]

@@ -1,4 +1,4 @@
-"""The configuration: YAML with ${VAR} references in; frozen typed values out, or one ConfigError with every mistake.
+"""The configuration: YAML with ${VAR} and ${file:/path} in; frozen values out, or one ConfigError for all mistakes.
 
 Plain scalars follow YAML 1.2's core schema, not YAML 1.1: `no` is text (a class, say), `12:30` is not a number. A value
 that holds a reference is never shown in an error, since a secret may stand in the wrong place.
@@ -19,14 +19,28 @@ from typing import Any
 import yaml
 
 from worker.config import kafka as config_kafka
+from worker.config import repartition
 from worker.config.keys import Key, OverrideList, Properties, Section, keys
 from worker.config.model import OVERRIDE_KEYS, ModelParams, Override, fits, preset_values
-from worker.config.schema import Checkpoint, Config, DeadLetter, Input, Metrics, Models, Output, plain
+from worker.config.schema import (
+    REGISTRY_CODECS,
+    Checkpoint,
+    Config,
+    DeadLetter,
+    Input,
+    Metrics,
+    Models,
+    Output,
+    SchemaRegistry,
+    Transaction,
+    plain,
+)
 from worker.config.text import FLOAT, Plain, Reading, UnfitError, core_scalar, read_scalar
 from worker.config.values import Address, Kind, describe
 from worker.errors import ConfigError
 
 __all__ = [
+    "REGISTRY_CODECS",
     "Address",
     "Checkpoint",
     "Config",
@@ -37,6 +51,8 @@ __all__ = [
     "Models",
     "Output",
     "Override",
+    "SchemaRegistry",
+    "Transaction",
     "effective",
     "load",
     "loads",
@@ -117,6 +133,11 @@ class _Reader:
                 path = f"{owner}.topic"
                 self._fail(self._lines[path], path, f"expected a topic of its own, found that of {owners[topic]}.topic")
             owners.setdefault(topic, owner)
+        for path, problem in () if self.problems else repartition.problems(config):
+            self._fail(self._lines[path], path, problem)
+        if not self.problems and config.needs_registry and config.schema_registry.url is None:
+            needed = "expected a URL, which codecs avro and json-schema need, found nothing"
+            self._fail(self._lines["schema_registry"], "schema_registry.url", needed)
         return config
 
     def _section(self, section_type: type[Any], entry: _Entry, path: str) -> Any:
@@ -210,7 +231,7 @@ class _Reader:
     ) -> Any:
         try:
             reading = self._reading(entry.node)
-            return _parse(kind, candidates(reading), reading.variables)
+            return _parse(kind, candidates(reading), reading.references)
         except UnfitError as unfit:
             return self._fail(entry.line, path, f"expected {kind.expected}, found {unfit}")
 
@@ -238,8 +259,8 @@ class _Reader:
         if not isinstance(node, yaml.SequenceNode):
             return self._scalar(node)
         items = [self._scalar(item) for item in node.value]
-        variables = tuple(name for item in items for name in item.variables)
-        return Reading([item.typed for item in items], [item.text for item in items], variables)
+        references = tuple(name for item in items for name in item.references)
+        return Reading([item.typed for item in items], [item.text for item in items], references)
 
     def _scalar(self, node: yaml.Node | None) -> Reading:
         if not isinstance(node, yaml.ScalarNode):
@@ -255,14 +276,14 @@ class _Reader:
         self.problems.append((line, f"{path}: {problem}" if path else problem))
 
 
-def _parse(kind: Kind[Any], candidates: list[Plain], variables: tuple[str, ...]) -> Any:
-    """The first candidate that the kind takes. Raises UnfitError, which shows nothing of the environment."""
+def _parse(kind: Kind[Any], candidates: list[Plain], references: tuple[str, ...]) -> Any:
+    """The first candidate that the kind takes. Raises UnfitError, which shows nothing of what references stand for."""
     for candidate in candidates:
         try:
             return kind.parse(candidate)
         except ValueError as error:
             found = str(error) if isinstance(error, UnfitError) else describe(candidate)
-    raise UnfitError(f"another value in {', '.join(f'${{{name}}}' for name in variables)}" if variables else found)
+    raise UnfitError(f"another value in {', '.join(f'${{{name}}}' for name in references)}" if references else found)
 
 
 def _unknown(name: str, known: Mapping[str, Key]) -> str:

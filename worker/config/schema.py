@@ -19,6 +19,8 @@ from worker.config.model import OVERRIDE_KEYS, ModelParams, Override, fits
 from worker.config.values import Address, Kind
 
 Codec: TypeAlias = Literal["json", "msgpack", "avro", "json-schema"]
+REGISTRY_CODECS = frozenset({"avro", "json-schema"})
+"""Those that have their schemas from the registry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,7 @@ class Models:
         default=None,
         metadata=key(
             kinds.optional(kinds.text(r"(?s)/.*", "the absolute path of a folder")),
-            "Folder of the models that cache_bytes has no room for, emptied at every start; null: a temporary one.",
+            "Folder of the models that cache_bytes has no room for, as long as the process lives. Null: the system's.",
         ),
     )
     spill_bytes: int = field(
@@ -255,6 +257,45 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRegistry:
+    """The Confluent Schema Registry of the codecs avro and json-schema."""
+
+    url: str | None = field(
+        default=None,
+        metadata=key(
+            kinds.optional(kinds.http_url()), "Where it answers; several URLs with commas. Null: there is none."
+        ),
+    )
+    user_info: str | None = field(
+        default=None,
+        repr=False,
+        metadata=key(
+            kinds.optional(kinds.secret(r"(?s)[^:]+:.*", "user:password")),
+            "user:password of HTTP basic authentication.",
+        ),
+    )
+    ca_location: str | None = field(
+        default=None,
+        metadata=key(
+            kinds.optional(kinds.text(r"(?s).+", "the path of a file")),
+            "File of the certificates that vouch for it; with null those that Python trusts.",
+        ),
+    )
+    timeout_s: float = field(
+        default=2.0,
+        metadata=key(
+            kinds.duration("1ms", "1m"), "Longest wait for it; records wait in their partition then.", name="timeout"
+        ),
+    )
+    auto_register: bool = field(
+        default=True,
+        metadata=key(
+            kinds.boolean(), "Whether the schema of the predictions is registered; otherwise it must be there already."
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration."""
 
@@ -278,7 +319,13 @@ class Config:
     """The user's over our defaults. A client takes what the methods below give."""
     models: Models = field(metadata=section(Models))
     checkpoint: Checkpoint = field(metadata=section(Checkpoint))
+    schema_registry: SchemaRegistry = field(metadata=section(SchemaRegistry))
     metrics: Metrics = field(metadata=section(Metrics))
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether one of the codecs has its schemas from the registry."""
+        return bool({self.input.codec, self.output.codec} & REGISTRY_CODECS)
 
     def consumer_properties(self) -> dict[str, str]:
         """For the worker's consumer: cooperative, read_committed, without offset commits of its own."""

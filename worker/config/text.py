@@ -1,10 +1,13 @@
-"""From the text of a scalar to its value: ${VAR} references, then the plain scalars of YAML 1.2's core schema."""
+"""From the text of a scalar to its value: references to the environment and to files, then the plain scalars of YAML
+1.2's core schema.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -16,27 +19,29 @@ MASK = "***"
 INTEGER = r"[-+]?[0-9]{1,40}"
 FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 
-_REFERENCE = re.compile(r"\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-((?:(?!\$\{)[^}])*))?\})?")
-"""A reference with its variable and default; without a variable, a `${` that does not become one."""
+_REFERENCE = re.compile(
+    r"\$\{(?:(?:file:(/(?:(?!\$\{)[^}\0])+)|([A-Za-z_][A-Za-z0-9_]*)(?::-((?:(?!\$\{)[^}])*))?)\})?"
+)
+"""A reference with its file, or its variable and default; without either, a `${` that does not become one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A scalar by its YAML type and as its text, or a list of both, and the environment variables it is made of."""
+    """A scalar by its YAML type and as its text, or a list of both, and what the references in it name."""
 
     typed: Plain
     text: Plain
-    variables: tuple[str, ...]
+    references: tuple[str, ...]
 
     def as_value(self) -> list[Plain]:
         """What it may stand for. The environment knows no types: 5 is a number or a name, whichever the key takes."""
-        return [self.typed, self.text] if self.variables else [self.typed]
+        return [self.typed, self.text] if self.references else [self.typed]
 
     def as_property(self) -> list[Plain]:
         """The text that librdkafka gets: what was written (0123 stays 0123), only True becomes true."""
         if self.typed is None or isinstance(self.typed, list):
             return [self.typed]
-        return [str(self.typed).lower() if isinstance(self.typed, bool) and not self.variables else self.text]
+        return [str(self.typed).lower() if isinstance(self.typed, bool) and not self.references else self.text]
 
 
 class UnfitError(ValueError):
@@ -56,29 +61,43 @@ def core_scalar(text: str) -> Scalar:
 
 def read_scalar(source: str, environ: Mapping[str, str], *, quoted: bool) -> Reading:
     """Read the text of a scalar. What is wholly a reference is typed by its value even in quotes: {flow} needs them."""
-    text, variables = expand(source, environ)
+    text, references = expand(source, environ)
     if _REFERENCE.fullmatch(source):
-        return Reading(core_scalar(text.strip()), text, variables)
-    return Reading(text if quoted else core_scalar(text), text, variables)
+        return Reading(core_scalar(text.strip()), text, references)
+    return Reading(text if quoted else core_scalar(text), text, references)
 
 
 def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """The text with its references replaced, and the variables they name.
+    """The text with its references replaced, and the variables and files that they name.
 
     As in a shell, the default of `${VAR:-default}` also stands for a variable that is set to nothing. Raises UnfitError
-    for a variable that is not set and has no default, and for a `${` that is no reference.
+    for a variable that is not set and has no default, for a file that cannot be read, and for a `${` that is no
+    reference.
     """
-    variables: list[str] = []
+    references: list[str] = []
 
     def value(match: re.Match[str]) -> str:
-        name, default = match.groups()
+        path, name, default = match.groups()
+        if path is not None:
+            references.append(f"file:{path}")
+            return _content(path)
         if name is None:
-            raise UnfitError("an unfinished reference, not ${NAME} or ${NAME:-default}")
-        variables.append(name)
+            raise UnfitError("an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}")
+        references.append(name)
         if default is not None:
             return environ.get(name) or default
         if name not in environ:
             raise UnfitError(f"${{{name}}}, which is not set in the environment and has no default")
         return environ[name]
 
-    return _REFERENCE.sub(value, text), tuple(variables)
+    return _REFERENCE.sub(value, text), tuple(references)
+
+
+def _content(path: str) -> str:
+    """The text of a file without the line ends at its end, which editors add and `$(cat file)` drops too."""
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\n")
+    except OSError as error:
+        raise UnfitError(f"${{file:{path}}}, which cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UnfitError(f"${{file:{path}}}, which is not text in UTF-8") from None

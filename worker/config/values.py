@@ -74,6 +74,28 @@ def text(pattern: str, expected: str) -> Kind[str]:
     return Kind(expected, parse, str)
 
 
+def secret(pattern: str, expected: str) -> Kind[str]:
+    """Text that nobody is to read, neither where it is refused nor where it is shown."""
+
+    def parse(value: Plain) -> str:
+        if isinstance(value, str) and re.fullmatch(pattern, value):
+            return value
+        raise UnfitError("something else")
+
+    return Kind(expected, parse, lambda _: MASK)
+
+
+def http_url() -> Kind[str]:
+    """One or more URLs of a web service. User info in them would be shown in logs, so it has no place there."""
+    url = r"https?://[^\s,@/?#]+(?:/[^\s,@?#]*)?"
+    # The text is never shown: it may hold the credential that it must not.
+    return Kind(
+        "http:// or https:// URLs without user info",
+        secret(rf"{url}(?:,\s*{url})*", "").parse,
+        str,
+    )
+
+
 def folder_name() -> Kind[str]:
     """A name that becomes a folder of the checkpoint store: no separator, and neither `.` nor `..`."""
     return text(r"(?!\.{1,2}\Z)[A-Za-z0-9._~-]{1,200}", "1 to 200 of the characters A-Z a-z 0-9 . _ ~ -")
@@ -84,7 +106,7 @@ def topic_name() -> Kind[str]:
 
 
 def model_key() -> Kind[str]:
-    return text(r"(?s)key|field:.+", "key, or field: and the name of a field of the value")
+    return text(r'key|field:[^"\\\x00-\x1f]+', "key, or field: and the name of a field of the value")
 
 
 def boolean() -> Kind[bool]:

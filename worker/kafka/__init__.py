@@ -5,17 +5,21 @@ nothing: what an error means is said by `errors.decision`, what follows from tha
 from worker.kafka.admin import KafkaAdmin, TopicFacts, require_topics
 from worker.kafka.consumer import KafkaInput
 from worker.kafka.errors import decision
+from worker.kafka.internal import make_internal_topic
 from worker.kafka.mock import start_mock_cluster
 from worker.kafka.producer import KafkaOutput, transactional_id
 from worker.kafka.publisher import KafkaPublisher
+from worker.kafka.topic import KafkaTopic
 
 __all__ = [
     "KafkaAdmin",
     "KafkaInput",
     "KafkaOutput",
     "KafkaPublisher",
+    "KafkaTopic",
     "TopicFacts",
     "decision",
+    "make_internal_topic",
     "require_topics",
     "start_mock_cluster",
     "transactional_id",

@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.config import Config
 from worker.errors import Abort, Transient, WorkerError
-from worker.kafka.errors import CALL_S, client, error_of
+from worker.kafka.errors import CALL_S, client, error_of, explained, failure, forbidden
 from worker.ports import Listener
 from worker.records import Record
 
@@ -28,9 +28,13 @@ _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, 
 class KafkaInput:
     """The consumer of the group. All calls come from one thread; the listener is called from `consume` and `close`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, sees_ends: bool = False) -> None:
         self._topic = config.input.topic
         self._properties = config.consumer_properties()
+        if sees_ends:
+            self._properties["enable.partition.eof"] = "true"
+        self._ends: dict[int, int] = {}
+        self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
         self._consumer: Consumer = client(Consumer, self._properties)
         self._joined_s = -math.inf
         self._listener: Listener
@@ -56,7 +60,10 @@ class KafkaInput:
         self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]:
-        """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why."""
+        """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why.
+
+        Raises WorkerError where the broker does not allow to read or to be in the group.
+        """
         records: dict[int, list[Record]] = defaultdict(list)
         missing: dict[int, str] = {}
         message: Any
@@ -72,13 +79,17 @@ class KafkaInput:
                         message.headers() or [],
                     )
                 )
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ends[message.partition()] = message.offset()
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
                 missing[message.partition()] = error.str()
             elif error.code() == KafkaError._FATAL:
                 self._rejoin(error.str())
                 break
+            elif forbidden(error):
+                raise failure(error, WorkerError, "consumer", *self._needs)
             else:
-                _log.warning("consumer: %s", error.str())
+                _log.warning("%s", explained(error, "consumer", *self._needs))
         return records, missing
 
     def _rejoin(self, reason: str) -> None:
@@ -97,15 +108,27 @@ class KafkaInput:
         self._consumer = client(Consumer, self._properties)
         self.subscribe(self._listener)
 
+    def hold(self, partitions: Sequence[int]) -> None:
+        """Take partitions and read nothing of them before `assign` says from where on."""
+        # The end exists in any case; it is not gone to while they are paused.
+        self.assign(dict.fromkeys(partitions, OFFSET_END))
+        for number in partitions:
+            self.pause(number)
+
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Take partitions, each from its offset on; a partition that is taken already is moved there."""
+        """Take partitions, each from its offset on; one that is taken already, paused or not, is moved there."""
         held = {each.partition for each in self._consumer.assignment() if each.topic == self._topic}
         again = held & offsets.keys()
+        for number in offsets:
+            self._ends.pop(number, None)
         if again:
             self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in again])
         self._consumer.incremental_assign(
             [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
         )
+        if again:
+            # A pause outlives the assignment.
+            self._consumer.resume([TopicPartition(self._topic, number) for number in again])
 
     def pause(self, partition: int) -> None:
         """Fetch no more records of a partition while it stays assigned."""
@@ -117,10 +140,12 @@ class KafkaInput:
         try:
             found = self._consumer.committed(asked, timeout=CALL_S)
         except KafkaException as exception:
-            raise Transient(f"committed offsets of {self._topic}: {error_of(exception).str()}") from exception
+            what = f"committed offsets of {self._topic}"
+            raise failure(error_of(exception), Transient, what, *self._needs) from exception
         for each in found:
             if each.error is not None:
-                raise Transient(f"committed offset of {self._topic}[{each.partition}]: {each.error.str()}")
+                what = f"committed offset of {self._topic}[{each.partition}]"
+                raise failure(each.error, Transient, what, *self._needs)
         return {each.partition: each.offset if each.offset >= 0 else None for each in found}
 
     def bounds(self, partition: int) -> tuple[int, int]:
@@ -128,13 +153,21 @@ class KafkaInput:
         try:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=CALL_S)
         except KafkaException as exception:
-            raise Transient(f"offsets of {self._topic}[{partition}]: {error_of(exception).str()}") from exception
+            what = f"offsets of {self._topic}[{partition}]"
+            raise failure(error_of(exception), Transient, what, *self._needs) from exception
         return low, high
 
     def high_watermark(self, partition: int) -> int | None:
         """Offset after the last record as of the last fetch, without asking the broker; None before the first."""
         _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
         return high if high >= 0 else None
+
+    def end_seen(self, partition: int) -> int | None:
+        """Offset at which there was no further record when all before it had been consumed; None if none was seen.
+
+        Only with `sees_ends`. Markers of transactions have offsets too, so it may be past the last record's.
+        """
+        return self._ends.get(partition)
 
     def group_metadata(self) -> Any:
         """Who this member is now; to be taken with the records and handed back with their offsets."""
@@ -147,7 +180,7 @@ class KafkaInput:
         except KafkaException as exception:
             error = error_of(exception)
             kind = Transient if error.retriable() or error.code() == KafkaError._TIMED_OUT else Abort
-            raise kind(f"commit of offsets: {error.str()}") from exception
+            raise failure(error, kind, "commit of offsets", *self._needs) from exception
 
     def close(self) -> None:
         """Give up all partitions and leave the group."""

@@ -16,14 +16,31 @@ _log = logging.getLogger(__name__)
 CALL_S = 10.0
 """Longest wait for one answer of the broker."""
 
+_RESOURCES = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional.id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+"""What the broker does not allow to be used, by the code that says so."""
+
+_ADMISSION = {
+    KafkaError._AUTHENTICATION: "check kafka.sasl.mechanism and the user's name and secret beside it",
+    KafkaError._SSL: "check kafka.ssl.ca.location and the certificates, and whether the port expects TLS",
+}
+"""What to do where a connection is not let in."""
+
 
 def decision(error: KafkaError) -> type[WorkerError]:
     """What a failed call of the transactional producer means for the open transaction.
 
     A timeout comes first: librdkafka calls it retriable, but the request may be on its way and, without KIP-890, may
     hit the next transaction; only a new producer epoch rules that out. A fatal error kills the instance and says
-    nothing of the transaction, so its outcome is as unknown; so is that of any error not foreseen here.
+    nothing of the transaction, so its outcome is as unknown; so is that of any error not foreseen here. Before all that
+    comes what the broker does not allow: no retry and no new producer helps, so the worker ends (WorkerError).
     """
+    if forbidden(error):
+        return WorkerError
     if error.code() in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT) or error.fatal():
         return Unknown
     if error.txn_requires_abort():
@@ -38,9 +55,56 @@ def error_of(exception: KafkaException) -> KafkaError:
     return error
 
 
-def client(kind: Any, properties: Mapping[str, str]) -> Any:
+def forbidden(error: KafkaError) -> bool:
+    """Whether the broker knows who asks and does not allow it."""
+    return error.code() in _RESOURCES
+
+
+def shut_out(error: KafkaError) -> bool:
+    """Whether a connection failed of who asks, and how; a broker that goes down may look so for a moment with TLS."""
+    return error.code() in _ADMISSION
+
+
+def explained(error: KafkaError, what: str, *needs: str) -> str:
+    """What failed and why; where nobody is let in or allowed to, also what to do.
+
+    `needs` say what the broker must allow, such as "READ on topic events"; those of the resource in question are told.
+    """
+    resource = _RESOURCES.get(error.code())
+    if resource is not None:
+        found = [need for need in needs if f" on {resource}" in need] or [f"this use of the {resource}"]
+        advice = f"the worker's user needs ACLs that allow {', '.join(found)}"
+    else:
+        advice = _ADMISSION.get(error.code(), "")
+    return f"{what}: {error.str()}" + (f"; {advice}" if advice else "")
+
+
+def failure(error: KafkaError, otherwise: type[WorkerError], what: str, *needs: str) -> WorkerError:
+    """The exception for a failed call: `otherwise`, or a plain WorkerError, which ends the worker, where forbidden."""
+    return (WorkerError if forbidden(error) else otherwise)(explained(error, what, *needs))
+
+
+class Admission:
+    """Hears what becomes of a client's connections. While they are not let in, its calls only time out."""
+
+    def __init__(self) -> None:
+        self.trouble: KafkaError | None = None
+        """What the last connection that failed has failed of."""
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the reason
+            self.trouble = error
+
+    def require(self, what: str) -> None:
+        """Raises WorkerError where the broker does not know us. Troubles with TLS may be a broker that goes down."""
+        if self.trouble is not None and self.trouble.code() == KafkaError._AUTHENTICATION:
+            raise WorkerError(explained(self.trouble, what))
+
+
+def client(kind: Any, properties: Mapping[str, str], admission: Admission | None = None) -> Any:
     """A client of librdkafka. Raises ConfigError for a property that it does not take, without naming values."""
+    listener = {} if admission is None else {"error_cb": admission}
     try:
-        return kind(dict(properties), logger=_log)
+        return kind({**properties, **listener}, logger=_log)
     except KafkaException as exception:
         raise ConfigError(f"kafka: librdkafka refuses the properties: {error_of(exception).str()}") from exception

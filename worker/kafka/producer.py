@@ -6,14 +6,15 @@ import queue
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from worker.config import Config
-from worker.errors import Abort, Transient, Unknown
+from worker.errors import Abort, Transient, Unknown, WorkerError
 from worker.failpoints import failpoint
-from worker.kafka.errors import CALL_S, client, decision, error_of
+from worker.kafka.errors import CALL_S, Admission, client, decision, error_of, failure
 from worker.records import Outgoing
 
 SEND_OFFSETS_S = 5.0
@@ -37,15 +38,36 @@ class KafkaOutput:
         self._topic = config.input.topic
         self._transactional = transactional_id is not None
         self._failed: KafkaError | None = None
-        self._producer: Producer = client(Producer, config.producer_properties(transactional_id))
+        self._needs = (
+            f"READ on topic {self._topic}",
+            f"READ on group {config.kafka['group.id']}",
+            f"WRITE on topic {config.output.topic}",
+            f"WRITE on topic {config.dead_letter.topic}",
+            f"WRITE on transactional.id {transactional_id}",
+            "IDEMPOTENT_WRITE on cluster",
+        )
+        self._admission = Admission()
+        self._producer: Producer = client(Producer, config.producer_properties(transactional_id), self._admission)
         if self._transactional:
-            self._call("init_transactions", CALL_S)
+            self._init()
 
     def publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, int], metadata: Any) -> None:
-        """One transaction: all records and the offsets, or nothing. Raises Abort, Transient, Unknown.
+        """One transaction: all records and the offsets, or nothing. Raises Abort, Transient, Unknown; WorkerError where
+        the broker does not allow it.
 
         Without transactions: the records alone; the offsets are the consumer's to commit afterwards.
         """
+        try:
+            self._publish(outgoing, offsets, metadata)
+        except (Abort, Transient, Unknown):
+            raise
+        except WorkerError:
+            # The worker ends: nobody comes back for the transaction, and readers would wait until it times out.
+            with suppress(WorkerError):
+                self.abort()
+            raise
+
+    def _publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, int], metadata: Any) -> None:
         if self._transactional:
             self._call("begin_transaction")
         self._send(outgoing)
@@ -59,8 +81,9 @@ class KafkaOutput:
             left = self._producer.flush(CALL_S)
             if left or self._failed:
                 self._producer.purge()
-                reason = self._failed.str() if self._failed else f"{left} records not acknowledged in {CALL_S:g} s"
-                raise Unknown(f"produce: {reason}")
+                if self._failed is not None:
+                    raise failure(self._failed, Unknown, "produce", *self._needs)
+                raise Unknown(f"produce: {left} records not acknowledged in {CALL_S:g} s")
 
     def abort(self) -> None:
         """Give up the open transaction. Raises Unknown."""
@@ -97,7 +120,8 @@ class KafkaOutput:
                     if poll(CALL_S) == 0:
                         raise Unknown(f"produce: the queue did not move in {CALL_S:g} s") from None
                 except KafkaException as exception:
-                    raise decision(error_of(exception))(f"produce: {error_of(exception).str()}") from exception
+                    error = error_of(exception)
+                    raise failure(error, decision(error), "produce", f"WRITE on topic {record.topic}") from exception
         poll(0)
 
     def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
@@ -128,6 +152,14 @@ class KafkaOutput:
         if error is not None:
             raise error
 
+    def _init(self) -> None:
+        try:
+            self._call("init_transactions", CALL_S)
+        except Unknown:
+            self._producer.poll(0)  # the connections report here, and nowhere else
+            self._admission.require("init_transactions")
+            raise
+
     def _call(self, method: str, *arguments: Any) -> None:
         """One call of the transactional API; retriable errors are tried again a few times."""
         for attempt in range(3):
@@ -135,10 +167,19 @@ class KafkaOutput:
                 getattr(self._producer, method)(*arguments)
                 return
             except KafkaException as exception:
-                error = error_of(exception)
+                error = self._cause(error_of(exception))
                 kind = decision(error)
                 if kind is Transient and attempt < 2:
                     continue
                 if kind is Transient:
                     kind = Unknown
-                raise kind(f"{method}: {error.str()}") from exception
+                raise failure(error, kind, method, *self._needs) from exception
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Why a transaction has failed, where a call merely came too late: its commit is refused with the reason."""
+        if error.code() == KafkaError._STATE and error.txn_requires_abort():
+            try:
+                self._producer.commit_transaction(CALL_S)
+            except KafkaException as exception:
+                return error_of(exception)
+        return error

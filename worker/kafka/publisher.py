@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from worker.config import Config
 from worker.errors import WorkerError
-from worker.kafka.errors import client, error_of
+from worker.kafka.errors import client, error_of, explained
 
 STALL_S = 30.0
 """Longest wait for the next acknowledgement while a publisher has records to deliver."""
@@ -27,8 +27,8 @@ class KafkaPublisher:
         self._failed: KafkaError | None = None
         self._producer: Producer = client(Producer, config.producer_properties())
 
-    def send(self, key: bytes, value: bytes) -> None:
-        """Queue a record; waits while the queue is full. Raises WorkerError."""
+    def send(self, key: bytes, value: bytes | None) -> None:
+        """Queue a record, a tombstone where there is no value; waits while the queue is full. Raises WorkerError."""
         self._sent += 1
         while True:
             try:
@@ -37,7 +37,7 @@ class KafkaPublisher:
             except BufferError:
                 self._await_delivery()
             except KafkaException as exception:
-                raise self._undelivered(error_of(exception).str()) from exception
+                raise self._undelivered(self._explained(error_of(exception))) from exception
         if self._sent % POLL_EVERY_RECORDS == 0:
             self.wait(0)
 
@@ -47,7 +47,7 @@ class KafkaPublisher:
         while True:
             self._producer.poll(max(0.0, until - time.monotonic()))
             if self._failed is not None:
-                raise self._undelivered(self._failed.str())
+                raise self._undelivered(self._explained(self._failed))
             if time.monotonic() >= until:
                 return
 
@@ -62,6 +62,9 @@ class KafkaPublisher:
             if time.monotonic() >= deadline:
                 raise self._undelivered(f"the broker took nothing for {STALL_S:g} s")
             self.wait(0.05)
+
+    def _explained(self, error: KafkaError) -> str:
+        return explained(error, "produce", f"WRITE on topic {self._topic}")
 
     def _undelivered(self, reason: str) -> WorkerError:
         self._producer.purge()

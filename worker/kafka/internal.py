@@ -1,0 +1,50 @@
+"""The internal topic of `input.repartition`, made where it is missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from worker.config import Config, repartition
+from worker.errors import WorkerError
+from worker.kafka.admin import KafkaAdmin
+from worker.kafka.topic import KafkaTopic
+
+_log = logging.getLogger(__name__)
+
+_AS_THE_INPUT = ("max.message.bytes", "retention.bytes", "retention.ms")
+_OWN = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
+
+
+def make_internal_topic(admin: KafkaAdmin, config: Config) -> bool:
+    """Make it if it is missing, with as many partitions as the input topic; True where it was. Raises WorkerError.
+
+    It is kept for as long as the input: what a worker replays must be there, and nobody else tells when it is not
+    needed any more. Keys stay where they are when the input gets more partitions later.
+    """
+    topic = repartition.internal_topic(config)
+    if not admin.missing([topic]):
+        return False
+    partitions = admin.facts(config.input.topic).partitions
+    try:
+        admin.create([topic], partitions, {**_OWN, **_settings(config)})
+    except WorkerError as error:
+        raise WorkerError(
+            f"{error}. input.repartition needs this topic: let the worker's user make it, or make it beforehand with "
+            f"{partitions} partitions and cleanup.policy=delete"
+        ) from error
+    _log.info("made topic %s with %d partitions, kept for as long as %s", topic, partitions, config.input.topic)
+    return True
+
+
+def _settings(config: Config) -> Mapping[str, str]:
+    """What it has in common with the input topic."""
+    of_input = KafkaTopic(config, config.input.topic)
+    if of_input.is_mock:
+        return {}
+    try:
+        found = of_input.settings()
+    except WorkerError as error:
+        _log.warning("%s; the internal topic gets the broker's defaults", error)
+        return {}
+    return {name: found[name] for name in _AS_THE_INPUT if name in found}
