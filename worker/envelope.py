@@ -13,6 +13,7 @@ _HEADER_OVERHEAD_BYTES = 10
 _MARKERS_BYTES = 512
 """More than all headers that can be added while a dead letter is made to fit."""
 _MAX_REASON_CHARS = 500
+_REMEMBERED_SPECS = 10_000
 
 
 class Provenance:
@@ -20,18 +21,17 @@ class Provenance:
 
     def __init__(self, topic: str, partition: int, engine: str, lineage: str) -> None:
         self._source = [("source-topic", topic.encode()), ("source-partition", b"%d" % partition)]
-        self._engine = ("engine", engine.encode())
-        self._lineage = ("lineage", lineage.encode())
+        self._learner = [("engine", engine.encode()), ("lineage", lineage.encode())]
+        self._of_spec: dict[str | None, Headers] = {}
 
     def headers(self, offset: int, spec: str | None) -> Headers:
         """The headers for the record at `offset`; `spec` is None, and its header null, where there is no model."""
-        return [
-            *self._source,
-            ("source-offset", b"%d" % offset),
-            ("spec", None if spec is None else spec.encode()),
-            self._engine,
-            self._lineage,
-        ]
+        learner = self._of_spec.get(spec)
+        if learner is None:
+            if len(self._of_spec) == _REMEMBERED_SPECS:
+                self._of_spec.clear()
+            learner = self._of_spec[spec] = [("spec", None if spec is None else spec.encode()), *self._learner]
+        return [*self._source, ("source-offset", b"%d" % offset), *learner]
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -49,9 +49,10 @@ def prediction_record(topic: str, record: Record, value: bytes | None, provenanc
     It carries the input's headers, then `provenance`. Where they make it larger than `max_bytes`, the input's headers
     are dropped and counted in `headers-dropped`.
     """
-    headers = _with_input_headers(
-        record, provenance, max_bytes - len(record.key or b"") - len(value or b""), "headers-dropped"
-    )
+    headers = provenance
+    if record.headers:
+        room = max_bytes - len(record.key or b"") - len(value or b"")
+        headers = _with_input_headers(record, provenance, room, "headers-dropped")
     return Outgoing(topic, record.key, value, headers, record.timestamp_ms)
 
 

@@ -10,15 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
-from worker import codec, envelope
-from worker.config import Config
+from worker import envelope
+from worker.codec import codec_of, decode_key
+from worker.codec.framing import framed_value
+from worker.config import REGISTRY_CODECS, Config
 from worker.errors import PartitionStopped
 from worker.model import Applied, Model
 from worker.models import Models
+from worker.ports import SchemaRegistry
 from worker.records import Answer, ClassScores, Event, NumberScores, Outgoing, Record, Reject
 from worker.rejects import REJECT_CODES
 
 _REMEMBERED_KEYS = 100_000
+
+Arrival = tuple[str | Reject, Event | Reject | None]
+"""Model key and event of a record; no event where a tombstone resets the model."""
 
 
 @dataclass(slots=True)
@@ -37,17 +43,39 @@ class BatchResult:
     stop: PartitionStopped | None = None
     """The partition must stop once this batch is committed."""
 
+    def add(self, later: BatchResult) -> None:
+        """Add what the records after these ask for."""
+        self.outgoing += later.outgoing
+        self.events += later.events
+        self.predictions += later.predictions
+        self.rejects += later.rejects
+        self.learned += later.learned
+        self.class_scores.add(later.class_scores)
+        self.number_scores.add(later.number_scores)
+        self.depths += later.depths
+        self.weighted_depth += later.weighted_depth
+        self.stop = self.stop or later.stop
+
 
 class Intake:
     """Takes records in their order. Beside the models it remembers only how many dead letters came in a row."""
 
-    def __init__(self, partition: int, config: Config, max_message_bytes: int) -> None:
+    def __init__(
+        self, partition: int, config: Config, max_message_bytes: int, registry: SchemaRegistry | None = None
+    ) -> None:
         self._partition = partition
         self._config = config
+        self._is_framed = config.input.codec in REGISTRY_CODECS
+        self._decode = codec_of(config.input.codec, config.output.topic, registry).decode
+        self._answers = codec_of(config.output.codec, config.output.topic, registry)
         self._max_message_bytes = max_message_bytes
         self._provenance = envelope.Provenance(config.input.topic, partition, amf.ENGINE, config.checkpoint.lineage)
         self._rejects_in_a_row = 0
         self._keys: dict[bytes, str] = {}
+
+    def go_by(self, lineage: str) -> None:
+        """Name this lineage in everything that is published from now on."""
+        self._provenance = envelope.Provenance(self._config.input.topic, self._partition, amf.ENGINE, lineage)
 
     def affordable(self, records: Sequence[Record], models: Models, copied_bytes: int) -> int:
         """How many of the records may be taken for so many bytes of copying what a snapshot waits for; at least one."""
@@ -61,8 +89,30 @@ class Intake:
                     return i
         return len(records)
 
-    def take(self, records: Sequence[Record], models: Models, *, publish: bool) -> BatchResult:
-        """Predict and learn the records; with `publish` False only learn (replay)."""
+    def read(self, records: Sequence[Record], *, publish: bool) -> list[Arrival]:
+        """Model key and event of every record, and all that it takes to publish answers if `publish` is set.
+
+        Raises Transient where a codec cannot do that yet. Once a model has learned, a batch cannot be taken again, so
+        this comes before.
+        """
+        if publish:
+            self._answers.prepare()
+        decode, max_bytes = self._decode, self._config.input.max_bytes
+        resets = self._config.input.tombstones == "reset"
+        arrivals: list[Arrival] = []
+        for record in records:
+            key = self._model_key(record)
+            value = framed_value(record) if self._is_framed else record.value
+            if isinstance(key, Reject) or (value is None and resets):
+                arrivals.append((key, None))
+            else:
+                arrivals.append((key, decode(value, max_bytes)))
+        return arrivals
+
+    def take(
+        self, records: Sequence[Record], arrivals: Sequence[Arrival], models: Models, *, publish: bool
+    ) -> BatchResult:
+        """Predict and learn what was read of the records; with `publish` False only learn (replay)."""
         result = BatchResult()
         keys: list[str] = [""] * len(records)
         specs: list[str | None] = [None] * len(records)
@@ -78,18 +128,16 @@ class Intake:
                     specs[row] = model.spec
                 _count(result, applied)
 
-        for row, record in enumerate(records):
-            key = self._model_key(record)
+        for row, (key, event) in enumerate(arrivals):
             if isinstance(key, Reject):
                 outcomes[row] = key
                 continue
             keys[row] = key
-            if record.value is None and self._config.input.tombstones == "reset":
+            if event is None:
                 finish(key)
                 specs[row] = models.configured_spec(key)
                 models.drop(key)
                 continue
-            event = codec.decode(record.value, self._config.input.max_bytes)
             if isinstance(event, Reject):
                 outcomes[row] = event
                 specs[row] = models.configured_spec(key)
@@ -114,7 +162,7 @@ class Intake:
         known = self._keys.get(record.key)
         if known is not None:
             return known
-        key = codec.decode_key(record.key)
+        key = decode_key(record.key)
         if isinstance(key, str):
             if len(self._keys) == _REMEMBERED_KEYS:
                 self._keys.clear()
@@ -158,7 +206,7 @@ class Intake:
                 outgoing = envelope.dead_letter(dead, record, outcome, ours, self._max_message_bytes)
             else:
                 # A tombstone that reset its model is passed on as a tombstone.
-                value = None if outcome is None else codec.encode_answer(key, outcome)
+                value = None if outcome is None else self._answers.encode_answer(key, outcome)
                 outgoing = envelope.prediction_record(out, record, value, ours, self._max_message_bytes)
             result.outgoing.append(outgoing)
 

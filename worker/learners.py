@@ -6,6 +6,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,10 @@ class Learner(ABC):
         """Number of a label that is known to be good, UNKNOWN for one to be looked at: see `refusal` and `admit`."""
 
     @abstractmethod
+    def known_codes(self, labels: Sequence[Label | None]) -> list[int] | None:
+        """Numbers of labels, NO_LABEL for None; None where one of them is to be looked at."""
+
+    @abstractmethod
     def refusal(self, label: Label) -> Reject | None:
         """Why the model cannot learn a label that has no code; None if it can."""
 
@@ -97,6 +102,7 @@ class Classifier(Learner):
         self.forest: amf.AMFClassifier = forest
         self.texts = [class_text(label) for label in forest.class_labels]
         self._codes = {text: code for code, text in enumerate(self.texts)}
+        self._labels: dict[type, dict[Label | None, int]] = {}  # labels met so far, for 1 and True are one key
 
     def scores(self) -> ClassScores:
         return ClassScores()
@@ -107,6 +113,20 @@ class Classifier(Learner):
         if isinstance(label, float) or not MIN_CLASS <= label <= MAX_CLASS:
             return UNKNOWN
         return self._codes.get(class_text(label), UNKNOWN)
+
+    def known_codes(self, labels: Sequence[Label | None]) -> list[int] | None:
+        types = set(map(type, labels))
+        types.discard(type(None))
+        if len(types) > 1:
+            return None
+        met = self._labels.setdefault(types.pop() if types else str, {None: NO_LABEL})
+        codes = list(map(met.get, labels, repeat(UNKNOWN)))
+        if UNKNOWN in codes:
+            # One that is a class of this model, though not met in this type yet, is remembered.
+            coming = {label for label in labels if label is not None and label not in met}
+            met.update((label, code) for label in coming if (code := self.code(label)) != UNKNOWN)
+            codes = list(map(met.get, labels, repeat(UNKNOWN)))
+        return None if UNKNOWN in codes else codes
 
     def refusal(self, label: Label) -> Reject | None:
         if isinstance(label, float):
@@ -138,31 +158,29 @@ class Classifier(Learner):
         learned, known = self.forest.n_samples, len(self.forest.class_labels)
         told = self.forest.prequential(rows, [event.label for event in events])
         best = told.probabilities.argmax(axis=1).tolist() if self.texts else [0] * len(events)
-        labels, answers = self.forest.class_labels, []
+        labels, texts, answers = self.forest.class_labels, self.texts, []
+        width, log, count, log_loss, correct = len(texts), math.log, 0, 0.0, 0
         for event, code, row, winner in zip(events, codes, told.probabilities.tolist(), best, strict=True):
-            new, loss = code == known, None
-            if new:
-                loss = math.log(learned + 2)
-            elif code >= 0:
-                # 0.0 - x and not -x: a certain forecast has loss 0, not -0.
-                loss = 0.0 - math.log(max(row[code], _SMALLEST_PROBABILITY))
-                scores.correct += code == winner
-            answers.append(
-                Prediction(
-                    labels[winner] if known else None,
-                    self.texts,
-                    row if known == len(row) else row[:known],
-                    event.label,
-                    loss,
-                    learned,
-                    event.id,
-                )
-            )
-            if loss is not None:
-                scores.count += 1
-                scores.log_loss += loss
-            learned += code >= 0
-            known += new
+            loss = None
+            if known < width:
+                row = row[:known]
+            prediction = labels[winner] if known else None
+            learned_before = learned
+            if code >= 0:
+                if code < known:
+                    # 0.0 - x and not -x: a certain forecast has loss 0, not -0.
+                    loss = 0.0 - log(row[code] or _SMALLEST_PROBABILITY)
+                    correct += code == winner
+                else:
+                    loss = log(learned + 2)
+                    known += 1
+                count += 1
+                log_loss += loss
+                learned += 1
+            answers.append(Prediction(prediction, texts, row, event.label, loss, learned_before, event.id))
+        scores.count += count
+        scores.log_loss += log_loss
+        scores.correct += correct
         return Told(answers, told.depth, told.weighted_depth)
 
 
@@ -177,6 +195,11 @@ class Regressor(Learner):
 
     def code(self, label: Label) -> int:
         return UNKNOWN if isinstance(label, str | bool) else 0
+
+    def known_codes(self, labels: Sequence[Label | None]) -> list[int] | None:
+        if not set(map(type, labels)) <= {int, float, type(None)}:
+            return None
+        return [NO_LABEL if label is None else 0 for label in labels]
 
     def refusal(self, label: Label) -> Reject | None:
         got = "a boolean" if isinstance(label, bool) else "a string"

@@ -19,9 +19,9 @@ from worker.records import Answer, Event, Features, Reject, Scores
 from worker.rejects import DECODER
 
 
-def spec_of(key: str, params: ModelParams) -> str:
+def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
     """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
-    parts = {"params": params.determining(), "key": key, "decoder": DECODER}
+    parts = {"params": params.determining(), "key": key, "decoder": decoder}
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -65,7 +65,7 @@ class Model:
         self.spec = spec
         # Not by the configuration, which may name another algorithm than the one that a restored model has.
         self._learner = learner_of(forest)
-        self._scores = self._learner.scores()  # since this worker has the model; for the metrics alone
+        self.scores = self._learner.scores()  # since it came into memory; for the metrics alone
         self._columns = Columns(forest)
         self._listed = frozenset(params.features) if isinstance(params.features, tuple) else None
         self._width: int | None = forest.n_features or None
@@ -79,14 +79,31 @@ class Model:
 
     def apply(self, events: Sequence[Event], *, publish: bool) -> Applied:
         """Predict and learn the events in their order; with `publish` False only learn (replay)."""
+        applied = Applied(len(events), self._learner.scores())
+        run = self._plain_run(events)
+        # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
+        if run is None:
+            run = self._closely(events, applied, publish=publish)
+        self._pass(run, applied, publish=publish)
+        self.scores.add(applied.scores)
+        return applied
+
+    def _plain_run(self, events: Sequence[Event]) -> _Run | None:
+        """All events, if this model takes them as they stand, without anything new; None if it has to look closely."""
+        codes = self._learner.known_codes([event.label for event in events])
+        if codes is None:
+            return None
+        cells = [cells for event in events if (cells := self._plain_cells(event.features)) is not None]
+        return _Run(list(range(len(events))), list(events), cells, codes) if len(cells) == len(events) else None
+
+    def _closely(self, events: Sequence[Event], applied: Applied, *, publish: bool) -> _Run:
+        """Look at the events one by one; returns those that are still to be passed through the forest."""
         learner = self._learner
-        applied = Applied(len(events), learner.scores())
-        run = _Run()
+        run = _Run([], [], [], [])
         for i, event in enumerate(events):
             features, label = event.features, event.label
             code = NO_LABEL if label is None else learner.code(label)
             cells = self._plain_cells(features)
-            # Nearly every event of numbers looks like the one before it; only the others are looked at closely.
             if cells is None or code == UNKNOWN:
                 new = self._new_columns(event)
                 refused = self._refusal(features, len(new))
@@ -103,7 +120,7 @@ class Model:
                 if new:
                     # The forest grows in between: rows before this one are learned without the new columns.
                     self._pass(run, applied, publish=publish)
-                    run = _Run()
+                    run = _Run([], [], [], [])
                     self._columns.add(new)
                 if self._kind is None:
                     self._kind, self._width = type(features), len(features)
@@ -114,14 +131,12 @@ class Model:
             run.rows.append(i)
             run.events.append(event)
             run.codes.append(code)
-        self._pass(run, applied, publish=publish)
-        self._scores.add(applied.scores)
-        return applied
+        return run
 
     def figures(self) -> Figures:
         """What the metrics show of this model."""
         forest = self.forest
-        return Figures(forest.n_samples, forest.n_nodes, forest.mean_depth, forest.nbytes, self._scores)
+        return Figures(forest.n_samples, forest.n_nodes, forest.mean_depth, forest.nbytes, self.scores)
 
     def _plain_cells(self, features: Features) -> Collection[Any] | None:
         """The values of an event where they are cells as they stand: nothing to look up, and nothing new."""
@@ -178,16 +193,13 @@ class Model:
         applied.learned += self.forest.n_samples - learned
 
 
-class _Run:
+class _Run(NamedTuple):
     """Accepted events on their way through a forest."""
 
-    __slots__ = ("cells", "codes", "events", "rows")
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        """Positions in the batch."""
-        self.events: list[Event] = []
-        self.cells: list[Collection[float | None]] = []
-        """Their features as Columns takes them."""
-        self.codes: list[int] = []
-        """Of their labels, as the learner gives them."""
+    rows: list[int]
+    """Positions in the batch."""
+    events: list[Event]
+    cells: list[Collection[Any]]
+    """Their features as Columns takes them."""
+    codes: list[int]
+    """Of their labels, as the learner gives them."""

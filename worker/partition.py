@@ -12,15 +12,21 @@ Both take the same records through the same rules, so the state at an offset doe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 import amf
+from worker.cache import Cache
+from worker.checkpoint import Model as Saved
+from worker.checkpoint import Source
 from worker.config import Config
 from worker.errors import CorruptCheckpoint
-from worker.intake import BatchResult, Intake
+from worker.intake import Arrival, BatchResult, Intake
 from worker.models import Models
-from worker.records import Record
+from worker.ports import SchemaRegistry
+from worker.records import Event, Record, Reject
+from worker.rejects import DECODERS
+from worker.slot import Fetch
 from worker.snapshot import Frozen
 
 
@@ -40,14 +46,22 @@ class Partition:
     committed offset found at the start: records before it are replayed.
     """
 
-    def __init__(self, number: int, config: Config, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        config: Config,
+        max_message_bytes: int,
+        cache: Cache | None = None,
+        registry: SchemaRegistry | None = None,
+    ) -> None:
         self.number = number
         self.state = State.RESTORE
-        self.models = Models(config.models.params_for)
+        self._cache = cache
+        self._config = config
+        self.models = self._models(None)
         self.position = -1
         self.live_from = -1
-        self._config = config
-        self._intake = Intake(number, config, max_message_bytes)
+        self._intake = Intake(number, config, max_message_bytes, registry)
         self._saved_position = -1
 
     @property
@@ -55,38 +69,56 @@ class Partition:
         """Whether the last snapshot is not of this state, or not of this offset, from which replay would start."""
         return self.position != self._saved_position or self.models.dirty
 
-    def restore(self, models: dict[str, tuple[str, bytes]], offset: int, live_from: int) -> None:
-        """Take the state at `offset`: model key -> (spec, bytes). Raises CorruptCheckpoint."""
-        restored = Models(self._config.models.params_for)
-        for key, (spec, data) in models.items():
-            try:
-                restored.restore(key, spec, data)
-            except amf.FormatError as error:
-                raise CorruptCheckpoint(f"model {key!r} at offset {offset}: {error}") from error
+    def restore(
+        self, models: Iterable[tuple[str, Saved]], offset: int, live_from: int, fetch: Fetch | None = None
+    ) -> None:
+        """Take the state at `offset`, model by model. Raises CorruptCheckpoint; the state is as before then.
+
+        `fetch` gives the bytes of one of these models again, until a snapshot is done.
+        """
+        restored = self._models(fetch)
+        try:
+            for key, saved in models:
+                try:
+                    restored.restore(key, saved)
+                except amf.FormatError as error:
+                    raise CorruptCheckpoint(f"model {key!r} at offset {offset}: {error}") from error
+        except BaseException:
+            restored.close()
+            raise
+        self.models.close()
         self.models = restored
         self.position, self.live_from, self._saved_position = offset, live_from, offset
         self.state = State.REPLAY
+
+    def go_by(self, lineage: str) -> None:
+        """The history goes on under this lineage, which the outputs name: after a gap, not under the configured one."""
+        self._intake.go_by(lineage)
 
     def go_live(self) -> bool:
         """REPLAY is over. True where the state changed by decree and must be saved before anything is committed."""
         self.state = State.LIVE
         if self._config.models.on_spec_change == "fail":
             return False
-        changed = [model.key for model in self.models if self.models.has_changed_spec(model)]
-        for key in changed:
-            self.models.drop(key)
-        return bool(changed)
+        return self.models.drop_changed_specs()
 
     def stop(self) -> None:
         """Take no more records."""
         self.state = State.STOPPED
 
-    def replay(self, records: Sequence[Record]) -> int:
-        """Learn records that were predicted before; returns how many labels were learned."""
-        return self._take(records, publish=False).learned
+    def close(self) -> None:
+        """Give up the memory of the models: the partition is somebody else's."""
+        self.models.close()
+
+    def replay(self, records: Sequence[Record]) -> BatchResult:
+        """Learn records that were predicted before; there is nothing to publish. Raises as `apply` does."""
+        return self._take(records, publish=False)
 
     def apply(self, records: Sequence[Record]) -> BatchResult:
-        """Predict and learn records in their order."""
+        """Predict and learn records in their order.
+
+        Raises Transient where they cannot be read yet; nothing has happened then.
+        """
         return self._take(records, publish=True)
 
     def affordable(self, records: Sequence[Record], copied_bytes: int) -> int:
@@ -95,6 +127,10 @@ class Partition:
         A pause for all models at once would be a long one; for some of them in each batch it is not.
         """
         return self._intake.affordable(records, self.models, copied_bytes)
+
+    def sources(self) -> dict[str, Source]:
+        """Every model as it is, in memory or not."""
+        return self.models.sources()
 
     def snapshot(self) -> tuple[dict[str, Frozen], set[str]]:
         """Models changed since the last snapshot, as they are now, and the keys of those that are gone.
@@ -118,7 +154,45 @@ class Partition:
         self.models.mark_all_changed()
 
     def _take(self, records: Sequence[Record], *, publish: bool) -> BatchResult:
-        result = self._intake.take(records, self.models, publish=publish)
+        result, arrivals = BatchResult(), self._intake.read(records, publish=publish)
+        self.models.fetch({key for key, _ in arrivals if isinstance(key, str)})
+        for part in self._parts(arrivals):
+            result.add(self._intake.take(records[part], arrivals[part], self.models, publish=publish))
         if records:
             self.position = records[-1].offset + 1
+            self._note_times(records)
         return result
+
+    def _parts(self, arrivals: Sequence[Arrival]) -> Iterator[slice]:
+        """Parts of a batch in each of which there is room for all models that it makes, or for none.
+
+        Then the order within a part, which is not that of the records, does not matter, nor do batches.
+        """
+        start, n = 0, len(arrivals)
+        while start < n:
+            end = n if self.models.room >= n - start else self._end_of_part(arrivals, start)
+            yield slice(start, end)
+            start = end
+
+    def _end_of_part(self, arrivals: Sequence[Arrival], start: int) -> int:
+        room, new = self.models.room, set[str]()
+        for i in range(start, len(arrivals)):
+            key, event = arrivals[i]
+            if isinstance(key, Reject):
+                continue
+            if room == 0 and event is None:
+                return max(i, start + 1)  # A tombstone, alone: behind it there may be room, before it there is none.
+            if room > 0 and isinstance(event, Event) and event.label is not None and key not in self.models:
+                new.add(key)
+                if len(new) > room:
+                    return i
+        return len(arrivals)
+
+    def _note_times(self, records: Sequence[Record]) -> None:
+        times_ms = {record.key: record.timestamp_ms for record in records}
+        nobody = self._config.models.null_key
+        self.models.note_times(lambda key: times_ms.get(key.encode(), times_ms.get(None) if key == nobody else None))
+
+    def _models(self, fetch: Fetch | None) -> Models:
+        config, decoder = self._config.models, DECODERS[self._config.input.codec]
+        return Models(config.params_for, self._cache, config.max_models, fetch, decoder)

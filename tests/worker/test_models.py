@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import amf
 from tests.worker.fakes import config
+from worker.checkpoint import Model as Saved
 from worker.config import ModelParams
 from worker.config.model import SYSTEMS, fits
 from worker.learners import forest_of, seed_of
@@ -378,7 +379,7 @@ def test_the_limits_of_a_restored_model_are_those_it_was_made_with() -> None:
     first = model(**small)
     first.apply([event({"x": 1.0, "y": 1.0}, "a"), event({"x": 2.0}, "b")], publish=True)
     models = Models(config().models.params_for)
-    models.restore("key", first.spec, first.forest.dumps())
+    models.restore("key", Saved(first.spec, first.forest.dumps(), {}))
     events = [event({"x": 1.0}, "c"), event({"z": 1.0}, "a"), event({"y": 1.0}, "a")]
     assert codes(models.get("key").apply(events, publish=False)) == ["too-many-classes", "too-many-features", None]
 
@@ -526,7 +527,7 @@ def test_a_restored_model_keeps_its_algorithm() -> None:
         first = model(algorithm=algorithm)
         first.apply([event([1.0], label)], publish=True)
         models = Models(config(algorithm=other).models.params_for)
-        models.restore("key", first.spec, first.forest.dumps())
+        models.restore("key", Saved(first.spec, first.forest.dumps(), {}))
         here = models.get("key")
         assert here.spec != models.configured_spec("key")
         assert here.apply([event([2.0], label)], publish=False).learned == 1
@@ -587,7 +588,7 @@ def test_replay_and_restoring_do_not_matter(events: list[Event], cuts: list[int]
         replayed.apply(batch, publish=False)
         if replayed.forest.n_samples:
             models = Models(config(**limits).models.params_for)
-            models.restore("key", replayed.spec, replayed.forest.dumps())
+            models.restore("key", Saved(replayed.spec, replayed.forest.dumps(), {}))
             replayed = models.get("key")
     assert replayed.forest.dumps() == live.forest.dumps()
 
@@ -634,6 +635,6 @@ def test_a_forgotten_model_starts_anew() -> None:
 
 def test_a_restored_model_keeps_its_spec() -> None:
     models = Models(config(seed=1).models.params_for)
-    models.restore("key", "another spec", model().forest.dumps())
+    models.restore("key", Saved("another spec", model().forest.dumps(), {}))
     assert models.get("key").spec == "another spec"
     assert models.configured_spec("key") == spec_of("key", replace(PARAMS, seed=1))

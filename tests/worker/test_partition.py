@@ -22,7 +22,7 @@ from worker.partition import Partition, State
 from worker.records import NumberScores, Outgoing, Record
 from worker.snapshot import Frozen
 
-Restored = dict[str, tuple[str, bytes]]
+Restored = dict[str, Saved]
 
 
 def partition(
@@ -30,7 +30,7 @@ def partition(
 ) -> Partition:
     """One at an offset, live unless it has to replay first."""
     here = Partition(3, settings, 1_000_000)
-    here.restore(models or {}, offset, offset if live_from is None else live_from)
+    here.restore((models or {}).items(), offset, offset if live_from is None else live_from)
     if live_from is None:
         here.go_live()
     return here
@@ -52,10 +52,6 @@ def labelled(key: str, x: float = 1.0, label: Any = "a") -> tuple[str, Any]:
 def taken(frozen: dict[str, Frozen]) -> dict[str, Saved]:
     """The models of a snapshot as they are written."""
     return {key: model.take() for key, model in frozen.items()}
-
-
-def restorable(saved: dict[str, Saved]) -> Restored:
-    return {key: (model.spec, model.data) for key, model in saved.items()}
 
 
 def state(here: Partition) -> dict[str, bytes]:
@@ -220,7 +216,7 @@ def test_replay_from_any_snapshot_is_what_live_was(seed: int, saved_at: int, die
     offset = live.position
     live.apply(source[saved_at:died_at])
 
-    again = partition(settings, restorable(saved), offset, live_from=live.position)
+    again = partition(settings, saved, offset, live_from=live.position)
     again.replay(source[saved_at:died_at])
     again.go_live()
     assert state(again) == state(live)
@@ -230,7 +226,7 @@ def test_replay_from_any_snapshot_is_what_live_was(seed: int, saved_at: int, die
 
 def test_replay_tells_how_much_it_learned() -> None:
     here = partition(config(), live_from=9)
-    assert here.replay(records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), labelled("k"))) == 2
+    assert here.replay(records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), labelled("k"))).learned == 2
 
 
 # Tombstones
@@ -294,7 +290,7 @@ def test_a_snapshot_holds_what_changed_since_the_last_one() -> None:
     here = partition(config())
     here.apply(records(labelled("a"), labelled("b")))
     changed, removed = here.snapshot()
-    assert restorable(taken(changed)) == {
+    assert {key: (model.spec, model.data) for key, model in taken(changed).items()} == {
         key: (here.models.configured_spec(key), data) for key, data in state(here).items()
     }
     assert removed == set()
@@ -309,7 +305,7 @@ def test_a_snapshot_tells_figures_for_people() -> None:
     [saved] = taken(here.snapshot()[0]).values()
     forest = here.models.get("k").forest
     expected = {"samples": 30, "nodes": forest.n_nodes, "depth": round(forest.mean_depth), "bytes": len(saved.data)}
-    assert saved.summary == expected
+    assert saved.summary == expected | {"last_ms": 1_600_000_000_029}
 
 
 def test_it_is_dirty_as_soon_as_it_has_moved() -> None:
@@ -367,11 +363,11 @@ def test_all_models_can_be_asked_for() -> None:
 def test_damaged_bytes_are_refused_and_change_nothing() -> None:
     live = partition(config())
     live.apply(records(labelled("a"), labelled("b")))
-    saved = restorable(taken(live.snapshot()[0]))
-    saved["b"] = (saved["b"][0], saved["b"][1][:-1])
+    saved = taken(live.snapshot()[0])
+    saved["b"] = msgspec.structs.replace(saved["b"], data=saved["b"].data[:-1])
     here = Partition(3, config(), 1_000_000)
     with pytest.raises(CorruptCheckpoint, match="model 'b' at offset 2"):
-        here.restore(saved, 2, 2)
+        here.restore(saved.items(), 2, 2)
     assert (here.state, here.position, len(here.models)) == (State.RESTORE, -1, 0)
 
 
@@ -384,8 +380,8 @@ def after_a_change(on_spec_change: str) -> tuple[Partition, bytes]:
     before.apply(records(labelled("old"), labelled("old", 2.0, "b")))
     now = partition(config(), live_from=2)
     now.apply(records(labelled("same"), labelled("same")))
-    both = restorable(taken(before.snapshot()[0]) | taken(now.snapshot()[0]))
-    return partition(config(on_spec_change=on_spec_change), both, 2, live_from=2), both["old"][1]
+    both = taken(before.snapshot()[0]) | taken(now.snapshot()[0])
+    return partition(config(on_spec_change=on_spec_change), both, 2, live_from=2), both["old"].data
 
 
 def test_a_changed_model_is_refused_and_the_others_go_on() -> None:
@@ -405,7 +401,7 @@ def test_a_changed_model_is_refused_and_the_others_go_on() -> None:
 def test_another_algorithm_is_another_spec() -> None:
     before = partition(config())
     before.apply(records(labelled("k", 1.0, 7), labelled("k", 1.0, 8)))
-    saved = restorable(taken(before.snapshot()[0]))
+    saved = taken(before.snapshot()[0])
     regressor = config(algorithm="amf-regressor")
     here = partition(regressor, saved, 2, live_from=2)
     here.go_live()
@@ -444,6 +440,6 @@ def test_a_changed_model_starts_anew_where_that_is_wanted() -> None:
 def test_nothing_is_saved_by_decree_where_no_model_changed() -> None:
     before = partition(config())
     before.apply(records(labelled("k")))
-    here = partition(config(on_spec_change="restart"), restorable(taken(before.snapshot()[0])), 1, live_from=1)
+    here = partition(config(on_spec_change="restart"), taken(before.snapshot()[0]), 1, live_from=1)
     assert here.go_live() is False
     assert state(here) == state(before)

@@ -12,6 +12,7 @@ from tests.worker.fakes import config
 from worker.model import Model
 from worker.models import Models
 from worker.records import Event
+from worker.slot import Slot
 from worker.snapshot import Frozen
 
 
@@ -22,40 +23,52 @@ def model() -> Model:
     return made
 
 
+@pytest.fixture
+def slot(model: Model) -> Slot:
+    made = Slot("k", model.spec, None)
+    made.learned(model)
+    made.measure()
+    return made
+
+
 def learn(model: Model, n: int) -> None:
     model.apply([Event([float(i)], "ab"[i % 2], None) for i in range(n)], publish=False)
 
 
-def test_bytes_that_the_loop_held_are_those_of_the_snapshot(model: Model) -> None:
+def test_bytes_that_the_loop_held_are_those_of_the_snapshot(model: Model, slot: Slot) -> None:
     before = model.forest.dumps()
-    frozen = Frozen(model)
+    frozen = Frozen(slot)
     frozen.hold()
     learn(model, 5)
     frozen.hold()
     assert model.forest.dumps() != before == frozen.take().data
 
 
-def test_only_a_model_whose_bytes_are_to_be_taken_waits(model: Model) -> None:
-    held, taken = Frozen(model), Frozen(model)
-    assert held.waiting_bytes == taken.waiting_bytes == model.forest.nbytes
+def test_only_a_model_whose_bytes_are_to_be_taken_waits(slot: Slot) -> None:
+    held, taken = Frozen(slot), Frozen(slot)
+    assert held.waiting_bytes == taken.waiting_bytes == slot.nbytes > 0
     held.hold()
     taken.take()
     assert held.waiting_bytes == taken.waiting_bytes == 0
 
 
-def test_a_model_that_was_taken_is_not_held_again(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = Frozen(model)
+def test_a_model_that_was_taken_is_not_held_again(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = Frozen(slot)
     frozen.take()
-    monkeypatch.setattr("worker.snapshot._saved", None)
+    monkeypatch.setattr(Slot, "saved", None)
     frozen.hold()
     assert frozen.waiting_bytes == 0
 
 
 @pytest.mark.parametrize(("first", "second"), [(Frozen.take, Frozen.hold), (Frozen.hold, Frozen.take)])
 def test_who_comes_second_waits_for_the_first(
-    model: Model, monkeypatch: pytest.MonkeyPatch, first: Callable[[Frozen], Any], second: Callable[[Frozen], Any]
+    model: Model,
+    slot: Slot,
+    monkeypatch: pytest.MonkeyPatch,
+    first: Callable[[Frozen], Any],
+    second: Callable[[Frozen], Any],
 ) -> None:
-    frozen, order = Frozen(model), []
+    frozen, order = Frozen(slot), []
     begun, go_on = threading.Event(), threading.Event()
     dumps = model.forest.dumps
 

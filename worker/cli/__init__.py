@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from worker import __version__
 from worker.cli import commands
@@ -75,6 +76,13 @@ def _parser() -> argparse.ArgumentParser:
 
     run = add("run", commands.run, "work until SIGTERM or SIGINT; a second signal ends at once", "run worker.yaml")
     run.add_argument("config", metavar="CONFIG", help="the configuration, a YAML file")
+    run.add_argument(
+        "--until",
+        metavar="END",
+        type=_ends,
+        help="stop in order at the end of the topic as it is now (end), or of some partitions (0:1000,1:2000: the "
+        "offset after the last record); the other partitions are left as they are",
+    )
 
     check = add(
         "check",
@@ -127,7 +135,29 @@ def _parser() -> argparse.ArgumentParser:
         "inspect s3://bucket/checkpoints --model customer-17",
     )
     inspect.add_argument("url", metavar="URL", help="checkpoint.url of the configuration, or a folder below it")
-    inspect.add_argument("--model", metavar="KEY", help="only the model of this key, with its parameters")
+    which = inspect.add_mutually_exclusive_group()
+    which.add_argument("--model", metavar="KEY", help="only the model of this key, with its parameters")
+    which.add_argument(
+        "--idle",
+        metavar="SPAN",
+        type=_span,
+        help="only the keys of models that learned nothing for so long (30d, 12h), before the newest record learned",
+    )
+
+    reset = add(
+        "reset",
+        commands.reset,
+        "publish tombstones, so that the models of these keys are removed and start anew",
+        "reset worker.yaml customer-17 customer-18",
+    )
+    reset.add_argument("config", metavar="CONFIG", help="the configuration, a YAML file")
+    reset.add_argument("keys", metavar="KEY", nargs="*", help="the key of a model")
+    reset.add_argument(
+        "--keys-from",
+        metavar="FILE",
+        type=argparse.FileType(encoding="utf-8"),
+        help="and those in a file, one a line, as `inspect --idle` lists them; - is stdin",
+    )
 
     reshard = add(
         "reshard",
@@ -203,6 +233,20 @@ def _add_rows(parser: argparse.ArgumentParser, *, config_required: bool) -> None
     )
 
 
+def _ends(text: str) -> Literal["end"] | dict[int, int]:
+    """A type of argument: `end`, or the end of each partition."""
+    if text == "end":
+        return "end"
+    if re.fullmatch(r"\d+:\d+(,\d+:\d+)*", text, re.ASCII):
+        pairs = [each.split(":") for each in text.split(",")]
+        ends = {int(partition): int(offset) for partition, offset in pairs}
+        if len(ends) == len(pairs):
+            return ends
+    raise argparse.ArgumentTypeError(
+        f"expected `end`, or PARTITION:OFFSET,... with each partition once, found {text!r}"
+    )
+
+
 def _above_zero(kind: Callable[[str], T]) -> Callable[[str], T]:
     """A type of argument: what `kind` makes of the text, if that is a number above 0."""
 
@@ -214,6 +258,16 @@ def _above_zero(kind: Callable[[str], T]) -> Callable[[str], T]:
         raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
 
     return parse
+
+
+def _span(text: str) -> float:
+    """A type of argument: a time span in seconds."""
+    parsed = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
+    if parsed is None:
+        raise argparse.ArgumentTypeError(
+            f"expected a number of days, hours, minutes or seconds as in 30d, found {text!r}"
+        )
+    return float(parsed[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[parsed[2]]
 
 
 # --- log --------------------------------------------------------------------------------------------------------------

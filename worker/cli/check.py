@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 
-from worker.config import Config
-from worker.config.values import mask_url
-from worker.errors import AlreadyExists, WorkerError
-from worker.kafka import KafkaAdmin
-from worker.kafka.errors import CALL_S
+from worker.checks import Finding, examine, probe
+from worker.config import Config, repartition
+from worker.errors import WorkerError
+from worker.kafka import KafkaAdmin, KafkaTopic, make_internal_topic
+from worker.kafka.registry import open_registry
 from worker.ports import ObjectStore
 from worker.store import open_store
-
-_PROBE_FOLDER = "probe"
 
 
 def create_topics(config: Config, partitions: int) -> list[str]:
@@ -28,75 +23,67 @@ def create_topics(config: Config, partitions: int) -> list[str]:
     absent = admin.missing(_topics(config))
     if source in absent:
         admin.create([source], partitions)
-        _await_topics(admin, [source])
     partitions = admin.facts(source).partitions
     others = [topic for topic in absent if topic != source]
     admin.create(others, partitions)
-    _await_topics(admin, others)
+    if config.input.repartition and make_internal_topic(admin, config):
+        absent.append(repartition.internal_topic(config))
     return [f"topic {topic}: made with {partitions} partitions" for topic in absent]
 
 
-def connect(config: Config) -> Iterator[tuple[bool, str]]:
-    """Thing by thing, whether it works and a sentence about it. Raises ConfigError, as a worker would at its start."""
-    yield from _try_broker(config)
-    yield _try_store(config)
+def connect(config: Config) -> Iterator[Finding]:
+    """Finding by finding, what a worker would meet at its start. Raises ConfigError as it would."""
+    topics = list(_try_broker(config))
+    yield from topics
+    store = open_store(config.checkpoint.url)
+    yield _tried(lambda: probe(store, config.checkpoint.url))
+    if all(finding.level == "ok" for finding in topics):
+        taken = repartition.of_worker(config) if config.input.repartition else config
+        yield from _try_setting(taken, store)
+    registry = open_registry(config)
+    if registry is not None:
+        yield _tried(lambda: Finding("ok", f"schema registry {config.schema_registry.url}: {registry.probe()}"))
 
 
 def _topics(config: Config) -> list[str]:
     return [config.input.topic, config.output.topic, config.dead_letter.topic]
 
 
-def _await_topics(admin: KafkaAdmin, topics: list[str]) -> None:
-    """The controller has made them; the broker that is asked next may not have heard of it yet."""
-    deadline = time.monotonic() + CALL_S
-    while admin.missing(topics):
-        if time.monotonic() >= deadline:
-            raise WorkerError(f"topics {', '.join(topics)} were made, but the broker does not show them")
-        time.sleep(0.05)
-
-
-def _try_broker(config: Config) -> Iterator[tuple[bool, str]]:
-    admin = KafkaAdmin(config)
+def _try_broker(config: Config) -> Iterator[Finding]:
+    admin, topics = KafkaAdmin(config), _topics(config)
+    if config.input.repartition:
+        topics.append(repartition.internal_topic(config))
     try:
-        absent = admin.missing(_topics(config))
+        absent = admin.missing(topics)
     except WorkerError as error:
-        yield False, str(error)
+        yield Finding("failed", str(error))
         return
-    yield True, f"broker {config.kafka['bootstrap.servers']}: answers"
-    for topic in _topics(config):
+    yield Finding("ok", f"broker {config.kafka['bootstrap.servers']}: answers")
+    for topic in topics:
         if topic in absent:
-            yield False, f"topic {topic}: is missing; --create-topics makes it"
+            yield Finding("failed", f"topic {topic}: is missing; --create-topics makes it")
             continue
         try:
             facts = admin.facts(topic)
         except WorkerError as error:
-            yield False, str(error)
+            yield Finding("failed", str(error))
         else:
-            yield True, f"topic {topic}: {facts.partitions} partitions, id {facts.topic_id}"
+            yield Finding("ok", f"topic {topic}: {facts.partitions} partitions, id {facts.topic_id}")
 
 
-def _try_store(config: Config) -> tuple[bool, str]:
-    url = mask_url(config.checkpoint.url)
-    store = open_store(config.checkpoint.url)
+def _try_setting(config: Config, store: ObjectStore) -> Iterator[Finding]:
+    """The settings of the topics and the checkpoints, as far as there is an input by now."""
     try:
-        _probe(store, f"{_PROBE_FOLDER}/{uuid.uuid4().hex}")
+        topic = KafkaTopic(config, config.input.topic)
+        state = None if topic.is_mock else topic.ask(0).result()
+    except WorkerError:
+        return  # What does not answer, or is not allowed, has been told.
+    if state is not None:
+        yield from examine(config, state, store)
+
+
+def _tried(look: Callable[[], Finding]) -> Finding:
+    try:
+        return look()
     except WorkerError as error:
-        return False, f"store {url}: {error}"
-    return True, f"store {url}: objects can be created, are never overwritten, and can be read, listed and deleted"
-
-
-def _probe(store: ObjectStore, name: str) -> None:
-    """What checkpoints rely on. Raises WorkerError."""
-    store.list(_PROBE_FOLDER)
-    store.create(name, b"probe")
-    try:
-        store.create(name, b"probe")
-        with suppress(AlreadyExists):
-            store.create(name, b"other")
-            raise WorkerError("it overwrites objects; the worker needs one that honours If-None-Match")
-        if store.read(name) != b"probe":
-            raise WorkerError("an object was read back with other content")
-        if name not in store.list(_PROBE_FOLDER):
-            raise WorkerError("an object that was created is not listed")
-    finally:
-        store.delete(name)
+        return Finding("failed", str(error))

@@ -23,7 +23,7 @@ DONE, FAILED = 0, 1
 def run(arguments: Namespace) -> int:
     from worker import service
 
-    service.run(_load(arguments.config), arguments.config)
+    service.run(_load(arguments.config), arguments.config, until=arguments.until)
     return DONE
 
 
@@ -42,9 +42,9 @@ def check(arguments: Namespace) -> int:
             print(f"ok      {sentence}", flush=True)
     works = True
     if arguments.connect:
-        for ok, sentence in check.connect(config):
-            print(f"{'ok' if ok else 'failed':6}  {sentence}", flush=True)
-            works &= ok
+        for finding in check.connect(config):
+            print(f"{finding.level:6}  {finding.sentence}", flush=True)
+            works &= finding.level != "failed"
     return DONE if works else FAILED
 
 
@@ -88,14 +88,32 @@ def inspect(arguments: Namespace) -> int:
     from worker.store import open_store
 
     store, now_ms = open_store(arguments.url), time.time_ns() // 1_000_000
-    if arguments.model is None:
+    nothing = "there are no checkpoints under this URL"
+    if arguments.idle is not None:
+        from worker.cli.idle import show_idle
+
+        found, problems = show_idle(store, arguments.idle)
+    elif arguments.model is None:
         found, problems = listing.show_all(store, now_ms)
-        nothing = "there are no checkpoints under this URL"
     else:
         found, problems = listing.show_model(store, arguments.model, now_ms)
         nothing = f"no checkpoint under this URL has a model {arguments.model!r}"
     if problems or not found:
         raise WorkerError("\n".join([*problems, *([] if found else [nothing])]))
+    return DONE
+
+
+def reset(arguments: Namespace) -> int:
+    from worker.cli.idle import keys_in, reset
+
+    config, keys = _load(arguments.config), list(arguments.keys)
+    if arguments.keys_from is not None:
+        with arguments.keys_from as lines:
+            keys += keys_in(lines, arguments.keys_from.name)
+    elif not keys:
+        raise ConfigError("name the keys of models, or a file of them with --keys-from")
+    n = reset(keys, config, arguments.config)
+    print(f"published {n:,} tombstones to topic {config.input.topic}")
     return DONE
 
 

@@ -82,12 +82,17 @@ class _Message(msgspec.Struct, omit_defaults=True):
     label: Label | None = None
 
 
-_encode = msgspec.json.Encoder().encode
+_ENCODE = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Encoder().encode}
 
 
-def message(row: Row) -> bytes:
-    """The row as JSON: floats in the fewest digits that give back the same bits, no label where there is none."""
-    return _encode(_Message(str(row.number), row.features, row.label))
+def message(row: Row, codec: str = "json") -> bytes:
+    """The row as JSON or MessagePack: floats keep their bits, and there is no label where the file has none.
+
+    Raises ConfigError for a codec whose values need a schema.
+    """
+    if codec not in _ENCODE:
+        raise ConfigError(f"input.codec is {codec}: rows of a file can be written as {' or '.join(_ENCODE)} only")
+    return _ENCODE[codec](_Message(str(row.number), row.features, row.label))
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from worker.learners import compile_kernels
 from worker.models import Models
 from worker.ports import ObjectStore
 from worker.records import Answer, ClassScores, Event, NumberScores, Prediction, Reject
+from worker.rejects import DECODERS
 
 CHUNK_ROWS = 2048
 
@@ -121,7 +122,7 @@ class _Evaluation:
         self.report = Report()
         self.algorithms = models.algorithms
         self._max_bytes = config.input.max_bytes if config else Input(topic="").max_bytes
-        self.models = Models(models.params_for)
+        self.models = Models(models.params_for, decoder=DECODERS[config.input.codec if config else "json"])
         self._out = out
         self._classes = Classes()
         self._ranking = Ranking()

@@ -83,6 +83,8 @@ def _model(manifest: Manifest, entry: ModelEntry, now_ms: int) -> Iterator[tuple
     yield "age", age((now_ms - manifest.created_ms) / 1000)
     for name in ("samples", "nodes", "depth"):
         yield name, count(_figure(entry, name))
+    if "last_ms" in entry.summary:
+        yield "last learned", age((now_ms - _figure(entry, "last_ms")) / 1000)
     yield "bytes", size(entry.length)
     yield "spec", entry.spec
     yield "engine", manifest.engine

@@ -36,7 +36,7 @@ def produce(
         for row in rows:
             if rate is not None:
                 publisher.wait(started + row.number / rate - time.monotonic())
-            publisher.send(row.key.encode(), message(row))
+            publisher.send(row.key.encode(), message(row, config.input.codec))
             advance(rows.fraction, row.number + 1)
     except (ConfigError, KeyboardInterrupt):
         publisher.finish()

@@ -68,6 +68,8 @@ def reshard(
                 state_hash=state_hash(entries[number]),
                 origin=f"reshard of lineage {old[0].location.lineage} with {len(old)} partitions",
                 adopted=False,
+                partitions=partitions,
+                intake=old[0].intake if all(manifest.intake == old[0].intake for manifest in old) else None,
             )
         )
         for number, (location, offset) in enumerate(places)

@@ -10,7 +10,6 @@ from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.errors import ConfigError
 from worker.models import Models
 from worker.ports import ObjectStore
-from worker.snapshot import Frozen
 
 
 def require_empty(store: ObjectStore) -> None:
@@ -27,5 +26,5 @@ def save(store: ObjectStore, name: str, rows: int, models: Models) -> Manifest:
         start_offset=0,
         engine=amf.ENGINE,
         created_ms=time.time_ns() // 1_000_000,
-        dirty={model.key: Frozen(model).take for model in models},
+        dirty=models.sources(),
     )

@@ -1,0 +1,431 @@
+"""Models in bounded memory: whatever leaves and comes back, no output and no byte of a checkpoint changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.worker.fakes import FakeSpill, config
+from tests.worker.test_partition import drawn, labelled, records, state, taken
+from worker import cache as cache_module
+from worker.cache import Cache
+from worker.checkpoint import Model as Saved
+from worker.config import Config
+from worker.errors import StateLost, Transient
+from worker.metrics import Metrics
+from worker.partition import Partition
+from worker.records import Record
+from worker.slot import Slot
+from worker.spill import Spill
+
+NUMBER = 3
+
+
+class Store:
+    """The last checkpoint, as a partition asks for models of it."""
+
+    def __init__(self) -> None:
+        self.saved: dict[str, Saved] = {}
+        self.asked: list[str] = []
+        self.error: Exception | None = None
+
+    def fetch(self, key: str) -> bytes:
+        self.asked.append(key)
+        if self.error is not None:
+            raise self.error
+        return self.saved[key].data
+
+    def save(self, here: Partition) -> None:
+        changed, removed = here.snapshot()
+        self.saved = {key: each for key, each in (self.saved | taken(changed)).items() if key not in removed}
+        here.snapshot_done()
+
+
+def partition(cache: Cache, settings: Config | None = None, store: Store | None = None) -> Partition:
+    store = store or Store()
+    here = Partition(NUMBER, settings or config(), 1_000_000, cache)
+    here.restore(list(store.saved.items()), 0, 0, store.fetch)
+    here.go_live()
+    return here
+
+
+def away(here: Partition) -> set[str]:
+    return {key for key, slot in here.models._slots.items() if slot.model is None}
+
+
+def slot(here: Partition, key: str) -> Slot:
+    return here.models._slots[key]
+
+
+def learn(here: Partition, *keys: str) -> None:
+    here.apply(records(*map(labelled, keys)))
+
+
+def figures(cache: Cache) -> dict[str, float]:
+    metrics = Metrics()
+    cache.show(metrics)
+    shown = {name: family.series() for name, family in metrics.families().items()}
+    names = ("models", "models_away", "nodes", "model_bytes", "spill_bytes", "evictions_total")
+    plain = {name: next(iter(shown[f"amf_{name}"].values())) for name in names}
+    return plain | {labels.source: n for labels, n in shown["amf_loads_total"].items()}
+
+
+# Nothing of it is part of the state
+
+
+@given(
+    st.integers(0, 10**9),
+    st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=12),
+    st.sampled_from([1, 30_000, 60_000, None]),
+    st.integers(0, 4),
+)
+def test_no_size_of_the_cache_changes_an_output_or_a_checkpoint(
+    seed: int, steps: list[tuple[int, bool]], limit: int | None, room: int
+) -> None:
+    settings, source = config(tombstones="reset", null_key="nobody", max_models=3), drawn(seed, 60)
+    free, cache = partition(Cache(), settings), Cache(limit, FakeSpill(room))
+    stores = Store(), Store()
+    tight = partition(cache, settings, stores[1])
+    for n, saves in [*steps, (60, True)]:
+        batch, source = source[:n], source[n:]
+        assert tight.apply(batch).outgoing == free.apply(batch).outgoing
+        cache.shrink()
+        if saves:
+            stores[0].save(free)
+            stores[1].save(tight)
+            assert stores[1].saved.keys() == stores[0].saved.keys()
+            for key, saved in stores[0].saved.items():
+                assert (stores[1].saved[key].data, stores[1].saved[key].spec) == (saved.data, saved.spec)
+    assert state(tight) == state(free)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 5))
+def test_a_restore_into_little_memory_is_the_same_state(seed: int, n: int) -> None:
+    store, source = Store(), drawn(seed, 60)
+    first = partition(Cache())
+    first.apply(source[:30])
+    store.save(first)
+    cache = Cache(1, FakeSpill())
+    again = partition(cache, store=store)
+    assert away(again) == store.saved.keys()
+    assert state(again) == state(first)
+    for start in range(30, 60, n):
+        assert again.apply(source[start : start + n]).outgoing == first.apply(source[start : start + n]).outgoing
+        cache.shrink()
+    assert state(again) == state(first)
+
+
+@pytest.mark.parametrize("algorithm", ["amf", "amf-regressor"])
+def test_a_snapshot_is_of_its_moment_wherever_its_models_go_meanwhile(algorithm: str) -> None:
+    cache = Cache(1, FakeSpill())
+    here = partition(cache, config(algorithm=algorithm, tombstones="reset"))
+    here.apply(records(*(labelled(key, 1.0, 2) for key in ("gone", "still", "back", "changed", "reset"))))
+    before = state(here)
+    for key in ("still", "changed", "reset"):
+        cache._evict(slot(here, key))
+    frozen, _ = here.snapshot()
+    cache.shrink()
+    here.apply(records(("back", {"features": [3.0]}), labelled("changed", 2.0, 3), ("reset", None)))
+    cache.shrink()
+    assert {key: saved.data for key, saved in taken(frozen).items()} == before
+    assert state(here)["changed"] != before["changed"]
+
+
+def test_a_snapshot_of_what_is_away_tells_the_same_figures() -> None:
+    source = drawn(5, 60)
+    summaries = []
+    for limit in (None, 1):
+        cache = Cache(limit, FakeSpill())
+        here = partition(cache)
+        here.apply(source)
+        cache.shrink()
+        frozen, _ = here.snapshot()
+        summaries.append({key: saved.summary for key, saved in taken(frozen).items()})
+    assert summaries[0] == summaries[1]
+    assert all(each["samples"] > 0 for each in summaries[0].values())
+
+
+# Who leaves, and when
+
+
+def test_the_least_recently_used_leave_until_the_others_fit() -> None:
+    spill = FakeSpill()
+    cache = Cache(None, spill)
+    here, there = partition(cache), partition(cache)
+    learn(here, "a", "b")
+    learn(there, "c", "d")
+    here.apply(records(("a", {"features": [1.0]})))
+    learn(there, "c")
+    for n in (3, 2):
+        cache._limit_bytes = n * cache.nbytes // (n + 1)
+        cache.shrink()
+    assert (away(here), away(there)) == ({"b"}, {"d"})
+    assert len(spill.places) == 2
+
+
+def test_without_a_limit_none_leaves() -> None:
+    cache = Cache(None, FakeSpill())
+    here = partition(cache)
+    learn(here, *"abc")
+    cache.shrink()
+    assert away(here) == set()
+
+
+def test_all_models_of_a_batch_stay_while_it_is_taken() -> None:
+    cache = Cache(1, FakeSpill())
+    here = partition(cache)
+    learn(here, *"abc")
+    assert away(here) == set()
+    cache.shrink()
+    assert away(here) == set("abc")
+
+
+def test_what_came_back_and_did_not_change_leaves_again_without_being_written() -> None:
+    spill = FakeSpill()
+    cache = Cache(1, spill)
+    here = partition(cache)
+    learn(here, "a")
+    cache.shrink()
+    [place] = spill.places
+    here.apply(records(("a", {"features": [1.0]})))
+    assert away(here) == set()
+    cache.shrink()
+    assert (away(here), spill.places) == ({"a"}, [place])
+    learn(here, "a")
+    assert spill.places == []
+    cache.shrink()
+    assert spill.places != [place]
+
+
+def test_figures_follow_every_coming_and_going() -> None:
+    spill = FakeSpill()
+    cache = Cache(None, spill)
+    here = partition(cache, config(tombstones="reset"))
+    learn(here, *"abcd")
+    sizes = {key: slot(here, key).nbytes + cache_module.MODEL_BYTES for key in "abcd"}
+    assert figures(cache) == {
+        "models": 4, "models_away": 0, "nodes": 8, "model_bytes": sum(sizes.values()), "spill_bytes": 0,
+        "evictions_total": 0, "spill": 0, "checkpoint": 0,
+    }  # fmt: skip
+    cache._limit_bytes = sizes["d"]
+    cache.shrink()
+    assert figures(cache) == {
+        "models": 1, "models_away": 3, "nodes": 2, "model_bytes": sizes["d"], "spill_bytes": spill.used_bytes,
+        "evictions_total": 3, "spill": 0, "checkpoint": 0,
+    }  # fmt: skip
+    here.apply(records(("a", {"features": [1.0]}), ("b", None)))
+    assert (cache.nbytes, figures(cache)["models_away"]) == (sizes["a"] + sizes["d"], 1)
+    here.close()
+    assert (cache.nbytes, cache.nodes, spill.places) == (0, 0, [])
+    assert figures(cache)["models"] == figures(cache)["models_away"] == 0
+
+
+def test_loads_are_counted_by_where_they_are_from() -> None:
+    spill, store = FakeSpill(1), Store()
+    cache = Cache(1, spill)
+    here = partition(cache, store=store)
+    learn(here, "a", "b")
+    store.save(here)
+    cache.shrink()
+    learn(here, "a", "b")
+    assert {name: n for name, n in figures(cache).items() if name in ("spill", "checkpoint")} == {
+        "spill": 1,
+        "checkpoint": 1,
+    }
+
+
+def test_the_scores_of_a_model_outlast_its_absence() -> None:
+    cache = Cache(1, FakeSpill())
+    here = partition(cache)
+    for expected in (1, 2, 3):
+        learn(here, "a")
+        assert slot(here, "a").figures().scores.count == expected
+        cache.shrink()
+        told = slot(here, "a").figures()
+        assert (told.samples, told.memory_bytes, told.scores.count) == (expected, 0, expected)
+
+
+# The spill is full, or broken
+
+
+def test_where_there_is_no_room_only_what_is_saved_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = partition(cache, store=store)
+    learn(here, "a", "b")
+    with caplog.at_level(logging.WARNING):
+        cache.shrink()
+        cache.shrink()
+    assert ([record.levelname for record in caplog.records], away(here)) == (["WARNING"], set())
+    store.save(here)
+    learn(here, "b")
+    cache.shrink()
+    assert away(here) == {"a"}
+    before = store.saved["a"].data
+    assert (state(here)["a"], store.asked) == (before, ["a"])
+
+
+def test_a_change_while_a_snapshot_is_written_is_not_saved_by_it() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = partition(cache, store=store)
+    learn(here, "a", "b")
+    frozen, _ = here.snapshot()
+    learn(here, "a")
+    store.saved = taken(frozen)
+    here.snapshot_done()
+    cache.shrink()
+    assert away(here) == {"b"}
+
+
+def test_while_the_store_does_not_answer_a_batch_waits_and_nothing_is_learned() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = partition(cache, store=store)
+    learn(here, "a", "b")
+    store.save(here)
+    cache.shrink()
+    before = state(here)
+    store.error = Transient("down")
+    with pytest.raises(Transient):
+        learn(here, "new", "a")
+    store.error = None
+    assert (state(here), here.position, here.dirty) == (before, 2, False)
+    learn(here, "new", "a")
+    assert state(here).keys() == {"a", "b", "new"}
+
+
+def test_spilled_models_come_back_while_the_store_does_not_answer() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill())
+    here = partition(cache, store=store)
+    learn(here, "a", "b")
+    cache.shrink()
+    store.error = Transient("down")
+    learn(here, "a", "b")
+    assert (away(here), store.asked) == (set(), [])
+
+
+def test_a_saved_model_that_the_spill_lost_comes_from_the_checkpoint() -> None:
+    store, spill = Store(), FakeSpill()
+    cache = Cache(1, spill)
+    here, whole = partition(cache, store=store), partition(Cache())
+    for each in (here, whole):
+        learn(each, "a")
+    store.save(here)
+    cache.shrink()
+    spill.places[0].damaged = True
+    for each in (here, whole):
+        learn(each, "a")
+    assert (state(here), store.asked) == (state(whole), ["a"])
+
+
+@pytest.mark.parametrize("error", [None, Transient("down"), StateLost("gone")])
+def test_a_model_that_nobody_has_is_a_lost_state(error: Exception | None) -> None:
+    store, spill = Store(), FakeSpill()
+    cache = Cache(1, spill)
+    here = partition(cache, store=store)
+    learn(here, "a")
+    if error is not None:
+        store.save(here)
+        store.error = error
+    cache.shrink()
+    spill.places[0].damaged = True
+    with pytest.raises(StateLost):
+        learn(here, "a")
+
+
+def test_a_snapshot_of_what_is_lost_fails() -> None:
+    spill = FakeSpill()
+    cache = Cache(1, spill)
+    here = partition(cache)
+    learn(here, "a")
+    frozen, _ = here.snapshot()
+    cache.shrink()
+    spill.places[0].damaged = True
+    with pytest.raises(StateLost):
+        frozen["a"].take()
+
+
+def test_a_snapshot_of_everything_has_what_only_the_last_checkpoint_has() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = partition(cache, store=store)
+    learn(here, "a", "b")
+    store.save(here)
+    cache.shrink()
+    here.mark_all_changed()
+    frozen, _ = here.snapshot()
+    assert {key: each.data for key, each in taken(frozen).items()} == {k: each.data for k, each in store.saved.items()}
+
+
+def test_bytes_that_are_no_model_are_a_lost_state(tmp_path: Any) -> None:
+    spill = Spill(str(tmp_path), 1_000_000)
+    cache = Cache(1, spill)
+    here = partition(cache)
+    learn(here, "a")
+    cache.shrink()
+    slot(here, "a").place = spill.put(b"something else")
+    with pytest.raises(StateLost, match="'a' does not come back"):
+        learn(here, "a")
+
+
+# What only the loop does with it
+
+
+def test_leaders_are_the_models_that_learned_most(tmp_path: Any) -> None:
+    cache = Cache(None, FakeSpill())
+    here = partition(cache, config(tombstones="reset"))
+
+    def names() -> list[str]:
+        return [each.key for each in here.models.leaders(2)]
+
+    assert names() == []
+    learn(here, *"aaabbc")
+    assert names() == ["a", "b"]
+    learn(here, *"ccc")
+    cache._limit_bytes = 1
+    cache.shrink()
+    assert names() == ["c", "a"]
+    here.apply(records(("c", None)))
+    assert names() == ["a", "b"]
+    learn(here, "d")
+    here.apply(records(("d", None)))
+    assert names() == ["a", "b"]
+
+
+def test_a_time_is_kept_with_each_model_and_comes_back_with_it() -> None:
+    def at(time_ms: int, *contents: tuple[str | None, Any]) -> Sequence[Record]:
+        return [Record(0, time_ms + i, each.key, each.value, []) for i, each in enumerate(records(*contents))]
+
+    store, cache = Store(), Cache(1, FakeSpill())
+    here = partition(cache, config(null_key="nobody"), store)
+    here.apply(at(1000, labelled("a"), labelled("b"), (None, {"features": [1], "label": "x"})))
+    here.apply(at(5000, labelled("b"), ("a", {"features": [1.0]})))
+    here.apply(at(3000, labelled("b")))
+    cache.shrink()
+    store.save(here)
+    assert {key: saved.summary["last_ms"] for key, saved in store.saved.items()} == {
+        "a": 1000,
+        "b": 5000,
+        "nobody": 1002,
+    }
+    again = partition(cache, store=store)
+    again.mark_all_changed()
+    frozen, _ = again.snapshot()
+    assert {key: saved.summary for key, saved in taken(frozen).items()} == {
+        k: v.summary for k, v in store.saved.items()
+    }
+
+
+def test_a_record_without_a_time_leaves_none() -> None:
+    here = partition(Cache())
+    [record] = records(labelled("a"))
+    here.apply([Record(0, -1, record.key, record.value, [])])
+    frozen, _ = here.snapshot()
+    assert "last_ms" not in taken(frozen)["a"].summary

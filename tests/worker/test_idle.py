@@ -1,0 +1,178 @@
+"""Models that have not learned for long: which they are, and the list of their keys as tombstones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from worker import cli
+from worker.checkpoint import Checkpoints, Location, Model
+from worker.cli import idle
+from worker.errors import ConfigError
+from worker.store import open_store
+
+DAY_MS = 86_400_000
+
+Main = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def main(capsys: pytest.CaptureFixture[str]) -> Main:
+    """Run a command line: exit code, stdout, stderr."""
+
+    def run(*argv: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = cli.main([str(argument) for argument in argv])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "worker.yaml"
+    path.write_text(f"""
+input: {{topic: events, tombstones: reset}}
+output: {{topic: predictions}}
+dead_letter: {{topic: dead-letters}}
+kafka: {{bootstrap.servers: "127.0.0.1:1"}}
+models: {{null_key: nobody}}
+checkpoint: {{url: "file://{tmp_path}/checkpoints"}}
+""")
+    return path
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bytes, bytes | None]]:
+    """What is published: (topic, key, value)."""
+    records: list[tuple[str, bytes, bytes | None]] = []
+
+    def publisher(_: Any, topic: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            send=lambda key, value: records.append((topic, key, value)), finish=lambda: None, delivered=len(records) + 7
+        )
+
+    monkeypatch.setattr(idle, "KafkaPublisher", publisher)
+    monkeypatch.setattr(idle, "KafkaAdmin", lambda _: SimpleNamespace(missing=lambda topics: []))
+    return records
+
+
+def save(url: str, last_ms: dict[str, int | None], partition: int = 0, lineage: str = "main") -> None:
+    """A checkpoint of models of 10 bytes that learned last at these times."""
+
+    def source(time_ms: int | None) -> Model:
+        return Model("spec", b"x" * 10, {} if time_ms is None else {"last_ms": time_ms})
+
+    Checkpoints(open_store(url), Location("group", lineage, "events", "id", partition)).write(
+        offset=1,
+        start_offset=0,
+        engine="engine",
+        created_ms=0,
+        dirty={key: lambda time_ms=time_ms: source(time_ms) for key, time_ms in last_ms.items()},  # type: ignore[misc]
+    )
+
+
+# The list
+
+
+def test_idle_models_are_listed_the_idlest_first(main: Main, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    save(url, {"new": 40 * DAY_MS, "old": 9 * DAY_MS, "edge": 10 * DAY_MS})
+    save(url, {"older": 0, "unknown": None, "new too": 39 * DAY_MS}, partition=1)
+    code, out, err = main("inspect", url, "--idle", "30d")
+    assert (code, out.splitlines()) == (0, ["older", "old"])
+    assert err == "2 of 6 models are idle, 20 B; of 1 it is not known when they learned\n"
+
+
+@pytest.mark.parametrize(("span", "found"), [("30m", 2), ("1.5h", 1), ("7200s", 1), ("3h", 0)])
+def test_a_span_has_a_unit(main: Main, tmp_path: Path, span: str, found: int) -> None:
+    url = f"file://{tmp_path}/store"
+    save(url, {"new": DAY_MS, "an hour": DAY_MS - DAY_MS // 24, "more": DAY_MS - DAY_MS // 24 * 5 // 2})
+    assert len(main("inspect", url, "--idle", span)[1].splitlines()) == found
+
+
+def test_of_a_model_in_several_lineages_the_newest_time_counts(main: Main, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    save(url, {"a": 0, "b": 0})
+    save(url, {"a": 99 * DAY_MS, "b": 0}, lineage="next")
+    assert main("inspect", url, "--idle", "30d")[1] == "b\n"
+
+
+@pytest.mark.parametrize("span", ["30", "d", "-1d", "1w", ""])
+def test_a_span_without_a_unit_is_refused(main: Main, span: str) -> None:
+    code, _, err = main("inspect", "file:///nowhere", "--idle", span)
+    assert code == 2
+    assert "--idle" in err
+
+
+def test_where_nothing_lies_nothing_is_idle(main: Main, tmp_path: Path) -> None:
+    code, out, err = main("inspect", f"file://{tmp_path}/none", "--idle", "1d")
+    assert (code, out) == (1, "")
+    assert "there are no checkpoints" in err
+
+
+@given(st.lists(st.text(min_size=1, max_size=8)))
+@example(["a\nb", " a", '"', '"a"', "\x1b[31m", "\u2028", "a\r", "ключ"])
+def test_a_list_of_keys_is_read_as_it_was_written(keys: list[str]) -> None:
+    text = "".join(f"{idle.line_of(key)}\n" for key in keys)
+    assert list(idle.keys_in(text.splitlines(keepends=True), "list")) == keys
+    assert all(character.isprintable() for character in text if character != "\n")
+
+
+def test_a_line_that_is_no_key_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"keys\.txt, line 3"):
+        list(idle.keys_in(["a\n", "\n", '"b\n'], "keys.txt"))
+
+
+# Tombstones
+
+
+def test_keys_become_tombstones(
+    main: Main, config: Path, tmp_path: Path, published: list[tuple[str, bytes, bytes | None]]
+) -> None:
+    (tmp_path / "keys").write_text('c\n\n"d\\ne"\na\n')
+    code, out, _ = main("reset", config, "a", "b", "--keys-from", tmp_path / "keys")
+    assert (code, out) == (0, "published 7 tombstones to topic events\n")
+    assert published == [("events", key, None) for key in (b"a", b"b", b"c", b"d\ne")]
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "reason"),
+    [
+        ("tombstones: dead-letter", ["a"], "would end as a dead letter"),
+        ("", ["a", ""], "is no model key"),
+        ("", ["a", "k" * 513], "is no model key"),
+        ("", ["a", "nobody"], "records without a key"),
+        ("", [], "--keys-from"),
+    ],
+)
+def test_what_would_remove_no_model_is_refused_before_anything_is_published(
+    main: Main,
+    config: Path,
+    published: list[tuple[str, bytes, bytes | None]],
+    change: str,
+    keys: list[str],
+    reason: str,
+) -> None:
+    config.write_text(config.read_text().replace("tombstones: reset", change or "tombstones: reset"))
+    code, _, err = main("reset", config, *keys)
+    assert (code, published) == (2, [])
+    assert reason in err
+
+
+def test_a_topic_that_is_not_there_is_named(
+    main: Main, config: Path, published: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "KafkaAdmin", lambda _: SimpleNamespace(missing=lambda topics: topics))
+    assert main("reset", config, "a")[0] == 2
+    assert published == []

@@ -1,0 +1,148 @@
+"""What is put into the spill comes back as it was, or not at all; and it takes no more room than it may."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker import spill
+from worker.errors import ConfigError, StateLost
+from worker.spill import Place, Spill
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of about 100 bytes."""
+    monkeypatch.setattr(spill, "SEGMENT_BYTES", 100)
+
+
+def put(into: Spill, data: bytes) -> Place:
+    place = into.put(data)
+    assert place is not None
+    return place
+
+
+def test_bytes_come_back(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path / "new" / "folder"), 1_000_000)
+    places = {data: put(store, data) for data in (b"one", b"", b"two" * 1000)}
+    assert {place.read(): place.length for place in places.values()} == {b"one": 3, b"": 0, b"two" * 1000: 3000}
+    assert store.used_bytes == 3003
+
+
+def test_nothing_lies_in_the_folder_that_could_be_left_behind(tmp_path: Path) -> None:
+    store, other = Spill(str(tmp_path), 1000), Spill(str(tmp_path), 1000)
+    mine, theirs = put(store, b"mine"), put(other, b"theirs")
+    assert list(tmp_path.iterdir()) == []
+    other.close()
+    assert mine.read() == b"mine"
+    with pytest.raises(StateLost):
+        theirs.read()
+
+
+def test_there_is_no_room_beyond_the_limit(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 10)
+    kept = put(store, b"12345678")
+    assert store.put(b"123") is None
+    assert store.put(b"12") is not None
+    assert kept.read() == b"12345678"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_file_whose_bytes_are_all_freed_is_given_back(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 300)
+    first, second = [put(store, b"a" * 50) for _ in range(2)], [put(store, b"b" * 50) for _ in range(2)]
+    assert store.used_bytes == 200
+    for place in first:
+        place.free()
+        place.free()
+    assert store.used_bytes == 100
+    assert [place.read() for place in second] == [b"b" * 50] * 2
+    with pytest.raises(StateLost):
+        first[0].read()
+
+
+@pytest.mark.usefixtures("small")
+def test_dead_bytes_never_take_much_more_than_the_living_ones(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    store, living = Spill(str(tmp_path), 20_000), dict[bytes, Place]()
+    for number in range(3000):
+        data = b"%06d" % number * rng.randint(1, 6)
+        living[data] = put(store, data)
+        if len(living) > 100:
+            living.pop(rng.choice(list(living))).free()
+        # A file that is being filled, and what one put moves, may be on top.
+        assert store.used_bytes <= 2 * sum(map(len, living)) + 300
+    assert all(place.read() == data for data, place in living.items())
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 130)), max_size=60))
+def test_any_order_of_puts_and_frees_gives_back_what_is_there(steps: list[tuple[bool, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spill, "SEGMENT_BYTES", 100)
+        store, living = Spill(None, 1000), dict[Place, bytes]()
+        for n, (is_put, size) in enumerate(steps):
+            if is_put:
+                data = bytes([n]) * size
+                place = store.put(data)
+                if place is not None:
+                    living[place] = data
+            elif living:
+                place = list(living)[size % len(living)]
+                del living[place]
+                place.free()
+            assert store.used_bytes <= 1000
+        assert {place: place.read() for place in living} == living
+        store.close()
+
+
+@pytest.mark.parametrize("damage", [lambda fd: os.truncate(fd, 3), lambda fd: os.pwrite(fd, b"x", 2)])
+def test_damaged_bytes_do_not_come_back(tmp_path: Path, damage: object) -> None:
+    store = Spill(str(tmp_path), 1000)
+    place = put(store, b"12345")
+    damage(place.segment.file.fileno())  # type: ignore[operator]
+    with pytest.raises(StateLost, match="5"):
+        place.read()
+
+
+@pytest.mark.usefixtures("small")
+def test_damaged_bytes_are_not_healed_by_a_move(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 20_000)
+    place, segment = put(store, b"1" * 10), store._active
+    os.pwrite(segment.file.fileno(), b"0", 0)
+    for _ in range(60):
+        put(store, b"x" * 90).free()
+        if place.segment is not segment:
+            break
+    else:
+        # It lay in a file that is nearly dead: that it was moved is what this test is about.
+        pytest.fail("it was never moved")
+    with pytest.raises(StateLost, match="other bytes"):
+        place.read()
+
+
+def test_a_full_disk_is_no_room_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Spill(str(tmp_path), 1000)
+    kept = put(store, b"kept")
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        assert [store.put(b"1"), store.put(b"2")] == [None, None]
+    assert [record.getMessage().count("no space left") for record in caplog.records] == [1]
+    assert (kept.read(), put(store, b"again").read()) == (b"kept", b"again")
+
+
+def test_a_folder_that_cannot_be_used_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"models\.spill"):
+        Spill(str(tmp_path / "file"), 1000)

@@ -1,0 +1,144 @@
+"""One model of the state, be it in memory or away. No I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+
+from worker.checkpoint import Model as Saved
+from worker.model import Figures, Model
+from worker.ports import Place
+from worker.records import ClassScores, Scores
+
+UNKNOWN_MS = -1
+
+Fetch = Callable[[str], bytes]
+"""Gives the bytes of a model that is as the last checkpoint has it. Raises Transient, StateLost."""
+
+
+class Remote:
+    """A place in the last checkpoint."""
+
+    __slots__ = ("_fetch", "_key")
+    length = 0
+
+    def __init__(self, fetch: Fetch, key: str) -> None:
+        self._fetch = fetch
+        self._key = key
+
+    def read(self) -> bytes:
+        """The bytes. Raises StateLost, and Transient where the store does not answer."""
+        return self._fetch(self._key)
+
+    def free(self) -> None:
+        """Nothing: checkpoints are not written for this."""
+
+
+class Slot:
+    """A model in memory (`model`), or its bytes elsewhere (`place`), or both: it came back and has not changed since.
+
+    The bytes do not change but by `learned`. A thread that saves may read a slot at any moment before that: `place` is
+    there before `model` is let go of.
+    """
+
+    __slots__ = (
+        "_depth_samples",
+        "clean",
+        "depth",
+        "fetch",
+        "key",
+        "last_ms",
+        "model",
+        "nbytes",
+        "nodes",
+        "place",
+        "samples",
+        "scores",
+        "spec",
+    )  # fmt: skip
+
+    def __init__(self, key: str, spec: str, fetch: Fetch | None) -> None:
+        self.key = key
+        self.spec = spec
+        self.fetch = fetch
+        self.model: Model | None = None
+        self.place: Place | None = None
+        self.clean = False
+        """Whether the last checkpoint has the model as it is."""
+        self.nbytes = 0
+        """Memory of the model, as of when it was last measured; 0 while it is away."""
+        self.nodes = self.samples = self.depth = 0
+        """Figures of the model; `depth` is looked at again when twice as much was learned, for that takes its time."""
+        self._depth_samples = 0
+        self.last_ms = UNKNOWN_MS
+        """Newest timestamp of what it learned, in ms since the epoch."""
+        self.scores: Scores | None = None
+        """Of the times that it was in memory before."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether nothing but the store has the model."""
+        return self.model is None and isinstance(self.place, Remote)
+
+    @property
+    def copied_bytes(self) -> int:
+        """What it takes to copy the bytes of the model."""
+        return self.nbytes if self.place is None else self.place.length
+
+    def learned(self, model: Model) -> None:
+        """The model has changed, or is new."""
+        self.model = model
+        self.clean = False
+        if self.place is not None:
+            self.place.free()
+            self.place = None
+
+    def measure(self) -> None:
+        """Take the figures that change with every sample and cost little."""
+        assert self.model is not None
+        forest = self.model.forest
+        self.nbytes, self.nodes, self.samples = forest.nbytes, forest.n_nodes, forest.n_samples
+
+    def saved(self) -> Saved:
+        """The model as it is written. Raises StateLost where its bytes do not come back."""
+        # Read once: the loop may let go of the model meanwhile, or have it back, which changes no byte.
+        model = self.model
+        if model is not None:
+            data = model.forest.dumps()
+            samples, nodes, depth = model.forest.n_samples, model.forest.n_nodes, round(model.forest.mean_depth)
+        else:
+            assert self.place is not None
+            data = self.place.read()
+            samples, nodes, depth = self.samples, self.nodes, self.depth
+        summary = {"samples": samples, "nodes": nodes, "depth": depth, "bytes": len(data)}
+        if self.last_ms != UNKNOWN_MS:
+            summary["last_ms"] = self.last_ms
+        return Saved(self.spec, data, summary)
+
+    def recall(self, saved: Saved) -> None:
+        """Take the figures that were written with a model."""
+        self.samples, self.nodes = saved.summary.get("samples", 0), saved.summary.get("nodes", 0)
+        self.depth, self.last_ms = saved.summary.get("depth", 0), saved.summary.get("last_ms", UNKNOWN_MS)
+        self._depth_samples = self.samples
+
+    def leave(self, place: Place) -> None:
+        """Let go of the model, whose bytes are there."""
+        assert self.model is not None
+        if self.samples >= 2 * self._depth_samples:
+            self.depth, self._depth_samples = round(self.model.forest.mean_depth), self.samples
+        self.scores = self._all_scores(self.model)
+        self.place = place
+        self.model, self.nbytes = None, 0
+
+    def figures(self) -> Figures:
+        """What the metrics show of the model, also while it is away."""
+        if self.model is None:
+            return Figures(self.samples, self.nodes, self.depth, 0, self.scores or ClassScores())
+        return self.model.figures()._replace(scores=self._all_scores(self.model))
+
+    def _all_scores(self, model: Model) -> Scores:
+        if self.scores is None:
+            return model.scores
+        total = copy(self.scores)
+        total.add(model.scores)
+        return total
