@@ -32,6 +32,10 @@ class PartitionStopped(WorkerError):
         self.code = code
 
 
+class StateLost(WorkerError):
+    """What a partition knew is gone from this worker: load its newest checkpoint again and replay."""
+
+
 class CorruptCheckpoint(WorkerError):
     """A checkpoint file is damaged or foreign: fall back to the one before it and replay more."""
 

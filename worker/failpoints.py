@@ -27,7 +27,7 @@ FAIL_POINTS: Mapping[str, str] = {
     "segment-written": "A segment is in the store; the manifest that points into it is not.",
     "manifest-written": "A checkpoint is complete in the store; the worker has not taken note of it.",
     "collecting": "A file that no checkpoint needs is about to be deleted.",
-    "restoring": "A checkpoint was read whole; its models were not taken over.",
+    "restoring": "A checkpoint was chosen; its models are about to be read.",
     "assigned": "Partitions were assigned, and where they start is not known.",
     "revoked": "Partitions are asked back, and nothing was done about it.",
     "lost": "Partitions are to be forgotten, somebody else may own them.",

@@ -1,4 +1,4 @@
-"""The checkpoints of one partition in time: where to start from, when to save, and what is on its way to the store.
+"""The checkpoints of one partition in time: what to restore, when to save, and what is on its way to the store.
 
 Snapshots are taken by the loop, between two batches, of state whose offset is committed; a thread of its own turns
 them into bytes and writes them, one at a time for each partition. A checkpoint that could not be written is made up
@@ -11,16 +11,16 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import amf
+from worker.beginning import Beginning, no_checkpoint
 from worker.checkpoint import Checkpoints, Location, Manifest, Policy
-from worker.errors import CorruptCheckpoint, PartitionStopped, Transient, WorkerError
+from worker.errors import CorruptCheckpoint, NotFound, PartitionStopped, StateLost, Transient, WorkerError
 from worker.failpoints import failpoint
 from worker.metrics import Metrics
 from worker.partition import Partition
 from worker.ports import Clock, Deadline, ObjectStore
-from worker.warm_start import WarmStart
 
 _log = logging.getLogger(__name__)
 
@@ -64,17 +64,19 @@ class Keeper:
         clock: Clock,
         metrics: Metrics,
         writer: Executor,
-        warm_start: WarmStart | None = None,
+        beginning: Beginning,
     ) -> None:
         self._checkpoints = Checkpoints(store, location)
+        self._beginning = beginning
         self._where = f"{location.topic}[{location.partition}]"
         self._policy = policy
         self._clock = clock
         self._metrics = metrics
         self._writer = writer
-        self._warm_start = warm_start
         self._partition = location.partition
         self._previous: Manifest | None = None
+        self._confirmed: Manifest | None = None
+        """The last checkpoint that is known to be in the store, also where the next one is not to build on it."""
         self._start_offset = -1
         self._revision = 0
         self._origin: str | None = None
@@ -87,37 +89,21 @@ class Keeper:
         """Time that the last checkpoint took to write."""
 
     @property
-    def offset(self) -> int:
-        """Offset of the checkpoint that the partition starts from."""
-        assert self._previous is not None
-        return self._previous.offset
+    def saved_offset(self) -> int | None:
+        """Offset of the newest checkpoint; None where it is damaged and not made up for yet."""
+        return None if self._previous is None else self._previous.offset
 
-    def begin(
-        self, committed: int | None, bounds: tuple[int, int], start: Literal["earliest", "latest"]
-    ) -> tuple[int, int]:
-        """Choose where to start: (offset of the checkpoint, offset from which on records are predicted).
+    def begin(self, committed: int | None, bounds: tuple[int, int]) -> int:
+        """Choose where to start; returns the offset from which on records are predicted.
 
-        The committed offset decides; where there is none, the newest checkpoint; where there is none either, `start`,
-        and an empty checkpoint is written there, so that the prefix of every later one is defined. Raises
-        PartitionStopped, Transient.
+        See worker/beginning.py. Raises PartitionStopped, Transient.
         """
-        low, high = bounds
-        try:
-            manifest = self._checkpoints.newest(committed)
-            if manifest is None and committed is None:
-                manifest = self._found(low if start == "earliest" else high)
-            if manifest is None:
-                raise self._no_checkpoint(committed)
-            if not manifest.adopted:
-                manifest = self._adopted(manifest, committed)
-        except CorruptCheckpoint as error:
-            raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
-        live_from = manifest.offset if committed is None else committed
-        self._at_most = live_from
-        self._require(manifest.offset, low, live_from)
-        self._show(manifest)
-        self._build_on(manifest)
-        return manifest.offset, live_from
+        start = self._beginning.choose(committed, *bounds)
+        self._checkpoints = start.checkpoints
+        self._at_most = start.live_from
+        self._show(start.manifest)
+        self._build_on(start.manifest)
+        return start.live_from
 
     def restore(self, partition: Partition, low: int) -> None:
         """Give the partition the newest checkpoint whose models are whole.
@@ -125,16 +111,19 @@ class Keeper:
         Damaged ones are passed over, which may lead further back than `begin` said. Raises PartitionStopped, Transient.
         """
         try:
-            for manifest, data in self._checkpoints.restorable(self._at_most):
-                models = {key: (manifest.models[key].spec, model) for key, model in data.items()}
+            for manifest, models in self._checkpoints.restorable(self._at_most):
                 failpoint("restoring")
+                offset = self._beginning.reach(manifest, low, partition.live_from)
                 try:
-                    partition.restore(models, manifest.offset, partition.live_from)
+                    partition.restore(models, offset, max(offset, partition.live_from), self._fetch)
                 except CorruptCheckpoint as error:
-                    self._checkpoints.skipped.append(str(error))
+                    self._checkpoints.pass_over(str(error))
                     continue
-                self._require(manifest.offset, low, partition.live_from)
                 self._require_agreement(manifest.offset)
+                if offset > manifest.offset:
+                    self._checkpoints, manifest = self._beginning.after_gap(manifest, partition.sources(), offset)
+                manifest = self._beginning.brought_up_to_date(self._checkpoints, manifest, partition.live_from)
+                partition.go_by(manifest.location.lineage)
                 self._build_on(manifest)
                 return
         except CorruptCheckpoint as error:
@@ -144,7 +133,11 @@ class Keeper:
                 _log.warning("%s: checkpoint passed over: %s", self._where, problem)
             self._metrics.checkpoints_skipped_total.add(len(self._checkpoints.skipped))
             self._checkpoints.skipped.clear()
-        raise self._no_checkpoint(self._at_most)
+        raise no_checkpoint(self._where, self._checkpoints, self._at_most)
+
+    def repartitioned(self, partitions: int) -> None:
+        """The topic has so many partitions by now: what is saved from now on says so."""
+        self._beginning.partitions = max(partitions, self._beginning.partitions)
 
     def took(self, seconds: float) -> None:
         """The partition took records, which took so long: no replay of them, which only learns, will take longer."""
@@ -181,43 +174,11 @@ class Keeper:
         self._start(partition)
         return self._finish(partition, wait_s=deadline.remaining())
 
-    def _found(self, offset: int) -> Manifest:
-        """The checkpoint with which a history begins: empty, or with the models of a warm start."""
-        origin, models = (None, {}) if self._warm_start is None else self._warm_start.models_of(self._partition)
-        _log.info("%s: a new history begins at offset %d with %d models", self._where, offset, len(models))
-        return self._checkpoints.write(
-            offset=offset,
-            start_offset=offset,
-            engine=amf.ENGINE,
-            created_ms=self._clock.wall_ms(),
-            dirty=models,
-            origin=origin,
-        )
-
-    def _adopted(self, manifest: Manifest, committed: int | None) -> Manifest:
-        """A checkpoint that was made offline, once it is sure that the group stands where it was taken."""
-        if committed not in (None, manifest.offset):
-            raise PartitionStopped(
-                "not-drained",
-                f"{self._where}: the models were put there by {manifest.origin} for offset {manifest.offset}, but the "
-                f"group is at {committed}: records in between belong to models that are elsewhere now. Go back to the "
-                "lineage before, work off the input with its producers stopped, stop the workers, and do it again",
-            )
-        return self._checkpoints.write(
-            offset=manifest.offset,
-            start_offset=manifest.start_offset,
-            engine=manifest.engine,
-            created_ms=self._clock.wall_ms(),
-            dirty={},
-            previous=manifest,
-            revision=manifest.revision + 1,
-            origin=manifest.origin,
-        )
-
     def _start(self, partition: Partition) -> None:
         frozen, removed = partition.snapshot()
         offset, previous, start_offset = partition.position, self._previous, self._start_offset
         revision, origin = self._revision, self._origin
+        partitions, intake = self._beginning.partitions, self._beginning.intake
         created_ms = self._clock.wall_ms()
 
         def write() -> Manifest:
@@ -232,6 +193,8 @@ class Keeper:
                 previous=previous,
                 revision=revision,
                 origin=origin,
+                partitions=partitions,
+                intake=intake,
             )
             self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
             self._clean_up(manifest)
@@ -260,7 +223,7 @@ class Keeper:
             manifest = writing.manifest.result(timeout=wait_s)
         except TimeoutError:
             return False
-        except PartitionStopped:
+        except (PartitionStopped, StateLost):
             self._writing = None
             raise
         except (WorkerError, OSError) as error:
@@ -276,7 +239,7 @@ class Keeper:
             self._writing = None
             return False
         partition.snapshot_done()
-        self._previous = manifest
+        self._previous = self._confirmed = manifest
         self._writing = None
         self.writing_s = self._clock.monotonic() - writing.started_s
         self._metrics.checkpoints_total.add(1)
@@ -288,8 +251,16 @@ class Keeper:
         self._metrics.checkpoint_last_timestamp_seconds.set(manifest.created_ms / 1000, partition=self._partition)
         self._metrics.checkpoint_last_size_bytes.set(size, partition=self._partition)
 
+    def _fetch(self, key: str) -> bytes:
+        """A model that is as the last checkpoint has it. Raises Transient, StateLost."""
+        assert self._confirmed is not None
+        try:
+            return self._checkpoints.load_one(self._confirmed, key)
+        except (CorruptCheckpoint, NotFound) as error:
+            raise StateLost(f"{self._where}: {error}") from error
+
     def _build_on(self, manifest: Manifest) -> None:
-        self._previous = manifest
+        self._previous = self._confirmed = manifest
         self._start_offset, self._revision, self._origin = manifest.start_offset, manifest.revision, manifest.origin
 
     def _require_agreement(self, offset: int) -> None:
@@ -302,21 +273,3 @@ class Keeper:
                 f"which (a faulty machine, another build), delete the checkpoints from offset {offset} on and start "
                 "the good ones again: they learn from the checkpoint before it",
             )
-
-    def _require(self, offset: int, low: int, live_from: int) -> None:
-        if low > offset:
-            raise PartitionStopped(
-                "retention-gap",
-                f"{self._where}: the checkpoint is at offset {offset}, the group at {live_from}, but the topic begins "
-                f"at {low}: {low - offset} records that the models need are gone. Start a new history with another "
-                "checkpoint.lineage, and let retention.ms exceed checkpoint.interval by far",
-            )
-
-    def _no_checkpoint(self, committed: int | None) -> PartitionStopped:
-        offsets = self._checkpoints.offsets()
-        there = f"the oldest is at {offsets[0]}" if offsets else "there is none at all"
-        return PartitionStopped(
-            "no-checkpoint",
-            f"{self._where}: the group is at offset {committed}, and no checkpoint is at or before it ({there}). Check "
-            "checkpoint.url and checkpoint.lineage; to begin anew, take another lineage or reset the group's offsets",
-        )

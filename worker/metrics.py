@@ -22,6 +22,7 @@ TOP_MODELS = 20
 
 State = Literal["restore", "replay", "live", "stopped"]
 Outcome = Literal["committed", "aborted", "unknown"]
+Source = Literal["spill", "checkpoint"]
 
 
 class Unlabelled(NamedTuple):
@@ -39,6 +40,14 @@ class ByCode(NamedTuple):
 
 class ByPartition(NamedTuple):
     partition: int
+
+
+class ByInputPartition(NamedTuple):
+    input_partition: int
+
+
+class BySource(NamedTuple):
+    source: Source
 
 
 class ByPartitionState(NamedTuple):
@@ -212,7 +221,11 @@ class Metrics:
 
         self.models = Gauge(Unlabelled, "models", "Models in memory.")
         self.nodes = Gauge(Unlabelled, "nodes", "Nodes of all models in memory.")
-        self.model_bytes = Gauge(Unlabelled, "bytes", "Memory of all models.")
+        self.model_bytes = Gauge(Unlabelled, "bytes", "Memory of all models in memory.")
+        self.models_away = Gauge(Unlabelled, "models", "Models that left memory for models.cache_bytes.")
+        self.spill_bytes = Gauge(Unlabelled, "bytes", "Files of the models that left memory.")
+        self.loads_total = Counter(BySource, "models", "Models that came back into memory, by where from.")
+        self.evictions_total = Counter(Unlabelled, "models", "Models that left memory.")
         self.model_samples = Gauge(ByModel, "records", "Labelled records learned by a top model.")
         self.model_nodes = Gauge(ByModel, "nodes", "Nodes of a top model.")
         self.model_depth = Gauge(ByModel, "edges", "Mean depth of a learned record's leaf in a top model.")
@@ -226,6 +239,8 @@ class Metrics:
         self.partition_state = Gauge(ByPartitionState, "", "1 for the state that the partition is in, else 0.")
         self.partition_stops_total = Counter(ByCode, "partitions", "Partitions stopped to keep a guarantee, by code.")
         self.consumer_lag_records = Gauge(ByPartition, "records", "Records of the input not yet taken in.")
+        self.forwarded_records_total = Counter(Unlabelled, "records", "Records forwarded to the internal topic.")
+        self.forwarder_lag_records = Gauge(ByInputPartition, "records", "Records of the input not yet forwarded.")
         self.replayed_records_total = Counter(Unlabelled, "records", "Records taken in again after a restore.")
         sizes = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
         self.batch_records = Histogram(Unlabelled, "records", "Records of a batch.", sizes)
@@ -244,6 +259,9 @@ class Metrics:
             ByPartition, "seconds", "Time that it would take to replay what came since the newest checkpoint, at most."
         )
         self.checkpoint_last_size_bytes = Gauge(ByPartition, "bytes", "Size of the newest checkpoint.")
+        self.retention_margin_records = Gauge(
+            ByPartition, "records", "From the oldest record of the input to the newest checkpoint; below 0 is a gap."
+        )
 
         self.scrape_duration_seconds = Gauge(Unlabelled, "seconds", "Time that this scrape took in the worker.")
 

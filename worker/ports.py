@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from worker.records import Outgoing, Record
+from worker.records import Outgoing, Record, Reject
 
 
 class Clock(Protocol):
@@ -77,11 +77,75 @@ class ObjectStore(Protocol):
         ...
 
 
+class Place(Protocol):
+    """Where bytes are that left memory."""
+
+    @property
+    def length(self) -> int:
+        """How many bytes they are; 0 where that is not known before they are read."""
+        ...
+
+    def read(self) -> bytes:
+        """The bytes. Raises `StateLost` where they do not come back as they were."""
+        ...
+
+    def free(self) -> None:
+        """They are not needed any more."""
+        ...
+
+
+class Spill(Protocol):
+    """Room for bytes outside of memory, for as long as the process lives. Any thread may call."""
+
+    @property
+    def used_bytes(self) -> int:
+        """How much of it is in use."""
+        ...
+
+    def put(self, data: bytes) -> Place | None:
+        """Keep the bytes; None where there is no room for them."""
+        ...
+
+
+class SchemaRegistry(Protocol):
+    """Schemas of values. All methods may be called by any thread, and block until they are done or have given up.
+
+    They raise `Transient` where the registry cannot be asked. It is asked once for each schema: what a value is depends
+    on its bytes and its schema, which never changes. The first `n` bytes of a value are the framing, which names it.
+    """
+
+    def read_avro(self, value: bytes, n: int) -> object:
+        """What Python has for the Avro datum in the value; a `Reject` where there is none."""
+        ...
+
+    def check_json(self, value: bytes, n: int) -> Reject | None:
+        """Why the JSON in the value, which is well-formed, is not what its schema demands; None where it is."""
+        ...
+
+    def avro_writer(self, topic: str, schema: str, example: object) -> Callable[[object], bytes]:
+        """What frames data of the schema for a topic; from now on it asks nobody. Raises `WorkerError` if refused."""
+        ...
+
+    def json_writer(self, topic: str, schema: str) -> Callable[[object], bytes]:
+        """What frames JSON text for a topic; from now on it asks nobody. Raises `WorkerError` if refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as of now."""
+
+    topic_id: str
+    partitions: int
+    begins: Mapping[int, int]
+    """First offset that exists, by partition; none where that is not known."""
+
+
 class Listener(Protocol):
     """Told of partitions that come and go, from within `Input.consume` and `Input.close`."""
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        """New partitions: `Input.assign` them before returning."""
+        """New partitions: `Input.hold` or `Input.assign` them before returning."""
         ...
 
     def revoked(self, partitions: Sequence[int]) -> None:
@@ -98,11 +162,13 @@ class Input(Protocol):
 
     def subscribe(self, listener: Listener) -> None: ...
     def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]: ...
+    def hold(self, partitions: Sequence[int]) -> None: ...
     def assign(self, offsets: Mapping[int, int]) -> None: ...
     def pause(self, partition: int) -> None: ...
     def committed(self, partitions: Sequence[int]) -> dict[int, int | None]: ...
     def bounds(self, partition: int) -> tuple[int, int]: ...
     def high_watermark(self, partition: int) -> int | None: ...
+    def end_seen(self, partition: int) -> int | None: ...
     def group_metadata(self) -> Any: ...
     def commit(self, offsets: Mapping[int, int]) -> None: ...
     def close(self) -> None: ...

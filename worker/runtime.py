@@ -4,46 +4,54 @@ A turn of the loop: consume (partitions come and go in there, and only there) ->
 open -> take the records through their partitions -> publish outputs and offsets as one transaction -> checkpoint. No
 transaction is ever open while partitions change hands.
 
-A failed transaction is not computed again: the models have learned its records. Its outputs stay in `_pending` and are
-sent again once it is known that they were not committed, less those of partitions that were taken away, whose state is
-dropped with them.
+A failed transaction is not computed again: the models have learned its records. `transaction` keeps its outputs and
+sends them again once it is known that they were not committed, less those of partitions that were taken away, whose
+state is dropped with them.
 """
 
 from __future__ import annotations
 
 import logging
-import time
+import math
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
+from worker.beginning import Beginning, Terms
+from worker.cache import Cache
 from worker.checkpoint import Location, Policy
 from worker.config import Config
-from worker.errors import Abort, PartitionStopped, Transient, Unknown, WorkerError
+from worker.errors import PartitionStopped, StateLost, Transient, WorkerError
 from worker.failpoints import failpoint
 from worker.intake import BatchResult
 from worker.keeper import Keeper, patiently
-from worker.metrics import Metrics
+from worker.metrics import TOP_MODELS, Metrics
+from worker.opening import Opening
 from worker.partition import Partition, State
-from worker.ports import Clock, Deadline, Input, ObjectStore, Output
-from worker.records import Outgoing, Record
+from worker.ports import Clock, Deadline, Input, ObjectStore, Output, SchemaRegistry, Spill
+from worker.records import Record
+from worker.transaction import Pending, Transactions
+from worker.until import Until
 from worker.warm_start import WarmStart
+from worker.watch import Watch
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-MAX_BATCH_RECORDS = 10_000
-"""More records of one model in a row find its trees in the cache; a full batch is some 300 ms of work."""
-BATCH_WAIT_S = 0.05
-ASSIGN_S = 60.0
-"""Longest time to find out where new partitions start; well below max.poll.interval.ms."""
+AGAIN_S = 0.05
+"""Pause before a transaction that failed is tried again."""
+START_S = 60.0
+"""Longest time to get a producer at the start."""
+DECREE_S = 60.0
+"""Longest time to save what changed by decree, before it can be committed; well below max.poll.interval.ms."""
 REVOKE_S = 10.0
 """Longest time for the last checkpoints before partitions are given up."""
-SETTLE_S = 10.0
 GAUGES_EVERY_S = 1.0
+WAIT_S = 1.0
+"""Between two attempts at records that need something that is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +59,12 @@ class Setting:
     """What start-up found out about the topics."""
 
     topic_id: str
+    partitions: int
     max_message_bytes: int
     warm_start: WarmStart | None = None
-
-
-@dataclass(slots=True)
-class Pending:
-    """Outputs and offsets of a transaction until it is known to be committed."""
-
-    metadata: Any = None
-    outgoing: dict[int, list[Outgoing]] = field(default_factory=dict)
-    offsets: dict[int, int] = field(default_factory=dict)
-    results: dict[int, BatchResult] = field(default_factory=dict)
-    unknown: bool = False
-    """It may have been committed: the committed offsets must be read before it is sent again."""
-
-    def drop(self, partitions: Iterable[int]) -> None:
-        """Forget the part of partitions that this worker does not own any more."""
-        for number in partitions:
-            for part in (self.outgoing, self.offsets, self.results):
-                part.pop(number, None)
+    registry: SchemaRegistry | None = None
+    spill: Spill | None = None
+    """Room for the models that models.cache_bytes has no room for."""
 
 
 class Worker:
@@ -90,47 +84,64 @@ class Worker:
         clock: Clock,
         writer: Executor,
         appliers: Executor,
+        watch: Watch | None = None,
+        until: Until | None = None,
     ) -> None:
         self._config = config
         self._setting = setting
         self._input = source
-        self._open_output = open_output
-        self._output: Output | None = None
+        self._transactions = Transactions(source, open_output, config.delivery, metrics)
         self._store = store
         self._metrics = metrics
         self._clock = clock
         self._writer = writer
         self._appliers = appliers
+        self._cache = Cache(config.models.cache_bytes, setting.spill)
         self._policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._partitions: dict[int, Partition] = {}
         self._keepers: dict[int, Keeper] = {}
         self._backlog: dict[int, list[Record]] = defaultdict(list)
-        self._pending: Pending | None = None
+        self._results: dict[int, BatchResult] = {}
+        """Of the pending transaction, by partition."""
+        self._waiting: dict[int, float] = {}
+        """Partitions whose last records could not be taken, and when to read them again; then infinity."""
+        self._gone: dict[int, str] = {}
+        """Partitions whose next record does not exist any more, and what the broker says."""
+        self._terms = Terms.of(config, setting.partitions)
+        self._opening = Opening(source, writer, clock)
+        self._watch = watch
+        self._until = until
+        self._verdict: WorkerError | None = None
+        """Why the worker ends, in order, with an error."""
         self._gauges_s = 0.0
+        self._gathering_s = clock.monotonic()
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and work. Raises WorkerError when it cannot go on; nothing is lost then."""
         try:
             self.start()
-            while not should_stop():
+            while not (should_stop() or self._is_done()):
                 self.turn()
         except BaseException:
             self.abandon()
             raise
         self.close()
+        if self._verdict is not None:
+            raise self._verdict
 
     def start(self) -> None:
         """Join the group; partitions come with the turns."""
-        self._output = patiently(self._clock, self._deadline(ASSIGN_S), "producer", self._open_settled)
+        patiently(self._clock, self._deadline(START_S), "producer", self._transactions.open)
         self._input.subscribe(self)
 
     def close(self) -> None:
         """Finish what is pending, save, and leave the group."""
-        if self._pending is not None:
+        if self._transactions.pending is not None:
             self._settle()
         self._input.close()
-        if self._output is not None:
-            self._output.close()
+        # What the consumer did not ask back, having lost it.
+        self.lost(list(self._partitions))
+        self._transactions.close()
         self._writer.shutdown(wait=True)
         self._appliers.shutdown(wait=True)
         self._show_gauges()
@@ -138,78 +149,76 @@ class Worker:
     def abandon(self) -> None:
         """Leave the group and save nothing more: what was under way may be half done."""
         self.lost(list(self._partitions))
-        self._pending = None
+        self._transactions.pending = None
         self.close()
 
     def turn(self) -> None:
         """One turn of the loop."""
-        unsettled, held_back = self._pending is not None, any(self._backlog.values())
-        # Where there is work left only the callbacks are wanted, not more records than the backlog must hold.
-        records, missing = self._input.consume(
-            1 if unsettled or held_back else MAX_BATCH_RECORDS, BATCH_WAIT_S if unsettled or not held_back else 0.0
-        )
+        self._read_again()
+        records, missing = self._consume()
         metadata = self._input.group_metadata()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
-            if number in self._partitions:
-                self._backlog[number] += some
-        for number, why in missing.items():
-            self._stop(number, PartitionStopped("offset-out-of-range", f"partition {number}: {why}"))
-        if self._pending is not None:
-            self._pending.metadata = metadata
+            if number in self._partitions and self._waiting.get(number, math.inf) == math.inf:
+                self._backlog[number] += self._wanted(number, some)
+        self._gone |= missing
+        if self._transactions.pending is not None:
+            self._transactions.pending.metadata = metadata
             self._settle()
-        self._restore_assigned()
-        if self._pending is None:
+        self._open_assigned()
+        self._look_after_lost_records()
+        if self._transactions.pending is None:
             self._work(metadata)
         # Not while a commit is open: only state whose offset is committed becomes a checkpoint.
-        if self._pending is None:
+        if self._transactions.pending is None:
             self._save_due()
+            self._cache.shrink()
         now = self._clock.monotonic()
         self._metrics.loop_last_timestamp_seconds.set(self._clock.wall_ms() / 1000)
         if now - self._gauges_s >= GAUGES_EVERY_S:
             self._gauges_s = now
             self._show_gauges()
+            self._watch_topic()
         self._require_work()
+
+    def _consume(self) -> tuple[dict[int, list[Record]], dict[int, str]]:
+        """The records of the next transaction, gathered since the last ones. In here partitions change hands."""
+        terms, now = self._config.transaction, self._clock.monotonic()
+        most, wait_s = terms.max_records, max(0.0, self._gathering_s + terms.interval_s - now)
+        # Where there is work left only the callbacks are wanted, not more records than the backlog must hold.
+        if self._transactions.pending is not None:
+            most, wait_s = 1, AGAIN_S
+        elif any(self._backlog.values()):
+            most, wait_s = 1, 0.0
+        elif self._opening:
+            wait_s = min(wait_s, AGAIN_S)
+        consumed = self._input.consume(most, wait_s)
+        self._gathering_s = self._clock.monotonic()
+        return consumed
 
     # --- partitions come and go (called from within consume and close) ------------------------------------------------
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        """Choose where each partition starts; its models are loaded when its first records are taken."""
+        """Take partitions; nothing is read of them before it is known where they start and their models are here."""
         if not partitions:
             return
         failpoint("assigned")
-        deadline = self._deadline(ASSIGN_S)
-        committed = patiently(self._clock, deadline, "committed offsets", lambda: self._input.committed(partitions))
-        offsets, stopped = {}, {}
+        setting = self._setting
         for number in partitions:
-            partition = Partition(number, self._config, self._setting.max_message_bytes)
+            partition = Partition(number, self._config, setting.max_message_bytes, self._cache, setting.registry)
             self._partitions[number] = partition
-            self._keepers[number] = keeper = self._keeper(number)
-            try:
-                offsets[number], partition.live_from = patiently(
-                    self._clock,
-                    deadline,
-                    f"start of partition {number}",
-                    lambda n=number, k=keeper: k.begin(  # type: ignore[misc]
-                        committed[n], self._input.bounds(n), self._config.input.start
-                    ),
-                )
-            except PartitionStopped as error:
-                # It stays assigned, so that nobody else takes it and stumbles likewise, but it is not read.
-                offsets[number] = committed[number] or 0
-                stopped[number] = error
-        self._input.assign(offsets)
-        for number, reason in stopped.items():
-            self._stop(number, reason)
+            self._keepers[number] = self._keeper(number)
+            self._opening.add(partition, self._keepers[number])
+        self._input.hold(partitions)
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """Save what is committed, then forget it all."""
         failpoint("revoked")
-        deadline = self._deadline(REVOKE_S)
+        deadline, pending = self._deadline(REVOKE_S), self._transactions.pending
         for number in partitions:
             partition = self._partitions.get(number)
-            unsettled = self._pending is not None and number in self._pending.offsets
-            if partition is not None and not unsettled and partition.state in (State.REPLAY, State.LIVE):
+            unsettled = pending is not None and number in pending.offsets
+            if partition is not None and not unsettled and number in self._at_work():
                 self._save(partition, deadline)
         self.lost(partitions)
 
@@ -217,88 +226,114 @@ class Worker:
         """Forget partitions; nothing of them is written any more."""
         failpoint("lost")
         for number in partitions:
-            for part in (self._partitions, self._keepers, self._backlog):
+            self._opening.drop(number)
+            if number in self._partitions:
+                self._partitions[number].close()
+            for part in (self._partitions, self._keepers, self._results, self._waiting):
                 part.pop(number, None)
+            self._forget_read(number)
             self._metrics.forget_partition(number)
-        if self._pending is not None:
-            self._pending.drop(partitions)
+        self._transactions.drop(partitions)
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
     def _work(self, metadata: Any) -> None:
+        batches = list(self._next_batches())
+        pending = Pending(metadata)
+        for (partition, records), result in zip(batches, self._take(batches), strict=True):
+            number = partition.number
+            if isinstance(result, Transient):
+                self._wait(partition, result)
+            elif isinstance(result, StateLost):
+                self._reload(number, result)
+            elif partition.state is State.REPLAY:
+                failpoint("replayed")
+                self._metrics.replayed_records_total.add(len(records))
+                if partition.position >= partition.live_from:
+                    self._go_live(partition)
+            else:
+                self._results[number] = result
+                pending.outgoing[number] = result.outgoing
+                pending.offsets[number] = partition.position
+        if pending.offsets:
+            self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
+            self._transactions.pending = pending
+            failpoint("learned")
+            self._settle()
+
+    def _next_batches(self) -> Iterator[tuple[Partition, list[Record]]]:
+        """The records of each partition that are taken now: to be replayed, or to be predicted, never both."""
         backlog, self._backlog = self._backlog, defaultdict(list)
-        batches: list[tuple[Partition, list[Record]]] = []
         copied_bytes = self.copied_bytes // max(len(backlog), 1)
         for number, records in backlog.items():
             partition = self._partitions.get(number)
             if partition is None or partition.state is State.STOPPED or not records:
                 continue
-            n = partition.affordable(records, copied_bytes)
+            old = bisect_left(records, partition.live_from, key=attrgetter("offset"))
+            # A record at or after the committed offset ends the replay: there may be none right before it.
+            if partition.state is State.REPLAY and not old and not self._go_live(partition):
+                continue
+            wanted = records[:old] if partition.state is State.REPLAY else records
+            n = partition.affordable(wanted, copied_bytes)
             if n < len(records):
                 self._backlog[number] = records[n:]
-                records = records[:n]
             failpoint("consumed")
-            try:
-                live = self._catch_up(partition, records)
-            except PartitionStopped as error:
-                self._stop(number, error)
-                continue
-            if live:
-                batches.append((partition, live))
-        if batches:
-            pending = Pending(metadata)
-            for (partition, _), result in zip(batches, self._apply(batches), strict=True):
-                pending.results[partition.number] = result
-                pending.outgoing[partition.number] = result.outgoing
-                pending.offsets[partition.number] = partition.position
-            self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
-            self._pending = pending
-            failpoint("learned")
-            self._settle()
+            yield partition, records[:n]
 
-    def _catch_up(self, partition: Partition, records: list[Record]) -> list[Record]:
-        """Replay up to the committed offset; returns the records after that, which are to be predicted."""
-        if partition.state is State.REPLAY:
-            old = [record for record in records if record.offset < partition.live_from]
-            if old:
-                self._timed(partition, partition.replay, old)
-                failpoint("replayed")
-                self._metrics.replayed_records_total.add(len(old))
-            records = records[len(old) :]
-            # A record at or after the committed offset ends the replay: there may be none right before it.
-            if records or partition.position >= partition.live_from:
-                self._go_live(partition)
-        return records
-
-    def _apply(self, batches: list[tuple[Partition, list[Record]]]) -> list[BatchResult]:
-        """Predict and learn, two partitions at a time.
+    def _take(self, batches: list[tuple[Partition, list[Record]]]) -> list[BatchResult | Transient | StateLost]:
+        """Put records through their partitions, two partitions at a time; errors in place of results.
 
         Partitions share nothing and do no I/O here, so the order does not matter; the kernels run without the
         interpreter lock, so one partition decodes and encodes while another one's trees are walked.
         """
         if len(batches) == 1:
-            return [self._timed(partition, partition.apply, records) for partition, records in batches]
-        return list(self._appliers.map(lambda batch: self._timed(batch[0], batch[0].apply, batch[1]), batches))
+            return [self._attempt(*batches[0])]
+        return list(self._appliers.map(lambda batch: self._attempt(*batch), batches))
 
-    def _timed(self, partition: Partition, take: Callable[[Sequence[Record]], T], records: Sequence[Record]) -> T:
-        """Have the partition take the records, and its keeper know how long that took."""
+    def _attempt(self, partition: Partition, records: list[Record]) -> BatchResult | Transient | StateLost:
         started_s = self._clock.monotonic()
-        result = take(records)
+        # Returned, not raised: what the other partitions have learned meanwhile must be published.
+        try:
+            result = partition.replay(records) if partition.state is State.REPLAY else partition.apply(records)
+        except (Transient, StateLost) as error:
+            return error
+        if self._waiting.pop(partition.number, None) is not None:
+            _log.info("partition %d waits no more", partition.number)
         self._keepers[partition.number].took(self._clock.monotonic() - started_s)
         return result
+
+    def _wait(self, partition: Partition, error: Transient) -> None:
+        """Something that the next records need is away: they are read again later, for as long as it takes."""
+        number = partition.number
+        if number not in self._waiting:
+            _log.warning("partition %d waits at offset %d: %s", number, partition.position, error)
+        self._forget_read(number)
+        self._input.pause(number)
+        self._waiting[number] = self._clock.monotonic() + WAIT_S
+
+    def _read_again(self) -> None:
+        """Have the partitions read on that have waited long enough."""
+        now = self._clock.monotonic()
+        due = {n: self._partitions[n].position for n, until_s in self._waiting.items() if until_s <= now}
+        if due:
+            self._input.assign(due)
+            self._waiting |= dict.fromkeys(due, math.inf)
 
     def _save_due(self) -> None:
         """Start the checkpoints that are due.
 
         A restart replays all partitions, so the recovery budget is for the sum of them; the costliest is saved first.
         """
-        busy = {n: self._keepers[n] for n, each in self._partitions.items() if each.state in (State.LIVE, State.REPLAY)}
+        busy = self._at_work()
         for number, keeper in list(busy.items()):
             try:
                 keeper.look_after(self._partitions[number])
             except PartitionStopped as error:
                 del busy[number]
                 self._stop(number, error)
+            except StateLost as error:
+                del busy[number]
+                self._reload(number, error)
         spent = self._policy.spent(
             sum(keeper.replay_s for keeper in busy.values()),
             max((keeper.writing_s for keeper in busy.values()), default=0.0),
@@ -314,117 +349,64 @@ class Worker:
             self._keepers[partition.number].save(partition, deadline)
         except PartitionStopped as error:
             self._stop(partition.number, error)
+        except StateLost as error:
+            _log.error("partition %d: not saved, who takes it over replays more: %s", partition.number, error)
 
-    def _go_live(self, partition: Partition) -> None:
+    def _go_live(self, partition: Partition) -> bool:
+        """Whether the partition is live now; else it has stopped."""
         must_save = partition.go_live()
         keeper = self._keepers[partition.number]
-        if must_save and not keeper.save(partition, self._deadline(ASSIGN_S), by_decree=True):
-            raise PartitionStopped(
-                "store-unavailable",
-                f"partition {partition.number}: models start anew (models.on_spec_change) but that cannot be saved",
-            )
+        try:
+            if must_save and not keeper.save(partition, self._deadline(DECREE_S), by_decree=True):
+                raise PartitionStopped(
+                    "store-unavailable",
+                    f"partition {partition.number}: models start anew (models.on_spec_change) but that cannot be saved",
+                )
+        except PartitionStopped as error:
+            self._stop(partition.number, error)
+            return False
         _log.info("partition %d is live at offset %d", partition.number, partition.live_from)
+        return True
 
-    def _restore_assigned(self) -> None:
-        """Load the models of partitions that were assigned in this turn."""
-        for number, partition in self._partitions.items():
-            if partition.state is State.RESTORE:
-                try:
-                    self._restore(partition)
-                except PartitionStopped as error:
-                    self._stop(number, error)
+    def _open_assigned(self) -> None:
+        """Have the partitions read whose start is known and whose models are here by now."""
+        for partition, error in self._opening.step():
+            if isinstance(error, PartitionStopped):
+                # It stays assigned, so that nobody else takes it and stumbles likewise, but it is not read.
+                self._stop(partition.number, error)
+            elif error is not None:
+                self._reload(partition.number, error)
+            else:
+                self._input.assign({partition.number: partition.position})
+                if partition.position >= partition.live_from:
+                    self._go_live(partition)
 
-    def _restore(self, partition: Partition) -> None:
-        keeper, number = self._keepers[partition.number], partition.number
-        deadline, chosen = self._deadline(ASSIGN_S), keeper.offset
-        low, _ = patiently(self._clock, deadline, "offsets", lambda: self._input.bounds(number))
-        patiently(self._clock, deadline, f"models of partition {number}", lambda: keeper.restore(partition, low))
-        if partition.position != chosen:
-            _log.warning(
-                "partition %d falls back to the checkpoint at offset %d instead of %d",
-                number, partition.position, chosen,
-            )  # fmt: skip
-            self._backlog.pop(number, None)
-            self._input.assign({number: partition.position})
-        if partition.position >= partition.live_from:
-            self._go_live(partition)
+    def _at_work(self) -> dict[int, Keeper]:
+        """Keepers of the partitions that take records."""
+        working = (State.REPLAY, State.LIVE)
+        opened = ((n, each) for n, each in self._partitions.items() if n not in self._opening)
+        return {number: self._keepers[number] for number, partition in opened if partition.state in working}
+
+    def _reload(self, number: int, error: StateLost) -> None:
+        """Begin again with the checkpoint: what the partition learned since comes back by replay."""
+        _log.error("partition %d is loaded again: %s", number, error)
+        self.lost([number])
+        self.assigned([number])
 
     def _settle(self) -> None:
         """Bring the pending transaction to an end, or leave it pending for the next turn."""
-        pending = self._pending
-        assert pending is not None
-        started = time.perf_counter()
-        try:
-            if self._output is None:
-                self._output = self._open_settled()
-                failpoint("reopened")
-            if pending.unknown and self._was_committed(pending):
-                self._committed(pending)
-                return
-            if not pending.offsets:
-                # All of its partitions were taken away.
-                self._pending = None
-                return
-            outgoing = [record for some in pending.outgoing.values() for record in some]
-            self._output.publish(outgoing, pending.offsets, pending.metadata)
-            if self._config.delivery == "at-least-once":
-                self._input.commit(pending.offsets)
-        except Abort as error:
-            self._metrics.transactions_total.add(1, outcome="aborted")
-            _log.warning("transaction aborted, its outputs will be sent again: %s", error)
-            self._abort()
-            return
-        except (Unknown, Transient) as error:
-            self._metrics.transactions_total.add(1, outcome="unknown")
-            _log.warning("outcome of a transaction unknown, asking the broker: %s", error)
-            self._replace_output(pending)
-            return
-        self._metrics.transactions_total.add(1, outcome="committed")
-        self._metrics.transaction_duration_seconds.observe([time.perf_counter() - started])
-        self._committed(pending)
-        failpoint("settled")
-
-    def _abort(self) -> None:
-        assert self._output is not None
-        assert self._pending is not None
-        try:
-            self._output.abort()
-        except Unknown as error:
-            _log.warning("abort failed: %s", error)
-            self._replace_output(self._pending)
-
-    def _replace_output(self, pending: Pending) -> None:
-        """Drop the producer. The next one, opened under the same id, ends what this one left open."""
-        pending.unknown = self._config.delivery == "exactly-once"
-        if self._output is not None:
-            self._output.close()
-        self._output = None
-
-    def _open_settled(self) -> Output:
-        try:
-            return self._open_output()
-        except (Abort, Unknown) as error:
-            raise Transient(str(error)) from error
-
-    def _was_committed(self, pending: Pending) -> bool:
-        """Ask whether the transaction took effect; its offsets were committed all or none."""
-        if not pending.offsets:
-            return True
-        committed = self._input.committed(list(pending.offsets))
-        pending.unknown = False
-        return all((committed[number] or 0) >= offset for number, offset in pending.offsets.items())
-
-    def _committed(self, pending: Pending) -> None:
-        self._pending = None
-        for number, result in pending.results.items():
-            self._count(result)
-            if result.stop is not None:
-                self._stop(number, result.stop)
+        if self._transactions.settle():
+            results, self._results = self._results, {}
+            for number, result in results.items():
+                self._count(result)
+                if result.stop is not None:
+                    self._stop(number, result.stop)
 
     def _stop(self, number: int, error: PartitionStopped) -> None:
         """Stop one partition under a name; the others go on."""
         _log.error("%s: %s", error.code, error)
         self._metrics.partition_stops_total.add(1, code=error.code)
+        self._waiting.pop(number, None)
         if number in self._partitions:
             partition = self._partitions[number]
             if partition.state is State.LIVE and error.code == "too-many-dead-letters":
@@ -436,6 +418,84 @@ class Worker:
         states = {partition.state for partition in self._partitions.values()}
         if states == {State.STOPPED}:
             raise WorkerError("every partition of this worker has stopped; the errors above say why")
+
+    # --- the topic changes, or an end is reached ----------------------------------------------------------------------
+
+    def _look_after_lost_records(self) -> None:
+        """Where the next record is gone a partition stops; or, if that is accepted, it starts anew behind the gap.
+
+        Before that it takes, commits and saves what it has: no more is lost than is gone.
+        """
+        for number, why in list(self._gone.items()):
+            partition = self._partitions.get(number)
+            if partition is None or partition.state is State.STOPPED:
+                del self._gone[number]
+                continue
+            if self._config.input.on_gap == "accept":
+                if self._transactions.pending is not None or self._backlog.get(number):
+                    continue
+                try:
+                    low, _ = self._input.bounds(number)
+                except Transient as error:
+                    _log.warning("partition %d: %s; trying again", number, error)
+                    continue
+                if low > partition.position:
+                    self.revoked([number])
+                    self.assigned([number])
+                    continue
+            del self._gone[number]
+            self._stop(number, PartitionStopped("offset-out-of-range", f"partition {number}: {why}"))
+
+    def _watch_topic(self) -> None:
+        """A topic that is not what the models know ends the worker, in order: what it has is saved."""
+        try:
+            state = None if self._watch is None else self._watch.seen()
+        except WorkerError as error:
+            _log.error("%s", error)
+            self._verdict = error
+            return
+        if state is None:
+            return
+        self._terms = replace(self._terms, partitions=max(state.partitions, self._terms.partitions))
+        for number, keeper in self._keepers.items():
+            keeper.repartitioned(self._terms.partitions)
+            if number in state.begins and keeper.saved_offset is not None:
+                margin = keeper.saved_offset - state.begins[number]
+                self._metrics.retention_margin_records.set(margin, partition=number)
+
+    def _forget_read(self, number: int) -> None:
+        """Drop what was read of a partition, which is read anew, or by somebody else."""
+        self._backlog.pop(number, None)
+        self._gone.pop(number, None)
+        if self._until is not None:
+            self._until.forget(number)
+
+    def _wanted(self, number: int, records: list[Record]) -> list[Record]:
+        """Those of the records that are before the end, if there is one."""
+        if self._until is None:
+            return records
+        wanted = self._until.before_end(number, records)
+        if len(wanted) < len(records):
+            self._input.pause(number)
+        return wanted
+
+    def _is_done(self) -> bool:
+        """Whether the topic has changed too much, or each partition has come to the end of this run."""
+        if self._verdict is not None or self._until is None:
+            return self._verdict is not None
+        if not self._partitions or self._transactions.pending is not None:
+            return False
+        if any(self._backlog.values()) or self._waiting:
+            return False
+        stopped = [number for number, each in self._partitions.items() if each.state is State.STOPPED]
+        for number in self._partitions.keys() - stopped:
+            partition = self._partitions[number]
+            come_to = max(partition.position, partition.live_from, self._input.end_seen(number) or 0)
+            if partition.state is State.RESTORE or not self._until.is_reached(number, come_to):
+                return False
+        if stopped:
+            self._verdict = WorkerError(f"partitions {stopped} have stopped before the end; the errors above say why")
+        return True
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
@@ -455,7 +515,7 @@ class Worker:
             self._clock,
             self._metrics,
             self._writer,
-            self._setting.warm_start,
+            Beginning(self._store, location, self._terms, self._clock, self._setting.warm_start),
         )
 
     def _deadline(self, seconds: float) -> Deadline:
@@ -481,13 +541,9 @@ class Worker:
     def _show_gauges(self) -> None:
         """Figures of the models and partitions as of now, for the next scrapes."""
         metrics = self._metrics
-        models = {model.key: model for partition in self._partitions.values() for model in partition.models}
-        metrics.models.set(len(models))
-        metrics.nodes.set(sum(model.forest.n_nodes for model in models.values()))
-        metrics.model_bytes.set(sum(model.forest.nbytes for model in models.values()))
-        metrics.set_models(
-            ((key, model.forest.n_samples) for key, model in models.items()), lambda key: models[key].figures()
-        )
+        self._cache.show(metrics)
+        slots = {slot.key: slot for each in self._partitions.values() for slot in each.models.leaders(TOP_MODELS)}
+        metrics.set_models(((key, slot.samples) for key, slot in slots.items()), lambda key: slots[key].figures())
         metrics.set_partition_states({n: partition.state.value for n, partition in self._partitions.items()})
         for number, partition in self._partitions.items():
             high = self._input.high_watermark(number)

@@ -7,21 +7,44 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
+from typing import Literal
 
 import amf
 from worker import __version__
-from worker.config import Config
+from worker.checks import Finding, examine, probe
+from worker.config import Config, repartition
+from worker.errors import ConfigError, WorkerError
 from worker.exposition import serve
-from worker.kafka import KafkaAdmin, KafkaInput, KafkaOutput, require_topics, transactional_id
+from worker.forwarder import Forwarder
+from worker.kafka import (
+    KafkaAdmin,
+    KafkaInput,
+    KafkaOutput,
+    KafkaTopic,
+    make_internal_topic,
+    require_topics,
+    transactional_id,
+)
+from worker.kafka.registry import open_registry
+from worker.keeper import patiently
 from worker.learners import compile_kernels
 from worker.metrics import Metrics
+from worker.model_key import key_reader
+from worker.ports import Deadline, TopicState
 from worker.runtime import Setting, Worker
+from worker.spill import Spill
 from worker.store import open_store
+from worker.until import Until
 from worker.warm_start import WarmStart
+from worker.watch import Watch
 
 _log = logging.getLogger(__name__)
+
+STORE_S = 60.0
+"""Longest time that a start waits for a store that does not answer."""
 
 
 class SystemClock:
@@ -52,8 +75,10 @@ class Signals:
         _log.info("%s: finishing; a second signal ends at once", signal.Signals(number).name)
 
 
-def run(config: Config, path: str) -> None:
-    """Work until SIGTERM or SIGINT. Raises ConfigError, WorkerError."""
+def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | None = None) -> None:
+    """Work until SIGTERM or SIGINT, or until the partitions are at their ends. Raises ConfigError, WorkerError."""
+    if until is not None and config.input.repartition:
+        raise ConfigError("--until does not go with input.repartition: the internal topic has no end")
     signals = Signals()
     metrics = Metrics()
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE)
@@ -62,31 +87,122 @@ def run(config: Config, path: str) -> None:
         _log.info("metrics at http://%s:%d/metrics", config.metrics.host, server.port)
         admin = KafkaAdmin(config)
         require_topics(admin, config, path)
-        facts, warm_url = admin.facts(config.input.topic), config.checkpoint.warm_start
-        setting = Setting(
-            facts.topic_id,
-            admin.max_message_bytes([config.output.topic, config.dead_letter.topic]),
-            None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions),
-        )
-        store = open_store(config.checkpoint.url)
-        identity = transactional_id(config) if config.delivery == "exactly-once" else None
-        worker = Worker(
-            config,
-            setting,
-            KafkaInput(config),
-            lambda: KafkaOutput(config, identity),
-            store,
-            metrics,
-            SystemClock(),
-            ThreadPoolExecutor(2, thread_name_prefix="checkpoints"),
-            ThreadPoolExecutor(2, thread_name_prefix="partitions"),
-        )
+        identity = transactional_id(config)
+        forwarder = None
+        if config.input.repartition:
+            forwarder = _forwarder(config, admin, identity, metrics)
+            config = repartition.of_worker(config)
+        worker = build(config, admin, identity, metrics, until)
         _compile_kernels(config)
         _calm_the_collector()
-        worker.run(lambda: signals.stop)
+        if forwarder is None:
+            worker.run(lambda: signals.stop)
+        else:
+            _run_both(worker, forwarder, lambda: signals.stop)
         _log.info("stopped in order")
     finally:
         server.close()
+
+
+def build(
+    config: Config,
+    admin: KafkaAdmin,
+    identity: str,
+    metrics: Metrics,
+    until: Literal["end"] | Mapping[int, int] | None = None,
+) -> Worker:
+    """The worker with its adapters, once it is sure that topics and store are fit for it. Raises WorkerError."""
+    store, clock, topic = open_store(config.checkpoint.url), SystemClock(), KafkaTopic(config, config.input.topic)
+    deadline = Deadline.after(clock, STORE_S)
+    _require([patiently(clock, deadline, "store", lambda: probe(store, config.checkpoint.url))])
+    facts, warm_url = admin.facts(config.input.topic), config.checkpoint.warm_start
+    watch = None
+    if not topic.is_mock:
+        state = TopicState(facts.topic_id, facts.partitions, {})
+        _require(examine(config, state, store))
+        watch = Watch(config.input.topic, state, config.input.on_repartition, topic.ask, clock)
+    setting = Setting(
+        facts.topic_id,
+        facts.partitions,
+        admin.max_message_bytes([config.output.topic, config.dead_letter.topic]),
+        None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions),
+        registry=open_registry(config),
+        spill=_spill(config),
+    )
+    ends = topic.ends() if until == "end" else until
+    return Worker(
+        config,
+        setting,
+        KafkaInput(config, sees_ends=until is not None),
+        lambda: KafkaOutput(config, identity if config.delivery == "exactly-once" else None),
+        store,
+        metrics,
+        clock,
+        ThreadPoolExecutor(2, thread_name_prefix="checkpoints"),
+        ThreadPoolExecutor(2, thread_name_prefix="partitions"),
+        watch=watch,
+        until=None if ends is None else Until(ends),
+    )
+
+
+def _forwarder(config: Config, admin: KafkaAdmin, identity: str, metrics: Metrics) -> Forwarder:
+    """What fills the internal topic, which is made if it is missing."""
+    own = repartition.of_forwarder(config)
+    source = KafkaInput(own)
+    if not make_internal_topic(admin, config):
+        _require_offsets(own, admin, source)
+    return Forwarder(
+        own,
+        key_reader(own),
+        admin.max_message_bytes([own.output.topic, own.dead_letter.topic]),
+        source,
+        lambda: KafkaOutput(own, repartition.forwarder_id(identity)),
+        metrics,
+        SystemClock(),
+    )
+
+
+def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput) -> None:
+    """Raises WorkerError where the forwarders have forwarded, but the group has forgotten how far they came."""
+    internal, numbers = KafkaTopic(config, config.output.topic), range(admin.facts(config.input.topic).partitions)
+    clock = SystemClock()
+    deadline = Deadline.after(clock, STORE_S)
+    # In this order: an offset is committed before the first record is forwarded.
+    if internal.is_mock or not any(patiently(clock, deadline, "internal topic", internal.ends).values()):
+        return
+    committed = patiently(clock, deadline, "committed offsets", lambda: source.committed(numbers))
+    if all(offset is None for offset in committed.values()):
+        raise WorkerError(
+            f"group {config.kafka['group.id']} has no committed offsets on {config.input.topic} though its records are "
+            f"in {config.output.topic}: they have expired or were deleted, and to forward all again would double them. "
+            "Commit for each partition the offset after the last header origin-offset there (kafka-consumer-groups "
+            "--reset-offsets), or begin anew under another kafka.group.id"
+        )
+
+
+def _run_both(worker: Worker, forwarder: Forwarder, should_stop: Callable[[], bool]) -> None:
+    """Run the forwarder beside the worker; it ends first, and where one of them fails the other ends in order."""
+    worker_ended = False
+    with ThreadPoolExecutor(1, thread_name_prefix="forwarder") as thread:
+        forwarding = thread.submit(forwarder.run, lambda: worker_ended or should_stop())
+        try:
+            worker.run(forwarding.done)
+        finally:
+            worker_ended = True
+    forwarding.result()
+
+
+def _require(findings: Iterable[Finding]) -> None:
+    """Say what was found. Raises WorkerError for the first that must not be."""
+    for finding in findings:
+        if finding.level == "failed":
+            raise WorkerError(finding.sentence)
+        _log.log(logging.WARNING if finding.level == "warning" else logging.INFO, "%s", finding.sentence)
+
+
+def _spill(config: Config) -> Spill | None:
+    models = config.models
+    return None if models.cache_bytes is None else Spill(models.spill, models.spill_bytes)
 
 
 def _calm_the_collector() -> None:

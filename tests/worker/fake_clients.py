@@ -59,6 +59,10 @@ class FakeInput:
         self.broker.clock.now_s += timeout_s / 4
         return records, missing
 
+    def hold(self, partitions: Sequence[int]) -> None:
+        self.assign({number: self.broker.logs[number].high for number in partitions})
+        self.paused.update(partitions)
+
     def assign(self, offsets: Mapping[int, int]) -> None:
         self.hook("assign")
         self.positions.update(offsets)
@@ -78,6 +82,10 @@ class FakeInput:
 
     def high_watermark(self, partition: int) -> int | None:
         return self.broker.logs[partition].high
+
+    def end_seen(self, partition: int) -> int | None:
+        log = self.broker.logs[partition]
+        return None if log.after(self.positions.get(partition, 0), 1) else log.high
 
     def group_metadata(self) -> Metadata:
         # Nothing is let in between `consume` and this: the loss of a membership takes round trips, this does not.

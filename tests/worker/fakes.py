@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from worker.config import Config, Override, loads
+from worker.errors import StateLost
 from worker.ports import ObjectStore
 
 Hook = Callable[[str], None]
@@ -93,6 +94,46 @@ class FakeStore:
         return answer
 
 
+class FakeSpill:
+    """A spill in memory, with room for so many models; `hook` may raise or damage whenever one is read or put."""
+
+    def __init__(self, room: int = 1_000_000, hook: Hook = no_fault) -> None:
+        self.room = room
+        self.hook = hook
+        self.places: list[FakePlace] = []
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(place.length for place in self.places)
+
+    def put(self, data: bytes) -> FakePlace | None:
+        self.hook("spill put")
+        if len(self.places) >= self.room:
+            return None
+        self.places.append(FakePlace(self, data))
+        return self.places[-1]
+
+
+class FakePlace:
+    """Bytes in a FakeSpill."""
+
+    def __init__(self, spill: FakeSpill, data: bytes) -> None:
+        self.length = len(data)
+        self.damaged = False
+        self._data = data
+        self._spill = spill
+
+    def read(self) -> bytes:
+        self._spill.hook("spill read")
+        if self.damaged or self not in self._spill.places:
+            raise StateLost("the bytes are gone")
+        return self._data
+
+    def free(self) -> None:
+        if self in self._spill.places:
+            self._spill.places.remove(self)
+
+
 class FakePool(Executor):
     """An executor without threads: a job is done when somebody waits for it, or asks and `is_done_within` says so."""
 
@@ -120,10 +161,18 @@ class Job(Future[Any]):
 
     def run(self) -> None:
         self._pool.jobs.remove(self)
+        if not self.running():
+            self.set_running_or_notify_cancel()
         try:
             self.set_result(self._call())
         except Exception as error:
             self.set_exception(error)
+
+    def cancel(self) -> bool:
+        cancelled = super().cancel()
+        if cancelled:
+            self._pool.jobs.remove(self)
+        return cancelled
 
     def result(self, timeout: float | None = None) -> Any:
         if not self.done():
@@ -158,6 +207,8 @@ def config(
     interval_s: float = 1.0,
     recovery_budget_s: float = 10.0,
     overrides: Sequence[dict[str, Any]] = (),
+    cache_bytes: int | None = None,
+    max_models: int = 1_000_000,
     **params: Any,
 ) -> Config:
     """A configuration of the worker; `params` are those of the default model, each of `overrides` has a `match`."""
@@ -172,6 +223,8 @@ def config(
             overrides=tuple(Override(given.pop("match"), given) for given in map(dict, overrides)),
             null_key=null_key,
             on_spec_change=on_spec_change,
+            cache_bytes=cache_bytes,
+            max_models=max_models,
         ),
         checkpoint=replace(_CONFIG.checkpoint, interval_s=interval_s, recovery_budget_s=recovery_budget_s),
     )

@@ -13,11 +13,14 @@ ROOT = Path(__file__).parents[2]
 CORE = (
     "worker.learners",
     "worker.model",
+    "worker.slot",
+    "worker.cache",
     "worker.snapshot",
     "worker.models",
     "worker.intake",
     "worker.partition",
     "worker.keeper",
+    "worker.transaction",
     "worker.runtime",
 )
 """Modules that a mistake may be in, each after those that it imports."""
@@ -57,6 +60,10 @@ def in_runtime(text: str, mistake: str) -> Mutant:
     return Mutant("worker.runtime", text, mistake)
 
 
+def in_transaction(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.transaction", text, mistake)
+
+
 def in_keeper(text: str, mistake: str) -> Mutant:
     return Mutant("worker.keeper", text, mistake)
 
@@ -81,58 +88,70 @@ def in_intake(text: str, mistake: str) -> Mutant:
     return Mutant("worker.intake", text, mistake)
 
 
+def in_models(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.models", text, mistake)
+
+
+def in_slot(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.slot", text, mistake)
+
+
+def in_cache(text: str, mistake: str) -> Mutant:
+    return Mutant("worker.cache", text, mistake)
+
+
 PUBLISH = "publish(outgoing, pending.offsets, pending.metadata)"
-WAS_COMMITTED = "if pending.unknown and self._was_committed(pending):"
-READ_AGAIN = """self._abort()
-            self._pending = None
+WAS_COMMITTED = "pending.unknown and self._was_committed(pending)"
+READ_AGAIN = """self._abort(pending)
+            self.pending = None
             self._input.assign({n: o or 0 for n, o in self._input.committed(list(pending.offsets)).items()})
-            return
+            return True
         except (Unknown"""
 
 MUTANTS = {
     # The transaction.
-    "outputs are not sent": in_runtime(PUBLISH, "publish([], pending.offsets, pending.metadata)"),
-    "offsets are not committed": in_runtime(PUBLISH, "publish(outgoing, {}, pending.metadata)"),
-    "metadata taken late": in_runtime(PUBLISH, "publish(outgoing, pending.offsets, self._input.group_metadata())"),
-    "sent again although committed": in_runtime(WAS_COMMITTED, "if False:"),
-    "dropped although not committed": in_runtime(WAS_COMMITTED, "if pending.unknown:"),
-    "learned twice after an abort": in_runtime(
-        "self._abort()\n            return\n        except (Unknown", READ_AGAIN
+    "outputs are not sent": in_transaction(PUBLISH, "publish([], pending.offsets, pending.metadata)"),
+    "offsets are not committed": in_transaction(PUBLISH, "publish(outgoing, {}, pending.metadata)"),
+    "metadata taken late": in_transaction(PUBLISH, "publish(outgoing, pending.offsets, self._input.group_metadata())"),
+    "sent again although committed": in_transaction(WAS_COMMITTED, "False"),
+    "dropped although not committed": in_transaction(WAS_COMMITTED, "pending.unknown"),
+    "learned twice after an abort": in_transaction(
+        "self._abort(pending)\n            return False\n        except (Unknown", READ_AGAIN
     ),
-    "transaction not aborted": in_runtime("            self._output.abort()\n", "            pass\n"),
-    "producer kept after an unknown result": in_runtime("        self._output = None\n\n", "\n"),
+    "transaction not aborted": in_transaction("            self._output.abort()\n", "            pass\n"),
+    "producer kept after an unknown result": in_transaction(
+        "        self._output = None\n\n    def _was", "\n    def _was"
+    ),
     # Partitions that go.
-    "pending outputs kept after a loss": in_runtime("self._pending.drop(partitions)", "pass"),
-    "models kept after a loss": in_runtime(
-        "            partition = Partition(number, self._config, self._setting.max_message_bytes)\n",
-        "            if not hasattr(self, 'kept'): self.kept = {}\n"
-        "            new = Partition(number, self._config, self._setting.max_message_bytes)\n"
-        "            partition = self.kept.setdefault(number, new)\n",
-    ),
+    "pending outputs kept after a loss": in_runtime("self._transactions.drop(partitions)", "pass"),
+    "opened although it was taken away": in_runtime("            self._opening.drop(number)\n", ""),
     # Checkpoints.
     "checkpoint before the commit is known": in_runtime(
-        "a checkpoint.\n        if self._pending is None:\n", "a checkpoint.\n        if True:\n"
+        "a checkpoint.\n        if self._transactions.pending is None:\n", "a checkpoint.\n        if True:\n"
     ),
     "last checkpoint before the commit is known": in_runtime("not unsettled and ", ""),
     "failed snapshot forgotten": in_keeper("partition.snapshot_failed(writing.removed)", "pass"),
     "models saved as they are when they are written": in_intake("    models.hold(key)\n", ""),
     "a model taken by the loop is taken again": in_snapshot(
-        "self._saved, self._model = _saved(self._model), None", "self._saved = _saved(self._model)"
+        "self._saved, self._slot = self._slot.saved(), None", "self._saved = self._slot.saved()"
     ),
-    "records held back are dropped": in_runtime("                self._backlog[number] = records[n:]\n", ""),
+    "records held back are dropped": in_runtime(
+        "                self._backlog[number] = records[n:]\n", "                pass\n"
+    ),
     "removed models stay in checkpoints": in_keeper("                removed=removed,\n", ""),
     # Where to start.
-    "replay one too far": in_runtime("record.offset < partition.live_from]", "record.offset <= partition.live_from]"),
-    "replay one too short": in_runtime(
-        "record.offset < partition.live_from]", "record.offset < partition.live_from - 1]"
+    "replay one too far": in_runtime("(records, partition.live_from,", "(records, partition.live_from + 1,"),
+    "replay one too short": in_runtime("(records, partition.live_from,", "(records, partition.live_from - 1,"),
+    "no replay": in_keeper("return start.live_from", "return start.offset"),
+    "read from the committed offset on": in_runtime(
+        "assign({partition.number: partition.position})", "assign({partition.number: partition.live_from})"
     ),
-    "no replay": in_keeper("return manifest.offset, live_from", "return manifest.offset, manifest.offset"),
-    "start at the committed offset": in_keeper("return manifest.offset, live_from", "return live_from, live_from"),
-    "fall back without reading again": in_runtime("self._input.assign({number: partition.position})", "pass"),
-    "records read before a fall back kept": in_runtime("            self._backlog.pop(number, None)\n", ""),
+    "records read of a partition that goes kept": in_runtime("        self._backlog.pop(number, None)\n", ""),
     "next offset off by one": in_partition("records[-1].offset + 1\n", "records[-1].offset\n"),
     # What is learned.
-    "unlabelled events counted as learned": in_learners("learned += code >= 0", "learned += 1"),
+    "unlabelled events counted as learned": in_learners(
+        "                learned += 1\n            answers", "            learned += 1\n            answers"
+    ),
     "unlabelled events of a regressor counted as learned": in_learners("learned += labelled", "learned += 1"),
     "text learned as a number": in_learners("isinstance(label, str | bool)", "isinstance(label, bool)"),
     "what was said not remembered in replay": in_learners(
@@ -149,6 +168,28 @@ MUTANTS = {
     "reset ignored in replay": in_intake(
         "                models.drop(key)\n", "                if publish:\n                    models.drop(key)\n"
     ),
+    # Models that leave memory.
+    "what came back and learned leaves as it was": in_slot(
+        "            self.place.free()\n            self.place = None\n", "            pass\n"
+    ),
+    "a model that has learned counts as saved": in_slot("        self.clean = False\n        if", "        if"),
+    "what changed while it was saved counts as saved": in_models("self._frozen.keys() - self._dirty:", "self._frozen:"),
+    "what left without being saved is fetched": in_cache("place is None and slot.clean and", "place is None and"),
+    "fetched from the checkpoint before the last": in_keeper(
+        "done()\n        self._previous = self._confirmed = manifest", "done()\n        self._previous = manifest"
+    ),
+    "a model that is lost starts anew": in_models(
+        "fetch is None:\n                raise\n",
+        "fetch is None:\n                return Model(slot.key, self._params_for(slot.key), "
+        "forest_of(slot.key, self._params_for(slot.key)), slot.spec)\n",
+    ),
+    # How many models there may be.
+    "one model too many": in_models("if self.room > 0 else", "if self.room >= 0 else"),
+    "the order within a batch decides who gets the last place": in_partition(
+        "end = n if self.models.room >= n - start else self._end_of_part(arrivals, start)", "end = n"
+    ),
+    "room that a tombstone makes is there before it": in_partition("return max(i, start + 1)", "return i + 1"),
+    "room that a tombstone makes is not there after it": in_partition("if room == 0 and event is None:", "if False:"),
     "reset before the events before it": in_intake(
         "                finish(key)\n                specs", "specs".rjust(21)
     ),

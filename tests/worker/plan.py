@@ -32,7 +32,17 @@ ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
 }
 """What the worker's adapters may raise, by the point at which they do; see worker/ports.py."""
 ALGORITHMS = ("amf", "amf", "amf-regressor")
-CRITICAL = {"begin", "produce", "offsets", "commit", "commit:done", "abort", "metadata:done"}
+CRITICAL = {
+    "begin",
+    "produce",
+    "offsets",
+    "commit",
+    "commit:done",
+    "abort",
+    "metadata:done",
+    "spill read",
+    "store read_range",
+}
 """Points at which faults are more frequent: what lies between them must be atomic."""
 FAULTS = (
     "error",
@@ -45,6 +55,7 @@ FAULTS = (
     "unnoticed loss",
     "rebalance",
     "damage",
+    "spill damage",
     "slow store",
 )
 
@@ -67,6 +78,8 @@ class Plan:
     """Time that passes whenever a worker looks at the clock."""
     copied_bytes: int
     """How much of the models that wait to be saved a turn copies at most."""
+    spill_room: int
+    """How many models the spill takes."""
     static: bool
     """Whether a process takes over the name, and so the transactional id, of the one before it."""
 
@@ -92,14 +105,17 @@ class Plan:
                 max_classes=rng.choice((2, 3, 100)),
                 max_features=rng.choice((2, 4, 100)),
                 max_categories=rng.choice((1, 2, 100)),
+                cache_bytes=rng.choice((None, 1, 1, 1, 40_000)),
+                max_models=rng.choice((1, 2, 1000, 1000)),
             ),
             partitions=rng.randint(1, 3),
             slots=rng.randint(1, 3),
-            steps=rng.randint(4, 24),
+            steps=rng.randint(8, 40),
             batch_records=rng.choice((1, 2, 3, 5, 10)),
             fault_rate=rng.choice((0.01, 0.03, 0.06, 0.12)),
             faults=tuple(rng.sample(FAULTS, rng.randint(1, len(FAULTS)))),
             look_s=rng.choice((0.0, 0.001)),
             copied_bytes=rng.choice((1, 10_000, Worker.copied_bytes)),
+            spill_room=rng.choice((0, 0, 1, 1000, 1000)),
             static=rng.random() < 0.5,
         )

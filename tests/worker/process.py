@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from tests.worker.fake_broker import Broker
 from tests.worker.fake_clients import FakeInput, FakeOutput
-from tests.worker.fakes import Crash, FakeClock, FakePool, FakeStore, Hook
+from tests.worker.fakes import Crash, FakeClock, FakePool, FakeSpill, FakeStore, Hook
 from tests.worker.plan import Plan
 from worker.errors import WorkerError
 from worker.metrics import Metrics
@@ -17,7 +18,7 @@ from worker.runtime import Setting, Worker
 
 METRICS = Metrics()
 """One for all: nobody looks at the numbers, and to make it takes longer than to run a process."""
-SETTING = Setting(topic_id="topic-id", max_message_bytes=1_000_000)
+SETTING = Setting(topic_id="topic-id", partitions=1, max_message_bytes=1_000_000)
 
 
 class World(Protocol):
@@ -48,9 +49,10 @@ class Process:
         self.input = FakeInput(world.broker, self.hook)
         self.output: FakeOutput | None = None
         self.pool = FakePool(world.clock)
+        self.spill = FakeSpill(plan.spill_room, self.hook)
         self._worker = world.worker(
             plan.config,
-            SETTING,
+            replace(SETTING, partitions=plan.partitions, spill=self.spill),
             self.input,
             self._open_output,
             FakeStore(world.store, self.hook),

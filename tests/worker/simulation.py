@@ -74,6 +74,8 @@ class Simulation:
         awake = [process for process in self._processes if process.awake]
         if awake and rng.random() < 0.75:
             rng.choice(awake).turn()
+            # Some turns take their time, or what waits for another attempt would wait for most of a schedule.
+            self.clock.now_s += rng.choice((0.0, 0.0, 0.5))
             return
         process = rng.choice(self._processes)
         match rng.randint(0, 9):
@@ -93,6 +95,9 @@ class Simulation:
                     process.stop()
             case 7:
                 self._damage()
+                if "spill damage" in self.plan.faults:
+                    for each in awake:
+                        self._damage_spill(each, "rest")
             case 8:
                 self._retire_records()
             case 9:
@@ -157,6 +162,9 @@ class Simulation:
 
     def _repair(self) -> None:
         self.store.objects |= self._damaged
+        for process in self._processes:
+            for place in process.spill.places:
+                place.damaged = False
 
     def _retire_records(self) -> None:
         """Retention deletes records, none that the newest checkpoint has yet to see."""
@@ -190,6 +198,8 @@ class Simulation:
             self._rebalance()
         elif fault == "damage":
             self._damage()
+        elif fault == "spill damage":
+            self._damage_spill(process, point)
         elif fault in ("loss", "unnoticed loss"):
             self._lose(process, fault, point)
         elif fault in ("hold", "zombie"):
@@ -214,6 +224,12 @@ class Simulation:
             if fault == "loss":
                 process.input.notice()
             self._rebalance()
+
+    def _damage_spill(self, process: Process, point: str) -> None:
+        if process.spill.places:
+            self._note(process, "spill damage", point)
+            for place in process.spill.places:
+                place.damaged |= self.rng.random() < 0.7
 
     def _hold(self, process: Process, fault: str, point: str) -> None:
         if sum(each.held for each in self._processes) == 2:

@@ -24,7 +24,7 @@ from worker.config import effective, load
 from worker.errors import ConfigError, WorkerError
 from worker.store import open_store
 
-COMMANDS = ("run", "check", "produce", "evaluate", "inspect", "reshard", "demo")
+COMMANDS = ("run", "check", "produce", "evaluate", "inspect", "reset", "reshard", "demo")
 HOUR_MS = 3_600_000
 
 Main = Callable[..., tuple[int, str, str]]
@@ -194,9 +194,17 @@ def test_the_log_has_time_level_and_logger(main: Main, config: Path, capsys: pyt
 
 def test_run_hands_the_configuration_to_the_service(main: Main, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(service, "run", lambda *arguments: given.extend(arguments))
-    assert main("run", config) == (0, "", "")
-    assert given == [load(config, {}), str(config)]
+    monkeypatch.setattr(service, "run", lambda *arguments, until: given.append((*arguments, until)))
+    for options in ((), ("--until", "end"), ("--until", "0:1000,12:0")):
+        assert main("run", config, *options) == (0, "", "")
+    assert given == [(load(config, {}), str(config), until) for until in (None, "end", {0: 1000, 12: 0})]
+
+
+@pytest.mark.parametrize("end", ["", "start", "5", "0:", ":5", "0:-1", "0:1,", "0:1,0:2", "0:1 1:2", "٣:1"])
+def test_run_refuses_what_is_no_end(main: Main, config: Path, end: str) -> None:
+    code, _, err = main("run", config, f"--until={end}")
+    assert code == 2
+    assert f"expected `end`, or PARTITION:OFFSET,... with each partition once, found {end!r}" in err
 
 
 def test_demo_gets_its_options_and_gives_its_exit_code(main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,9 +274,9 @@ def test_connect_finds_a_store_that_checkpoints_cannot_rely_on(
 ) -> None:
     monkeypatch.setattr("worker.kafka.admin.CALL_S", 0.2)
     monkeypatch.setattr(check, "open_store", lambda _: store)
-    *_, (works, sentence) = check.connect(load(config, {}))
-    assert not works
-    assert complaint in sentence
+    *_, finding = check.connect(load(config, {}))
+    assert finding.level == "failed"
+    assert complaint in finding.sentence
     assert not store.objects
 
 

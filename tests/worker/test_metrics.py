@@ -116,11 +116,12 @@ def test_a_revoked_partition_is_forgotten_everywhere(metrics: Metrics) -> None:
         metrics.checkpoint_last_timestamp_seconds,
         metrics.checkpoint_last_size_bytes,
         metrics.checkpoint_replay_cost_seconds,
+        metrics.retention_margin_records,
     ):
         family.set(9, partition=30)
     metrics.forget_partition(3)
     partitioned = [family for family in metrics.families().values() if "partition" in family.labels]
-    assert len(partitioned) == 5
+    assert len(partitioned) == 6
     assert all({labels.partition for labels in family.series()} == {30} for family in partitioned)
     for name, family in metrics.families().items():
         assert family in partitioned or set(family.series()) == before[name]

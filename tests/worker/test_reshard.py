@@ -41,6 +41,7 @@ def drained() -> Bench:
 
 def add_partition(bench: Bench, lineage: str = "main~3") -> None:
     bench.broker.logs[2], bench.broker.furthest[2] = Log(), 0
+    bench.setting = replace(bench.setting, partitions=3)
     bench.config = replace(bench.config, checkpoint=replace(bench.config.checkpoint, lineage=lineage))
 
 

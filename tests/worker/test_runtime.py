@@ -6,6 +6,7 @@ test_simulation.py puts them together at random.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,15 +21,18 @@ from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
 from worker.errors import Abort, Transient, Unknown, WorkerError
 from worker.intake import Intake
-from worker.partition import Partition
 from worker.kafka import decision
 from worker.keeper import patiently
 from worker.metrics import Metrics
+from worker.opening import RETRY_S
+from worker.partition import Partition
 from worker.ports import Deadline
 from worker.records import Label, Outgoing
 from worker.runtime import Setting, Worker
+from worker.until import Until
+from worker.watch import Watch
 
-SETTING = Setting(topic_id="topic-id", max_message_bytes=1_000_000)
+SETTING = Setting(topic_id="topic-id", partitions=1, max_message_bytes=1_000_000)
 
 
 class Bench:
@@ -39,7 +43,9 @@ class Bench:
         self.clock = FakeClock()
         self.broker = Broker(partitions, self.clock)
         self.store = DictStore()
-        self.setting = SETTING
+        self.setting = replace(SETTING, partitions=partitions)
+        self.watch: Watch | None = None
+        self.until: Until | None = None
 
     def worker(self, name: str = "one", **settings: Any) -> Bound:
         return Bound(self, name, config(**settings) if settings else self.config)
@@ -101,16 +107,18 @@ class Bound:
             bench.clock,
             self.pool,
             FakePool(bench.clock),
+            watch=bench.watch,
+            until=bench.until,
         )
         self.turn = self._worker.turn
         self.close = self._worker.close
         self.run = self._worker.run
 
     def join(self, *partitions: int) -> Bound:
-        """Become a member and take partitions, all if none is named."""
+        """Become a member and take partitions, all if none is named; a turn later they are open, if all goes well."""
         self._worker.start()
         self.take(*partitions)
-        return self
+        return self.turns(1)
 
     def join_idle(self) -> Bound:
         """Become a member without partitions."""
@@ -416,7 +424,6 @@ def test_damaged_models_of_a_good_manifest_lead_further_back_than_was_thought() 
     bench.damage("segment")
     bench.feed("a")
     worker = bench.worker().join()
-    worker.turn()
     assert worker.input.positions == {0: 2}
     worker.turns(3)
     assert worker.replayed() == 2
@@ -580,9 +587,9 @@ def _raise(*_: Any) -> None:
 def test_the_loop_does_not_wait_for_the_store() -> None:
     bench = Bench(interval_s=0.001)
     bench.feed("a")
-    worker = bench.worker()
+    worker = bench.worker().join()
     worker.pool.is_done_within = lambda seconds: seconds > 0
-    worker.join().turns(2)
+    worker.turns(2)
     bench.feed("b")
     worker.turns(2)
     assert bench.broker.committed == {0: 2}
@@ -731,8 +738,48 @@ def test_a_start_waits_for_what_does_not_answer_yet(point: str) -> None:
     bench.feed("a")
     worker = bench.worker()
     worker.faults.at(point, Transient("x"), Transient("x"))
-    worker.join().turns(2)
+    worker.join()
+    for _ in range(3):
+        bench.clock.now_s += RETRY_S
+        worker.turn()
     assert bench.published() == bench.expected()
+
+
+def test_others_go_on_while_a_partition_waits_for_its_models() -> None:
+    bench = Bench(partitions=2)
+    bench.feed("a", "b")
+    bench.feed("a", partition=1)
+    worker = bench.worker().join(0)
+    worker.faults.at("store list", *[Transient("away")] * 8)
+    worker.take(0, 1)
+    for _ in range(6):
+        bench.clock.now_s += RETRY_S
+        worker.turn()
+    assert (bench.published(0), bench.published(1)) == (bench.expected(0), [])
+    assert worker.state(1) == "restore"
+    for _ in range(6):
+        bench.clock.now_s += RETRY_S
+        worker.turn()
+    assert bench.published(1) == bench.expected(1)
+
+
+def test_a_partition_that_is_taken_away_while_it_is_opened_is_let_go_of() -> None:
+    bench = Bench()
+    bench.feed("a")
+    worker = bench.worker().join_idle()
+    worker.pool.is_done_within = lambda seconds: False
+    worker.take(0)
+    worker.turns(2)
+    job = worker.pool.jobs[0]
+    assert job.set_running_or_notify_cancel()
+    other = bench.worker("other").join()
+    worker.turn()
+    job.run()
+    other.turns(3)
+    bench.clock.now_s += 1
+    worker.turn()
+    assert bench.published() == bench.expected()
+    assert next(iter(worker.metrics.models.series().values())) == 0
 
 
 def test_a_new_owner_waits_for_the_open_transaction_of_the_old_one() -> None:
@@ -744,7 +791,9 @@ def test_a_new_owner_waits_for_the_open_transaction_of_the_old_one() -> None:
     one.kill()
     two.take(0)
     assert bench.broker.open.keys() == {"one"}
-    two.turns(2)
+    for _ in range(12):
+        bench.clock.now_s += RETRY_S
+        two.turn()
     assert bench.broker.open == {}
     assert bench.published() == bench.expected()
 
@@ -767,7 +816,7 @@ def test_at_the_end_what_is_open_is_tried_once_more() -> None:
     worker = bench.worker()
     worker.faults.at("consume", worker.take)
     worker.faults.at("commit", Abort("x"))
-    left = iter([False, True])
+    left = iter([False, False, True])
     worker.run(lambda: next(left))
     assert bench.published() == bench.expected()
     assert bench.newest().offset == 2

@@ -39,7 +39,7 @@ def test_no_schedule_of_faults_changes_an_output_or_a_checkpoint(part: int) -> N
 
 def test_the_schedules_hold_every_fault() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(300):
+    for seed in range(500):
         Simulation(seed, counts=counts).run()
     rare = {"late commit"}
     faults = {
@@ -51,6 +51,7 @@ def test_the_schedules_hold_every_fault() -> None:
         "hold",
         "loss",
         "rebalance",
+        "spill damage",
         "unnoticed loss",
         "zombie",
     }

@@ -7,6 +7,7 @@ A segment is the bytes of some models, one after the other. A manifest is the st
 the range of a segment, this checkpoint's own or an older one's, that holds the model. Offsets have 20 digits; the hash
 is of the file's own bytes. Files are created, never changed: segments first, the manifest last, so a manifest that can
 be read is a whole checkpoint. State is a function of the input alone, so it is true whoever wrote it, however late.
+Where the input itself has lost records, gaps.py says where the history goes on.
 """
 
 from worker.checkpoint.checkpoints import Checkpoints, Listing, describe, history

@@ -51,6 +51,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the models of the first checkpoint came from, if this history did not begin with nothing."""
     adopted: bool = True
     """False until a worker has started from it: made without a broker, it does not know where the group stands."""
+    partitions: int | None = None
+    """How many the topic had: when some are added, keys move. None where nobody looked."""
+    intake: dict[str, str] | None = None
+    """What the configuration said of which records are learned, and the specs of the models do not; None as above."""
 
 
 class _Version(msgspec.Struct):

@@ -1,0 +1,402 @@
+"""Forwarders against a broker in memory: what they forward, where they start, and hundreds of schedules of faults."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.worker.fake_broker import TRANSACTION_TIMEOUT_S, Broker
+from tests.worker.fake_clients import FakeInput, FakeOutput
+from tests.worker.fakes import Crash, FakeClock, Faults, Hook, config
+from worker.config import repartition
+from worker.errors import Abort, Transient, Unknown, WorkerError
+from worker.forwarder import Forwarder
+from worker.metrics import Metrics
+from worker.model_key import key_reader
+from worker.records import Outgoing, Record
+
+INTERNAL = "group-events-repartition"
+MAX_MESSAGE_BYTES = 10_000
+NOT_LOOKED_AT = Metrics()
+"""For the schedules, which take longer to make metrics than to run."""
+
+
+class Bench:
+    """A broker, and forwarders of the field `shop`."""
+
+    def __init__(self, partitions: int = 1, *, max_consecutive: int = 1000, **settings: Any) -> None:
+        given = config(max_consecutive=max_consecutive)
+        of_input = replace(given.input, model_key="field:shop", repartition=True, **settings)
+        self.config = repartition.of_forwarder(replace(given, input=of_input))
+        self.clock = FakeClock()
+        self.broker = Broker(partitions, self.clock)
+
+    def feed(self, *values: bytes | None, partition: int = 0) -> None:
+        for value in values:
+            self.broker.logs[partition].append(b"record key", value, [("trace", b"t")])
+
+    def feed_shops(self, *shops: str, partition: int = 0) -> None:
+        self.feed(*(b'{"shop": "%s"}' % shop.encode() for shop in shops), partition=partition)
+
+    def forwarder(self, name: str = "one") -> Bound:
+        return Bound(self, name)
+
+    def forwarded(self) -> list[tuple[bytes | None, int, int]]:
+        """Key, partition and offset of origin of what is in the internal topic."""
+        return [(each.key, *origin(each)) for each in self.broker.published if each.topic == INTERNAL]
+
+
+class Bound:
+    """A forwarder with clients and metrics of its own; `faults` meets all its calls."""
+
+    def __init__(self, bench: Bench, name: str, hook: Hook | None = None, metrics: Metrics | None = None) -> None:
+        self.faults = Faults()
+        self.metrics = metrics or Metrics()
+        self.input = FakeInput(bench.broker, hook or self.faults)
+        self._bench = bench
+        self._forwarder = Forwarder(
+            bench.config,
+            key_reader(bench.config),
+            MAX_MESSAGE_BYTES,
+            self.input,
+            lambda: FakeOutput(bench.broker, name, hook or self.faults),
+            self.metrics,
+            bench.clock,
+        )
+        self.start = self._forwarder.start
+        self.turn = self._forwarder.turn
+        self.close = self._forwarder.close
+        self.run = self._forwarder.run
+
+    def join(self, *partitions: int) -> Bound:
+        """Become a member and take partitions, all if none is named."""
+        self.start()
+        self._bench.broker.group.rebalance(dict.fromkeys(partitions or self._bench.broker.logs, self.input))
+        return self
+
+    def turns(self, n: int) -> Bound:
+        for _ in range(n):
+            self.turn()
+        return self
+
+
+def origin(outgoing: Outgoing) -> tuple[int, int]:
+    headers = dict(outgoing.headers)
+    return int(headers["origin-partition"] or b""), int(headers["origin-offset"] or b"")
+
+
+# What is forwarded
+
+
+def test_a_record_comes_under_its_model_key_and_is_else_as_it_was() -> None:
+    bench = Bench()
+    value = b'{"shop": "s", "features": [1]}'
+    bench.broker.logs[0].append(None, b"{}", gap=3)
+    bench.broker.logs[0].append(b"record key", value, [("trace", b"t"), ("trace", None)], gap=1)
+    bench.forwarder().join().turns(2)
+    record = bench.broker.logs[0].records[1]
+    assert bench.broker.published[1] == Outgoing(
+        INTERNAL,
+        b"s",
+        value,
+        [
+            ("trace", b"t"),
+            ("trace", None),
+            ("origin-topic", b"events"),
+            ("origin-partition", b"0"),
+            ("origin-offset", b"5"),
+            ("origin-key", b"record key"),
+        ],
+        record.timestamp_ms,
+    )
+    assert bench.broker.committed == {0: 6}
+
+
+def test_a_record_without_a_model_key_is_a_dead_letter_of_the_same_transaction() -> None:
+    bench = Bench()
+    bench.feed(b'{"shop": "s"}', b'{"sho": 1}', None)
+    forwarder = bench.forwarder().join().turns(2)
+    letters = bench.broker.published[1:]
+    assert [letter.topic for letter in letters] == ["dead-letters"] * 2
+    assert [(letter.key, letter.value) for letter in letters] == [(b"record key", b'{"sho": 1}'), (b"record key", None)]
+    headers = dict(letters[0].headers)
+    assert headers["error-code"] == b"missing-model-key"
+    assert (headers["source-topic"], headers["source-offset"], headers["trace"]) == (b"events", b"1", b"t")
+    assert bench.broker.committed == {0: 3}
+    series = forwarder.metrics.dead_letters_total.series()
+    assert {labels.code: n for labels, n in series.items()} == {"missing-model-key": 2}
+    assert list(forwarder.metrics.forwarded_records_total.series().values()) == [1]
+
+
+def test_a_record_that_does_not_fit_with_its_headers_is_a_dead_letter() -> None:
+    bench = Bench()
+    bench.feed(b'{"shop": "s", "x": "%s"}' % (b"x" * (MAX_MESSAGE_BYTES - 200)))
+    bench.feed(b'{"shop": "s", "x": "%s"}' % (b"x" * (MAX_MESSAGE_BYTES - 500)))
+    bench.forwarder().join().turns(2)
+    assert [each.topic for each in bench.broker.published] == ["dead-letters", INTERNAL]
+    assert dict(bench.broker.published[0].headers)["error-code"] == b"too-large"
+
+
+def test_a_flood_of_dead_letters_ends_the_forwarder_once_they_are_committed() -> None:
+    bench = Bench(max_consecutive=2)
+    bench.feed(b"{}", b"{}", b'{"shop": 1}', b"{}", b"{}")
+    forwarder = bench.forwarder().join().turns(2)
+    bench.feed(b"{}")
+    with pytest.raises(WorkerError, match=r"events\[0\]: the last 3 records.*missing-model-key"):
+        forwarder.turn()
+    assert bench.broker.committed == {0: 6}
+    assert len(bench.broker.published) == 6
+
+
+def test_the_lag_is_what_was_not_read() -> None:
+    bench = Bench(partitions=2)
+    bench.feed_shops("a", "b", "c", partition=1)
+    forwarder = bench.forwarder().join()
+    forwarder.input.batch_records = lambda: 2
+    forwarder.turn()
+    assert {labels[0]: n for labels, n in forwarder.metrics.forwarder_lag_records.series().items()} == {0: 0, 1: 1}
+    bench.forwarder("two").join(1)
+    forwarder.turn()
+    assert {labels[0]: n for labels, n in forwarder.metrics.forwarder_lag_records.series().items()} == {0: 0}
+
+
+# Where a partition starts
+
+
+@pytest.mark.parametrize(("start", "keys"), [("earliest", [b"a", b"b", b"c"]), ("latest", [b"c"])])
+def test_a_new_group_starts_where_it_is_told_to(start: str, keys: list[bytes]) -> None:
+    bench = Bench(start=start)
+    bench.feed_shops("a", "b")
+    forwarder = bench.forwarder().join().turns(2)
+    bench.feed_shops("c")
+    forwarder.turn()
+    assert [key for key, *_ in bench.forwarded()] == keys
+
+
+def test_a_start_is_chosen_once_and_known_before_anything_is_forwarded() -> None:
+    bench = Bench(start="latest")
+    bench.feed_shops("a", "b")
+    one = bench.forwarder("one").join()
+    bench.feed_shops("never read")
+    one.turn()
+    assert bench.broker.committed == {0: 3}
+    assert bench.broker.published == []
+    one.close()
+    bench.feed_shops("c")
+    bench.forwarder("two").join().turns(2)
+    assert bench.forwarded() == [(b"c", 0, 3)]
+
+
+def test_records_that_were_deleted_before_they_were_forwarded_are_an_error() -> None:
+    bench = Bench()
+    bench.feed_shops("a", "b", "c")
+    bench.broker.committed[0] = 0
+    bench.broker.logs[0].low = 2
+    with pytest.raises(WorkerError, match=r"events\[0\]: the next record to forward is 0, there are 2 to 3.*on_gap"):
+        bench.forwarder().join().turn()
+    assert bench.broker.committed == {0: 0}
+
+
+def test_a_gap_may_be_accepted() -> None:
+    bench = Bench(on_gap="accept")
+    bench.feed_shops("a", "b", "c")
+    bench.broker.committed[0] = 0
+    bench.broker.logs[0].low = 2
+    bench.forwarder().join().turns(2)
+    assert bench.forwarded() == [(b"c", 0, 2)]
+
+
+def test_an_offset_beyond_the_end_is_no_gap() -> None:
+    """The topic was made anew: what is in it was never forwarded, and nobody knows what else was lost."""
+    bench = Bench(on_gap="accept")
+    bench.feed_shops("a", "b")
+    bench.broker.committed[0] = 9
+    forwarder = bench.forwarder().join().turns(1)
+    forwarder.input.consume = lambda *_: ({}, {0: "offset out of range"})  # type: ignore[method-assign]
+    with pytest.raises(WorkerError, match="the next record to forward is 9, there are 0 to 2"):
+        forwarder.turn()
+
+
+# Faults
+
+
+def test_a_failure_ends_it_and_it_leaves_the_group() -> None:
+    bench = Bench()
+    bench.feed_shops("a")
+    forwarder = bench.forwarder()
+    forwarder.faults.at("begin", WorkerError("not authorized"))
+    turns = iter(range(10))
+
+    def should_stop() -> bool:
+        if next(turns) == 0:
+            bench.broker.group.rebalance({0: forwarder.input})
+        return False
+
+    with pytest.raises(WorkerError, match="not authorized"):
+        forwarder.run(should_stop)
+    assert not forwarder.input.is_member
+    assert bench.broker.published == []
+
+
+def test_a_failed_transaction_is_sent_again_without_what_was_taken_away() -> None:
+    bench = Bench(partitions=2)
+    bench.feed_shops("a", "b")
+    bench.feed_shops("c", "d", partition=1)
+    one, two = bench.forwarder("one"), bench.forwarder("two")
+    one.faults.at("commit", None, Abort("x"))
+    one.join().turns(2)
+    two.join(1)
+    one.turns(2)
+    assert bench.broker.committed == {0: 2, 1: 0}
+    two.turns(2)
+    assert sorted(bench.forwarded()) == [(b"a", 0, 0), (b"b", 0, 1), (b"c", 1, 0), (b"d", 1, 1)]
+
+
+ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
+    "committed": (Transient,),
+    "bounds": (Transient,),
+    "init": (Transient, Abort, Unknown),
+    "begin": (Unknown,),
+    "produce": (Abort, Transient, Unknown),
+    "offsets": (Abort, Unknown),
+    "commit": (Abort, Unknown),
+    "commit:done": (Unknown,),
+    "abort": (Unknown,),
+    "abort:done": (Unknown,),
+}
+
+
+class Schedule:
+    """Forwarders that crash, lose partitions and meet errors at any call, as a seed says; then they may work it off."""
+
+    def __init__(self, seed: int, counts: Counter[str]) -> None:
+        self.rng = random.Random(seed)
+        self.bench = Bench(self.rng.randint(1, 3))
+        self.counts = counts
+        self._rate = self.rng.choice((0.03, 0.1, 0.2))
+        self._calm = False
+        self._made = 0
+        self._slots: list[Bound | None] = [None] * self.rng.randint(1, 3)
+
+    def run(self) -> None:
+        for _ in range(40):
+            self._step()
+        self._calm = True
+        for _ in range(10):
+            self.bench.clock.now_s += TRANSACTION_TIMEOUT_S
+            for slot in range(len(self._slots)):
+                self._do(slot, lambda member: member.turn())
+            self._rebalance()
+
+    def _step(self) -> None:
+        rng, bench = self.rng, self.bench
+        match rng.randint(0, 5):
+            case 0:
+                values = (b'{"shop": %d}' % rng.randint(0, 9), b"{}")
+                number = rng.randrange(len(bench.broker.logs))
+                bench.feed(*rng.choices(values, (9, 1), k=rng.randint(1, 5)), partition=number)
+            case 1:
+                self._rebalance()
+            case 2:
+                bench.clock.now_s += rng.choice((0.1, 1.0, 15.0))
+                bench.broker.deliver_late()
+            case _:
+                self._do(rng.randrange(len(self._slots)), lambda member: member.turn())
+
+    def _do(self, slot: int, step: Callable[[Bound], None]) -> None:
+        """A step of the process in this slot, which is started where there is none; it may be its last."""
+        member = self._slots[slot]
+        try:
+            if member is None:
+                self._made += 1
+                member = self._slots[slot] = Bound(
+                    self.bench, f"slot-{slot}", lambda point: self._at(slot, point), NOT_LOOKED_AT
+                )
+                member.input.batch_records = lambda: 100 if self._calm else self.rng.randint(0, 4)
+                member.input.reads_ahead = lambda: self.rng.random() < 0.3
+                member.start()
+                self._rebalance()
+            step(member)
+        except (Crash, WorkerError) as end:
+            assert member is not None
+            self._slots[slot] = None
+            if isinstance(end, WorkerError):
+                with suppress(Crash, WorkerError):
+                    member.close()
+            member.input.expire()
+
+    def _at(self, slot: int, point: str) -> None:
+        member = self._slots[slot]
+        if member is None:
+            raise Crash
+        if self._calm or point == "consume":
+            member.input.notice()
+        if self._calm or self.rng.random() >= self._rate:
+            return
+        fault = self.rng.choice(("error", "error", "crash", "loss", "rebalance", "late commit"))
+        if fault == "error" and point in ERRORS:
+            self.counts["error"] += 1
+            raise self.rng.choice(ERRORS[point])("injected")
+        if fault == "crash":
+            self.counts["crash"] += 1
+            raise Crash
+        if fault == "loss" and member.input.is_member:
+            self.counts["loss"] += 1
+            member.input.expire()
+            self._rebalance()
+        if fault == "rebalance":
+            self.counts["rebalance"] += 1
+            self._rebalance()
+        if fault == "late commit" and point == "commit":
+            self.counts["late commit"] += 1
+            identity = f"slot-{slot}"
+            self.bench.broker.commit_late(identity, self.bench.broker.open[identity].epoch)
+            raise Unknown("injected: the request is late")
+
+    def _rebalance(self) -> None:
+        members = self.bench.broker.group.members
+        if members:
+            self.bench.broker.group.rebalance({n: self.rng.choice(members) for n in self.bench.broker.logs})
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """The forwarder warns of every fault; to format that would take longer than the schedules."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def source(outgoing: Outgoing) -> tuple[int, int]:
+    headers = dict(outgoing.headers)
+    return int(headers["source-partition"] or b""), int(headers["source-offset"] or b"")
+
+
+def key_of(record: Record) -> bytes | None:
+    return None if record.value == b"{}" else (record.value or b"")[9:-1]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_no_schedule_of_faults_loses_doubles_or_swaps_a_record() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(1000):
+        schedule = Schedule(seed, counts)
+        schedule.run()
+        broker = schedule.bench.broker
+        assert broker.open == {}, f"seed {seed}"
+        for number, log in broker.logs.items():
+            expected = [(record.offset, key_of(record)) for record in log.records]
+            found = [
+                (origin(each)[1], each.key) if each.topic == INTERNAL else (source(each)[1], None)
+                for each in broker.published
+                if (origin(each) if each.topic == INTERNAL else source(each))[0] == number
+            ]
+            assert found == expected, f"seed {seed}, partition {number}"
+    assert min(counts[fault] for fault in ("error", "crash", "loss", "rebalance", "late commit")) >= 10

@@ -1,0 +1,86 @@
+"""The configuration of `input.repartition`: what goes together, and what the forwarder and the worker make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.config import Config, loads, repartition
+from worker.errors import ConfigError
+
+TEXT = """
+input: {{topic: {topic}, model_key: "{model_key}", repartition: {repartition}, codec: {codec}, start: latest}}
+output: {{topic: {output}}}
+dead_letter: {{topic: dead}}
+delivery: at-least-once
+kafka: {{bootstrap.servers: "b:9092", group.id: {group}, client.id: me}}
+checkpoint: {{url: "memory://x"}}
+"""
+
+
+def load(
+    model_key: str = "field:shop",
+    repartition: str = "true",
+    codec: str = "json",
+    topic: str = "events",
+    output: str = "predictions",
+    group: str = "amf",
+) -> Config:
+    return loads(TEXT.format(**locals()), {})
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+@pytest.mark.parametrize("model_key", ["key", "field:shop"])
+def test_any_model_key_may_be_repartitioned(model_key: str, codec: str) -> None:
+    """With `key` too: a topic may be keyed by model and yet be written by another partitioner."""
+    assert load(model_key, codec=codec).input.repartition
+
+
+def test_a_field_without_repartition_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match=r"input\.model_key: .*all events of a model must come through one partition"):
+        load(repartition="false")
+
+
+def test_a_field_must_be_in_values_that_can_be_read() -> None:
+    with pytest.raises(ConfigError, match=r"input\.model_key: .*input\.codec: json or msgpack.* found avro"):
+        load(codec="avro")
+
+
+def test_a_field_cannot_be_in_a_tombstone() -> None:
+    text = TEXT.format(
+        topic="events", model_key="field:a", repartition="true", codec="json", output="p", group="g"
+    ).replace("start: latest", "tombstones: reset")
+    with pytest.raises(ConfigError, match=r"input\.model_key: .*input\.tombstones: dead-letter"):
+        loads(text, {})
+
+
+@pytest.mark.parametrize("name", ["", 'a\\"b', "a\\\\b", "a\\nb"])
+def test_a_field_has_a_name_that_needs_no_escape_in_json(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"input\.model_key: expected key, or field: and the name"):
+        load(f"field:{name}")
+
+
+@pytest.mark.parametrize(("group", "topic"), [("a~b", "events"), ("g" * 100, "t" * 140)])
+def test_the_internal_topic_must_have_a_name(group: str, topic: str) -> None:
+    with pytest.raises(ConfigError, match=r"input\.repartition: expected kafka\.group\.id and input\.topic to make"):
+        load(group=group, topic=topic)
+
+
+def test_the_internal_topic_is_nobody_elses() -> None:
+    with pytest.raises(ConfigError, match=r"input\.repartition: expected a topic of its own, found amf-events-repart"):
+        load(output="amf-events-repartition")
+
+
+def test_the_forwarder_reads_the_input_in_a_group_of_its_own_exactly_once() -> None:
+    config = repartition.of_forwarder(load())
+    assert (config.input.topic, config.output.topic) == ("events", "amf-events-repartition")
+    assert config.consumer_properties()["group.id"] == "amf-repartition"
+    assert config.consumer_properties()["client.id"] == "me"
+    assert (config.input.start, config.delivery) == ("latest", "exactly-once")
+    assert repartition.forwarder_id("amf.one") == "amf.one-repartition"
+
+
+def test_the_worker_reads_the_internal_topic_from_its_beginning() -> None:
+    config = repartition.of_worker(load())
+    assert (config.input.topic, config.output.topic) == ("amf-events-repartition", "predictions")
+    assert config.consumer_properties()["group.id"] == "amf"
+    assert (config.input.start, config.delivery) == ("earliest", "at-least-once")

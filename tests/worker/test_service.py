@@ -1,0 +1,55 @@
+"""Worker and forwarder in one process: who ends when, and whose error counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from worker.errors import WorkerError
+from worker.service import _run_both
+
+
+class Loop:
+    """In the place of a worker or a forwarder: runs until it is told to stop, or fails at once."""
+
+    def __init__(self, name: str, ended: list[str], error: Exception | None = None) -> None:
+        self._name = name
+        self._ended = ended
+        self._error = error
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while self._error is None and not should_stop():
+            assert time.monotonic() < deadline, f"nobody stops the {self._name}"
+        self._ended.append(self._name)
+        if self._error is not None:
+            raise self._error
+
+
+def run_both(worker: Any, forwarder: Any, *, stop: bool) -> None:
+    _run_both(worker, forwarder, lambda: stop)
+
+
+def test_the_forwarder_ends_first() -> None:
+    ended: list[str] = []
+    run_both(Loop("worker", ended), Loop("forwarder", ended), stop=True)
+    assert ended == ["forwarder", "worker"]
+
+
+def test_where_the_forwarder_fails_the_worker_ends_in_order_with_its_error() -> None:
+    ended: list[str] = []
+    forwarder = Loop("forwarder", ended, WorkerError("not authorized"))
+    with pytest.raises(WorkerError, match="not authorized"):
+        run_both(Loop("worker", ended), forwarder, stop=False)
+    assert ended == ["forwarder", "worker"]
+
+
+def test_where_the_worker_fails_the_forwarder_ends_in_order() -> None:
+    ended: list[str] = []
+    worker = Loop("worker", ended, WorkerError("every partition has stopped"))
+    with pytest.raises(WorkerError, match="every partition has stopped"):
+        run_both(worker, Loop("forwarder", ended), stop=False)
+    assert ended == ["worker", "forwarder"]

@@ -1,0 +1,169 @@
+"""What becomes of a transaction that fails: the table of errors and what follows, at every step of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.worker.fake_broker import Broker
+from tests.worker.fake_clients import FakeInput, FakeOutput
+from tests.worker.fakes import FakeClock, Faults
+from worker.errors import Abort, Transient, Unknown, WorkerError
+from worker.metrics import Metrics
+from worker.records import Outgoing
+from worker.transaction import Pending, Transactions
+
+OUTPUTS = [Outgoing("predictions", b"k", b"%d" % i, [], 0) for i in range(3)]
+OFFSETS = {0: 3, 1: 5}
+
+
+class Nobody:
+    """A listener that does not care."""
+
+    def assigned(self, partitions: object) -> None: ...
+    def revoked(self, partitions: object) -> None: ...
+    def lost(self, partitions: object) -> None: ...
+
+
+class Bench:
+    """Transactions of one member through producers of one id; `faults` meets all their calls."""
+
+    def __init__(self, *, exactly_once: bool = True) -> None:
+        self.broker = Broker(2, FakeClock())
+        self.faults = Faults()
+        self.metrics = Metrics()
+        self.input = FakeInput(self.broker, self.faults)
+        self.opened = 0
+        self._identity = "one" if exactly_once else None
+        delivery = "exactly-once" if exactly_once else "at-least-once"
+        self.transactions = Transactions(self.input, self._open_output, delivery, self.metrics)
+        self.input.subscribe(Nobody())
+        self.transactions.open()
+
+    def begin(self) -> None:
+        outgoing = {0: OUTPUTS[:2], 1: OUTPUTS[2:]}
+        self.transactions.pending = Pending(self.input.group_metadata(), outgoing, dict(OFFSETS))
+
+    def settle(self) -> bool:
+        """Returns whether it is done; until then it goes on pending."""
+        done = self.transactions.settle()
+        assert done == (self.transactions.pending is None)
+        return done
+
+    def outcomes(self) -> dict[str, float]:
+        return {labels.outcome: n for labels, n in self.metrics.transactions_total.series().items() if n}
+
+    def _open_output(self) -> FakeOutput:
+        self.opened += 1
+        return FakeOutput(self.broker, self._identity, self.faults)
+
+
+def late(bench: Bench) -> None:
+    bench.broker.commit_late("one", 1)
+    raise Unknown("no answer")
+
+
+SAME, NEW = 1, 2
+"""Producers that it takes."""
+
+
+@pytest.mark.parametrize(
+    ("point", "error", "outcome", "producers", "sent"),
+    [
+        # The step of the protocol, what it raises there -> how that counts, which producer goes on, how often it sends
+        ("begin", Unknown, "unknown", NEW, 1),
+        ("produce", Abort, "aborted", SAME, 2),
+        ("produce", Transient, "unknown", NEW, 2),
+        ("produce", Unknown, "unknown", NEW, 2),
+        ("offsets", Abort, "aborted", SAME, 2),
+        ("offsets", Unknown, "unknown", NEW, 2),
+        ("commit", Abort, "aborted", SAME, 2),
+        ("commit", Unknown, "unknown", NEW, 2),
+        ("commit", late, "unknown", NEW, 2),
+        # It had been committed, as the committed offsets tell.
+        ("commit:done", Unknown, "unknown", NEW, 1),
+    ],
+)
+def test_what_follows_from_an_error(
+    point: str, error: type[WorkerError] | Callable[[Bench], None], outcome: str, producers: int, sent: int
+) -> None:
+    bench = Bench()
+    if isinstance(error, type):
+        bench.faults.at(point, error("injected"))
+    else:
+        bench.faults.at(point, lambda: error(bench))
+    bench.begin()
+    assert not bench.settle()
+    assert bench.outcomes() == {outcome: 1}
+    assert bench.settle()
+    bench.broker.deliver_late()
+    assert bench.broker.published == OUTPUTS
+    assert bench.broker.committed == OFFSETS
+    assert bench.broker.open == {}
+    assert (bench.opened, bench.faults.seen.count("produce")) == (producers, sent)
+
+
+@pytest.mark.parametrize("point", ["abort", "abort:done"])
+def test_where_the_abort_fails_a_new_producer_goes_on(point: str) -> None:
+    bench = Bench()
+    bench.faults.at("commit", Abort("injected"))
+    bench.faults.at(point, Unknown("injected"))
+    bench.begin()
+    assert [bench.settle(), bench.settle()] == [False, True]
+    assert bench.broker.published == OUTPUTS
+    assert bench.opened == NEW
+
+
+@pytest.mark.parametrize("error", [Abort, Transient, Unknown])
+def test_nothing_is_decided_while_no_new_producer_or_no_answer_is_to_be_had(error: type[WorkerError]) -> None:
+    bench = Bench()
+    bench.faults.at("commit:done", Unknown("injected"))
+    bench.begin()
+    assert not bench.settle()
+    bench.faults.at("init", error("injected"))
+    bench.faults.at("committed", Transient("injected"))
+    assert [bench.settle(), bench.settle(), bench.settle()] == [False, False, True]
+    assert bench.broker.published == OUTPUTS
+    assert bench.faults.seen.count("produce") == 1
+
+
+@pytest.mark.parametrize("point", ["begin", "produce", "offsets", "commit"])
+def test_any_other_error_is_the_callers(point: str) -> None:
+    bench = Bench()
+    bench.faults.at(point, WorkerError("not authorized"))
+    bench.begin()
+    with pytest.raises(WorkerError, match="not authorized"):
+        bench.settle()
+    assert bench.broker.published == []
+
+
+def test_what_is_dropped_is_not_sent_again() -> None:
+    bench = Bench()
+    bench.faults.at("commit", Abort("injected"))
+    bench.begin()
+    assert not bench.settle()
+    bench.transactions.drop([0])
+    assert bench.settle()
+    assert bench.broker.published == OUTPUTS[2:]
+    assert bench.broker.committed == {1: OFFSETS[1]}
+
+
+def test_where_all_is_dropped_nothing_is_sent() -> None:
+    bench = Bench()
+    bench.faults.at("commit", Unknown("injected"))
+    bench.begin()
+    assert not bench.settle()
+    bench.transactions.drop([0, 1])
+    assert bench.settle()
+    assert bench.broker.published == []
+    assert bench.broker.open == {}
+
+
+def test_at_least_once_what_is_not_known_is_sent_again() -> None:
+    bench = Bench(exactly_once=False)
+    bench.faults.at("commit offsets:done", Transient("injected"))
+    bench.begin()
+    assert [bench.settle(), bench.settle()] == [False, True]
+    assert bench.broker.published == OUTPUTS * 2
+    assert bench.broker.committed == OFFSETS

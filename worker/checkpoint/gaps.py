@@ -1,0 +1,38 @@
+"""Gaps: where retention was faster than the checkpoints, and the lineages that go on without the lost records.
+
+A partition whose topic begins at OFFSET, after its newest checkpoint, may go on from there (input.on_gap: accept). What
+it then knows follows from the input and from what was lost, so it does so under a lineage of its own,
+`<lineage>~p<partition>@<OFFSET>`, with a folder of its own. A small file in the folder of the configured lineage,
+
+    <group>/<lineage>/<topic>-<topic id>/<partition>/gaps/<OFFSET>
+
+leads there. It is written after the first checkpoint of the new folder, so it never leads nowhere. All gaps of a
+partition are named by the configured lineage, and a later one lies at a higher offset.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.checkpoint.names import Location
+from worker.ports import ObjectStore
+
+
+def after_gap(location: Location, offset: int) -> Location:
+    """Where the history of a partition goes on whose records before `offset` were lost; `location` is configured."""
+    return msgspec.structs.replace(location, lineage=f"{location.lineage}~p{location.partition}@{offset}")
+
+
+def gaps_of(store: ObjectStore, location: Location) -> list[int]:
+    """Offsets at which this partition went on after a gap, the newest first."""
+    names = [path.rpartition("/")[2] for path in store.list(_folder(location))]
+    return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
+
+
+def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
+    """From now on the partition is found after this gap. Repeating it is harmless."""
+    store.create(f"{_folder(location)}/{offset:020d}", after_gap(location, offset).lineage.encode())
+
+
+def _folder(location: Location) -> str:
+    return f"{location.prefix}/gaps"

@@ -1,0 +1,48 @@
+"""Checkpoints beside those of a location: what other partitions of the topic, and a former topic, have left."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
+
+from worker.checkpoint.manifest import Manifest, readable
+from worker.checkpoint.names import Location, is_ours, of_kind
+from worker.ports import ObjectStore
+
+
+def of_another_partition(store: ObjectStore, location: Location, *, oldest: bool = False) -> Manifest | None:
+    """The newest checkpoint, or the oldest, of the lowest other partition of the topic that has one to be read."""
+    topic, _, _ = location.prefix.rpartition("/")
+    return next(
+        (m for m in _one_of_each(store, topic, oldest=oldest) if m.location.partition != location.partition), None
+    )
+
+
+def of_another_topic(store: ObjectStore, location: Location) -> Manifest | None:
+    """A checkpoint of a topic that had the same name and another id, if one can be read."""
+    lineage, topic, _ = location.prefix.rsplit("/", 2)
+    found = _one_of_each(store, lineage, f"{location.topic}-", f"{topic}/")
+    return next((m for m in found if m.location.topic == location.topic), None)
+
+
+def _one_of_each(
+    store: ObjectStore, folder: str, start: str = "", but: str | None = None, *, oldest: bool = False
+) -> Iterator[Manifest]:
+    """The newest readable manifest, or the oldest, of each folder of a partition, the lowest partition first.
+
+    Only below those folders whose names begin with `start`, and not with `but`. Each is read when it is asked for.
+    """
+    manifests: dict[str, list[str]] = defaultdict(list)
+    for path in store.list(folder):
+        where, _, name = path.rpartition("/")
+        below = path.removeprefix(f"{folder}/")
+        if (
+            is_ours(name)
+            and where.rpartition("/")[2].isdecimal()
+            and below.startswith(start)
+            and (but is None or not below.startswith(but))
+        ):
+            manifests[where] += of_kind("manifest", [name])
+    for where in sorted(manifests, key=lambda where: int(where.rpartition("/")[2])):
+        yield from islice(readable(store, where, sorted(manifests[where], reverse=not oldest), lambda _: None), 1)

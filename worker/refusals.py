@@ -1,0 +1,23 @@
+"""What is said where a topic does not fit its checkpoints any more."""
+
+from __future__ import annotations
+
+
+def partitions_added(topic: str, known: int, found: int) -> str:
+    return (
+        f"topic {topic} has {found} partitions, its models were learned with {known}: their keys are in other "
+        "partitions now. Stop the producers and take the models along with `amf-worker reshard`, or let those "
+        "of the keys that moved start anew (input.on_repartition: new-models)"
+    )
+
+
+def topic_recreated(topic: str, known_id: str, found_id: str) -> str:
+    return (
+        f"topic {topic} has the id {found_id}, its models were learned from one with the id "
+        f"{known_id}, which was deleted. To begin anew as well take another checkpoint.lineage, with "
+        "checkpoint.warm_start if the models are to come along, or delete the checkpoints of the old topic"
+    )
+
+
+def topic_deleted(topic: str, known_id: str) -> str:
+    return f"topic {topic} with the id {known_id} does not exist any more. Its checkpoints are still there"

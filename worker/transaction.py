@@ -1,0 +1,140 @@
+"""Outputs and offsets into one transaction after the other, each of them kept until it is known to be committed.
+
+What a failure means is the error's type; what follows from it is decided here and nowhere else:
+
+    committed                                 done
+    Abort                                     abort; the same is sent again by the same producer
+    Unknown, Transient, or the abort fails    a new producer, which ends what the old one left open; then the committed
+                                              offsets tell whether it took effect: done, or sent again
+    any other error                           nobody can go on: it is the caller's
+
+Nothing is computed twice: what is sent again are the same bytes, less those of partitions that were taken away.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from worker.errors import Abort, Transient, Unknown
+from worker.failpoints import failpoint
+from worker.metrics import Metrics
+from worker.ports import Input, Output
+from worker.records import Outgoing
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Pending:
+    """Outputs and offsets, by partition of the input, that are not known to be committed."""
+
+    metadata: Any
+    """Who read the records, as of when they were read."""
+    outgoing: dict[int, list[Outgoing]] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
+    unknown: bool = False
+    """It may have been committed: the committed offsets must be read before it is sent again."""
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Forget the part of partitions that this worker does not own any more."""
+        for number in partitions:
+            self.outgoing.pop(number, None)
+            self.offsets.pop(number, None)
+
+
+class Transactions:
+    """At most one transaction at a time, through as many producers as it takes. All calls come from one thread."""
+
+    def __init__(
+        self,
+        source: Input,
+        open_output: Callable[[], Output],
+        delivery: Literal["exactly-once", "at-least-once"],
+        metrics: Metrics,
+    ) -> None:
+        self.pending: Pending | None = None
+        self._input = source
+        self._open_output = open_output
+        self._output: Output | None = None
+        self._delivery = delivery
+        self._metrics = metrics
+
+    def open(self) -> None:
+        """Get the first producer. Raises Transient where another call may succeed."""
+        try:
+            self._output = self._open_output()
+        except (Abort, Unknown) as error:
+            raise Transient(str(error)) from error
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Forget what is pending of partitions that this worker does not own any more."""
+        if self.pending is not None:
+            self.pending.drop(partitions)
+
+    def settle(self) -> bool:
+        """Try to bring the pending transaction to its end; False where it is still pending, to be tried once more."""
+        pending = self.pending
+        assert pending is not None
+        started = time.perf_counter()
+        try:
+            if self._output is None:
+                self.open()
+                failpoint("reopened")
+            # Without offsets: all of its partitions were taken away.
+            if not pending.offsets or (pending.unknown and self._was_committed(pending)):
+                self.pending = None
+                return True
+            self._publish(pending)
+        except Abort as error:
+            self._metrics.transactions_total.add(1, outcome="aborted")
+            _log.warning("transaction aborted, its outputs will be sent again: %s", error)
+            self._abort(pending)
+            return False
+        except (Unknown, Transient) as error:
+            self._metrics.transactions_total.add(1, outcome="unknown")
+            _log.warning("outcome of a transaction unknown, asking the broker: %s", error)
+            self._replace_output(pending)
+            return False
+        self.pending = None
+        self._metrics.transactions_total.add(1, outcome="committed")
+        self._metrics.transaction_duration_seconds.observe([time.perf_counter() - started])
+        failpoint("settled")
+        return True
+
+    def close(self) -> None:
+        """Drop the producer, and with it what is still pending."""
+        self.pending = None
+        if self._output is not None:
+            self._output.close()
+
+    def _publish(self, pending: Pending) -> None:
+        assert self._output is not None
+        outgoing = [record for some in pending.outgoing.values() for record in some]
+        self._output.publish(outgoing, pending.offsets, pending.metadata)
+        if self._delivery == "at-least-once":
+            self._input.commit(pending.offsets)
+
+    def _abort(self, pending: Pending) -> None:
+        assert self._output is not None
+        try:
+            self._output.abort()
+        except Unknown as error:
+            _log.warning("abort failed: %s", error)
+            self._replace_output(pending)
+
+    def _replace_output(self, pending: Pending) -> None:
+        """Drop the producer. The next one, opened under the same id, ends what this one left open."""
+        pending.unknown = self._delivery == "exactly-once"
+        if self._output is not None:
+            self._output.close()
+        self._output = None
+
+    def _was_committed(self, pending: Pending) -> bool:
+        """Ask whether the transaction took effect; its offsets were committed all or none."""
+        committed = self._input.committed(list(pending.offsets))
+        pending.unknown = False
+        return all((committed[number] or 0) >= offset for number, offset in pending.offsets.items())
