@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -17,30 +18,43 @@ from tests.chaos.fleet import Fleet
 from tests.chaos.oracle import Verdict, judge
 from tests.kafka.broker import committed_offsets
 
+T = TypeVar("T")
+
 PROGRESS_WITHIN_S = 90.0
 """A healed system publishes again within this time: session, transaction and replay, one after the other, fit in."""
 START_WITHIN_S = 300.0
 """The first worker on a machine compiles its kernels."""
 POLL_S = 0.1
+FIRST_PER_PARTITION = 50
 
 
 class Arena:
-    """A running system under a rate of events. `rng` is the source of all choices of the fault that is under way."""
+    """A running system under a rate of events. `rng` is the source of all choices of the fault that is under way.
 
-    def __init__(self, cluster: Cluster, seed: int, *, workers: int = 3, rate: float = 300.0) -> None:
+    `outage_s` is how long those faults last that are about a long time.
+    """
+
+    def __init__(
+        self, cluster: Cluster, seed: int, *, workers: int = 3, rate: float = 300.0, outage_s: float = 30.0
+    ) -> None:
         self.cluster = cluster
         self.fleet = Fleet(cluster)
         self.rng = random.Random(seed)
+        self.outage_s = outage_s
+        self.workers = [f"w{n}" for n in range(workers)]
+        """Those of the first hour; when a fault is over they all run."""
         self._seed, self._rate = seed, rate
-        self._workers = [f"w{n}" for n in range(workers)]
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.fleet)
-            for name in self._workers:
-                self.fleet.start(name)
             self.generator = Generator(self.cluster.bootstrap, self._seed, self._rate)
+            # There is work before there are workers: whoever waits for progress waits for all partitions.
+            self.generator.send(FIRST_PER_PARTITION * self.cluster.setup.partitions)
+            self.generator.flush()
+            for name in self.workers:
+                self.fleet.start(name)
             self._generating = opened.enter_context(contextlib.ExitStack())
             self._generating.enter_context(self.generator)
             self._open = opened.pop_all()
@@ -51,33 +65,45 @@ class Arena:
     ) -> None:
         self._open.close()
 
+    @property
+    def out_of_session_s(self) -> float:
+        """After this much silence a worker has left the group for sure."""
+        return self.cluster.setup.session_s + 4.0
+
     def victim(self) -> str:
         """One of the workers of the first hour."""
-        return self.rng.choice(self._workers)
+        return self.rng.choice(self.workers)
 
     def committed(self) -> dict[int, int]:
         """Offsets of the group, once no open transaction can change them."""
-        deadline = time.monotonic() + PROGRESS_WITHIN_S
-        while True:
-            try:
-                return committed_offsets(self.cluster.bootstrap, self.cluster.setup.group, EVENTS)
-            except KafkaException:
-                # A broker that has just come back looks for its coordinators first.
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_S)
+        return self._patiently(lambda: committed_offsets(self.cluster.bootstrap, self.cluster.setup.group, EVENTS))
 
     def await_progress(self, within_s: float = PROGRESS_WITHIN_S) -> None:
-        """Wait until every partition has moved on. Raises TimeoutError: something is stuck."""
-        before = self.committed()
-        numbers = range(self.cluster.setup.partitions)
+        """Wait until every partition has moved on, or has nothing left. Raises TimeoutError: something is stuck."""
+        before, ends = self.committed(), self._patiently(lambda: self.cluster.ends(EVENTS))
 
         def moved() -> bool:
             self.fleet.supervise()
             now = self.committed()
-            return all(now.get(n, 0) > before.get(n, 0) for n in numbers)
+            each = (now.get(n, 0) > before.get(n, 0) or now.get(n, 0) >= end for n, end in ends.items())
+            return now != before and all(each)
 
-        self._await(moved, within_s, lambda: f"no progress: {before}, then {self.committed()}")
+        self.wait(moved, within_s, lambda: f"no progress: {before}, then {self.committed()}")
+
+    def await_settled(self) -> None:
+        """Wait until every partition is live and the workers share them evenly: nothing is about to change hands."""
+
+        def settled() -> bool:
+            self.fleet.supervise()
+            try:
+                states = self.fleet.metric("amf_partition_state")
+            except OSError:
+                return False  # one of them has only just come, or gone
+            owners = Counter(labels["worker"] for labels, value in states if labels["state"] == "live" and value)
+            shares = [owners[name] for name in self.fleet.names]
+            return sum(shares) == self.cluster.setup.partitions and max(shares) - min(shares) <= 1
+
+        self.wait(settled, START_WITHIN_S, lambda: f"partitions are not settled: {self.fleet.names}")
 
     def finish(self) -> Verdict:
         """End the stream, let everything be worked off, stop all workers in order, and judge."""
@@ -88,13 +114,32 @@ class Arena:
             self.fleet.supervise()
             return self.committed() == {n: end for n, end in ends.items() if end}
 
-        self._await(done, 2 * PROGRESS_WITHIN_S, lambda: f"not worked off: {self.committed()} of {ends}")
-        for name in self.fleet.names:
-            self.fleet.terminate(name)
+        self.wait(done, 2 * PROGRESS_WITHIN_S, lambda: f"not worked off: {self.committed()} of {ends}")
+        self.stop_workers()
         return judge(self.cluster)
 
+    def stop_workers(self) -> list[str]:
+        """Stop all that are there, in order; returns who they were."""
+        names = self.fleet.names
+        for name in names:
+            self.fleet.terminate(name)
+        return names
+
     @staticmethod
-    def _await(condition: Callable[[], bool], timeout_s: float, problem: Callable[[], str]) -> None:
+    def _patiently(ask: Callable[[], T]) -> T:
+        """An answer from a broker that may have just come back, and looks for its coordinators and leaders first."""
+        deadline = time.monotonic() + PROGRESS_WITHIN_S
+        while True:
+            try:
+                return ask()
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+
+    @staticmethod
+    def wait(condition: Callable[[], bool], timeout_s: float, problem: Callable[[], str]) -> None:
+        """Wait for something. Raises TimeoutError that says what the problem is."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:

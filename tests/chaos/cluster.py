@@ -1,33 +1,34 @@
-"""What the workers under test live in: a broker and a store, each behind a proxy, and topics.
-
-The broker has two listeners. The harness talks to it directly; the address that it gives to the workers is the proxy's,
-so that no byte of theirs goes another way.
-"""
+"""What the workers under test live in: Kafka and a store, each behind a proxy, and topics."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
+import amf
+from tests.chaos.brokers import Network, ProxiedBroker
 from tests.chaos.proxy import Proxy
-from tests.kafka.broker import Broker
-from tests.kafka.servers import JavaServer, free_ports
 from tests.worker.stores import S3Stub, s3_stub
 from worker.config import Config, loads
+from worker.kafka import KafkaAdmin
 
-SESSION_S = 6.0
-"""After this much silence a worker has left the group."""
 TRANSACTION_S = 10.0
 """After this long the broker aborts a transaction that nobody ends."""
 
 MAX_POLL_S = 20.0
-"""A worker that does not come back for records for so long leaves the group."""
+"""A worker that does not come back for records for so long leaves the group; never less than a session."""
+
+IN_USE = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID}
+"""What a group that has members answers to those who are none of them."""
 
 EVENTS, PREDICTIONS, DEAD = "events", "predictions", "dead-letters"
 
@@ -36,15 +37,15 @@ input: {{topic: events, tombstones: reset, max_bytes: 10KB}}
 output: {{topic: predictions}}
 dead_letter: {{topic: dead-letters, max_consecutive: 1000000}}
 kafka:
-  bootstrap.servers: "127.0.0.1:{port}"
+  bootstrap.servers: "{bootstrap}"
   group.id: {group}
-  client.id: "${{WORKER}}"
+  client.id: {worker}
   {membership}
   transaction.timeout.ms: {transaction_ms}
   max.poll.interval.ms: {max_poll_ms}
   reconnect.backoff.max.ms: 1000
-models: {{default: {{n_estimators: 3, max_bytes: 1MB}}}}
-checkpoint: {{url: "s3://bucket/checkpoints", interval: {interval}}}
+models: {{default: {{n_estimators: 3, max_bytes: {model_bytes}}}}}
+checkpoint: {{url: "{url}", interval: 1s}}
 metrics: {{listen: "127.0.0.1:0"}}
 """
 
@@ -53,77 +54,39 @@ metrics: {{listen: "127.0.0.1:0"}}
 class Setup:
     """What a run can choose."""
 
+    nodes: int = 1
+    """Of Kafka; three survive the loss of one."""
     partitions: int = 4
-    protocol: str = "classic"
-    static: bool = True
-    """Whether workers have a group.instance.id, and so the transactional id of the one before."""
-    interval: str = "1s"
+    protocol: Literal["classic", "consumer"] = "classic"
+    identities: Literal["static", "dynamic", "mixed"] = "static"
+    """Whether workers have a group.instance.id, and so the transactional id of the one before; or every other one."""
+    store: Literal["s3", "file"] = "s3"
+    session_s: float = 6.0
+    """After this much silence a worker has left the group."""
+    model_bytes: str = "1MB"
     group: str = "chaos"
 
-    def config_text(self, port: int) -> str:
+    def is_static(self, worker: str) -> bool:
+        """Whether a worker of this name, which ends in a number, keeps its identity over restarts."""
+        return self.identities == "static" or (self.identities == "mixed" and int(worker[-1]) % 2 == 0)
+
+    def config_text(self, worker: str, bootstrap: str, url: str) -> str:
+        """The configuration of a worker."""
         membership = [f"group.protocol: {self.protocol}"]
         if self.protocol == "classic":
-            membership.append(f"session.timeout.ms: {SESSION_S * 1000:.0f}")
-        if self.static:
-            membership.append('group.instance.id: "${WORKER}"')
+            membership.append(f"session.timeout.ms: {self.session_s * 1000:.0f}")
+        if self.is_static(worker):
+            membership.append(f"group.instance.id: {worker}")
         return CONFIG.format(
-            port=port,
+            bootstrap=bootstrap,
             group=self.group,
+            worker=worker,
             membership="\n  ".join(membership),
             transaction_ms=int(TRANSACTION_S * 1000),
-            max_poll_ms=int(MAX_POLL_S * 1000),
-            interval=self.interval,
+            max_poll_ms=int(max(MAX_POLL_S, self.session_s) * 1000),
+            model_bytes=self.model_bytes,
+            url=url,
         )
-
-
-class _TwoListeners(JavaServer):
-    """A broker that is at `bootstrap` for us, and at `proxy_port` for whom it meets at `inner_port`."""
-
-    def __init__(self, proxy_port: int) -> None:
-        direct, self.inner_port, controller = free_ports(3)
-        super().__init__(
-            {
-                "listeners": f"PLAINTEXT://127.0.0.1:{direct},PROXIED://127.0.0.1:{self.inner_port},"
-                f"CONTROLLER://127.0.0.1:{controller}",
-                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{direct},PROXIED://127.0.0.1:{proxy_port}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
-                "inter.broker.listener.name": "PLAINTEXT",
-                "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-                "group.consumer.session.timeout.ms": f"{SESSION_S * 1000:.0f}",
-                "group.consumer.min.session.timeout.ms": "1000",
-                "group.consumer.heartbeat.interval.ms": "500",
-                "group.consumer.min.heartbeat.interval.ms": "500",
-                "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-            }
-        )
-        self.bootstrap = f"127.0.0.1:{direct}"
-
-
-class ProxiedBroker(Broker):
-    """A broker of our own, from Kafka's jars, whose workers come through `proxy`. Raises Unavailable without Java."""
-
-    def __init__(self) -> None:
-        super().__init__(own=True)
-        [port] = free_ports(1)
-        self._two = _TwoListeners(port)
-        self.proxy = Proxy(lambda: self._two.inner_port, kafka=True, port=port)
-
-    def __enter__(self) -> Self:
-        self._server = self._two
-        try:
-            self._server.start()
-            self._await_ready()
-            self.proxy.__enter__()
-        except BaseException:
-            self._server.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.proxy.__exit__(kind, error, trace)
-        self._server.close()
 
 
 class Objects(dict[str, bytes]):
@@ -144,18 +107,20 @@ class Cluster:
 
     def __init__(self, folder: Path, setup: Setup) -> None:
         self.folder, self.setup = folder, setup
+        self.engines = {amf.ENGINE}
+        """Every version of the learner that a worker of this run had."""
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
-            self.broker = opened.enter_context(ProxiedBroker())
+            self.broker = opened.enter_context(ProxiedBroker(self.setup.nodes, self.setup.session_s))
             self.s3: S3Stub = opened.enter_context(s3_stub())
             self._objects = self.s3.objects = Objects()
             self.storage = opened.enter_context(Proxy(lambda: self.s3.server_port, kafka=False))
-            for topic, partitions in ((EVENTS, self.setup.partitions), (PREDICTIONS, self.setup.partitions), (DEAD, 1)):
-                self.broker.create_topic(topic, partitions)
-            self.config_path = self.folder / "worker.yaml"
-            self.config_path.write_text(self.setup.config_text(self.broker.proxy.port))
+            admin = KafkaAdmin(self.config())
+            admin.create([EVENTS, PREDICTIONS], self.setup.partitions)
+            admin.create([DEAD], 1)
+            self.broker.await_in_sync()
             self._open = opened.pop_all()
         return self
 
@@ -166,27 +131,70 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The broker for the harness itself, past the proxy."""
+        """Kafka for the harness itself, past the proxies."""
         return self.broker.bootstrap
 
     @property
-    def network(self) -> Proxy:
-        """Between the workers and the broker."""
-        return self.broker.proxy
+    def network(self) -> Network:
+        """Between the workers and Kafka."""
+        return self.broker.network
 
-    def environment(self, worker: str) -> dict[str, str]:
-        """Variables of a worker process."""
-        endpoint = f"http://127.0.0.1:{self.storage.port}"
-        return {**self.s3.environment, "AWS_ENDPOINT_URL": endpoint, "WORKER": worker}
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of a worker process: the way to the store."""
+        return {**self.s3.environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.storage.port}"}
 
-    def config(self, worker: str = "oracle") -> Config:
+    def config_path(self, worker: str) -> Path:
+        """The file that a worker of this name reads."""
+        path = self.folder / f"{worker}.yaml"
+        path.write_text(self._config_text(worker))
+        return path
+
+    def config(self, worker: str = "oracle-0") -> Config:
         """What a worker of this name reads from the configuration."""
-        return loads(self.config_path.read_text(), {"WORKER": worker})
+        return loads(self._config_text(worker), {})
 
     def manifests(self) -> dict[str, bytes]:
-        """Every manifest that was ever written under checkpoint.url, by its name, be it collected since or not."""
+        """Every manifest under checkpoint.url by its name; of the S3 store also those that were collected since."""
+        if self.setup.store == "file":
+            found = self._files.rglob("*.manifest")
+            return {path.relative_to(self._files).as_posix(): path.read_bytes() for path in found}
         with self.s3.lock:
             return {name.removeprefix("checkpoints/"): data for name, data in self._objects.manifests.items()}
+
+    @property
+    def _files(self) -> Path:
+        return self.folder.absolute() / "store"
+
+    def _config_text(self, worker: str) -> str:
+        url = "s3://bucket/checkpoints" if self.setup.store == "s3" else f"file://{self._files}"
+        return self.setup.config_text(worker, self.network.bootstrap, url)
+
+    def forget_group(self) -> None:
+        """Delete the group with its offsets, once its last member is gone."""
+        group = self.setup.group
+        self._without_members(lambda admin: admin.delete_consumer_groups([group])[group])
+
+    def move_group(self, offsets: Mapping[int, int]) -> None:
+        """Commit other offsets for the group, once its last member is gone."""
+        positions = [TopicPartition(EVENTS, number, offset) for number, offset in offsets.items()]
+        moved = ConsumerGroupTopicPartitions(self.setup.group, positions)
+        self._without_members(lambda admin: admin.alter_consumer_group_offsets([moved])[self.setup.group])
+
+    def _without_members(self, change: Callable[[AdminClient], Future[ConsumerGroupTopicPartitions | None]]) -> None:
+        """Change something about the group. A static member that has stopped is in it until its session ends."""
+        admin, deadline = self.broker.admin(), time.monotonic() + 10 * self.setup.session_s
+        while True:
+            try:
+                done = change(admin).result()
+                for each in [] if done is None else done.topic_partitions:
+                    if each.error is not None:
+                        raise KafkaException(each.error)
+                return
+            except KafkaException as exception:
+                if exception.args[0].code() not in IN_USE or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def ends(self, topic: str, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> dict[int, int]:
         """Offset after the last record of each partition; read_committed: of the first open transaction, if any."""

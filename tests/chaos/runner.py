@@ -22,7 +22,7 @@ class Outcome:
 
     verdict: Verdict
     exits: list[str]
-    """Workers that ended and were not told to."""
+    """Workers that ended and were not told to, or were told to and took too long."""
     injected: Counter[str]
     missed: Counter[str]
     """Faults whose moment did not come, of those injected."""
@@ -41,7 +41,7 @@ class Outcome:
             f"{self.injected.total()} faults, {verdict.records:,} records, {verdict.checkpoints:,} checkpoints: "
             f"{verdict.lost} lost, {verdict.duplicated} duplicated, {verdict.differing} differing, "
             f"{verdict.wrong_states} wrong states, {verdict.unfinished} unfinished, "
-            f"{verdict.open_transactions} open transactions, {len(self.exits)} exits unasked"
+            f"{verdict.open_transactions} open transactions, {len(self.exits)} exits unasked or late"
         )
         return "\n".join([*rows, *self.exits, *verdict.examples, figures])
 
@@ -51,7 +51,7 @@ Strike = tuple[str, random.Random]
 
 
 def draw(seed: int, names: Sequence[str]) -> Iterator[Strike]:
-    """Faults of these names without end, by their weights; the same ones for the same seed and names."""
+    """Faults of these names without end, by their weights, of which one at least is not 0; the seed says which."""
     rng = random.Random(f"{seed} {' '.join(names)}")
     weights = [FAULTS[name].weight for name in names]
     while True:
@@ -59,9 +59,9 @@ def draw(seed: int, names: Sequence[str]) -> Iterator[Strike]:
         yield name, random.Random(rng.random())
 
 
-def each_once(seed: int, names: Sequence[str]) -> Iterator[Strike]:
-    """These faults in this order."""
-    return ((name, random.Random(f"{seed} {name}")) for name in names)
+def in_order(seed: int, names: Sequence[str], times: int = 1) -> Iterator[Strike]:
+    """These faults in this order, each so many times in a row."""
+    return ((name, random.Random(f"{seed} {name} {n}")) for name in names for n in range(times))
 
 
 def run(arena: Arena, strikes: Iterable[Strike], say: Callable[[str], None] = print) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.chaos.arena import Arena
-from tests.chaos.faults.registry import OUT_OF_SESSION_S, REACHED_WITHIN_S, fault, hit
+from tests.chaos.faults.registry import REACHED_WITHIN_S, fault, hit
 from tests.chaos.proxy import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -34,7 +34,7 @@ def half_open(arena: Arena) -> str:
     """Silence in both directions for longer than a session; then all that was held arrives, late."""
     victim = arena.victim()
     with arena.cluster.network.rule(Rule("hold", client=victim)) as rule:
-        time.sleep(OUT_OF_SESSION_S)
+        time.sleep(arena.out_of_session_s)
     return f"{victim}, {rule.caught} frames held"
 
 
@@ -43,7 +43,7 @@ def one_way(arena: Arena) -> str:
     """The broker hears the worker, the worker does not hear the broker; what it said is lost."""
     victim = arena.victim()
     with arena.cluster.network.rule(Rule("drop", REPLY, client=victim)) as rule:
-        time.sleep(arena.rng.choice([2.0, OUT_OF_SESSION_S]))
+        time.sleep(arena.rng.choice([2.0, arena.out_of_session_s]))
     arena.cluster.network.cut(victim)
     return f"{victim}, {rule.caught} replies lost"
 
@@ -51,7 +51,7 @@ def one_way(arena: Arena) -> str:
 @fault(weight=1)
 def partition(arena: Arena) -> str:
     """No worker reaches the broker at all."""
-    seconds = arena.rng.choice([1.0, OUT_OF_SESSION_S])
+    seconds = arena.rng.choice([1.0, arena.out_of_session_s])
     with arena.cluster.network.outage():
         time.sleep(seconds)
     return f"{seconds:g} s"

@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 from tests.chaos.arena import Arena
-from tests.chaos.faults.registry import FAULTS, OUT_OF_SESSION_S, REACHED_WITHIN_S, Fault, hit
+from tests.chaos.faults.registry import REACHED_WITHIN_S, fault, hit
 from tests.chaos.fleet import Fleet
 from tests.chaos.proxy import END_TXN, REPLY, Rule
 from worker.failpoints import FAIL_POINTS
@@ -42,7 +42,7 @@ def at_point(point: str, action: str, arena: Arena) -> str:
     for name in killed:
         fleet.start(name)
     if action == "stop" and reached:
-        time.sleep(OUT_OF_SESSION_S)
+        time.sleep(arena.out_of_session_s)
         fleet.thaw(victim)
     else:
         if not reached:
@@ -79,4 +79,4 @@ for _action, _weight, _points in (
     ("raise", 0.4, ["assigned", "revoked", "lost"]),
 ):
     for _point in _points:
-        FAULTS[f"{_action}@{_point}"] = Fault(f"{_action}@{_point}", _weight, partial(at_point, _point, _action))
+        fault(_weight, name=f"{_action}@{_point}")(partial(at_point, _point, _action))

@@ -6,18 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.chaos.arena import Arena
-from tests.chaos.cluster import SESSION_S
+from tests.chaos.cluster import Setup
+
+Inject = Callable[[Arena], str]
 
 REACHED_WITHIN_S = 40.0
-OUT_OF_SESSION_S = SESSION_S + 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     name: str
     weight: float
-    inject: Callable[[Arena], str]
+    """How often it is drawn, beside the others; one of weight 0 is injected where it is asked for."""
+    inject: Inject
     """Returns what was done, for people. Raises Missed; anything else where the system broke a promise of its own."""
+    suits: Callable[[Setup], bool]
+    """Whether there is in a run what it harms."""
 
 
 class Missed(Exception):
@@ -27,12 +31,14 @@ class Missed(Exception):
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(weight: float = 1.0) -> Callable[[Callable[[Arena], str]], Callable[[Arena], str]]:
-    """Enter a function into FAULTS under its name."""
+def fault(
+    weight: float = 1.0, *, name: str | None = None, suits: Callable[[Setup], bool] = lambda _: True
+) -> Callable[[Inject], Inject]:
+    """Enter a function into FAULTS, under its own name where no other is given."""
 
-    def enter(inject: Callable[[Arena], str]) -> Callable[[Arena], str]:
-        name = inject.__name__.replace("_", "-")
-        FAULTS[name] = Fault(name, weight, inject)
+    def enter(inject: Inject) -> Inject:
+        entered = name or inject.__name__.replace("_", "-")
+        FAULTS[entered] = Fault(entered, weight, inject, suits)
         return inject
 
     return enter

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 from tests.chaos.arena import Arena
-from tests.chaos.cluster import MAX_POLL_S, SESSION_S
-from tests.chaos.faults.registry import OUT_OF_SESSION_S, REACHED_WITHIN_S, fault
+from tests.chaos.cluster import MAX_POLL_S
+from tests.chaos.faults.registry import REACHED_WITHIN_S, fault
+
+NEXT_ENGINE = "amf-next"
 
 
 @fault(weight=4)
@@ -37,24 +39,22 @@ def sigterm(arena: Arena) -> str:
 
 @fault(weight=3)
 def storm(arena: Arena) -> str:
-    """Members come and go while the last change is being worked off."""
-    extra = [f"x{n}" for n in range(3)]
-    done = []
-    for _ in range(6):
-        name = arena.rng.choice(extra)
-        if name not in arena.fleet.names:
-            arena.fleet.start(name)
+    """Members come and go while the last change is being worked off, be it that nobody is left for a moment."""
+    fleet, done = arena.fleet, []
+    for _ in range(3 * len(arena.workers)):
+        name = arena.victim()
+        if name not in fleet.names:
+            fleet.start(name)
             done.append(f"+{name}")
         elif arena.rng.random() < 0.5:
-            arena.fleet.terminate(name)
+            fleet.terminate(name)
             done.append(f"-{name}")
         else:
-            arena.fleet.kill(name)
+            fleet.kill(name)
             done.append(f"!{name}")
         time.sleep(arena.rng.uniform(0.0, 4.0))
-    for name in extra:
-        if name in arena.fleet.names:
-            arena.fleet.terminate(name)
+    for name in set(arena.workers) - set(fleet.names):
+        fleet.start(name)
     return " ".join(done)
 
 
@@ -63,7 +63,7 @@ def zombie(arena: Arena) -> str:
     """Frozen past its session: others take its partitions over, then it goes on where it was."""
     victim = arena.victim()
     arena.fleet.freeze(victim)
-    time.sleep(OUT_OF_SESSION_S)
+    time.sleep(arena.out_of_session_s)
     arena.fleet.thaw(victim)
     return victim
 
@@ -71,7 +71,7 @@ def zombie(arena: Arena) -> str:
 @fault(weight=2)
 def hiccup(arena: Arena) -> str:
     """Frozen for less than its session."""
-    victim, seconds = arena.victim(), arena.rng.uniform(0.1, SESSION_S / 2)
+    victim, seconds = arena.victim(), arena.rng.uniform(0.1, arena.cluster.setup.session_s / 2)
     arena.fleet.freeze(victim)
     time.sleep(seconds)
     arena.fleet.thaw(victim)
@@ -95,10 +95,50 @@ def twin(arena: Arena) -> str:
     other = f"{victim}-twin"
     fleet.start(other, identity=victim)
     gave_way = next((name for name in (other, victim) if fleet.await_death(name, REACHED_WITHIN_S / 2, code=1)), None)
-    if arena.cluster.setup.static:
+    if arena.cluster.setup.is_static(victim):
         assert gave_way is not None, f"{victim} and its twin both live"
     if other in fleet.names:
         fleet.kill(other)
     if victim not in fleet.names:
         fleet.start(victim)
     return f"{gave_way or 'nobody'} gave way"
+
+
+@fault(weight=1)
+def upgrade(arena: Arena) -> str:
+    """One worker after the other is replaced by the next version of the learner, and then by the present one again."""
+    roll(arena, ["--engine", NEXT_ENGINE])
+    roll(arena, None)
+    return f"{', '.join(arena.workers)} to {NEXT_ENGINE} and back"
+
+
+def roll(arena: Arena, altered: list[str] | None) -> None:
+    """Replace one worker after the other by such a one, which must predict before the next one goes."""
+    arena.cluster.engines.add(NEXT_ENGINE)
+    for name in arena.workers:
+        arena.fleet.terminate(name)
+        arena.fleet.start(name, altered=altered)
+        assert arena.fleet.await_live(name, REACHED_WITHIN_S), f"{name} did not come back"
+
+
+@fault(weight=1)
+def clock_jumps(arena: Arena) -> str:
+    """The wall clock of a worker is a day ahead, a day behind or right, anew each time that it looks."""
+    victim, seconds = arena.victim(), arena.rng.uniform(5, 15)
+    arena.fleet.terminate(victim)
+    arena.fleet.start(victim, altered=["--clock-jumps"])
+    time.sleep(seconds)
+    arena.fleet.terminate(victim)
+    arena.fleet.start(victim)
+    return f"{victim} for {seconds:.1f} s"
+
+
+@fault(weight=1)
+def offsets_expired(arena: Arena) -> str:
+    """The group was empty for so long that its offsets are gone: the newest checkpoints say where it was."""
+    arena.await_progress()
+    names = arena.stop_workers()
+    arena.cluster.forget_group()
+    for name in names:
+        arena.fleet.start(name)
+    return f"those of {', '.join(names)}"

@@ -1,0 +1,46 @@
+"""A worker whose models are at their caps takes no more memory, however many events come."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.cluster import EVENTS, Cluster, Setup
+from tests.chaos.events import KEYS, Generator
+from tests.chaos.fleet import Fleet
+from tests.kafka.broker import committed_offsets
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SEED = 5
+CAP = 64 * 2**10
+FILLING, MORE = 60_000, 180_000
+MOST_GROWTH = 16 * 2**20
+"""What the allocator and the client may take meanwhile; without caps the models would take several times as much."""
+WITHIN_S = 300.0
+
+
+def work_off(cluster: Cluster, fleet: Fleet, generator: Generator, events: int) -> None:
+    for _ in range(0, events, 10_000):
+        generator.send(10_000)
+        generator.flush()
+    ends = cluster.ends(EVENTS)
+    found = fleet.await_that(
+        lambda: committed_offsets(cluster.bootstrap, cluster.setup.group, EVENTS) == ends, WITHIN_S
+    )
+    assert found, "not worked off"
+
+
+@pytest.mark.parametrize("cluster", [Setup(model_bytes="64KB")], indirect=True, ids=[""])
+def test_full_models_stay_as_large_as_they_are(cluster: Cluster):
+    generator = Generator(cluster.bootstrap, SEED, rate=0)
+    with Fleet(cluster) as fleet:
+        fleet.start("w0")
+        work_off(cluster, fleet, generator, FILLING)
+        before = fleet.resident_bytes("w0")
+        work_off(cluster, fleet, generator, MORE)
+        grown = fleet.resident_bytes("w0") - before
+        [(_, models)] = fleet.metric("amf_model_bytes")
+        fleet.terminate("w0")
+    assert fleet.exits == []
+    assert models <= KEYS * CAP
+    assert grown < MOST_GROWTH, f"{grown:,} bytes more after {MORE:,} events"

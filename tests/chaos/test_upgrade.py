@@ -1,0 +1,30 @@
+"""A new version of the learner comes one worker at a time, while the others go on with the present one."""
+
+from __future__ import annotations
+
+import pytest
+
+import amf
+from tests.chaos.arena import Arena
+from tests.chaos.cluster import PREDICTIONS, Cluster
+from tests.chaos.faults.workers import NEXT_ENGINE, roll
+from tests.kafka.broker import read_all
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SEED = 5
+
+
+def test_in_a_rolling_upgrade_no_version_replays_what_another_one_predicted(cluster: Cluster):
+    with Arena(cluster, SEED, workers=2) as arena:
+        for altered in (["--engine", NEXT_ENGINE], None):
+            arena.await_progress()
+            roll(arena, altered)
+            arena.await_progress()
+            replayed = [value for _, value in arena.fleet.metric("amf_replayed_records_total")]
+            assert replayed == [0.0] * len(arena.workers)
+        verdict = arena.finish()
+    assert verdict.good, verdict
+    assert arena.fleet.exits == []
+    made_by = {dict(message.headers)["engine"] for message in read_all(cluster.bootstrap, PREDICTIONS)}
+    assert made_by == {amf.ENGINE.encode(), NEXT_ENGINE.encode()}
