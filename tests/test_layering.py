@@ -28,14 +28,18 @@ AMF_FORESTS = f"{AMF_TREES} amf.systems.* amf.outlook amf.forest {AMF_FAMILIES}"
 BASE = "worker.errors worker.records worker.ports worker.failpoints"
 CONFIG = "worker.config worker.config.*"
 CHECKPOINT = "worker.checkpoint worker.checkpoint.*"
-PARTS = f"worker.codec worker.envelope worker.rejects worker.metrics {CHECKPOINT}"
+PARTS = f"worker.codec worker.codec.* worker.envelope worker.rejects worker.metrics {CHECKPOINT}"
 BELOW_MODELS = f"{BASE} {CONFIG} {PARTS} amf"
 STATE = (
-    "worker.partitioner worker.warm_start worker.learners worker.model worker.snapshot worker.models worker.intake "
+    "worker.partitioner worker.warm_start worker.learners worker.model worker.slot worker.cache worker.snapshot "
+    "worker.models worker.intake "
     "worker.partition"
 )
-CORE = f"{BELOW_MODELS} {STATE} worker.keeper worker.runtime"
-ADAPTERS = "worker.kafka worker.kafka.* worker.store worker.exposition"
+CORE = (
+    f"{BELOW_MODELS} {STATE} worker.beginning worker.until worker.watch worker.keeper worker.transaction "
+    "worker.runtime worker.model_key worker.forwarder"
+)
+ADAPTERS = "worker.kafka worker.kafka.* worker.store worker.spill worker.exposition"
 PROGRAMS = "worker.cli worker.cli.* worker.__main__ worker.demo worker.demo.*"
 
 MAY_IMPORT = {
@@ -56,24 +60,37 @@ MAY_IMPORT = {
     # What a model can be told follows from the parameters of the forests.
     "worker.config.model": f"{BASE} {CONFIG} amf",
     CONFIG: f"{BASE} {CONFIG}",
-    "worker.codec worker.envelope": f"{BASE} worker.rejects",
+    "worker.codec worker.codec.* worker.envelope": f"{BASE} worker.codec.* worker.rejects",
     CHECKPOINT: f"{BASE} worker.checkpoint.*",
     PARTS: BASE,
     "worker.learners": BELOW_MODELS,
     "worker.model": f"{BELOW_MODELS} worker.learners",
-    "worker.models": f"{BELOW_MODELS} worker.learners worker.model worker.snapshot",
+    "worker.models": f"{BELOW_MODELS} worker.learners worker.model worker.slot worker.cache worker.snapshot",
     "worker.partitioner": "",
     "worker.warm_start": f"{BASE} {CHECKPOINT} worker.partitioner",
-    "worker.snapshot": f"{CHECKPOINT} worker.model",
+    "worker.slot": f"{BASE} {CHECKPOINT} worker.model",
+    "worker.cache": f"{BASE} worker.metrics worker.slot",
+    "worker.snapshot": f"{CHECKPOINT} worker.slot",
     "worker.intake": f"{BELOW_MODELS} worker.model worker.models",
-    "worker.partition": f"{BELOW_MODELS} worker.models worker.snapshot worker.intake",
-    "worker.keeper": f"{BELOW_MODELS} worker.models worker.snapshot worker.partition worker.warm_start",
-    "worker.runtime": f"{BELOW_MODELS} worker.models worker.intake worker.partition worker.keeper worker.warm_start",
+    "worker.partition": f"{BELOW_MODELS} worker.models worker.slot worker.cache worker.snapshot worker.intake",
+    "worker.refusals": "",
+    "worker.watch": f"{BASE} worker.refusals",
+    "worker.until": BASE,
+    "worker.beginning": f"{BASE} {CONFIG} {CHECKPOINT} amf worker.refusals worker.warm_start",
+    "worker.keeper": f"{BELOW_MODELS} worker.models worker.snapshot worker.partition worker.beginning",
+    "worker.opening": f"{BASE} worker.partition worker.keeper",
+    "worker.transaction": f"{BASE} worker.metrics",
+    "worker.model_key": f"{BASE} {CONFIG} worker.rejects",
+    "worker.forwarder": f"{BELOW_MODELS} worker.keeper worker.model_key worker.transaction",
+    "worker.runtime": f"{BELOW_MODELS} worker.cache worker.models worker.intake worker.partition worker.keeper "
+    "worker.warm_start worker.opening worker.transaction worker.beginning worker.until worker.watch",
+    "worker.checks": f"{BASE} {CONFIG} {CHECKPOINT} worker.refusals {ADAPTERS}",
     # The adapters, which act, each with one library.
     "worker.exposition": f"{BASE} {CONFIG} worker.metrics",
+    "worker.kafka.vetting": "worker.rejects",
     ADAPTERS: f"{BASE} {CONFIG} worker.kafka.*",
     # The service joins the two; the programs run it.
-    "worker.service": f"worker {CORE} {ADAPTERS}",
+    "worker.service": f"worker worker.checks {CORE} {ADAPTERS}",
     PROGRAMS: "amf worker worker.*",
 }
 """Modules of ours -> what they may import of ours. The first row that names a module counts."""
@@ -205,6 +222,8 @@ def test_no_modules_import_each_other() -> None:
         ("worker.kafka", "import worker.runtime"),
         ("worker.service", "import worker.cli"),
         ("worker.codec", "import orjson"),
+        ("worker.codec.avro", "import fastavro"),
+        ("worker.codec.avro", "from worker.kafka.registry import open_registry"),
         ("amf.forest", "from amf.serialize import dumps"),
         ("amf.systems.amf_classifier", "from .mondrian import walk"),
         ("amf.forest", "import worker.records"),
@@ -220,6 +239,7 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
     [
         ("worker.runtime", "import asyncio.events"),
         ("worker.runtime", "from .codec import decode"),
+        ("worker.kafka.registry", "from confluent_kafka.schema_registry import SchemaRegistryClient"),
         ("worker.runtime", "from worker import codec"),
         ("worker.models", "from amf import AMFClassifier"),
         ("worker.kafka.admin", "from confluent_kafka.admin import AdminClient"),

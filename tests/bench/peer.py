@@ -8,7 +8,7 @@ import sys
 import venv
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
@@ -43,7 +43,12 @@ class Peer:
         self._process.stdin.flush()
         return self._answer()
 
-    def __enter__(self) -> Peer:
+    def require_alive(self) -> None:
+        """Raises RuntimeError where the process has ended."""
+        if (code := self._process.poll()) is not None:
+            raise RuntimeError(f"{self.name} ended with exit code {code}")
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

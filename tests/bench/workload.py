@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,13 @@ LABEL_NOISE = 0.1
 """Share of labels that are flipped."""
 
 BLOCK = 10_000
+PROPERTIES = {
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": True,
+    "log_level": 3,  # a fresh broker makes librdkafka retry its first request, and warn of it
+}
+"""Of a producer of events."""
 VALUE = '{"features":[' + ",".join(["0.%04d"] * N_FEATURES) + '],"label":%d}'
 
 
@@ -38,23 +45,22 @@ def _endless(seed: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def load(bootstrap: str, topic: str, n: int, seed: int = 0) -> None:
-    """Publish `n` events to an existing topic, each exactly once and in order. Raises RuntimeError where one fails."""
+    """Publish `n` events to an existing topic, see `publish`."""
+    publish(bootstrap, topic, events(n, seed))
+
+
+def publish(bootstrap: str, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+    """Publish keys and values to an existing topic, each exactly once and in order.
+
+    Raises RuntimeError where one fails.
+    """
     failures: list[str] = []
 
     def report(error: Any, record: Message) -> None:
         failures.append(str(error))
 
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "partitioner": "murmur2_random",
-            "linger.ms": 20,
-            "delivery.report.only.error": True,
-            "log_level": 3,  # a fresh broker makes librdkafka retry its first request, and warn of it
-        }
-    )
-    for key, value in events(n, seed):
+    producer = Producer({**PROPERTIES, "bootstrap.servers": bootstrap, "linger.ms": 20})
+    for key, value in records:
         while True:
             try:
                 producer.produce(topic, value, key, on_delivery=report)

@@ -19,7 +19,7 @@ import pytest
 
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.conftest import Names
-from worker import cli, kafka
+from worker import cli
 from worker.config import load
 from worker.errors import WorkerError
 from worker.kafka import KafkaPublisher
@@ -164,7 +164,7 @@ def test_a_full_queue_is_waited_for(config: Path, broker: Broker, topics: Names)
 
 
 def test_records_that_nobody_takes_are_an_error(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "STALL_S", 0.2)
+    monkeypatch.setattr("worker.kafka.publisher.STALL_S", 0.2)
     config.write_text(re.sub(r'servers: "[^"]*"', 'servers: "127.0.0.1:1"', config.read_text()))
     publisher = KafkaPublisher(load(config, {}), "events")
     publisher.send(b"k", b"v")
