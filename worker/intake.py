@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,18 @@ from worker.rejects import REJECT_CODES
 
 _REMEMBERED_KEYS = 100_000
 
-Arrival = tuple[str | Reject, Event | Reject | None]
-"""Model key and event of a record; no event where a tombstone resets the model."""
+
+class Arrivals(NamedTuple):
+    """What was read of some records, in their order."""
+
+    keys: list[str | Reject]
+    """Their model keys."""
+    events: list[Event | Reject | None]
+    """None where there is no key, and where a tombstone resets the model."""
+
+    def part(self, part: slice) -> Arrivals:
+        """The same of some of the records."""
+        return Arrivals(self.keys[part], self.events[part])
 
 
 @dataclass(slots=True)
@@ -89,7 +100,7 @@ class Intake:
                     return i
         return len(records)
 
-    def read(self, records: Sequence[Record], *, publish: bool) -> list[Arrival]:
+    def read(self, records: Sequence[Record], *, publish: bool) -> Arrivals:
         """Model key and event of every record, and all that it takes to publish answers if `publish` is set.
 
         Raises Transient where a codec cannot do that yet. Once a model has learned, a batch cannot be taken again, so
@@ -99,61 +110,62 @@ class Intake:
             self._answers.prepare()
         decode, max_bytes = self._decode, self._config.input.max_bytes
         resets = self._config.input.tombstones == "reset"
-        arrivals: list[Arrival] = []
-        for record in records:
-            key = self._model_key(record)
-            value = framed_value(record) if self._is_framed else record.value
-            if isinstance(key, Reject) or (value is None and resets):
-                arrivals.append((key, None))
-            else:
-                arrivals.append((key, decode(value, max_bytes)))
-        return arrivals
+        known = self._keys
+        keys = [known.get(record.key) or self._model_key(record) for record in records]  # type: ignore[arg-type]
+        values = [framed_value(record) if self._is_framed else record.value for record in records]
+        events = [
+            None if isinstance(key, Reject) or (value is None and resets) else decode(value, max_bytes)
+            for key, value in zip(keys, values, strict=True)
+        ]
+        return Arrivals(keys, events)
 
-    def take(
-        self, records: Sequence[Record], arrivals: Sequence[Arrival], models: Models, *, publish: bool
-    ) -> BatchResult:
+    def take(self, records: Sequence[Record], arrivals: Arrivals, models: Models, *, publish: bool) -> BatchResult:
         """Predict and learn what was read of the records; with `publish` False only learn (replay)."""
         result = BatchResult()
-        keys: list[str] = [""] * len(records)
+        outcomes: list[bytes | Reject | None] = [None] * len(records)
         specs: list[str | None] = [None] * len(records)
-        outcomes: list[Answer | Reject | None] = [None] * len(records)
-        groups: dict[str, tuple[list[int], list[Event]]] = {}
+        groups: dict[str, list[int]] = {}
 
-        def finish(key: str) -> None:
-            rows, events = groups.pop(key, ([], []))
-            if rows:
-                model, applied = _through_model(models, key, events, publish=publish)
-                for row, outcome in zip(rows, applied.outcomes, strict=True):
-                    outcomes[row] = outcome
-                    specs[row] = model.spec
-                _count(result, applied)
+        def finish(key: str, rows: Sequence[int]) -> None:
+            events = [arrivals.events[row] for row in rows]
+            model, applied = _through_model(models, key, events, publish=publish)  # type: ignore[arg-type]
+            for row, outcome in zip(rows, self._encoded(key, applied.outcomes), strict=True):
+                outcomes[row] = outcome
+                specs[row] = model.spec
+            _count(result, applied)
 
-        for row, (key, event) in enumerate(arrivals):
+        for row, (key, event) in enumerate(zip(*arrivals, strict=True)):
             if isinstance(key, Reject):
                 outcomes[row] = key
-                continue
-            keys[row] = key
-            if event is None:
-                finish(key)
+            elif isinstance(event, Event):
+                if key in groups:
+                    groups[key].append(row)
+                else:
+                    groups[key] = [row]
+            else:
                 specs[row] = models.configured_spec(key)
-                models.drop(key)
-                continue
-            if isinstance(event, Reject):
                 outcomes[row] = event
-                specs[row] = models.configured_spec(key)
-                continue
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = ([], [])
-            group[0].append(row)
-            group[1].append(event)
-        for key in list(groups):
-            finish(key)
+                if event is None:
+                    if key in groups:
+                        finish(key, groups.pop(key))
+                    models.drop(key)
+        for key, rows in groups.items():
+            finish(key, rows)
 
         self._watch_rejects(records, outcomes, result)
         if publish:
-            self._publish(records, keys, specs, outcomes, result)
+            result.events = len(records)
+            result.outgoing = self._publish(records, specs, outcomes)
         return result
+
+    def _encoded(self, key: str, outcomes: Sequence[Answer | Reject | None]) -> Sequence[bytes | Reject | None]:
+        """The same with every answer as it is published."""
+        answers = [outcome for outcome in outcomes if isinstance(outcome, Answer)]
+        values = self._answers.encode_answers(key, answers) if answers else []
+        if len(values) == len(outcomes):
+            return values
+        remaining = iter(values)
+        return [next(remaining) if isinstance(outcome, Answer) else outcome for outcome in outcomes]
 
     def _model_key(self, record: Record) -> str | Reject:
         if record.key is None:
@@ -170,7 +182,7 @@ class Intake:
         return key
 
     def _watch_rejects(
-        self, records: Sequence[Record], outcomes: Sequence[Answer | Reject | None], result: BatchResult
+        self, records: Sequence[Record], outcomes: Sequence[bytes | Reject | None], result: BatchResult
     ) -> None:
         most = self._config.dead_letter.max_consecutive
         longest = 0
@@ -190,25 +202,17 @@ class Intake:
             )
 
     def _publish(
-        self,
-        records: Sequence[Record],
-        keys: list[str],
-        specs: list[str | None],
-        outcomes: list[Answer | Reject | None],
-        result: BatchResult,
-    ) -> None:
-        """Exactly one record to publish for every record taken."""
-        result.events = len(records)
-        out, dead = self._config.output.topic, self._config.dead_letter.topic
-        for record, key, spec, outcome in zip(records, keys, specs, outcomes, strict=True):
-            ours = self._provenance.headers(record.offset, spec)
-            if isinstance(outcome, Reject):
-                outgoing = envelope.dead_letter(dead, record, outcome, ours, self._max_message_bytes)
-            else:
-                # A tombstone that reset its model is passed on as a tombstone.
-                value = None if outcome is None else self._answers.encode_answer(key, outcome)
-                outgoing = envelope.prediction_record(out, record, value, ours, self._max_message_bytes)
-            result.outgoing.append(outgoing)
+        self, records: Sequence[Record], specs: Sequence[str | None], outcomes: Sequence[bytes | Reject | None]
+    ) -> list[Outgoing]:
+        """Exactly one record for every record taken; a tombstone that reset its model is passed on as one."""
+        out, dead, most = self._config.output.topic, self._config.dead_letter.topic, self._max_message_bytes
+        headers = self._provenance.headers
+        return [
+            envelope.dead_letter(dead, record, outcome, headers(record.offset, spec), most)
+            if isinstance(outcome, Reject)
+            else envelope.prediction_record(out, record, outcome, headers(record.offset, spec), most)
+            for record, spec, outcome in zip(records, specs, outcomes, strict=True)
+        ]
 
 
 def _through_model(models: Models, key: str, events: list[Event], *, publish: bool) -> tuple[Model, Applied]:

@@ -84,13 +84,13 @@ class Models:
             self._cache.use(slot)
         return slot.model
 
-    def fetch(self, keys: Iterable[str]) -> None:
+    def fetch(self, keys: Iterable[str | Reject]) -> None:
         """Bring the models of these keys into memory that only the store has: before any of them learns.
 
         Raises Transient where the store does not answer, StateLost.
         """
         if self._cache.any_remote:
-            for key in keys:
+            for key in {key for key in keys if isinstance(key, str)}:
                 if key in self._slots and self._slots[key].is_remote:
                     self.get(key)
 

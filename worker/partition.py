@@ -21,7 +21,7 @@ from worker.checkpoint import Model as Saved
 from worker.checkpoint import Source
 from worker.config import Config
 from worker.errors import CorruptCheckpoint
-from worker.intake import Arrival, BatchResult, Intake
+from worker.intake import Arrivals, BatchResult, Intake
 from worker.models import Models
 from worker.ports import SchemaRegistry
 from worker.records import Event, Record, Reject
@@ -155,29 +155,29 @@ class Partition:
 
     def _take(self, records: Sequence[Record], *, publish: bool) -> BatchResult:
         result, arrivals = BatchResult(), self._intake.read(records, publish=publish)
-        self.models.fetch({key for key, _ in arrivals if isinstance(key, str)})
+        self.models.fetch(arrivals.keys)
         for part in self._parts(arrivals):
-            result.add(self._intake.take(records[part], arrivals[part], self.models, publish=publish))
+            result.add(self._intake.take(records[part], arrivals.part(part), self.models, publish=publish))
         if records:
             self.position = records[-1].offset + 1
             self._note_times(records)
         return result
 
-    def _parts(self, arrivals: Sequence[Arrival]) -> Iterator[slice]:
+    def _parts(self, arrivals: Arrivals) -> Iterator[slice]:
         """Parts of a batch in each of which there is room for all models that it makes, or for none.
 
         Then the order within a part, which is not that of the records, does not matter, nor do batches.
         """
-        start, n = 0, len(arrivals)
+        start, n = 0, len(arrivals.keys)
         while start < n:
             end = n if self.models.room >= n - start else self._end_of_part(arrivals, start)
             yield slice(start, end)
             start = end
 
-    def _end_of_part(self, arrivals: Sequence[Arrival], start: int) -> int:
+    def _end_of_part(self, arrivals: Arrivals, start: int) -> int:
         room, new = self.models.room, set[str]()
-        for i in range(start, len(arrivals)):
-            key, event = arrivals[i]
+        for i in range(start, len(arrivals.keys)):
+            key, event = arrivals.keys[i], arrivals.events[i]
             if isinstance(key, Reject):
                 continue
             if room == 0 and event is None:
@@ -186,7 +186,7 @@ class Partition:
                 new.add(key)
                 if len(new) > room:
                     return i
-        return len(arrivals)
+        return len(arrivals.keys)
 
     def _note_times(self, records: Sequence[Record]) -> None:
         times_ms = {record.key: record.timestamp_ms for record in records}

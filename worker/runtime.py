@@ -142,7 +142,8 @@ class Worker:
         # What the consumer did not ask back, having lost it.
         self.lost(list(self._partitions))
         self._transactions.close()
-        self._writer.shutdown(wait=True)
+        # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
+        self._writer.shutdown(wait=False, cancel_futures=True)
         self._appliers.shutdown(wait=True)
         self._show_gauges()
 

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,11 @@ _log = logging.getLogger(__name__)
 
 STORE_S = 60.0
 """Longest time that a start waits for a store that does not answer."""
+
+
+LEAVE_S = 2.0
+"""Longest wait at the end for threads that still write to the store."""
+_WRITERS = "checkpoints"
 
 
 class SystemClock:
@@ -104,6 +110,15 @@ def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | N
         server.close()
 
 
+def is_held_up() -> bool:
+    """Whether a store that does not answer would hold up the end of the process, for as long as its own deadline."""
+    until = time.monotonic() + LEAVE_S
+    writers = [thread for thread in threading.enumerate() if thread.name.startswith(_WRITERS)]
+    for thread in writers:
+        thread.join(max(0.0, until - time.monotonic()))
+    return any(thread.is_alive() for thread in writers)
+
+
 def build(
     config: Config,
     admin: KafkaAdmin,
@@ -138,7 +153,7 @@ def build(
         store,
         metrics,
         clock,
-        ThreadPoolExecutor(2, thread_name_prefix="checkpoints"),
+        ThreadPoolExecutor(2, thread_name_prefix=_WRITERS),
         ThreadPoolExecutor(2, thread_name_prefix="partitions"),
         watch=watch,
         until=None if ends is None else Until(ends),

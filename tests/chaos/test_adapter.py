@@ -78,7 +78,10 @@ def test_a_publish_ends_although_its_connections_broke_before(cluster: Cluster):
 
 
 @pytest.mark.parametrize("cluster", [Setup(), Setup(protocol="consumer")], indirect=True, ids=["classic", "consumer"])
-def test_of_two_with_one_identity_one_gives_way_and_the_other_goes_on(cluster: Cluster):
+def test_of_two_with_one_identity_one_gives_way_and_the_other_goes_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("worker.kafka.consumer.RELEASE_S", 2.0)
     first = Member(cluster, "w0")
     poll_until(lambda: len(first.owned) == cluster.setup.partitions, first)
     second = Member(cluster, "w0")

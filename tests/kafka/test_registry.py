@@ -116,7 +116,7 @@ def expected(numbers: list[int], key: str) -> list[dict[str, Any]]:
     forests = Forests(Models(default=ModelParams(n_estimators=2)).params_for)
     events = [Event(datum(number)["features"], datum(number)["label"], None) for number in numbers]
     answers = forests.get(key).apply(events, publish=True).outcomes
-    return [json.loads(codec.encode_answer(key, answer)) for answer in answers]
+    return [json.loads(codec.encode_answers(key, [answer])[0]) for answer in answers]
 
 
 def test_the_partition_waits_for_the_registry_and_then_all_is_there_exactly_once(job: Job) -> None:

@@ -166,7 +166,7 @@ MUTANTS = {
         "if label is None and self._kind is None:", "if self._kind is None and not publish:"
     ),
     "reset ignored in replay": in_intake(
-        "                models.drop(key)\n", "                if publish:\n                    models.drop(key)\n"
+        "                    models.drop(key)\n", "                    if publish: models.drop(key)\n"
     ),
     # Models that leave memory.
     "what came back and learned leaves as it was": in_slot(
@@ -190,7 +190,5 @@ MUTANTS = {
     ),
     "room that a tombstone makes is there before it": in_partition("return max(i, start + 1)", "return i + 1"),
     "room that a tombstone makes is not there after it": in_partition("if room == 0 and event is None:", "if False:"),
-    "reset before the events before it": in_intake(
-        "                finish(key)\n                specs", "specs".rjust(21)
-    ),
+    "reset before the events before it": in_intake("finish(key, groups.pop(key))", "pass"),
 }

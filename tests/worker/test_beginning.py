@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import amf
 from tests.worker.fake_broker import Log
 from tests.worker.test_runtime import Bench, Bound
 from worker.checkpoint import Checkpoints, Location
@@ -290,6 +291,27 @@ def test_what_must_be_replayed_must_be_taken_as_it_was(caplog: pytest.LogCapture
     changed, bench.config = bench.config, former
     bench.worker("three").join().turns(2).close()
     bench.config = of_input(changed, max_bytes=1_000_000)
+    bench.feed("b")
+    worker = bench.worker("four").join().turns(2)
+    assert (worker.stops(), learned(bench)) == ({}, [0, 1, 2, 3])
+
+
+def test_what_must_be_replayed_must_be_learned_by_the_same_learner(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed(*"aba")
+    bench.worker("one").join().turns(2).kill()
+    engine = amf.ENGINE
+    monkeypatch.setattr(amf, "ENGINE", "amf-2")
+    assert run_into_stop(bench.worker("two")) == {"engine-changed": 1}
+    assert (
+        f"3 records up to offset 3 must be replayed as they were learned, by {engine}, and this is amf-2" in caplog.text
+    )
+    # As the message says: once more with the former version.
+    monkeypatch.undo()
+    bench.worker("three").join().turns(2).close()
+    monkeypatch.setattr(amf, "ENGINE", "amf-2")
     bench.feed("b")
     worker = bench.worker("four").join().turns(2)
     assert (worker.stops(), learned(bench)) == ({}, [0, 1, 2, 3])

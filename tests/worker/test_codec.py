@@ -20,7 +20,7 @@ from malformed import MAX_BYTES, good_fields, malformed, text_of
 
 from amf.labels import LARGEST_NUMBER
 from worker import envelope
-from worker.codec import decode, decode_key, encode_answer
+from worker.codec import decode, decode_key, encode_answers
 from worker.envelope import Provenance, dead_letter, record_bytes
 from worker.records import Estimate, Event, Headers, Prediction, Record, Reject
 from worker.rejects import MAX_DEPTH, MAX_NUMBER, REJECT_CODES
@@ -292,7 +292,7 @@ def prediction(**changes: Any) -> Prediction:
     ],
 )
 def test_prediction_value(published: Prediction, value: bytes) -> None:
-    assert encode_answer("m", published) == value
+    assert encode_answers("m", [published])[0] == value
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_prediction_value(published: Prediction, value: bytes) -> None:
     ],
 )
 def test_estimate_value(published: Estimate, value: bytes) -> None:
-    assert encode_answer("m", published) == value
+    assert encode_answers("m", [published])[0] == value
 
 
 def test_a_forest_takes_every_number_that_is_a_label() -> None:
@@ -327,7 +327,7 @@ def test_a_forest_takes_every_number_that_is_a_label() -> None:
 @settings(max_examples=300, deadline=None)
 def test_published_floats_keep_their_bits(floats: list[float]) -> None:
     names = [str(i) for i in range(len(floats))]
-    value = json.loads(encode_answer("m", prediction(classes=names, probabilities=floats, loss=floats[0])))
+    value = json.loads(encode_answers("m", [prediction(classes=names, probabilities=floats, loss=floats[0])])[0])
     assert [bits(p) for p in value["probabilities"].values()] == [bits(p) for p in floats]
     assert bits(value["loss"]) == bits(floats[0])
 

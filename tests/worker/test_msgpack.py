@@ -18,7 +18,7 @@ from test_codec import bits, messages, prediction
 from worker import codec
 from worker.cli.dataset import Row, message
 from worker.codec import msgpack
-from worker.codec.msgpack import decode, encode_answer
+from worker.codec.msgpack import decode, encode_answers
 from worker.errors import ConfigError
 from worker.records import Estimate, Event, Reject
 from worker.rejects import DECODER, DECODERS, REJECT_CODES
@@ -167,9 +167,9 @@ def test_predictions_have_the_fields_of_the_json() -> None:
         Estimate(None, None, None, None, None, 0, None),
     ]
     for answer in answers:
-        value = msgspec.msgpack.decode(encode_answer("m", answer))
-        assert value == json.loads(codec.encode_answer("m", answer))
-        assert list(value) == list(json.loads(codec.encode_answer("m", answer)))
+        value = msgspec.msgpack.decode(encode_answers("m", [answer])[0])
+        assert value == json.loads(codec.encode_answers("m", [answer])[0])
+        assert list(value) == list(json.loads(codec.encode_answers("m", [answer])[0]))
 
 
 def test_rows_of_a_file_are_the_same_events_in_both() -> None:

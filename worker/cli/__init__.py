@@ -32,6 +32,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Wrong usage and --help raise SystemExit, as argparse does."""
     arguments = _parser().parse_args(argv)
     _log_to_stderr(arguments.log_level)
+    code = _run(arguments)
+    if arguments.command is commands.run and commands.is_held_up():
+        # Python would wait for these threads; what they leave behind is no more than a kill would.
+        print("amf-worker: the checkpoint store does not answer, going without it", file=sys.stderr, flush=True)
+        os._exit(code)
+    return code
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         code: int = arguments.command(arguments)
         sys.stdout.flush()

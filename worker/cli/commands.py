@@ -27,6 +27,13 @@ def run(arguments: Namespace) -> int:
     return DONE
 
 
+def is_held_up() -> bool:
+    """Whether what `run` has left would keep the process from ending."""
+    from worker import service
+
+    return service.is_held_up()
+
+
 def check(arguments: Namespace) -> int:
     from worker.config import effective
 

@@ -7,18 +7,19 @@ changes, and `max_bytes`. All codecs have the same events, limits and reject cod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from worker.codec import json, msgpack
 from worker.codec.avro import AvroCodec
-from worker.codec.json import decode, encode_answer
+from worker.codec.json import decode, encode_answers
 from worker.codec.json_schema import JsonSchemaCodec
 from worker.codec.key import decode_key
 from worker.errors import ConfigError
 from worker.ports import SchemaRegistry
 from worker.records import Answer, Event, Reject
 
-__all__ = ["Codec", "codec_of", "decode", "decode_key", "encode_answer"]
+__all__ = ["Codec", "codec_of", "decode", "decode_key", "encode_answers"]
 
 
 class Codec(Protocol):
@@ -37,11 +38,11 @@ class Codec(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Do what `encode_answer` needs, once. Raises Transient, and WorkerError where it can never be done."""
+        """Do what `encode_answers` needs, once. Raises Transient, and WorkerError where it can never be done."""
         ...
 
-    def encode_answer(self, model: str, answer: Answer, /) -> bytes:
-        """What `model` said. It never fails once prepared, since by then the model has learned."""
+    def encode_answers(self, model: str, answers: Sequence[Answer], /) -> list[bytes]:
+        """What `model` said, one by one. It never fails once prepared, since by then the model has learned."""
         ...
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -35,30 +33,24 @@ class EstimateValue(msgspec.Struct, gc=False):
     learned: int
 
 
-def answer_encoder(encode: Callable[[object], bytes]) -> Callable[[str, Answer], bytes]:
-    """The function that writes what a model said, by one that writes structs.
+def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
+    """What is written of what a model said.
 
     `label` and `loss` are left out where the event had no label; `id` is null where it had none, `prediction` and what
     follows from it before the first label.
     """
-
-    def encode_answer(model: str, answer: Answer) -> bytes:
-        if isinstance(answer, Estimate):
-            return encode(_estimate_value(model, answer))
-        return encode(
-            PredictionValue(
-                answer.id,
-                model,
-                answer.prediction,
-                # The model may know more classes by now than this forecast did.
-                dict(zip(answer.classes, answer.probabilities, strict=False)),
-                UNSET if answer.label is None else answer.label,
-                UNSET if answer.loss is None else answer.loss,
-                answer.learned,
-            )
-        )
-
-    return encode_answer
+    if isinstance(answer, Estimate):
+        return _estimate_value(model, answer)
+    return PredictionValue(
+        answer.id,
+        model,
+        answer.prediction,
+        # The model may know more classes by now than this forecast did.
+        dict(zip(answer.classes, answer.probabilities, strict=False)),
+        UNSET if answer.label is None else answer.label,
+        UNSET if answer.loss is None else answer.loss,
+        answer.learned,
+    )
 
 
 def _estimate_value(model: str, estimate: Estimate) -> EstimateValue:

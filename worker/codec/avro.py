@@ -14,7 +14,7 @@ classes or of numbers does not say is null.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -86,10 +86,10 @@ class AvroCodec:
         if self._write is None:
             self._write = self._registry.avro_writer(self._topic, SCHEMA, _datum("", _NOTHING))
 
-    def encode_answer(self, model: str, answer: Answer) -> bytes:
+    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
         """What `model` said, framed; `prepare` comes first."""
         assert self._write is not None
-        return self._write(_datum(model, answer))
+        return [self._write(_datum(model, answer)) for answer in answers]
 
 
 _NOTHING = Prediction(None, [], [], None, None, 0, None)

@@ -6,14 +6,14 @@ Good messages take one typed msgspec decode, two where features are text, and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from worker.codec.answers import answer_encoder
+from worker.codec.answers import value_of
 from worker.codec.message import FAULTS, Category, Message
-from worker.records import Event, Reject
+from worker.records import Answer, Event, Reject
 from worker.rejects import DECODERS, MAX_DEPTH, MAX_NUMBER, diagnose, is_non_finite, is_too_deep, is_utf8
 
 version = DECODERS["json"]
@@ -21,6 +21,7 @@ version = DECODERS["json"]
 _Decode = Callable[[bytes], Message[Any]]
 _decode_numbers: _Decode = msgspec.json.Decoder(Message[float | None]).decode
 _decode_mixed: _Decode = msgspec.json.Decoder(Message[float | Category | None]).decode
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
@@ -39,11 +40,11 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     label = message.label
     if (
         not message.features
-        or (not (label is None or isinstance(label, str)) and not -MAX_NUMBER <= label <= MAX_NUMBER)
+        or not (label is None or isinstance(label, str) or -MAX_NUMBER <= label <= MAX_NUMBER)
         # msgspec does not look into strings that it skips, be they invalid UTF-8.
         or not (value.isascii() or is_utf8(value))
         # The brackets bound the depth from above, so that only messages with many are measured.
-        or (value.count(b"[") + value.count(b"{") > MAX_DEPTH and is_too_deep(value))
+        or (len(value) > 2 * MAX_DEPTH and value.count(b"[") + value.count(b"{") > MAX_DEPTH and is_too_deep(value))
     ):
         return diagnose(value)
     return Event(message.features, label, message.id)
@@ -64,8 +65,10 @@ def _with_text(value: bytes) -> Message[Any] | None:
     return message
 
 
-encode_answer = answer_encoder(msgspec.json.Encoder().encode)
-"""The JSON text of what `model` said. Floats have the fewest digits that give back the same bits."""
+def encode_answers(model: str, answers: Sequence[Answer]) -> list[bytes]:
+    """The JSON texts of what `model` said. Floats have the fewest digits that give back the same bits."""
+    # No text of JSON holds a bare line feed, so one call can write them all.
+    return _encode_lines([value_of(model, answer) for answer in answers]).split(b"\n")[:-1]
 
 
 def prepare() -> None:

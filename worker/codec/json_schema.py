@@ -6,10 +6,10 @@ The text is decoded as all JSON is, with the same limits and codes; an event mus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from worker.codec.framing import framing_of
-from worker.codec.json import decode, encode_answer
+from worker.codec.json import decode, encode_answers
 from worker.codec.message import unread
 from worker.ports import SchemaRegistry
 from worker.records import Answer, Event, Reject
@@ -68,7 +68,7 @@ class JsonSchemaCodec:
         if self._frame is None:
             self._frame = self._registry.json_writer(self._topic, SCHEMA)
 
-    def encode_answer(self, model: str, answer: Answer) -> bytes:
+    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
         """What `model` said, framed; `prepare` comes first."""
         assert self._frame is not None
-        return self._frame(encode_answer(model, answer).decode())
+        return [self._frame(text.decode()) for text in encode_answers(model, answers)]

@@ -8,14 +8,14 @@ skips: the value may be nested deeper there than everybody can follow, or hold n
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from worker.codec.answers import answer_encoder
+from worker.codec.answers import value_of
 from worker.codec.message import FAULTS, Category, Message, Value, event_of, judged, unread
-from worker.records import Event, Reject
+from worker.records import Answer, Event, Reject
 from worker.rejects import DECODERS, MAX_DEPTH, Object
 
 version = DECODERS["msgpack"]
@@ -28,6 +28,7 @@ class _Message(Message[Value], forbid_unknown_fields=True, gc=False):
 _Decode = Callable[[bytes], Message[Any]]
 _decode_numbers: _Decode = msgspec.msgpack.Decoder(_Message[float | None]).decode
 _decode_mixed: _Decode = msgspec.msgpack.Decoder(_Message[float | Category | None]).decode
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
@@ -43,8 +44,9 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     return _parsed(value)
 
 
-encode_answer = answer_encoder(msgspec.msgpack.Encoder().encode)
-"""What `model` said, as MessagePack with the fields of the JSON."""
+def encode_answers(model: str, answers: Sequence[Answer]) -> list[bytes]:
+    """What `model` said, as MessagePack with the fields of the JSON."""
+    return [_encode(value_of(model, answer)) for answer in answers]
 
 
 def prepare() -> None:

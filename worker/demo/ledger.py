@@ -183,4 +183,4 @@ def uninterrupted(rows: Iterable[Row], models: ModelsConfig) -> Iterator[tuple[i
             if applied.learned:
                 forests.keep(model)
             for (number, _), outcome in zip(group, applied.outcomes, strict=True):
-                yield number, codec.encode_answer(key, outcome) if isinstance(outcome, Answer) else None
+                yield number, codec.encode_answers(key, [outcome])[0] if isinstance(outcome, Answer) else None

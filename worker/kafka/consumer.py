@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.config import Config
 from worker.errors import Abort, Transient, WorkerError
@@ -19,9 +19,13 @@ from worker.records import Record
 
 _log = logging.getLogger(__name__)
 
+RELEASE_S = 60.0
+"""How long a member waits for its own name, longer than a session of the broker's default (45 s)."""
+RELEASE_EVERY_S = 1.0
 REJOIN_EVERY_S = 60.0
 """A member that is fenced again before this much time has passed has a twin, and gives way to it."""
 
+_UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
 
 
@@ -37,6 +41,9 @@ class KafkaInput:
         self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
         self._consumer: Consumer = client(Consumer, self._properties)
         self._joined_s = -math.inf
+        self._released_s = time.monotonic()
+        """When the name of this member was last its own, or when it began to ask for it."""
+        self._owned: set[int] = set()
         self._listener: Listener
 
     def subscribe(self, listener: Listener) -> None:
@@ -47,15 +54,17 @@ class KafkaInput:
             return sorted(partition.partition for partition in partitions)
 
         def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
+            self._owned.update(numbers(partitions))
+            self._released_s = time.monotonic()
             listener.assigned(numbers(partitions))
 
         def on_revoke(_: Consumer, partitions: list[TopicPartition]) -> None:
             listener.revoked(numbers(partitions))
-            self._consumer.incremental_unassign(partitions)
+            self._give_up(numbers(partitions))
 
         def on_lost(_: Consumer, partitions: list[TopicPartition]) -> None:
             listener.lost(numbers(partitions))
-            self._consumer.incremental_unassign(partitions)
+            self._give_up(numbers(partitions))
 
         self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
@@ -99,26 +108,33 @@ class KafkaInput:
         as a second worker with the same group.instance.id, which will be fenced in its turn and fence this one again.
         """
         now = time.monotonic()
-        if now - self._joined_s < REJOIN_EVERY_S:
+        if _UNRELEASED in reason and now - self._released_s < RELEASE_S:
+            # With group.protocol: consumer it is the newcomer that is refused, until the session of the dead has ended.
+            _log.warning("the group has not noticed yet that the member of this name is gone: %s", reason)
+            time.sleep(RELEASE_EVERY_S)
+        elif now - self._joined_s < REJOIN_EVERY_S:
             raise WorkerError(f"the consumer cannot go on, is there another with its group.instance.id? {reason}")
-        self._joined_s = now
-        _log.warning("the consumer cannot go on, joining anew: %s", reason)
-        self._listener.lost([each.partition for each in self._consumer.assignment()])
+        else:
+            self._joined_s = now
+            _log.warning("the consumer cannot go on, joining anew: %s", reason)
+        self._listener.lost(sorted(self._owned))
+        self._owned.clear()
         self._consumer.close()
         self._consumer = client(Consumer, self._properties)
         self.subscribe(self._listener)
 
     def hold(self, partitions: Sequence[int]) -> None:
         """Take partitions and read nothing of them before `assign` says from where on."""
-        # The end exists in any case; it is not gone to while they are paused.
-        self.assign(dict.fromkeys(partitions, OFFSET_END))
-        for number in partitions:
-            self.pause(number)
+        read = self._read() & set(partitions)
+        if read:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in read])
+        # An answer to the group that takes nothing yet. A place that is not meant, be the partition paused, may win
+        # over the one that `assign` gives later.
+        self._consumer.incremental_assign([])
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Take partitions, each from its offset on; one that is taken already, paused or not, is moved there."""
-        held = {each.partition for each in self._consumer.assignment() if each.topic == self._topic}
-        again = held & offsets.keys()
+        again = self._read() & offsets.keys()
         for number in offsets:
             self._ends.pop(number, None)
         if again:
@@ -126,9 +142,8 @@ class KafkaInput:
         self._consumer.incremental_assign(
             [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
         )
-        if again:
-            # A pause outlives the assignment.
-            self._consumer.resume([TopicPartition(self._topic, number) for number in again])
+        # A pause outlives the assignment, even one to somebody else in between.
+        self._consumer.resume([TopicPartition(self._topic, number) for number in offsets])
 
     def pause(self, partition: int) -> None:
         """Fetch no more records of a partition while it stays assigned."""
@@ -185,6 +200,15 @@ class KafkaInput:
     def close(self) -> None:
         """Give up all partitions and leave the group."""
         self._consumer.close()
+
+    def _give_up(self, partitions: Sequence[int]) -> None:
+        self._owned.difference_update(partitions)
+        read = self._read()
+        self._consumer.incremental_unassign([TopicPartition(self._topic, n) for n in partitions if n in read])
+
+    def _read(self) -> set[int]:
+        """Partitions that are read, or paused."""
+        return {each.partition for each in self._consumer.assignment() if each.topic == self._topic}
 
     def _positions(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]

@@ -1,0 +1,56 @@
+"""The end of the process: a store that hangs does not hold it up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HANGING = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from worker import cli, service
+from worker.errors import WorkerError
+
+def run(config, path, until):
+    pool, begun = ThreadPoolExecutor(2, thread_name_prefix="checkpoints"), threading.Event()
+    def write():
+        begun.set()
+        if {hangs}:
+            threading.Event().wait()
+    pool.submit(write)
+    begun.wait()
+    pool.shutdown(wait=False)
+    if {fails}:
+        raise WorkerError("it cannot go on")
+
+service.run = run
+sys.exit(cli.main(["run", {config!r}]))
+"""
+
+
+def ended(tmp_path: Path, *, hangs: bool, fails: bool) -> tuple[int, str]:
+    config = tmp_path / "worker.yaml"
+    topics = "input: {topic: a}\noutput: {topic: b}\ndead_letter: {topic: c}\n"
+    config.write_text(f'{topics}kafka: {{bootstrap.servers: "x:1"}}\ncheckpoint: {{url: "memory://x"}}\n')
+    code = HANGING.format(hangs=hangs, fails=fails, config=str(config))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr
+
+
+def test_it_ends_though_a_write_hangs(tmp_path: Path) -> None:
+    code, said = ended(tmp_path, hangs=True, fails=False)
+    assert (code, "does not answer, going without it" in said) == (0, True)
+
+
+def test_it_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
+    code, said = ended(tmp_path, hangs=True, fails=True)
+    assert code == 1
+    assert said.splitlines() == [
+        "amf-worker: it cannot go on",
+        "amf-worker: the checkpoint store does not answer, going without it",
+    ]
+
+
+def test_what_ends_by_itself_is_waited_for(tmp_path: Path) -> None:
+    assert ended(tmp_path, hangs=False, fails=False) == (0, "")
