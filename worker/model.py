@@ -133,11 +133,6 @@ class Model:
             run.codes.append(code)
         return run
 
-    def figures(self) -> Figures:
-        """What the metrics show of this model."""
-        forest = self.forest
-        return Figures(forest.n_samples, forest.n_nodes, forest.mean_depth, forest.nbytes, self.scores)
-
     def _plain_cells(self, features: Features) -> Collection[Any] | None:
         """The values of an event where they are cells as they stand: nothing to look up, and nothing new."""
         if isinstance(features, list):

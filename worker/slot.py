@@ -42,9 +42,9 @@ class Slot:
     """
 
     __slots__ = (
+        "_depth",
         "_depth_samples",
         "clean",
-        "depth",
         "fetch",
         "key",
         "last_ms",
@@ -67,8 +67,9 @@ class Slot:
         """Whether the last checkpoint has the model as it is."""
         self.nbytes = 0
         """Memory of the model, as of when it was last measured; 0 while it is away."""
-        self.nodes = self.samples = self.depth = 0
-        """Figures of the model; `depth` is looked at again when twice as much was learned, for that takes its time."""
+        self.nodes = self.samples = 0
+        """Figures of the model."""
+        self._depth = 0.0
         self._depth_samples = 0
         self.last_ms = UNKNOWN_MS
         """Newest timestamp of what it learned, in ms since the epoch."""
@@ -105,12 +106,12 @@ class Slot:
         model = self.model
         if model is not None:
             data = model.forest.dumps()
-            samples, nodes, depth = model.forest.n_samples, model.forest.n_nodes, round(model.forest.mean_depth)
+            samples, nodes, depth = model.forest.n_samples, model.forest.n_nodes, self._depth_of(model)
         else:
             assert self.place is not None
             data = self.place.read()
-            samples, nodes, depth = self.samples, self.nodes, self.depth
-        summary = {"samples": samples, "nodes": nodes, "depth": depth, "bytes": len(data)}
+            samples, nodes, depth = self.samples, self.nodes, self._depth
+        summary = {"samples": samples, "nodes": nodes, "depth": round(depth), "bytes": len(data)}
         if self.last_ms != UNKNOWN_MS:
             summary["last_ms"] = self.last_ms
         return Saved(self.spec, data, summary)
@@ -118,14 +119,13 @@ class Slot:
     def recall(self, saved: Saved) -> None:
         """Take the figures that were written with a model."""
         self.samples, self.nodes = saved.summary.get("samples", 0), saved.summary.get("nodes", 0)
-        self.depth, self.last_ms = saved.summary.get("depth", 0), saved.summary.get("last_ms", UNKNOWN_MS)
+        self._depth, self.last_ms = saved.summary.get("depth", 0), saved.summary.get("last_ms", UNKNOWN_MS)
         self._depth_samples = self.samples
 
     def leave(self, place: Place) -> None:
         """Let go of the model, whose bytes are there."""
         assert self.model is not None
-        if self.samples >= 2 * self._depth_samples:
-            self.depth, self._depth_samples = round(self.model.forest.mean_depth), self.samples
+        self._depth_of(self.model)
         self.scores = self._all_scores(self.model)
         self.place = place
         self.model, self.nbytes = None, 0
@@ -133,8 +133,17 @@ class Slot:
     def figures(self) -> Figures:
         """What the metrics show of the model, also while it is away."""
         if self.model is None:
-            return Figures(self.samples, self.nodes, self.depth, 0, self.scores or ClassScores())
-        return self.model.figures()._replace(scores=self._all_scores(self.model))
+            return Figures(self.samples, self.nodes, self._depth, 0, self.scores or ClassScores())
+        forest = self.model.forest
+        scores = self._all_scores(self.model)
+        return Figures(forest.n_samples, forest.n_nodes, self._depth_of(self.model), forest.nbytes, scores)
+
+    def _depth_of(self, model: Model) -> float:
+        """Mean depth of the model's trees. It grows slowly, and to look at it takes as long as to save the model."""
+        samples = model.forest.n_samples
+        if 2 * samples >= 3 * self._depth_samples:
+            self._depth, self._depth_samples = model.forest.mean_depth, samples
+        return self._depth
 
     def _all_scores(self, model: Model) -> Scores:
         if self.scores is None:

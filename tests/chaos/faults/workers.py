@@ -94,7 +94,8 @@ def twin(arena: Arena) -> str:
     fleet, victim = arena.fleet, arena.victim()
     other = f"{victim}-twin"
     fleet.start(other, identity=victim)
-    gave_way = next((name for name in (other, victim) if fleet.await_death(name, REACHED_WITHIN_S, code=1)), None)
+    in_turn = (other, victim, other)
+    gave_way = next((name for name in in_turn if fleet.await_death(name, REACHED_WITHIN_S, code=1)), None)
     if arena.cluster.setup.is_static(victim):
         assert gave_way is not None, f"{victim} and its twin both live"
     if other in fleet.names:
