@@ -162,8 +162,9 @@ class Worker:
         records, missing = self._consume()
         metadata = self._input.group_metadata()
         for number, some in records.items():
-            # A partition may have been taken away after these records of it were read.
-            if number in self._partitions and self._waiting.get(number, math.inf) == math.inf:
+            # A partition may have been taken away, and have come back, after these records of it were read.
+            reads = number in self._partitions and number not in self._opening
+            if reads and self._waiting.get(number, math.inf) == math.inf:
                 self._backlog[number] += self._wanted(number, some)
         self._gone |= missing
         if self._transactions.pending is not None:
