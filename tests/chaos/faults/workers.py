@@ -114,9 +114,13 @@ def upgrade(arena: Arena) -> str:
 
 
 def roll(arena: Arena, altered: list[str] | None) -> None:
-    """Replace one worker after the other by such a one, which must predict before the next one goes."""
+    """Replace one worker after the other by such a one, which must predict before the next one goes.
+
+    Nobody has anything to replay when he goes, for the next version would refuse to.
+    """
     arena.cluster.engines.add(NEXT_ENGINE)
     for name in arena.workers:
+        arena.await_settled()
         arena.fleet.terminate(name)
         arena.fleet.start(name, altered=altered)
         assert arena.fleet.await_live(name, REACHED_WITHIN_S), f"{name} did not come back"
