@@ -25,7 +25,7 @@ AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"
 AMF_FORESTS = f"{AMF_TREES} amf.systems.* amf.outlook amf.forest {AMF_FAMILIES}"
 
-BASE = "worker.errors worker.records worker.ports worker.failpoints"
+BASE = "worker.errors worker.records worker.ports worker.patience worker.failpoints"
 CONFIG = "worker.config worker.config.*"
 CHECKPOINT = "worker.checkpoint worker.checkpoint.*"
 PARTS = f"worker.codec worker.codec.* worker.envelope worker.rejects worker.metrics {CHECKPOINT}"
@@ -81,7 +81,7 @@ MAY_IMPORT = {
     "worker.opening": f"{BASE} worker.partition worker.keeper",
     "worker.transaction": f"{BASE} worker.metrics",
     "worker.model_key": f"{BASE} {CONFIG} worker.rejects",
-    "worker.forwarder": f"{BELOW_MODELS} worker.keeper worker.model_key worker.transaction",
+    "worker.forwarder": f"{BELOW_MODELS} worker.model_key worker.transaction",
     "worker.runtime": f"{BELOW_MODELS} worker.cache worker.models worker.intake worker.partition worker.keeper "
     "worker.warm_start worker.opening worker.transaction worker.beginning worker.until worker.watch",
     "worker.checks": f"{BASE} {CONFIG} {CHECKPOINT} worker.refusals {ADAPTERS}",

@@ -38,12 +38,11 @@ class Finding:
     sentence: str
 
 
-def examine(config: Config, state: TopicState, store: ObjectStore) -> Iterator[Finding]:
-    """All findings on the topics, of which `state` is that of the input, the brokers and the checkpoints."""
-    source = KafkaTopic(config, config.input.topic)
+def examine(config: Config, source: KafkaTopic, state: TopicState, store: ObjectStore) -> Iterator[Finding]:
+    """All findings on the topics, of which `source` is the input as in `state`, the brokers and the checkpoints."""
     yield from _told(lambda: of_input(config, source.settings()))
-    for output in (KafkaTopic(config, config.output.topic), KafkaTopic(config, config.dead_letter.topic)):
-        yield from _told(partial(_on_output, output))
+    for output in (config.output.topic, config.dead_letter.topic):
+        yield from _told(partial(_on_output, source.beside(output)))
     if config.kafka.get("group.protocol") == "consumer":
         yield from _told(lambda: [of_protocol(source.broker_settings())])
     yield from _told(lambda: [of_checkpoints(config, state, store)])

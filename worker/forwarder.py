@@ -16,9 +16,9 @@ import amf
 from worker import envelope
 from worker.config import Config
 from worker.errors import WorkerError
-from worker.keeper import patiently
 from worker.metrics import Metrics
 from worker.model_key import KeyOf
+from worker.patience import patiently
 from worker.ports import Clock, Deadline, Input, Output
 from worker.records import Headers, Outgoing, Record, Reject
 from worker.transaction import Pending, Transactions

@@ -8,15 +8,13 @@ for by the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import TypeVar
 
 import amf
 from worker.beginning import Beginning, no_checkpoint
 from worker.checkpoint import Checkpoints, Location, Manifest, Policy
-from worker.errors import CorruptCheckpoint, NotFound, PartitionStopped, StateLost, Transient, WorkerError
+from worker.errors import CorruptCheckpoint, NotFound, PartitionStopped, StateLost, WorkerError
 from worker.failpoints import failpoint
 from worker.metrics import Metrics
 from worker.partition import Partition
@@ -24,22 +22,8 @@ from worker.ports import Clock, Deadline, ObjectStore
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-_RETRY_S = 0.5
 _AFTER_FAILURE_S = 5.0
 """A store that failed is left alone for so long, though the recovery budget is spent."""
-
-
-def patiently(clock: Clock, deadline: Deadline, what: str, call: Callable[[], T]) -> T:
-    """Call until it does not raise Transient; the last one passes through when the deadline does."""
-    while True:
-        try:
-            return call()
-        except Transient as error:
-            if deadline.remaining() <= _RETRY_S:
-                raise
-            _log.warning("%s: %s; trying again", what, error)
-            clock.sleep(_RETRY_S)
 
 
 @dataclass(frozen=True, slots=True)

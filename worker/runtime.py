@@ -28,10 +28,11 @@ from worker.config import Config
 from worker.errors import PartitionStopped, StateLost, Transient, WorkerError
 from worker.failpoints import failpoint
 from worker.intake import BatchResult
-from worker.keeper import Keeper, patiently
+from worker.keeper import Keeper
 from worker.metrics import TOP_MODELS, Metrics
 from worker.opening import Opening
 from worker.partition import Partition, State
+from worker.patience import patiently
 from worker.ports import Clock, Deadline, Input, ObjectStore, Output, SchemaRegistry, Spill
 from worker.records import Record
 from worker.transaction import Pending, Transactions

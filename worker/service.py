@@ -30,11 +30,11 @@ from worker.kafka import (
     transactional_id,
 )
 from worker.kafka.registry import open_registry
-from worker.keeper import patiently
 from worker.learners import compile_kernels
 from worker.metrics import Metrics
 from worker.model_key import key_reader
-from worker.ports import Deadline, TopicState
+from worker.patience import patiently
+from worker.ports import Deadline
 from worker.runtime import Setting, Worker
 from worker.spill import Spill
 from worker.store import open_store
@@ -133,9 +133,8 @@ def build(
     facts, warm_url = admin.facts(config.input.topic), config.checkpoint.warm_start
     watch = None
     if not topic.is_mock:
-        state = TopicState(facts.topic_id, facts.partitions, {})
-        _require(examine(config, state, store))
-        watch = Watch(config.input.topic, state, config.input.on_repartition, topic.ask, clock)
+        _require(examine(config, topic, facts, store))
+        watch = Watch(config.input.topic, facts, config.input.on_repartition, topic.ask, clock)
     setting = Setting(
         facts.topic_id,
         facts.partitions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -80,10 +81,13 @@ def test_the_newer_group_protocol_needs_brokers_that_have_it(settings: dict[str,
     assert of_protocol(settings).level == level
 
 
-def test_what_the_broker_does_not_tell_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_broker_does_not_tell_is_a_warning() -> None:
     class Silent:
         def __init__(self, _: Config, topic: str) -> None:
             self.name = topic
+
+        def beside(self, topic: str) -> Silent:
+            return Silent(settings, topic)
 
         def settings(self) -> dict[str, str]:
             raise WorkerError(f"settings of {self.name}: not authorized; needs DESCRIBE_CONFIGS on topic {self.name}")
@@ -91,9 +95,9 @@ def test_what_the_broker_does_not_tell_is_a_warning(monkeypatch: pytest.MonkeyPa
         def broker_settings(self) -> dict[str, str]:
             raise WorkerError("settings of broker 1: not authorized; needs DESCRIBE_CONFIGS on cluster")
 
-    monkeypatch.setattr(checks, "KafkaTopic", Silent)
     settings = replace(SETTINGS, kafka={**SETTINGS.kafka, "group.protocol": "consumer"})
-    found = list(checks.examine(settings, TopicState("topic-id", 1, {}), DictStore()))
+    source: Any = Silent(settings, "events")
+    found = list(checks.examine(settings, source, TopicState("topic-id", 1, {}), DictStore()))
     assert [(finding.level, finding.sentence.rpartition("needs ")[2]) for finding in found] == [
         ("warning", "DESCRIBE_CONFIGS on topic events"),
         ("warning", "DESCRIBE_CONFIGS on topic predictions"),

@@ -7,7 +7,7 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import amf
+from tests.worker.conftest import Main
 from tests.worker.stores import DictStore
-from worker import __version__, cli, service
+from worker import __version__, service
 from worker.checkpoint import Checkpoints, Location, Model
 from worker.cli import check, commands, terminal
 from worker.config import effective, load
@@ -27,8 +28,6 @@ from worker.store import open_store
 COMMANDS = ("run", "check", "produce", "evaluate", "inspect", "reset", "reshard", "demo")
 HOUR_MS = 3_600_000
 
-Main = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
@@ -36,22 +35,6 @@ def _log_as_before() -> Iterator[None]:
     handlers, level = log.handlers, log.level
     yield
     log.handlers, log.level = handlers, level
-
-
-@pytest.fixture
-def main(capsys: pytest.CaptureFixture[str]) -> Main:
-    """Run a command line: exit code, stdout, stderr."""
-
-    def run(*argv: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            code = cli.main([str(argument) for argument in argv])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture

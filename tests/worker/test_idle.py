@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,31 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker import cli
+from tests.worker.conftest import Main
 from worker.checkpoint import Checkpoints, Location, Model
 from worker.cli import idle
 from worker.errors import ConfigError
 from worker.store import open_store
 
 DAY_MS = 86_400_000
-
-Main = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def main(capsys: pytest.CaptureFixture[str]) -> Main:
-    """Run a command line: exit code, stdout, stderr."""
-
-    def run(*argv: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            code = cli.main([str(argument) for argument in argv])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture

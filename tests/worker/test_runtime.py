@@ -22,10 +22,10 @@ from worker.config import Config
 from worker.errors import Abort, Transient, Unknown, WorkerError
 from worker.intake import Intake
 from worker.kafka import decision
-from worker.keeper import patiently
 from worker.metrics import Metrics
 from worker.opening import RETRY_S
 from worker.partition import Partition
+from worker.patience import patiently
 from worker.ports import Deadline
 from worker.records import Label, Outgoing
 from worker.runtime import Setting, Worker

@@ -79,7 +79,7 @@ def _try_setting(config: Config, store: ObjectStore) -> Iterator[Finding]:
     except WorkerError:
         return  # What does not answer, or is not allowed, has been told.
     if state is not None:
-        yield from examine(config, state, store)
+        yield from examine(config, topic, state, store)
 
 
 def _tried(look: Callable[[], Finding]) -> Finding:

@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from worker.codec.framing import framing_of
-from worker.codec.message import FAULTS, Category, Message, event_of, judged, unread
-from worker.ports import SchemaRegistry
-from worker.records import QUANTILES, Answer, Estimate, Event, Label, Prediction, Reject
+from worker.codec.answers import value_of
+from worker.codec.framing import RegistryCodec
+from worker.codec.message import FAULTS, Category, Message, event_of, judged
+from worker.records import Answer, Estimate, Event, Label, Prediction, Reject
 from worker.rejects import DECODERS
 
 _CLASS = ["null", "boolean", "long", "double", "string"]
@@ -55,23 +55,16 @@ SCHEMA = json.dumps(
 _LONGS = range(-(2**63), 2**63)
 
 
-class AvroCodec:
-    """Events from, and predictions to, Avro; `topic` is where the predictions go."""
+class AvroCodec(RegistryCodec):
+    """Events from, and predictions to, Avro."""
 
     version = DECODERS["avro"]
 
-    def __init__(self, registry: SchemaRegistry, topic: str) -> None:
-        self._registry = registry
-        self._topic = topic
-        self._write: Callable[[object], bytes] | None = None
+    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
+        """What `model` said, framed; `prepare` comes first."""
+        return [self._write(_datum(model, answer)) for answer in answers]
 
-    def decode(self, value: bytes | None, max_bytes: int) -> Event | Reject:
-        """The event in a framed value of at most `max_bytes` bytes, or why there is none. Raises Transient."""
-        if value is None or len(value) > max_bytes:
-            return unread(value, max_bytes)
-        n = framing_of(value)
-        if isinstance(n, Reject):
-            return n
+    def _decode_framed(self, value: bytes, n: int) -> Event | Reject:
         datum = self._registry.read_avro(value, n)
         if isinstance(datum, Reject):
             return datum
@@ -81,37 +74,21 @@ class AvroCodec:
             event = None
         return event or judged(datum)
 
-    def prepare(self) -> None:
-        """Have the schema of predictions registered. Raises Transient, and WorkerError where it is refused."""
-        if self._write is None:
-            self._write = self._registry.avro_writer(self._topic, SCHEMA, _datum("", _NOTHING))
-
-    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
-        """What `model` said, framed; `prepare` comes first."""
-        assert self._write is not None
-        return [self._write(_datum(model, answer)) for answer in answers]
+    def _register(self) -> Callable[[object], bytes]:
+        return self._registry.avro_writer(self._topic, SCHEMA, _datum("", _NOTHING))
 
 
 _NOTHING = Prediction(None, [], [], None, None, 0, None)
 
 
 def _datum(model: str, answer: Answer) -> dict[str, Any]:
-    datum: dict[str, Any] = {
-        "id": answer.id,
-        "model": model,
-        "prediction": _fitting(answer.prediction),
-        "label": _fitting(answer.label),
-        "loss": answer.loss,
-        "learned": answer.learned,
-    }
+    datum: dict[str, Any] = msgspec.to_builtins(value_of(model, answer))
+    datum["prediction"] = _fitting(answer.prediction)
     if isinstance(answer, Estimate):
-        quantiles = answer.quantiles
-        datum["std"] = answer.std
-        datum["quantiles"] = None if quantiles is None else dict(zip(QUANTILES, quantiles, strict=True))
         # The numbers of a regression have one type, whatever the type that the label came with.
         datum["label"] = None if answer.label is None else float(answer.label)
     else:
-        datum["probabilities"] = dict(zip(answer.classes, answer.probabilities, strict=False))
+        datum["label"] = _fitting(answer.label)
     return datum
 
 

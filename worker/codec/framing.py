@@ -6,7 +6,12 @@ GUID may also stand in the header `__value_schema_id`, in the same form.
 
 from __future__ import annotations
 
-from worker.records import Record, Reject
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from worker.codec.message import unread
+from worker.ports import SchemaRegistry
+from worker.records import Event, Record, Reject
 
 SCHEMA_HEADER = "__value_schema_id"
 _LENGTHS = {0: 1 + 4, 1: 1 + 16}
@@ -27,3 +32,37 @@ def framing_of(value: bytes) -> int | Reject:
     if length is None or len(value) < length:
         return Reject("no-schema", f"the value begins with {value[:5].hex() or 'nothing'}, not with a schema id")
     return length
+
+
+class RegistryCodec(ABC):
+    """Events from, and predictions to, values with a framing; `topic` is where the predictions go."""
+
+    def __init__(self, registry: SchemaRegistry, topic: str) -> None:
+        self._registry = registry
+        self._topic = topic
+        self._writer: Callable[[object], bytes] | None = None
+
+    def decode(self, value: bytes | None, max_bytes: int) -> Event | Reject:
+        """The event in a framed value of at most `max_bytes` bytes, or why there is none. Raises Transient."""
+        if value is None or len(value) > max_bytes:
+            return unread(value, max_bytes)
+        n = framing_of(value)
+        return n if isinstance(n, Reject) else self._decode_framed(value, n)
+
+    def prepare(self) -> None:
+        """Have the schema of predictions registered. Raises Transient, and WorkerError where it is refused."""
+        if self._writer is None:
+            self._writer = self._register()
+
+    @property
+    def _write(self) -> Callable[[object], bytes]:
+        assert self._writer is not None, "prepare comes first"
+        return self._writer
+
+    @abstractmethod
+    def _decode_framed(self, value: bytes, n: int) -> Event | Reject:
+        """The same for a value whose first `n` bytes are its framing."""
+
+    @abstractmethod
+    def _register(self) -> Callable[[object], bytes]:
+        """Register the schema of predictions; returns what writes with it."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from worker.codec.answers import value_of
-from worker.codec.message import FAULTS, Category, Message
+from worker.codec.message import FAULTS, Category, Message, unread
 from worker.records import Answer, Event, Reject
 from worker.rejects import DECODERS, MAX_DEPTH, MAX_NUMBER, diagnose, is_non_finite, is_too_deep, is_utf8
 
@@ -26,10 +26,8 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     """The event in a record value of at most `max_bytes` bytes, or why there is none. Never raises."""
-    if value is None:
-        return Reject("null-value", "the record has no value")
-    if len(value) > max_bytes:
-        return Reject("too-large", f"the value has {len(value)} bytes, expected at most {max_bytes}")
+    if value is None or len(value) > max_bytes:
+        return unread(value, max_bytes)
     try:
         message = _decode_numbers(value)
     except FAULTS:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from worker.codec.framing import framing_of
+from worker.codec.framing import RegistryCodec
 from worker.codec.json import decode, encode_answers
-from worker.codec.message import unread
-from worker.ports import SchemaRegistry
 from worker.records import Answer, Event, Reject
 from worker.rejects import DECODERS
 
@@ -41,34 +39,20 @@ SCHEMA = json.dumps(
 """What predictions are written with. Part of the contract: a property may be added, none may change."""
 
 
-class JsonSchemaCodec:
-    """Events from, and predictions to, JSON with a schema; `topic` is where the predictions go."""
+class JsonSchemaCodec(RegistryCodec):
+    """Events from, and predictions to, JSON with a schema."""
 
     version = DECODERS["json-schema"]
 
-    def __init__(self, registry: SchemaRegistry, topic: str) -> None:
-        self._registry = registry
-        self._topic = topic
-        self._frame: Callable[[object], bytes] | None = None
+    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
+        """What `model` said, framed; `prepare` comes first."""
+        return [self._write(text.decode()) for text in encode_answers(model, answers)]
 
-    def decode(self, value: bytes | None, max_bytes: int) -> Event | Reject:
-        """The event in a framed value of at most `max_bytes` bytes, or why there is none. Raises Transient."""
-        if value is None or len(value) > max_bytes:
-            return unread(value, max_bytes)
-        n = framing_of(value)
-        if isinstance(n, Reject):
-            return n
-        event = decode(value[n:], max_bytes)
+    def _decode_framed(self, value: bytes, n: int) -> Event | Reject:
+        event = decode(value[n:], len(value))
         if isinstance(event, Reject):
             return event
         return self._registry.check_json(value, n) or event
 
-    def prepare(self) -> None:
-        """Have the schema of predictions registered. Raises Transient, and WorkerError where it is refused."""
-        if self._frame is None:
-            self._frame = self._registry.json_writer(self._topic, SCHEMA)
-
-    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
-        """What `model` said, framed; `prepare` comes first."""
-        assert self._frame is not None
-        return [self._frame(text.decode()) for text in encode_answers(model, answers)]
+    def _register(self) -> Callable[[object], bytes]:
+        return self._registry.json_writer(self._topic, SCHEMA)

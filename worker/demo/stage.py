@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -86,7 +85,8 @@ class Stage:
                 "AMF_DEMO_METRICS_PORT": str(self.metrics_port),
             }
             self.config = configuration.load(self._config_path, self._environ)
-            self._topic_id, partitions = astuple(KafkaAdmin(self.config).facts(self.config.input.topic))
+            facts = KafkaAdmin(self.config).facts(self.config.input.topic)
+            self._topic_id, partitions = facts.topic_id, facts.partitions
             output, dead = self.config.output.topic, self.config.dead_letter.topic
             self._predictions = opened.enter_context(closing(Reader(self.config, output, partitions)))
             self._dead_letters = opened.enter_context(closing(Reader(self.config, dead, partitions)))

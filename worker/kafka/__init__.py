@@ -2,7 +2,7 @@
 nothing: what an error means is said by `errors.decision`, what follows from that is the runtime's.
 """
 
-from worker.kafka.admin import KafkaAdmin, TopicFacts, require_topics
+from worker.kafka.admin import KafkaAdmin, require_topics
 from worker.kafka.consumer import KafkaInput
 from worker.kafka.errors import decision
 from worker.kafka.internal import make_internal_topic
@@ -17,7 +17,6 @@ __all__ = [
     "KafkaOutput",
     "KafkaPublisher",
     "KafkaTopic",
-    "TopicFacts",
     "decision",
     "make_internal_topic",
     "require_topics",

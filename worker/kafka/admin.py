@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -21,20 +20,14 @@ from worker.config import Config
 from worker.errors import ConfigError, WorkerError
 from worker.kafka.errors import CALL_S, Admission, client, error_of, explained, failure, forbidden, shut_out
 from worker.kafka.mock import is_mock
+from worker.kafka.topic import file_id
+from worker.ports import TopicState
 
 _log = logging.getLogger(__name__)
 
 DEFAULT_MESSAGE_BYTES = 1_000_000
 FIRST_CALL_S = 2.0
 """Wait for an answer before it is asked whether we are shut out, which further waiting does not change."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """What start-up has to know of a topic."""
-
-    topic_id: str
-    partitions: int
 
 
 class KafkaAdmin:
@@ -58,15 +51,16 @@ class KafkaAdmin:
                 absent.append(topic)
         return absent
 
-    def facts(self, topic: str) -> TopicFacts:
-        """Identity and size of an existing topic; one of a mock cluster lives and dies with it and goes by its id."""
+    def facts(self, topic: str) -> TopicState:
+        """Identity and size of an existing topic, its beginnings aside.
+
+        One of a mock cluster lives and dies with it and goes by its id.
+        """
         cluster = self._cluster()
         if is_mock(cluster):
-            return TopicFacts(cluster.cluster_id, len(cluster.topics[topic].partitions))
+            return TopicState(cluster.cluster_id, len(cluster.topics[topic].partitions), {})
         described = self._describe([topic])[topic]
-        # As Kafka's own tools print it: base64 with the characters that are safe in names of files and objects.
-        topic_id = str(described.topic_id).replace("+", "-").replace("/", "_")
-        return TopicFacts(topic_id, len(described.partitions))
+        return TopicState(file_id(described.topic_id), len(described.partitions), {})
 
     def lacking(self, needs: Mapping[str, str]) -> list[str]:
         """Those of the operations by topic that the broker says it will refuse. Raises WorkerError."""

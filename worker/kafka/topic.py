@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from copy import copy
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, libversion, version
@@ -31,6 +32,12 @@ class KafkaTopic:
         self.name = topic
         self._admin: AdminClient = client(AdminClient, config.admin_properties())
         self._is_mock: bool | None = None
+
+    def beside(self, topic: str) -> KafkaTopic:
+        """Another topic of the same cluster, asked about over the same connections."""
+        other = copy(self)
+        other.name = topic
+        return other
 
     @property
     def is_mock(self) -> bool:

@@ -11,11 +11,9 @@ import amf
 from tests.bench.far.serve import serve
 
 
-class Classifier:
+class _Learner:
     one_pass = True
-
-    def __init__(self, seed: int, n_classes: int, **settings: Any) -> None:
-        self._forest = amf.AMFClassifier(seed=seed, classes=range(n_classes), **settings)
+    _forest: amf.AMFClassifier | amf.AMFRegressor
 
     @staticmethod
     def rows(x: NDArray[Any]) -> NDArray[Any]:
@@ -23,6 +21,11 @@ class Classifier:
 
     def fit(self, rows: NDArray[Any], y: NDArray[Any]) -> None:
         self._forest.partial_fit(rows, y)
+
+
+class Classifier(_Learner):
+    def __init__(self, seed: int, n_classes: int, **settings: Any) -> None:
+        self._forest: amf.AMFClassifier = amf.AMFClassifier(seed=seed, classes=range(n_classes), **settings)
 
     def predict(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         return self._forest.predict_proba(rows)
@@ -31,18 +34,9 @@ class Classifier:
         return self._forest.predict_learn(rows, y)
 
 
-class Regressor:
-    one_pass = True
-
+class Regressor(_Learner):
     def __init__(self, seed: int, **settings: Any) -> None:
-        self._forest = amf.AMFRegressor(seed=seed, **settings)
-
-    @staticmethod
-    def rows(x: NDArray[Any]) -> NDArray[Any]:
-        return x
-
-    def fit(self, rows: NDArray[Any], y: NDArray[Any]) -> None:
-        self._forest.partial_fit(rows, y)
+        self._forest: amf.AMFRegressor = amf.AMFRegressor(seed=seed, **settings)
 
     def predict(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         return self._forest.predict(rows)
