@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
+
 import pytest
 
 from tests.chaos.cluster import EVENTS, Cluster, Setup
@@ -13,9 +16,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SEED = 5
 CAP = 64 * 2**10
-FILLING, MORE = 60_000, 180_000
-MOST_GROWTH = 16 * 2**20
-"""What the allocator and the client may take meanwhile; without caps the models would take several times as much."""
+FILLING, MORE, TIMES = 60_000, 40_000, 5
+MOST_GROWTH = 3 * 2**20
+"""In a window of `MORE` events: a leak of 80 bytes an event is seen."""
 WITHIN_S = 300.0
 
 
@@ -36,11 +39,14 @@ def test_full_models_stay_as_large_as_they_are(cluster: Cluster):
     with Fleet(cluster) as fleet:
         fleet.start("w0")
         work_off(cluster, fleet, generator, FILLING)
-        before = fleet.resident_bytes("w0")
-        work_off(cluster, fleet, generator, MORE)
-        grown = fleet.resident_bytes("w0") - before
+        resident = [fleet.resident_bytes("w0")]
+        for _ in range(TIMES):
+            work_off(cluster, fleet, generator, MORE)
+            resident.append(fleet.resident_bytes("w0"))
         [(_, models)] = fleet.metric("amf_model_bytes")
         fleet.terminate("w0")
     assert fleet.exits == []
     assert models <= KEYS * CAP
-    assert grown < MOST_GROWTH, f"{grown:,} bytes more after {MORE:,} events"
+    # Once in a while a buffer or the allocator takes a few megabytes more, and keeps them; a leak grows every time.
+    growth = median(after - before for before, after in pairwise(resident))
+    assert growth < MOST_GROWTH, f"{resident} bytes, {MORE:,} events apart"
