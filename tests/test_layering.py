@@ -37,7 +37,7 @@ STATE = (
 )
 CORE = (
     f"{BELOW_MODELS} {STATE} worker.beginning worker.until worker.watch worker.keeper worker.transaction "
-    "worker.runtime worker.model_key worker.forwarder"
+    "worker.backlog worker.reports worker.runtime worker.model_key worker.forwarder"
 )
 ADAPTERS = "worker.kafka worker.kafka.* worker.store worker.spill worker.exposition"
 PROGRAMS = "worker.cli worker.cli.* worker.__main__ worker.demo worker.demo.*"
@@ -76,6 +76,8 @@ MAY_IMPORT = {
     "worker.refusals": "",
     "worker.watch": f"{BASE} worker.refusals",
     "worker.until": BASE,
+    "worker.backlog": f"{BASE} worker.partition worker.until",
+    "worker.reports": f"{BASE} worker.metrics worker.cache worker.intake worker.partition",
     "worker.beginning": f"{BASE} {CONFIG} {CHECKPOINT} amf worker.refusals worker.warm_start",
     "worker.keeper": f"{BELOW_MODELS} worker.models worker.snapshot worker.partition worker.beginning",
     "worker.opening": f"{BASE} worker.partition worker.keeper",
@@ -83,7 +85,8 @@ MAY_IMPORT = {
     "worker.model_key": f"{BASE} {CONFIG} worker.rejects",
     "worker.forwarder": f"{BELOW_MODELS} worker.model_key worker.transaction",
     "worker.runtime": f"{BELOW_MODELS} worker.cache worker.models worker.intake worker.partition worker.keeper "
-    "worker.warm_start worker.opening worker.transaction worker.beginning worker.until worker.watch",
+    "worker.warm_start worker.opening worker.transaction worker.beginning worker.until worker.watch worker.backlog "
+    "worker.reports",
     "worker.checks": f"{BASE} {CONFIG} {CHECKPOINT} worker.refusals {ADAPTERS}",
     # The adapters, which act, each with one library.
     "worker.exposition": f"{BASE} {CONFIG} worker.metrics",

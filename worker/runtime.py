@@ -12,15 +12,15 @@ state is dropped with them.
 from __future__ import annotations
 
 import logging
-import math
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from worker import reports
+from worker.backlog import Backlog
 from worker.beginning import Beginning, Terms
 from worker.cache import Cache
 from worker.checkpoint import Location, Policy
@@ -29,7 +29,7 @@ from worker.errors import PartitionStopped, StateLost, Transient, WorkerError
 from worker.failpoints import failpoint
 from worker.intake import BatchResult
 from worker.keeper import Keeper
-from worker.metrics import TOP_MODELS, Metrics
+from worker.metrics import Metrics
 from worker.opening import Opening
 from worker.partition import Partition, State
 from worker.patience import patiently
@@ -51,8 +51,6 @@ DECREE_S = 60.0
 REVOKE_S = 10.0
 """Longest time for the last checkpoints before partitions are given up."""
 GAUGES_EVERY_S = 1.0
-WAIT_S = 1.0
-"""Between two attempts at records that need something that is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +102,9 @@ class Worker:
         self._policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._partitions: dict[int, Partition] = {}
         self._keepers: dict[int, Keeper] = {}
-        self._backlog: dict[int, list[Record]] = defaultdict(list)
+        self._backlog = Backlog(source, clock, until)
         self._results: dict[int, BatchResult] = {}
         """Of the pending transaction, by partition."""
-        self._waiting: dict[int, float] = {}
-        """Partitions whose last records could not be taken, and when to read them again; then infinity."""
-        self._gone: dict[int, str] = {}
-        """Partitions whose next record does not exist any more, and what the broker says."""
         self._terms = Terms.of(config, setting.partitions)
         self._opening = Opening(source, writer, clock)
         self._watch = watch
@@ -149,7 +143,7 @@ class Worker:
         # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._appliers.shutdown(wait=True)
-        self._show_gauges()
+        reports.show(self._metrics, self._cache, self._partitions, self._input)
 
     def abandon(self) -> None:
         """Leave the group and save nothing more: what was under way may be half done."""
@@ -159,15 +153,14 @@ class Worker:
 
     def turn(self) -> None:
         """One turn of the loop."""
-        self._read_again()
+        self._backlog.read_again(self._partitions)
         records, missing = self._consume()
         metadata = self._input.group_metadata()
         for number, some in records.items():
             # A partition may have been taken away, and have come back, after these records of it were read.
-            reads = number in self._partitions and number not in self._opening
-            if reads and self._waiting.get(number, math.inf) == math.inf:
-                self._backlog[number] += self._wanted(number, some)
-        self._gone |= missing
+            if number in self._partitions and number not in self._opening:
+                self._backlog.add(number, some)
+        self._backlog.gone |= missing
         if self._transactions.pending is not None:
             self._transactions.pending.metadata = metadata
             self._settle()
@@ -183,7 +176,7 @@ class Worker:
         self._metrics.loop_last_timestamp_seconds.set(self._clock.wall_ms() / 1000)
         if now - self._gauges_s >= GAUGES_EVERY_S:
             self._gauges_s = now
-            self._show_gauges()
+            reports.show(self._metrics, self._cache, self._partitions, self._input)
             self._watch_topic()
         self._require_work()
 
@@ -194,7 +187,7 @@ class Worker:
         # Where there is work left only the callbacks are wanted, not more records than the backlog must hold.
         if self._transactions.pending is not None:
             most, wait_s = 1, AGAIN_S
-        elif any(self._backlog.values()):
+        elif self._backlog:
             most, wait_s = 1, 0.0
         elif self._opening:
             wait_s = min(wait_s, AGAIN_S)
@@ -235,9 +228,10 @@ class Worker:
             self._opening.drop(number)
             if number in self._partitions:
                 self._partitions[number].close()
-            for part in (self._partitions, self._keepers, self._results, self._waiting):
+            for part in (self._partitions, self._keepers, self._results):
                 part.pop(number, None)
-            self._forget_read(number)
+            self._backlog.wait_no_more(number)
+            self._backlog.forget(number)
             self._metrics.forget_partition(number)
         self._transactions.drop(partitions)
 
@@ -249,7 +243,7 @@ class Worker:
         for (partition, records), result in zip(batches, self._take(batches), strict=True):
             number = partition.number
             if isinstance(result, Transient):
-                self._wait(partition, result)
+                self._backlog.wait(partition, result)
             elif isinstance(result, StateLost):
                 self._reload(number, result)
             elif partition.state is State.REPLAY:
@@ -269,9 +263,8 @@ class Worker:
 
     def _next_batches(self) -> Iterator[tuple[Partition, list[Record]]]:
         """The records of each partition that are taken now: to be replayed, or to be predicted, never both."""
-        backlog, self._backlog = self._backlog, defaultdict(list)
-        copied_bytes = self.copied_bytes // max(len(backlog), 1)
-        for number, records in backlog.items():
+        copied_bytes = self.copied_bytes // max(len(self._backlog), 1)
+        for number, records in self._backlog.take().items():
             partition = self._partitions.get(number)
             if partition is None or partition.state is State.STOPPED or not records:
                 continue
@@ -282,7 +275,7 @@ class Worker:
             wanted = records[:old] if partition.state is State.REPLAY else records
             n = partition.affordable(wanted, copied_bytes)
             if n < len(records):
-                self._backlog[number] = records[n:]
+                self._backlog.put_back(number, records[n:])
             failpoint("consumed")
             yield partition, records[:n]
 
@@ -303,27 +296,10 @@ class Worker:
             result = partition.replay(records) if partition.state is State.REPLAY else partition.apply(records)
         except (Transient, StateLost) as error:
             return error
-        if self._waiting.pop(partition.number, None) is not None:
+        if self._backlog.wait_no_more(partition.number):
             _log.info("partition %d waits no more", partition.number)
         self._keepers[partition.number].took(self._clock.monotonic() - started_s)
         return result
-
-    def _wait(self, partition: Partition, error: Transient) -> None:
-        """Something that the next records need is away: they are read again later, for as long as it takes."""
-        number = partition.number
-        if number not in self._waiting:
-            _log.warning("partition %d waits at offset %d: %s", number, partition.position, error)
-        self._forget_read(number)
-        self._input.pause(number)
-        self._waiting[number] = self._clock.monotonic() + WAIT_S
-
-    def _read_again(self) -> None:
-        """Have the partitions read on that have waited long enough."""
-        now = self._clock.monotonic()
-        due = {n: self._partitions[n].position for n, until_s in self._waiting.items() if until_s <= now}
-        if due:
-            self._input.assign(due)
-            self._waiting |= dict.fromkeys(due, math.inf)
 
     def _save_due(self) -> None:
         """Start the checkpoints that are due.
@@ -404,7 +380,7 @@ class Worker:
         if self._transactions.settle():
             results, self._results = self._results, {}
             for number, result in results.items():
-                self._count(result)
+                reports.count(self._metrics, result)
                 if result.stop is not None:
                     self._stop(number, result.stop)
 
@@ -412,7 +388,7 @@ class Worker:
         """Stop one partition under a name; the others go on."""
         _log.error("%s: %s", error.code, error)
         self._metrics.partition_stops_total.add(1, code=error.code)
-        self._waiting.pop(number, None)
+        self._backlog.wait_no_more(number)
         if number in self._partitions:
             partition = self._partitions[number]
             if partition.state is State.LIVE and error.code == "too-many-dead-letters":
@@ -432,13 +408,13 @@ class Worker:
 
         Before that it takes, commits and saves what it has: no more is lost than is gone.
         """
-        for number, why in list(self._gone.items()):
+        for number, why in list(self._backlog.gone.items()):
             partition = self._partitions.get(number)
             if partition is None or partition.state is State.STOPPED:
-                del self._gone[number]
+                del self._backlog.gone[number]
                 continue
             if self._config.input.on_gap == "accept":
-                if self._transactions.pending is not None or self._backlog.get(number):
+                if self._transactions.pending is not None or number in self._backlog:
                     continue
                 try:
                     low, _ = self._input.bounds(number)
@@ -449,7 +425,7 @@ class Worker:
                     self.revoked([number])
                     self.assigned([number])
                     continue
-            del self._gone[number]
+            del self._backlog.gone[number]
             self._stop(number, PartitionStopped("offset-out-of-range", f"partition {number}: {why}"))
 
     def _watch_topic(self) -> None:
@@ -469,29 +445,13 @@ class Worker:
                 margin = keeper.saved_offset - state.begins[number]
                 self._metrics.retention_margin_records.set(margin, partition=number)
 
-    def _forget_read(self, number: int) -> None:
-        """Drop what was read of a partition, which is read anew, or by somebody else."""
-        self._backlog.pop(number, None)
-        self._gone.pop(number, None)
-        if self._until is not None:
-            self._until.forget(number)
-
-    def _wanted(self, number: int, records: list[Record]) -> list[Record]:
-        """Those of the records that are before the end, if there is one."""
-        if self._until is None:
-            return records
-        wanted = self._until.before_end(number, records)
-        if len(wanted) < len(records):
-            self._input.pause(number)
-        return wanted
-
     def _is_done(self) -> bool:
         """Whether the topic has changed too much, or each partition has come to the end of this run."""
         if self._verdict is not None or self._until is None:
             return self._verdict is not None
         if not self._partitions or self._transactions.pending is not None:
             return False
-        if any(self._backlog.values()) or self._waiting:
+        if self._backlog or self._backlog.any_waiting:
             return False
         stopped = [number for number, each in self._partitions.items() if each.state is State.STOPPED]
         for number in self._partitions.keys() - stopped:
@@ -526,32 +486,3 @@ class Worker:
 
     def _deadline(self, seconds: float) -> Deadline:
         return Deadline.after(self._clock, seconds)
-
-    def _count(self, result: BatchResult) -> None:
-        metrics = self._metrics
-        metrics.events_total.add(result.events)
-        metrics.predictions_total.add(result.predictions)
-        for code, n in result.rejects.items():
-            metrics.dead_letters_total.add(n, code=code)
-        metrics.learned_samples_total.add(result.learned)
-        classes, numbers = result.class_scores, result.number_scores
-        metrics.log_loss.add(classes.log_loss, classes.count)
-        metrics.correct_predictions_total.add(classes.correct)
-        metrics.squared_error.add(numbers.squared_error, numbers.count)
-        metrics.absolute_error.add(numbers.absolute_error, numbers.count)
-        metrics.covered_predictions_total.add(numbers.covered)
-        metrics.weighted_depth.add(result.weighted_depth, sum(map(len, result.depths)))
-        for depths in result.depths:
-            metrics.tree_depth.observe(depths)
-
-    def _show_gauges(self) -> None:
-        """Figures of the models and partitions as of now, for the next scrapes."""
-        metrics = self._metrics
-        self._cache.show(metrics)
-        slots = {slot.key: slot for each in self._partitions.values() for slot in each.models.leaders(TOP_MODELS)}
-        metrics.set_models(((key, slot.samples) for key, slot in slots.items()), lambda key: slots[key].figures())
-        metrics.set_partition_states({n: partition.state.value for n, partition in self._partitions.items()})
-        for number, partition in self._partitions.items():
-            high = self._input.high_watermark(number)
-            if high is not None:
-                metrics.consumer_lag_records.set(max(0, high - max(partition.position, 0)), partition=number)

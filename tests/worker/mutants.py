@@ -136,7 +136,7 @@ MUTANTS = {
         "self._saved, self._slot = self._slot.saved(), None", "self._saved = self._slot.saved()"
     ),
     "records held back are dropped": in_runtime(
-        "                self._backlog[number] = records[n:]\n", "                pass\n"
+        "                self._backlog.put_back(number, records[n:])\n", "                pass\n"
     ),
     "removed models stay in checkpoints": in_keeper("                removed=removed,\n", ""),
     # Where to start.
@@ -146,7 +146,9 @@ MUTANTS = {
     "read from the committed offset on": in_runtime(
         "assign({partition.number: partition.position})", "assign({partition.number: partition.live_from})"
     ),
-    "records read of a partition that goes kept": in_runtime("        self._backlog.pop(number, None)\n", ""),
+    "records read of a partition that goes kept": Mutant(
+        "worker.backlog", "        self._records.pop(number, None)\n", ""
+    ),
     "next offset off by one": in_partition("records[-1].offset + 1\n", "records[-1].offset\n"),
     # What is learned.
     "unlabelled events counted as learned": in_learners(

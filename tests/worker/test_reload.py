@@ -9,8 +9,8 @@ import pytest
 
 from tests.worker.fakes import FakeSpill
 from tests.worker.test_runtime import Bench, Bound
+from worker.backlog import WAIT_S
 from worker.errors import Transient
-from worker.runtime import WAIT_S
 
 
 class Tight(Bench):

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.worker.test_runtime import Bench, Bound
+from worker.backlog import WAIT_S
 from worker.errors import Transient
 from worker.partition import Partition
 from worker.records import Outgoing, Reject
-from worker.runtime import WAIT_S
 
 
 class FakeRegistry:

@@ -1,0 +1,41 @@
+"""What a worker did and has, as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from worker.cache import Cache
+from worker.intake import BatchResult
+from worker.metrics import TOP_MODELS, Metrics
+from worker.partition import Partition
+from worker.ports import Input
+
+
+def count(metrics: Metrics, result: BatchResult) -> None:
+    """Count a batch whose outputs are committed."""
+    metrics.events_total.add(result.events)
+    metrics.predictions_total.add(result.predictions)
+    for code, n in result.rejects.items():
+        metrics.dead_letters_total.add(n, code=code)
+    metrics.learned_samples_total.add(result.learned)
+    classes, numbers = result.class_scores, result.number_scores
+    metrics.log_loss.add(classes.log_loss, classes.count)
+    metrics.correct_predictions_total.add(classes.correct)
+    metrics.squared_error.add(numbers.squared_error, numbers.count)
+    metrics.absolute_error.add(numbers.absolute_error, numbers.count)
+    metrics.covered_predictions_total.add(numbers.covered)
+    metrics.weighted_depth.add(result.weighted_depth, sum(map(len, result.depths)))
+    for depths in result.depths:
+        metrics.tree_depth.observe(depths)
+
+
+def show(metrics: Metrics, cache: Cache, partitions: Mapping[int, Partition], source: Input) -> None:
+    """Figures of the models and partitions as of now, for the next scrapes."""
+    cache.show(metrics)
+    slots = {slot.key: slot for each in partitions.values() for slot in each.models.leaders(TOP_MODELS)}
+    metrics.set_models(((key, slot.samples) for key, slot in slots.items()), lambda key: slots[key].figures())
+    metrics.set_partition_states({number: partition.state.value for number, partition in partitions.items()})
+    for number, partition in partitions.items():
+        high = source.high_watermark(number)
+        if high is not None:
+            metrics.consumer_lag_records.set(max(0, high - max(partition.position, 0)), partition=number)
