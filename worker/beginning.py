@@ -1,6 +1,7 @@
 """Where a partition starts: the checkpoint, the offset from which records are taken, and that from which they count.
 
-The committed offset decides; where there is none, the newest checkpoint; where there is none either, `input.start`, and
+The committed offset decides, and is never before a checkpoint, which are made of what is committed; where there is
+none, the newest checkpoint; where there is none either, `input.start`, and
 an empty checkpoint is written there, so that the prefix of every later one is defined. What cannot be exact is refused
 under a name: a topic that is another one, or has other partitions, than the checkpoints know; records that are gone; a
 replay that would take other records than the first time.
@@ -44,6 +45,7 @@ class Terms:
 
     start: Literal["earliest", "latest"]
     on_gap: Literal["fail", "accept"]
+    on_rewind: Literal["fail", "accept"]
     on_repartition: Literal["fail", "new-models"]
     partitions: int
     """How many the topic has."""
@@ -51,7 +53,8 @@ class Terms:
 
     @classmethod
     def of(cls, config: Config, partitions: int) -> Terms:
-        return cls(config.input.start, config.input.on_gap, config.input.on_repartition, partitions, intake_of(config))
+        given = config.input
+        return cls(given.start, given.on_gap, given.on_rewind, given.on_repartition, partitions, intake_of(config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class Beginning:
     def choose(self, committed: int | None, low: int, high: int) -> Start:
         """The start for a committed offset in a topic with the records [low, high). Raises PartitionStopped."""
         try:
+            if committed is not None and self._terms.on_rewind == "fail":
+                self._require_not_rewound(committed)
             checkpoints, manifest = self._newest(committed)
             if manifest is None:
                 manifest = self._found(checkpoints, committed, low, high)
@@ -141,13 +146,16 @@ class Beginning:
 
     def _newest(self, committed: int | None) -> tuple[Checkpoints, Manifest | None]:
         """The newest checkpoint at or before the committed offset, after the last gap that lies before it."""
-        for gap in gaps_of(self._store, self._location):
-            checkpoints = Checkpoints(self._store, after_gap(self._location, gap))
+        for checkpoints in self._lineages():
             manifest = checkpoints.newest(committed)
             if manifest is not None:
-                return checkpoints, manifest
-        checkpoints = Checkpoints(self._store, self._location)
-        return checkpoints, checkpoints.newest(committed)
+                break
+        return checkpoints, manifest
+
+    def _lineages(self) -> list[Checkpoints]:
+        """Those that began after a gap, the last one first, and the one that the configuration names."""
+        gaps = (after_gap(self._location, gap) for gap in gaps_of(self._store, self._location))
+        return [Checkpoints(self._store, location) for location in (*gaps, self._location)]
 
     def _found(self, checkpoints: Checkpoints, committed: int | None, low: int, high: int) -> Manifest:
         """The checkpoint with which a history begins: empty, or with the models of a warm start."""
@@ -222,6 +230,21 @@ class Beginning:
         if self._terms.on_repartition == "fail":
             raise PartitionStopped("partitions-added", partitions_added(self._location.topic, known, found))
         _log.warning("%s: %d partitions instead of %d, models of keys that moved start anew", self._where, found, known)
+
+    def _require_not_rewound(self, committed: int) -> None:
+        """Only state whose offset is committed is saved: a group that is before that has lost commits, or was set back.
+
+        What its offset says may then have been published already.
+        """
+        newest = max((offset for checkpoints in self._lineages() for offset in checkpoints.offsets()), default=0)
+        if committed < newest:
+            raise PartitionStopped(
+                "group-rewound",
+                f"{self._where}: the group is at offset {committed}, but has been at {newest}, of which there is a "
+                f"checkpoint: somebody set it back, or the broker lost commits. Set it to {newest} or later, where the "
+                f"last prediction ends; or have {newest - committed} records and more predicted a second time "
+                "(input.on_rewind: accept)",
+            )
 
     def _require_same_topic(self) -> None:
         """A topic without any checkpoint must not be one that was deleted and made anew: its models are elsewhere."""

@@ -18,7 +18,7 @@ from worker.slot import Remote, Slot
 
 _log = logging.getLogger(__name__)
 
-MODEL_BYTES = 7_000
+MODEL_BYTES = 6_000
 """Memory of a model beside its forest's arrays, measured: the objects that hold them and what events are checked by."""
 
 
@@ -55,17 +55,12 @@ class Cache:
     def enter(self, slot: Slot) -> None:
         """The model of the slot is in memory: it is new, it came back or it has changed."""
         with self._lock:
-            self._uncount(slot)
-            slot.measure()
-            self.nbytes += slot.nbytes + MODEL_BYTES
-            self.nodes += slot.nodes
-            self._order[slot] = None
-            self._order.move_to_end(slot)
+            self._enter(slot)
 
     def came_back(self, slot: Slot, *, from_store: bool) -> None:
         """The model of the slot was away and is in memory."""
-        self.enter(slot)
         with self._lock:
+            self._enter(slot)
             self._away -= 1
             self._loads[from_store] += 1
 
@@ -142,6 +137,13 @@ class Cache:
             place = Remote(slot.fetch, slot.key)
             self.any_remote = True
         return place
+
+    def _enter(self, slot: Slot) -> None:
+        self._uncount(slot)
+        slot.measure()
+        self.nbytes += slot.nbytes + MODEL_BYTES
+        self.nodes += slot.nodes
+        self._order[slot] = None
 
     def _uncount(self, slot: Slot) -> None:
         """The model of the slot is not in memory, or not as it was measured."""

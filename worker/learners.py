@@ -61,6 +61,8 @@ class Told(NamedTuple):
 class Learner(ABC):
     """A forest and the meaning of its labels."""
 
+    __slots__ = ("forest",)
+
     forest: Forest
 
     @abstractmethod
@@ -99,28 +101,31 @@ class Learner(ABC):
 class Classifier(Learner):
     """Labels are classes: text, 64-bit integers and booleans."""
 
+    __slots__ = ("_codes", "texts")
+
+    forest: amf.AMFClassifier
+
     def __init__(self, forest: amf.AMFClassifier) -> None:
-        self.forest: amf.AMFClassifier = forest
+        self.forest = forest
         self.texts = [class_text(label) for label in forest.class_labels]
-        self._codes = {text: code for code, text in enumerate(self.texts)}
-        self._labels: dict[type, dict[Label | None, int]] = {}  # labels met so far, for 1 and True are one key
+        # By type, for 1 and True are one key: all classes as text, of the other types the labels met so far.
+        self._codes: dict[type, dict[Label | None, int]] = {str: {None: NO_LABEL}}
+        self._codes[str].update((text, code) for code, text in enumerate(self.texts))
 
     def scores(self) -> ClassScores:
         return ClassScores()
 
     def code(self, label: Label) -> int:
-        if isinstance(label, str):
-            return self._codes.get(label, UNKNOWN)
-        if isinstance(label, float) or not MIN_CLASS <= label <= MAX_CLASS:
+        if isinstance(label, float) or not (isinstance(label, str) or MIN_CLASS <= label <= MAX_CLASS):
             return UNKNOWN
-        return self._codes.get(class_text(label), UNKNOWN)
+        return self._codes[str].get(class_text(label), UNKNOWN)
 
     def known_codes(self, labels: Sequence[Label | None]) -> list[int] | None:
         types = set(map(type, labels))
         types.discard(type(None))
         if len(types) > 1:
             return None
-        met = self._labels.setdefault(types.pop() if types else str, {None: NO_LABEL})
+        met = self._codes.setdefault(types.pop() if types else str, {None: NO_LABEL})
         codes = list(map(met.get, labels, repeat(UNKNOWN)))
         if UNKNOWN in codes:
             # One that is a class of this model, though not met in this type yet, is remembered.
@@ -144,7 +149,7 @@ class Classifier(Learner):
 
     def admit(self, label: Label) -> int:
         text = class_text(label)
-        code = self._codes[text] = len(self.texts)
+        code = self._codes[str][text] = len(self.texts)
         self.texts.append(text)
         return code
 
@@ -188,8 +193,12 @@ class Classifier(Learner):
 class Regressor(Learner):
     """Labels are numbers."""
 
+    __slots__ = ()
+
+    forest: amf.AMFRegressor
+
     def __init__(self, forest: amf.AMFRegressor) -> None:
-        self.forest: amf.AMFRegressor = forest
+        self.forest = forest
 
     def scores(self) -> NumberScores:
         return NumberScores()

@@ -58,15 +58,16 @@ class Model:
     names, categories and classes come with labelled events. One that breaks a rule is rejected and changes nothing.
     """
 
+    __slots__ = ("_columns_met", "_kind", "_learner", "_listed", "_width", "forest", "key", "scores", "spec")
+
     def __init__(self, key: str, params: ModelParams, forest: Forest, spec: str) -> None:
         self.key = key
-        self.params = params
         self.forest = forest
         self.spec = spec
         # Not by the configuration, which may name another algorithm than the one that a restored model has.
         self._learner = learner_of(forest)
         self.scores = self._learner.scores()  # since it came into memory; for the metrics alone
-        self._columns = Columns(forest)
+        self._columns_met: Columns | None = None
         self._listed = frozenset(params.features) if isinstance(params.features, tuple) else None
         self._width: int | None = forest.n_features or None
         if self._width is None and isinstance(params.features, int):
@@ -87,6 +88,13 @@ class Model:
         self._pass(run, applied, publish=publish)
         self.scores.add(applied.scores)
         return applied
+
+    @property
+    def _columns(self) -> Columns:
+        """Made when the first object comes: a model of arrays needs none, and there may be many of those."""
+        if self._columns_met is None:
+            self._columns_met = Columns(self.forest)
+        return self._columns_met
 
     def _plain_run(self, events: Sequence[Event]) -> _Run | None:
         """All events, if this model takes them as they stand, without anything new; None if it has to look closely."""
@@ -174,8 +182,9 @@ class Model:
             return
         learned = self.forest.n_samples
         shape = len(run.cells), len(run.cells[0])
-        cells = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
-        rows = self._columns.rows(cells)
+        rows = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
+        if self._kind is dict:
+            rows = self._columns.rows(rows)
         if publish:
             told = self._learner.prequential(rows, run.events, run.codes, applied.scores)
             for i, answer in zip(run.rows, told.answers, strict=True):

@@ -78,10 +78,11 @@ class Models:
             return kind(key, params, forest_of(key, params), self.configured_spec(key))
         if slot.model is None:
             from_store = slot.is_remote
-            slot.model = self._load(slot)
+            model = self._load(slot)
+            slot.come_back(model)
             self._cache.came_back(slot, from_store=from_store)
-        else:
-            self._cache.use(slot)
+            return model
+        self._cache.use(slot)
         return slot.model
 
     def fetch(self, keys: Iterable[str | Reject]) -> None:

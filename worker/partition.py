@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
+import numpy as np
+
 import amf
 from worker.cache import Cache
 from worker.checkpoint import Model as Saved
@@ -158,6 +160,9 @@ class Partition:
         self.models.fetch(arrivals.keys)
         for part in self._parts(arrivals):
             result.add(self._intake.take(records[part], arrivals.part(part), self.models, publish=publish))
+        if result.depths:
+            # Of a batch of a thousand models these are a thousand arrays, and a histogram would take them one by one.
+            result.depths = [np.concatenate(result.depths)]
         if records:
             self.position = records[-1].offset + 1
             self._note_times(records)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 
 from worker.checkpoint import Model as Saved
 from worker.model import Figures, Model
@@ -74,7 +73,7 @@ class Slot:
         self.last_ms = UNKNOWN_MS
         """Newest timestamp of what it learned, in ms since the epoch."""
         self.scores: Scores | None = None
-        """Of the times that it was in memory before."""
+        """How good its answers were before it left memory; None while it is there, for the model goes on with them."""
 
     @property
     def is_remote(self) -> bool:
@@ -85,6 +84,12 @@ class Slot:
     def copied_bytes(self) -> int:
         """What it takes to copy the bytes of the model."""
         return self.nbytes if self.place is None else self.place.length
+
+    def come_back(self, model: Model) -> None:
+        """The model was away."""
+        if self.scores is not None:
+            model.scores, self.scores = self.scores, None
+        self.model = model
 
     def learned(self, model: Model) -> None:
         """The model has changed, or is new."""
@@ -126,7 +131,7 @@ class Slot:
         """Let go of the model, whose bytes are there."""
         assert self.model is not None
         self._depth_of(self.model)
-        self.scores = self._all_scores(self.model)
+        self.scores = self.model.scores
         self.place = place
         self.model, self.nbytes = None, 0
 
@@ -135,8 +140,8 @@ class Slot:
         if self.model is None:
             return Figures(self.samples, self.nodes, self._depth, 0, self.scores or ClassScores())
         forest = self.model.forest
-        scores = self._all_scores(self.model)
-        return Figures(forest.n_samples, forest.n_nodes, self._depth_of(self.model), forest.nbytes, scores)
+        depth = self._depth_of(self.model)
+        return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, self.model.scores)
 
     def _depth_of(self, model: Model) -> float:
         """Mean depth of the model's trees. It grows slowly, and to look at it takes as long as to save the model."""
@@ -144,10 +149,3 @@ class Slot:
         if 2 * samples >= 3 * self._depth_samples:
             self._depth, self._depth_samples = model.forest.mean_depth, samples
         return self._depth
-
-    def _all_scores(self, model: Model) -> Scores:
-        if self.scores is None:
-            return model.scores
-        total = copy(self.scores)
-        total.add(model.scores)
-        return total

@@ -5,7 +5,8 @@ What a failure means is the error's type; what follows from it is decided here a
     committed                                 done
     Abort                                     abort; the same is sent again by the same producer
     Unknown, Transient, or the abort fails    a new producer, which ends what the old one left open; then the committed
-                                              offsets tell whether it took effect: done, or sent again
+                                              offsets tell whether it took effect: done, or sent again. Where they
+                                              are before what was committed earlier they tell nothing: ask once more
     any other error                           nobody can go on: it is the caller's
 
 Nothing is computed twice: what is sent again are the same bytes, less those of partitions that were taken away.
@@ -57,6 +58,8 @@ class Transactions:
         metrics: Metrics,
     ) -> None:
         self.pending: Pending | None = None
+        self._committed: dict[int, int] = {}
+        """Offsets that are known to be committed, since a partition came."""
         self._input = source
         self._open_output = open_output
         self._output: Output | None = None
@@ -71,7 +74,9 @@ class Transactions:
             raise Transient(str(error)) from error
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """Forget what is pending of partitions that this worker does not own any more."""
+        """Forget partitions that this worker does not own any more."""
+        for number in partitions:
+            self._committed.pop(number, None)
         if self.pending is not None:
             self.pending.drop(partitions)
 
@@ -86,7 +91,7 @@ class Transactions:
                 failpoint("reopened")
             # Without offsets: all of its partitions were taken away.
             if not pending.offsets or (pending.unknown and self._was_committed(pending)):
-                self.pending = None
+                self._done(pending)
                 return True
             self._publish(pending)
         except Abort as error:
@@ -99,7 +104,7 @@ class Transactions:
             _log.warning("outcome of a transaction unknown, asking the broker: %s", error)
             self._replace_output(pending)
             return False
-        self.pending = None
+        self._done(pending)
         self._metrics.transactions_total.add(1, outcome="committed")
         self._metrics.transaction_duration_seconds.observe([time.perf_counter() - started])
         failpoint("settled")
@@ -110,6 +115,10 @@ class Transactions:
         self.pending = None
         if self._output is not None:
             self._output.close()
+
+    def _done(self, pending: Pending) -> None:
+        self._committed |= pending.offsets
+        self.pending = None
 
     def _publish(self, pending: Pending) -> None:
         assert self._output is not None
@@ -134,7 +143,12 @@ class Transactions:
         self._output = None
 
     def _was_committed(self, pending: Pending) -> bool:
-        """Ask whether the transaction took effect; its offsets were committed all or none."""
-        committed = self._input.committed(list(pending.offsets))
+        """Ask whether the transaction took effect; its offsets were committed all or none. Raises Transient."""
+        found = {number: offset or 0 for number, offset in self._input.committed(list(pending.offsets)).items()}
+        rewound = {number: offset for number, offset in found.items() if offset < self._committed.get(number, 0)}
+        if rewound:
+            # A coordinator that came back and has not read all of its log yet has been seen to answer like this.
+            known = {number: self._committed[number] for number in rewound}
+            raise Transient(f"the broker has the group at {rewound} (by partition), but {known} was committed")
         pending.unknown = False
-        return all((committed[number] or 0) >= offset for number, offset in pending.offsets.items())
+        return all(found[number] >= offset for number, offset in pending.offsets.items())

@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -74,9 +74,15 @@ class Arena:
         """One of the workers of the first hour."""
         return self.rng.choice(self.workers)
 
-    def committed(self) -> dict[int, int]:
-        """Offsets of the group, once no open transaction can change them."""
-        return self._patiently(lambda: committed_offsets(self.cluster.bootstrap, self.cluster.setup.group, EVENTS))
+    def committed(self, *, settled: bool = True) -> dict[int, int]:
+        """Offsets of the group; if `settled`, once no open transaction can change them."""
+        bootstrap, group = self.cluster.bootstrap, self.cluster.setup.group
+        return self._patiently(lambda: committed_offsets(bootstrap, group, EVENTS, settled=settled))
+
+    def has_committed(self, known: Mapping[int, int]) -> bool:
+        """Whether the broker knows that the group has come so far."""
+        now = self.committed(settled=False)
+        return all(now.get(number, 0) >= offset for number, offset in known.items())
 
     def await_progress(self, within_s: float = PROGRESS_WITHIN_S) -> None:
         """Wait until every partition has moved on, or has nothing left. Raises TimeoutError: something is stuck."""

@@ -33,7 +33,7 @@ IN_USE = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID}
 EVENTS, PREDICTIONS, DEAD = "events", "predictions", "dead-letters"
 
 CONFIG = """
-input: {{topic: events, tombstones: reset, max_bytes: 10KB}}
+input: {{topic: events, tombstones: reset, max_bytes: 10KB, on_rewind: {on_rewind}}}
 output: {{topic: predictions}}
 dead_letter: {{topic: dead-letters, max_consecutive: 1000000}}
 kafka:
@@ -64,6 +64,7 @@ class Setup:
     session_s: float = 6.0
     """After this much silence a worker has left the group."""
     model_bytes: str = "1MB"
+    on_rewind: Literal["fail", "accept"] = "fail"
     group: str = "chaos"
 
     def is_static(self, worker: str) -> bool:
@@ -85,6 +86,7 @@ class Setup:
             transaction_ms=int(TRANSACTION_S * 1000),
             max_poll_ms=int(max(MAX_POLL_S, self.session_s) * 1000),
             model_bytes=self.model_bytes,
+            on_rewind=self.on_rewind,
             url=url,
         )
 

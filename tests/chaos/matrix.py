@@ -109,10 +109,11 @@ MATRIX = (
     ),
     Row(
         "Group offsets expired or reset",
-        "Committed, else checkpoint, else start; back: predicted again; ahead: learned and not predicted.",
+        "Committed, else checkpoint, else start; back: stop, or predicted again; ahead: only learned.",
         (
             "offsets-expired",
             "tests/chaos/test_offsets.py::test_set_back_predicts_again_and_set_ahead_skips_predictions_but_learns",
+            f"{TOPIC}::test_a_group_before_its_checkpoint_stops_unless_that_is_accepted",
             f"{RUNTIME}::test_where_the_group_lost_its_offsets_the_newest_checkpoint_counts",
             f"{RUNTIME}::test_a_group_that_is_ahead_of_all_checkpoints_is_told_so",
         ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos.arena import Arena
-from tests.chaos.cluster import EVENTS, Cluster
+from tests.chaos.cluster import EVENTS, Cluster, Setup
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SEED = 5
 
 
+@pytest.mark.parametrize("cluster", [Setup(on_rewind="accept")], indirect=True, ids=[""])
 def test_set_back_predicts_again_and_set_ahead_skips_predictions_but_learns(cluster: Cluster):
     with Arena(cluster, SEED, workers=2) as arena:
         arena.await_progress()

@@ -159,9 +159,10 @@ def read_all(
     return sorted(messages, key=lambda message: (message.partition, message.offset))
 
 
-def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """Committed offset of each partition of a topic that has one, once no open transaction can change it."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
+def committed_offsets(bootstrap: str, group: str, topic: str, *, settled: bool = True) -> dict[int, int]:
+    """Committed offset of each partition that has one; if `settled`, once no open transaction can change it."""
+    isolation = "read_committed" if settled else "read_uncommitted"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": isolation})
     try:
         asked = [TopicPartition(topic, partition) for partition in _partitions(consumer, topic)]
         return {found.partition: found.offset for found in consumer.committed(asked, timeout=30) if found.offset >= 0}

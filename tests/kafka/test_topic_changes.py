@@ -344,6 +344,23 @@ def test_offsets_that_are_set_back_publish_the_same_again(unsaved: Job) -> None:
     ]
 
 
+def test_a_group_before_its_checkpoint_stops_unless_that_is_accepted(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.create_input()
+    job.feed(5)
+    job.run()
+    job.commit(3)
+    job.feed(2)
+    with pytest.raises(WorkerError, match="every partition of this worker has stopped"):
+        job.run()
+    assert "group-rewound: " in caplog.text
+    assert "the group is at offset 3, but has been at 5" in caplog.text
+    assert len(job.published()) == 5
+    job.run(input=", on_rewind: accept")
+    assert [offset for offset, _ in job.learned()] == [0, 1, 2, 3, 4, 3, 4, 5, 6]
+
+
 def test_offsets_that_are_set_ahead_are_learned_and_not_published(unsaved: Job) -> None:
     unsaved.feed(5)
     unsaved.commit(13)

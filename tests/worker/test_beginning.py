@@ -119,6 +119,36 @@ def test_models_of_added_partitions_may_start_anew(start: str) -> None:
     assert bench.worker("three").join().turns(2).stops() == {}
 
 
+# A group that is before its checkpoints
+
+
+def test_a_group_that_lost_commits_stops_instead_of_publishing_again(caplog: pytest.LogCaptureFixture) -> None:
+    bench = saved_bench(2)
+    bench.broker.committed[0] = 4
+    bench.feed("a")
+    bench.feed("a", partition=1)
+    worker = bench.worker("two").join().turns(2)
+    assert worker.stops() == {"group-rewound": 1}
+    assert "events[0]: the group is at offset 4, but has been at 5" in caplog.text
+    assert (learned(bench, 0), learned(bench, 1)) == ([*range(5)], [*range(6)])
+    worker.close()
+    # The broker has found its commits again, or somebody has set them forward.
+    bench.broker.committed[0] = 5
+    assert bench.worker("three").join().turns(2).stops() == {}
+    assert learned(bench, 0) == [*range(6)]
+
+
+def test_a_group_may_be_set_back_on_purpose() -> None:
+    bench = saved_bench()
+    bench.config = of_input(bench.config, on_rewind="accept")
+    bench.broker.committed[0] = 3
+    worker = bench.worker("two").join().turns(2)
+    assert worker.stops() == {}
+    assert learned(bench) == [*range(5), 3, 4]
+    again = bench.published()
+    assert again[3:5] == again[5:]
+
+
 # Records that are gone
 
 
@@ -190,6 +220,7 @@ def test_a_group_that_is_set_back_before_a_gap_goes_the_same_way() -> None:
     bench.broker.logs[0].low = 7
     bench.worker("two").join().turns(2).close()
     bench.broker.committed[0] = 6
+    bench.config = of_input(bench.config, on_rewind="accept")
     bench.worker("three").join().turns(2)
     first, again = bench.published()[-2:]
     assert first == again

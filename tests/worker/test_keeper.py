@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,11 +162,17 @@ def test_records_that_would_copy_too_much_wait_for_the_next_turn(bench: Bench) -
 # Divergence
 
 
+def set_back(bench: Bench) -> None:
+    """The group begins anew, as somebody wants it."""
+    bench.broker.committed[0] = 0
+    bench.config = replace(bench.config, input=replace(bench.config.input, on_rewind="accept"))
+
+
 def test_two_states_at_one_offset_stop_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(interval_s=10.0)
     bench.feed(*"ab" * 4)
     bench.worker("one").join().turns(2).close()
-    bench.broker.committed[0] = 0
+    set_back(bench)
     monkeypatch.setattr(learners, "seed_of", lambda key, seed: seed + 1)
     two = bench.worker("two").join().turns(2)
     bench.clock.now_s += 10
@@ -184,7 +191,7 @@ def test_the_same_state_again_is_no_divergence() -> None:
     bench = Bench(interval_s=10.0)
     bench.feed(*"ab" * 4)
     bench.worker("one").join().turns(2).close()
-    bench.broker.committed[0] = 0
+    set_back(bench)
     two = bench.worker("two").join().turns(2)
     bench.clock.now_s += 10
     two.turns(2)
@@ -198,7 +205,7 @@ def test_a_divergence_that_shows_while_partitions_are_given_up_stops_this_one_al
     bench = Bench(interval_s=60.0)
     bench.feed(*"ab" * 4)
     bench.worker("one").join().turns(2).close()
-    bench.broker.committed[0] = 0
+    set_back(bench)
     monkeypatch.setattr(learners, "seed_of", lambda key, seed: seed + 1)
     two = bench.worker("two").join().turns(2)
     two.close()

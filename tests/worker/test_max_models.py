@@ -78,7 +78,7 @@ def test_figures_of_a_batch_in_parts_are_those_of_the_whole() -> None:
     result = here.apply(source)
     assert (result.events, result.predictions, result.learned) == (7, 4, 4)
     assert result.rejects == Counter({"malformed-json": 1, "too-many-models": 1})
-    assert (result.class_scores.count, len(result.depths)) == (4, 3)
+    assert (result.class_scores.count, [len(depths) for depths in result.depths]) == (4, [4])
     assert result.stop is not None
     assert here.position == 7
 

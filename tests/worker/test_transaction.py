@@ -41,9 +41,9 @@ class Bench:
         self.input.subscribe(Nobody())
         self.transactions.open()
 
-    def begin(self) -> None:
+    def begin(self, offsets: dict[int, int] = OFFSETS) -> None:
         outgoing = {0: OUTPUTS[:2], 1: OUTPUTS[2:]}
-        self.transactions.pending = Pending(self.input.group_metadata(), outgoing, dict(OFFSETS))
+        self.transactions.pending = Pending(self.input.group_metadata(), outgoing, dict(offsets))
 
     def settle(self) -> bool:
         """Returns whether it is done; until then it goes on pending."""
@@ -136,6 +136,36 @@ def test_any_other_error_is_the_callers(point: str) -> None:
     with pytest.raises(WorkerError, match="not authorized"):
         bench.settle()
     assert bench.broker.published == []
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_offsets_before_those_that_were_committed_earlier_are_no_answer(took_effect: bool) -> None:
+    bench = Bench()
+    bench.begin()
+    assert bench.settle()
+    bench.faults.at("commit:done" if took_effect else "commit", Unknown("injected"))
+    later = {number: offset + 2 for number, offset in OFFSETS.items()}
+    bench.begin(later)
+    assert not bench.settle()
+    # A coordinator that has just come back may not have read all of its log when it answers.
+    truth, bench.broker.committed = bench.broker.committed, {0: 1, 1: 2}
+    assert [bench.settle(), bench.settle()] == [False, False]
+    bench.broker.committed = truth
+    assert bench.settle()
+    assert bench.broker.published == OUTPUTS * 2
+    assert bench.broker.committed == later
+
+
+def test_a_partition_that_comes_again_may_be_anywhere() -> None:
+    bench = Bench()
+    bench.begin()
+    assert bench.settle()
+    bench.transactions.drop([0, 1])
+    bench.broker.committed = {0: 1, 1: 2}
+    bench.faults.at("commit", Unknown("injected"))
+    bench.begin({0: 2, 1: 3})
+    assert [bench.settle(), bench.settle()] == [False, True]
+    assert bench.broker.committed == {0: 2, 1: 3}
 
 
 def test_what_is_dropped_is_not_sent_again() -> None:

@@ -75,6 +75,14 @@ class Input:
             "lost records under a lineage of its own.",
         ),
     )
+    on_rewind: Literal["fail", "accept"] = field(
+        default="fail",
+        metadata=key(
+            kinds.choice("fail", "accept"),
+            "What a group offset before the newest checkpoint does: fail stops the partition, accept predicts the "
+            "records in between a second time.",
+        ),
+    )
     on_repartition: Literal["fail", "new-models"] = field(
         default="fail",
         metadata=key(
