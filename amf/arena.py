@@ -30,8 +30,7 @@ slice of an array would cost them two atomic operations on its reference count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +47,7 @@ _CHUNK = index(8)
 _SMALL_TREE, _LARGE_TREE = 64, 1024  # rows
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How the words of a row are divided. `stats_room` and `feature_room` may exceed what is in use, in steps."""
 
     stats_room: int
@@ -93,6 +91,9 @@ class Arena:
     in use, number 0 included. Rows that are not in use are zero. capacity: rows reserved for each tree.
     """
 
+    layout: Layout
+    capacity: int
+
     def __init__(self, n_trees: int, layout: Layout) -> None:
         self.used = np.full(n_trees, ROOT)
         self._allocate(layout, 0)
@@ -101,6 +102,11 @@ class Arena:
     def n_trees(self) -> int:
         """Number of trees."""
         return self.used.shape[0]
+
+    @property
+    def sizes(self) -> NDArray[np.uint64]:
+        """Nodes of each tree (n_trees,)."""
+        return self.used - ROOT
 
     @property
     def n_nodes(self) -> int:
@@ -132,12 +138,12 @@ class Arena:
         if layout == self.layout:
             return
         if self.capacity == 0:
-            self._allocate(layout, 0)
+            self.layout = layout
             return
-        was, heads, boxes = self.layout, self._heads(), self._boxes()
+        was, heads, boxes = self.layout, self.block(), self._boxes()
         self._allocate(layout, self.capacity)
         width = min(was.head, layout.head)
-        self._heads()[:, :width] = heads[:, :width]
+        self.block()[:, :width] = heads[:, :width]
         new = self._boxes()
         new[:, :, : was.feature_room] = boxes
         for tree in range(self.n_trees):
@@ -155,71 +161,35 @@ class Arena:
 
     def rows(self, tree: int) -> NDArray[np.int64]:
         """Rows of a tree's nodes in the block, in order of creation."""
-        rows: NDArray[np.int64] = self._row(np.arange(int(ROOT), int(self.used[tree])), tree)
+        number, chunk = np.arange(int(ROOT), int(self.used[tree])), int(_CHUNK)
+        rows: NDArray[np.int64] = (number // chunk * self.n_trees + tree) * chunk + number % chunk
         return rows
 
-    def nodes(self, tree: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Copies of a tree's nodes in order of creation: heads, int32 (n, words), boxes, float32 (n, 2, feature_room).
-
-        CHILD counts from 0 at the root.
-        """
-        n = int(self.used[tree] - ROOT)
-        heads = np.empty((n, self.layout.head), np.int32)
-        boxes = np.empty((n, 2, self.layout.feature_room), np.float32)
-        self.copy_nodes(tree, heads, boxes)
-        return heads, boxes
-
-    def copy_nodes(self, tree: int, heads: NDArray[np.int32], boxes: NDArray[np.float32]) -> None:
-        """`nodes` into arrays of these shapes."""
-        rows = self.rows(tree)
-        # Of an index that may be out of range numpy would make a copy first; these never are.
-        np.take(self._heads(), rows, axis=0, out=heads, mode="clip")
-        np.take(self._boxes(), rows, axis=0, out=boxes, mode="clip")
-        child = heads[:, CHILD]
-        child[child > 0] = self._number(child[child > 0]) - int(ROOT)
-
     def prepare(self, sizes: Sequence[int]) -> None:
-        """Replace all nodes by so many in each tree, which `fill` is to bring."""
-        self.used[:] = sizes
-        self.used += ROOT
-        self._allocate(self.layout, whole_chunks(int(self.used.max()) + int(_CHUNK) - 1))
+        """Replace all nodes by so many in each tree, which `unpack` (packing.py) is to bring."""
+        self.used = np.array(sizes, np.uint64) + ROOT
+        self._allocate(self.layout, whole_chunks(max(sizes) + int(ROOT) + int(_CHUNK) - 1))
 
-    def fill(
-        self,
-        tree: NDArray[np.int64],
-        first: NDArray[np.int64],
-        heads: NDArray[np.int32],
-        boxes: NDArray[np.float32],
-    ) -> None:
-        """Bring the nodes of some trees, as `nodes` gave them, one after the other; CHILD counts from the first of all.
-
-        `tree` and `first` are, for each node, the number of its tree and the place of its root. Changes `heads`.
-        """
-        rows = self._row(np.arange(int(ROOT), heads.shape[0] + int(ROOT)) - first, tree)
-        child = heads[:, CHILD]
-        inner = child > 0
-        child[inner] = rows[child[inner]]
-        self._heads()[rows] = heads
-        self._boxes()[rows] = boxes
-
-    def _row(self, number: Any, tree: Any) -> Any:
-        chunk = int(_CHUNK)
-        return (number // chunk * self.n_trees + tree) * chunk + number % chunk
-
-    def _number(self, row: Any) -> Any:
-        chunk = int(_CHUNK)
-        return row // (chunk * self.n_trees) * chunk + row % chunk
+    def copy(self) -> Arena:
+        """The same rows in memory of their own."""
+        twin = Arena.__new__(Arena)
+        twin.layout, twin.capacity, twin.used = self.layout, self.capacity, self.used.copy()
+        twin._hold(self.ints.copy(), self.boxes.copy())
+        return twin
 
     def _allocate(self, layout: Layout, capacity: int) -> None:
         self.layout, self.capacity = layout, capacity
         rows = self.n_trees * capacity
-        self.ints: NDArray[np.int32] = np.zeros(rows * layout.head, np.int32)
-        self.floats: NDArray[np.float32] = self.ints.view(np.float32)
-        self.reals: NDArray[np.float64] = self.ints.view(np.float64)
         # A box is read in whole groups of lanes: the last one may be overread by less than one group.
-        self.boxes: NDArray[np.float32] = np.zeros(rows * layout.box + LANES, np.float32)
+        self._hold(np.zeros(rows * layout.head, np.int32), np.zeros(rows * layout.box + LANES, np.float32))
 
-    def _heads(self) -> NDArray[np.int32]:
+    def _hold(self, ints: NDArray[np.int32], boxes: NDArray[np.float32]) -> None:
+        self.ints, self.boxes = ints, boxes
+        self.floats: NDArray[np.float32] = ints.view(np.float32)
+        self.reals: NDArray[np.float64] = ints.view(np.float64)
+
+    def block(self) -> NDArray[np.int32]:
+        """The heads of all trees, int32 (rows, words), also of rows that are not in use: a view."""
         return self.ints.reshape(-1, self.layout.head)
 
     def _boxes(self) -> NDArray[np.float32]:
@@ -237,3 +207,9 @@ def row_of(number, tree, n_trees):
 def number_of(row, n_trees):
     """Number in its tree of a row of the block."""
     return row // (_CHUNK * n_trees) * _CHUNK + row % _CHUNK
+
+
+@inlined
+def chunk_end(number, end):
+    """Number after the last one, before `end`, in the chunk of this one: the rows of a chunk lie side by side."""
+    return min((number // _CHUNK + index(1)) * _CHUNK, end)

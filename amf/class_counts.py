@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf._kernel import called, index, inlined
+from amf._kernel import called, index, inlined, kernel
 from amf.arena import COUNT, DISTINCT, LARGEST_COUNT, STATS
 from amf.forecasters import class_forecast, prior_strength
 
@@ -89,6 +89,21 @@ def halve(ints, here, n_classes):
         distinct += ints[here + STATS + label] > 0
     ints[here + COUNT] = total
     ints[here + DISTINCT] = distinct
+
+
+@kernel
+def add_up(heads, n_classes):
+    """Whether the counts of every node are counts, and its labels as many as they say."""
+    for node in range(heads.shape[0]):
+        total = np.int64(0)
+        for label in range(n_classes):
+            count = heads[node, STATS + label]
+            if count < 0:
+                return False
+            total += np.int64(count)
+        if total != heads[node, COUNT]:
+            return False
+    return True
 
 
 @inlined

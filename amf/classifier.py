@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
 from amf.aggregation import mean_over_trees
-from amf.arena import COUNT, STATS, room_for
+from amf.arena import room_for
+from amf.class_counts import add_up
 from amf.forest import Forest, Labels, Told
 from amf.labels import Classes, Label, distinct, scalars
 from amf.params import AMFClassifierParams
@@ -132,8 +133,7 @@ class AMFClassifier(Forest[AMFClassifierParams]):
         self._relayout()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        counts = heads[:, int(STATS) : int(STATS) + len(self._classes)]
-        return bool(np.all(counts.sum(axis=1, dtype=np.int64) == heads[:, COUNT]) and np.all(counts >= 0))
+        return bool(add_up(heads, index(len(self._classes))))
 
     def _admit(self, label: Label) -> None:
         self._classes.add(label)

@@ -26,6 +26,7 @@ from amf.explain import Description, survey
 from amf.forgetting import forget
 from amf.labels import Label
 from amf.modes import MODES
+from amf.packing import heads_of
 from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
 from amf.scaling import Scaling, first_infinite
@@ -125,16 +126,22 @@ class Forest(ABC, Generic[Params]):
     """Numbers of state that belong to the forest as a whole."""
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
-        self.params: Params = self.Parameters(n_estimators=n_estimators, **parameters)
+        self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
+        self._start()
+
+    def _set_up(self, params: Params, n_threads: int) -> None:
+        self.params: Params = params
         self.n_threads = n_threads
         self.feature_names: tuple[str, ...] | None = None
         self._scaling = Scaling(adaptive=self.params.scaling == "auto")
         self._prepare()
-        self._arena = Arena(n_estimators, self._layout())
-        self._relayout()
-        self._words = seed_words(self.params.seed, n_estimators)
+        self._arena = Arena(params.n_estimators, self._layout())
         self._outlook = np.zeros(self._n_outlook)
         self._deepest_path = _DEPTH  # of the buffers of a walk; no part of the state
+
+    def _start(self) -> None:
+        self._words = seed_words(self.params.seed, self.params.n_estimators)
+        self._relayout()
 
     @classmethod
     def preset(cls, name: str, *, n_threads: int = 1, **overrides: Any) -> Self:
@@ -144,7 +151,16 @@ class Forest(ABC, Generic[Params]):
     @classmethod
     def from_params(cls, params: Params, n_threads: int = 1) -> Self:
         """A forest that has learned nothing."""
-        return cls(**params.as_dict(), n_threads=n_threads)
+        forest = cls._bare(params, n_threads)
+        forest._start()
+        return forest
+
+    @classmethod
+    def _bare(cls, params: Params, n_threads: int) -> Self:
+        """The same without generators, and without a bound on its rows: `loads` brings those and finds this."""
+        forest = cls.__new__(cls)
+        forest._set_up(params, n_threads)
+        return forest
 
     # What it is.
 
@@ -208,7 +224,7 @@ class Forest(ABC, Generic[Params]):
 
     def _heads(self) -> Iterator[NDArray[np.int32]]:
         """Heads of the nodes of each tree, with the odds of stopping at a node in ODDS."""
-        return (self._arena.nodes(tree)[0] for tree in range(self.params.n_estimators))
+        return heads_of(self._arena)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.params.changed().items())
@@ -256,6 +272,25 @@ class Forest(ABC, Generic[Params]):
         from amf.serialize import dumps
 
         return dumps(self)
+
+    def copy(self) -> Self:
+        """The same forest in memory of its own: both go on bit for bit, and neither sees what the other learns.
+
+        Takes as long as copying `nbytes` bytes does. Nothing may learn in this forest meanwhile; afterwards another
+        thread may do with the copy whatever it likes.
+        """
+        twin = self.__new__(type(self))
+        vars(twin).update(vars(self))
+        twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
+        twin._words, twin._outlook = self._words.copy(), self._outlook.copy()
+        twin._recall(self.class_labels)
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
         from amf.serialize import loads

@@ -28,8 +28,9 @@ def _check_positive(name: str, value: Any) -> None:
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    *most, last = map(repr, choices)
-    _check(value in choices, f"{name} must be {', '.join(most)} or {last}, got {value!r}")
+    if value not in choices:
+        *most, last = map(repr, choices)
+        raise ValueError(f"{name} must be {', '.join(most)} or {last}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

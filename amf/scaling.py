@@ -57,6 +57,13 @@ class Scaling:
         arrays = (self.origin, self.lowest, self.highest, self.weights, self.subsample)
         return sum(array.nbytes for array in arrays)
 
+    def copy(self) -> Scaling:
+        """The same state in memory of its own."""
+        twin = Scaling.__new__(Scaling)
+        for name, value in vars(self).items():
+            setattr(twin, name, value.copy() if isinstance(value, np.ndarray) else value)
+        return twin
+
     def grow(self, like: Sequence[int | None]) -> None:
         """Add features, one for each entry of `like`.
 
@@ -65,16 +72,13 @@ class Scaling:
         known, more = self.n_features, len(like)
         n_features = known + more
         self.complete = self.complete and self.counters[2] == 0
-        self.origin = np.concatenate([self.origin, np.full(more, np.nan)])
-        self.lowest = np.concatenate([self.lowest, np.full(more, np.nan, np.float32)])
-        self.highest = np.concatenate([self.highest, np.full(more, np.nan, np.float32)])
-        rows = np.full((self.subsample.shape[0], more), np.nan, np.float32)
-        rows[self.counters[0] :] = 0.0  # rows not kept yet are zero in every column: equal states, equal bytes
-        self.subsample = np.ascontiguousarray(np.hstack([self.subsample, rows]))
-        weights = np.zeros(padded(n_features), np.float32)
-        weights[:known] = self.weights[:known]
-        weights[known:n_features] = 1.0
-        self.weights = weights
+        self.origin = _wider(self.origin, n_features, np.nan)
+        self.lowest = _wider(self.lowest, n_features, np.nan)
+        self.highest = _wider(self.highest, n_features, np.nan)
+        self.subsample = _wider(self.subsample, n_features, np.nan)
+        self.subsample[self.counters[0] :] = 0.0  # rows not kept yet are zero: equal states, equal bytes
+        self.weights = _wider(self.weights[:known], padded(n_features), 0.0)
+        self.weights[known:n_features] = 1.0
         for column, sibling in enumerate(like, known):
             if sibling is not None and not np.isnan(self.origin[sibling]):
                 self.origin[column] = 0.0
@@ -94,6 +98,14 @@ class Scaling:
             x, labelled, start, self.adaptive, self.lowest, self.highest, self.weights, self.subsample, self.counters
         )
         return int(stop)
+
+
+def _wider(array: NDArray[Any], columns: int, value: float) -> NDArray[Any]:
+    """A copy with so many columns, the new ones filled."""
+    wide = np.empty((*array.shape[:-1], columns), array.dtype)
+    wide[..., : array.shape[-1]] = array
+    wide[..., array.shape[-1] :] = value
+    return wide
 
 
 @kernel

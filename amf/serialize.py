@@ -27,20 +27,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import struct
-from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.arena import CHILD, FEATURE, ROOT
 from amf.boxes import padded
 from amf.classifier import AMFClassifier
 from amf.forest import Forest
+from amf.packing import pack, unpack
 from amf.regressor import AMFRegressor
-from amf.scaling import SUBSAMPLE
+from amf.scaling import SUBSAMPLE, Scaling
 from amf.unrestricted import UnrestrictedAMFClassifier
 
 MAGIC = b"AMFF"
@@ -50,19 +49,18 @@ FAMILIES: dict[str, type[Forest[Any]]] = {
 }
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
-_GROUP_NODES = 10_000
+_F8, _F4, _I8, _I4, _U8 = (np.dtype(kind) for kind in ("<f8", "<f4", "<i8", "<i4", "<u8"))
 
 
 class FormatError(ValueError):
     """The bytes are damaged, cut, or not a forest of a format this version reads."""
 
 
-def _checksum(data: Any) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
 def _size(n_bytes: int) -> int:
     return -(-n_bytes // 8) * 8
+
+
+_AS_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def _header(forest: Forest[Any]) -> bytes:
@@ -73,55 +71,49 @@ def _header(forest: Forest[Any]) -> bytes:
         "n_features": forest.n_features,
         "feature_names": forest.feature_names,
     }
-    header = json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+    header = _AS_JSON.encode(values).encode()
     return header.ljust(_size(len(header)))
 
 
 def dumps(forest: Forest[Any]) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
-    nodes = arena.used.astype(np.int64) - int(ROOT)
-    small: list[NDArray[Any]] = [scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters]
-    small += [scaling.subsample[: scaling.counters[0]], forest._outlook, forest._words, nodes]
-    shapes = [(int(n), arena.layout.head, 2 * arena.layout.feature_room) for n in nodes]
-    trees = sum(_size(4 * n * head) + _size(4 * n * box) for n, head, box in shapes)
-    # A large array is cheaper to come by than a large bytearray: its memory comes in larger pages.
-    data = np.zeros(_PREFIX.size + len(header) + sum(_size(column.nbytes) for column in small) + trees, np.uint8)
-    at = _PREFIX.size + len(header)
-    data[:at] = np.frombuffer(_PREFIX.pack(MAGIC, FORMAT, len(header)) + header, np.uint8)
-    for column in small:
-        data[at : at + column.nbytes] = np.frombuffer(np.ascontiguousarray(column).tobytes(), np.uint8)
-        at += _size(column.nbytes)
-    for tree, (n, head, box) in enumerate(shapes):
-        # Straight to where they belong: a large forest is copied once.
-        heads = data[at : at + 4 * n * head].view(np.int32).reshape(n, head)
-        at += _size(heads.nbytes)
-        boxes = data[at : at + 4 * n * box].view(np.float32).reshape(n, 2, box // 2)
-        at += _size(boxes.nbytes)
-        arena.copy_nodes(tree, heads, boxes)
-    return b"".join((data.data, _checksum(data.data)))
+    kept = scaling.subsample[: scaling.counters[0]]
+    columns = (
+        scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters, kept,
+        forest._outlook, forest._words, arena.sizes,
+    )  # fmt: skip
+    # Columns are made of words of four bytes or eight: of padding there are four bytes or none.
+    padded_columns = (column.tobytes() + bytes(column.nbytes % 8) for column in columns)
+    front = b"".join((_PREFIX.pack(MAGIC, FORMAT, len(header)), header, *padded_columns))
+    end = len(front) + arena.n_nodes * arena.layout.nbytes
+    # The only bytes that can be written to where they are: a large forest is copied once.
+    stream = BytesIO()
+    stream.seek(end)
+    stream.write(bytes(_CHECKSUM))
+    with stream.getbuffer() as data:
+        data[: len(front)] = front
+        pack(arena, np.frombuffer(data[len(front) : end], np.int32))
+        data[end:] = hashlib.sha256(data[:end]).digest()
+    return stream.getvalue()
 
 
 class _Reader:
     """Takes arrays off a buffer, never beyond its end."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, at: int) -> None:
         self._data = data
-        self._at = 0
+        self._at = at
 
-    def take(self, n_bytes: int) -> memoryview:
-        if n_bytes < 0 or self._at + _size(n_bytes) > len(self._data):
+    def array(self, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
+        """So many numbers: a view."""
+        start, stop = self._at, self._at + dtype.itemsize * length
+        self._at = _size(stop)
+        if length < 0 or self._at > len(self._data):
             raise FormatError("the bytes of the forest end too early")
-        part = self._data[self._at : self._at + n_bytes]
-        padding = self._data[self._at + n_bytes : self._at + _size(n_bytes)]
-        if any(padding):
+        if self._at > stop and any(self._data[stop : self._at]):
             raise FormatError("the padding of the forest is not zero")
-        self._at += _size(n_bytes)
-        return part
-
-    def array(self, dtype: str, *shape: int) -> NDArray[Any]:
-        kind = np.dtype(dtype)
-        return np.frombuffer(self.take(kind.itemsize * math.prod(shape)), kind).reshape(shape)
+        return np.frombuffer(self._data, dtype, length, start)
 
     def end(self) -> None:
         if self._at != len(self._data):
@@ -136,13 +128,15 @@ def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:
     _, version, header_size = _PREFIX.unpack_from(view)
     if version != FORMAT:
         raise FormatError(f"the forest has format {version}, this version reads format {FORMAT}")
-    if _checksum(view[:-_CHECKSUM]) != view[-_CHECKSUM:]:
+    if hashlib.sha256(view[:-_CHECKSUM]).digest() != view[-_CHECKSUM:]:
         raise FormatError("the checksum of the forest does not match: the bytes are damaged or cut")
-    reader = _Reader(view[:-_CHECKSUM])
-    reader.take(_PREFIX.size)
-    header = bytes(reader.take(header_size))
+    end = len(view) - _CHECKSUM
+    at = _PREFIX.size + header_size
+    if at > end:
+        raise FormatError("the bytes of the forest end too early")
+    header = bytes(view[_PREFIX.size : at])
     try:
-        forest = _read(json.loads(header), reader, n_threads)
+        forest = _read(json.loads(header), _Reader(view[:end].toreadonly(), at), n_threads)
     except FormatError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -156,84 +150,49 @@ def _read(header: dict[str, Any], reader: _Reader, n_threads: int) -> Forest[Any
     kind = FAMILIES.get(header["family"])
     if kind is None:
         raise FormatError(f"the forest is of family {header['family']!r}, this version reads {', '.join(FAMILIES)}")
-    forest = kind.from_params(kind.Parameters(**header["params"]), n_threads)
     names, d = header["feature_names"], header["n_features"]
-    forest._recall(header["classes"])
-    if names is not None:
-        forest.add_features(names)
-    elif d:
-        forest._grow_features([None] * d)
-    if forest.n_features != d:
+    forest = kind._bare(kind.Parameters(**header["params"]), n_threads)
+    if not d <= forest.params.max_features or (names is not None and not _may_name(names, d)):
         raise FormatError("the header of the forest contradicts itself")
-    _fill(forest, reader)
+    forest.feature_names = None if names is None else tuple(names) or None
+    _read_scaling(forest._scaling, d, reader)
+    forest._recall(header["classes"])
+    forest._relayout()
+    _read_trees(forest, reader)
     reader.end()
     return forest
 
 
-def _fill(forest: Forest[Any], reader: _Reader) -> None:
-    scaling, arena, d, n_trees = forest._scaling, forest._arena, forest.n_features, forest.params.n_estimators
-    scaling.origin[:] = reader.array("<f8", d)
-    scaling.lowest[:] = reader.array("<f4", d)
-    scaling.highest[:] = reader.array("<f4", d)
-    scaling.weights[:] = reader.array("<f4", padded(d))
-    scaling.counters[:] = reader.array("<i8", 3)
-    kept = int(scaling.counters[0])
-    if not 0 <= kept <= (SUBSAMPLE if scaling.adaptive else 0) or scaling.counters[1] < 1:
-        raise FormatError(f"the forest keeps {kept} subsample rows at stride {scaling.counters[1]}")
-    scaling.subsample[:kept] = reader.array("<f4", kept, d)
-    forest._outlook[:] = reader.array("<f8", forest._outlook.shape[0])
-    forest._words[:] = reader.array("<u8", n_trees)
-    nodes = reader.array("<i8", n_trees)
-    room = arena.layout.feature_room
-    trees = [(reader.array("<i4", int(n), arena.layout.head), reader.array("<f4", int(n), 2, room)) for n in nodes]
-    arena.prepare([heads.shape[0] for heads, _ in trees])
-    # Small trees are looked at together: what there is to do for each of them takes longer than it takes for a node.
-    for some in _in_groups(trees):
-        heads = np.concatenate([trees[tree][0] for tree in some])
-        boxes = np.concatenate([trees[tree][1] for tree in some])
-        sizes = np.array([trees[tree][0].shape[0] for tree in some])
-        first = np.repeat(np.cumsum(sizes) - sizes, sizes)
-        _check_links(heads, first, np.repeat(sizes, sizes), sizes, d)
-        child = heads[:, CHILD]
-        child[child > 0] += first[child > 0].astype(np.int32)
-        if not forest._plausible(heads):
-            raise FormatError("the statistics of a node of the forest do not add up")
-        scaling.complete &= not np.isnan(boxes[:, 0, :d]).any()
-        arena.fill(np.repeat(np.array(some), sizes), first, heads, boxes)
+def _may_name(names: Any, n_features: int) -> bool:
+    return len(names) == len({*names}) == n_features and all(isinstance(name, str) for name in names)
 
 
-def _in_groups(trees: list[tuple[NDArray[np.int32], NDArray[np.float32]]]) -> Iterator[list[int]]:
-    """Numbers of the trees, as many at a time as have some nodes together."""
-    some: list[int] = []
-    n_nodes = 0
-    for tree, (heads, _) in enumerate(trees):
-        some.append(tree)
-        n_nodes += heads.shape[0]
-        if n_nodes > _GROUP_NODES:
-            yield some
-            some, n_nodes = [], 0
-    if n_nodes:
-        yield some
+def _read_scaling(scaling: Scaling, d: int, reader: _Reader) -> None:
+    scaling.origin = reader.array(_F8, d).copy()
+    scaling.lowest = reader.array(_F4, d).copy()
+    scaling.highest = reader.array(_F4, d).copy()
+    scaling.weights = reader.array(_F4, padded(d)).copy()
+    scaling.counters = reader.array(_I8, 3).copy()
+    kept, stride, _ = scaling.counters.tolist()
+    room = SUBSAMPLE if scaling.adaptive else 0
+    if not 0 <= kept <= room or stride < 1:
+        raise FormatError(f"the forest keeps {kept} subsample rows at stride {stride}")
+    scaling.subsample = np.zeros((room, d), np.float32)
+    scaling.subsample[:kept] = reader.array(_F4, kept * d).reshape(kept, d)
 
 
-def _check_links(
-    heads: NDArray[np.int32],
-    first: NDArray[np.int64],
-    size: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    n_features: int,
-) -> None:
-    """Refuse links that would lead a kernel out of its tree or in circles, and rows of another layout.
-
-    `first` and `size` are, for each node, the place of the root of its tree and how many nodes that tree has.
-    """
-    child, feature = heads[:, CHILD], heads[:, FEATURE]
-    inner = child != 0
-    # Children are pairs of neighbours, and each pair has one parent: then no way down ever meets a node again.
-    place = np.arange(heads.shape[0]) - first
-    stays = np.all((child[inner] > 0) & (child[inner] < size[inner]))
-    pairs = (place + first)[place % 2 == 1]
-    if not (stays and np.all(sizes[sizes > 0] % 2 == 1) and np.array_equal(np.sort((child + first)[inner]), pairs)):
-        raise FormatError("the nodes of the forest are not linked as a tree")
-    if np.any(feature[inner] >= n_features) or np.any(feature < 0):
-        raise FormatError("a node of the forest splits on a feature it does not have")
+def _read_trees(forest: Forest[Any], reader: _Reader) -> None:
+    arena, n_trees = forest._arena, forest.params.n_estimators
+    forest._outlook = reader.array(_F8, forest._outlook.shape[0]).copy()
+    forest._words = reader.array(_U8, n_trees).copy()
+    sizes = reader.array(_I8, n_trees).tolist()
+    if min(sizes) < 0:
+        raise FormatError(f"a tree of the forest has {min(sizes)} nodes")
+    packed = reader.array(_I4, sum(sizes) * (arena.layout.nbytes // 4))
+    # Kernels are compiled for aligned memory; the bytes may begin anywhere.
+    packed = packed if packed.flags.aligned else packed.copy()
+    fault, forest._scaling.complete = unpack(packed, sizes, arena, forest.n_features)
+    if fault:
+        raise FormatError(fault)
+    if not forest._plausible(arena.block()):
+        raise FormatError("the statistics of a node of the forest do not add up")

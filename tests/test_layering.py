@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[1]
 AMF_BASE = (
     "amf._kernel amf.labels amf.params amf.rng amf.boxes amf.hulls amf.forecasters amf.aggregation amf.arena amf.modes"
 )
-AMF_KERNELS = "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.explain"
+AMF_KERNELS = (
+    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.packing amf.explain"
+)
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"
 AMF_FORESTS = f"{AMF_TREES} amf.systems.* amf.outlook amf.forest {AMF_FAMILIES}"
@@ -66,7 +68,7 @@ MAY_IMPORT = {
     "worker.learners": BELOW_MODELS,
     "worker.model": f"{BELOW_MODELS} worker.learners",
     "worker.models": f"{BELOW_MODELS} worker.learners worker.model worker.slot worker.cache worker.snapshot",
-    "worker.partitioner": "",
+    "worker.partitioner worker.allocator": "",
     "worker.warm_start": f"{BASE} {CHECKPOINT} worker.partitioner",
     "worker.slot": f"{BASE} {CHECKPOINT} worker.model",
     "worker.cache": f"{BASE} worker.metrics worker.slot",

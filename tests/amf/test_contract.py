@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -53,7 +54,7 @@ PASSED_ON = {
     "as it is": lambda forest: forest,
     "through bytes": lambda forest: amf.loads(forest.dumps()),
     "through pickle": lambda forest: pickle.loads(pickle.dumps(forest)),
-    "through deepcopy": copy.deepcopy,
+    "through a copy": lambda forest: forest.copy(),
 }
 
 
@@ -221,9 +222,43 @@ def test_a_missing_label_is_none_or_nan(system, missing):
     assert marked.n_samples == 19
 
 
+# Copies.
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda forest: forest.copy()])
+def test_a_copy_goes_its_own_way(system, copied):
+    """What either learns, be it labels of a new kind, the other one does not see; the same makes them equal again."""
+    forest, *_ = system.learned()
+    twin = copied(forest)
+    was = forest.dumps()
+    assert (type(twin), twin.dumps(), twin.params) == (type(forest), was, forest.params)
+    x, y = system.stream(300, 5, seed=9)
+    expected = forest.predict_learn(x, y)
+    became = forest.dumps()
+    assert became != was
+    assert twin.dumps() == was
+    np.testing.assert_array_equal(twin.predict_learn(x, y), expected)
+    assert (twin.dumps(), forest.dumps()) == (became, became)
+
+
+def test_a_copy_is_saved_while_the_forest_learns_on(system):
+    """As a worker saves a model: a copy before each step, its bytes made in another thread."""
+    x, y = system.stream(400, 5, seed=4)
+    steps = [slice(start, start + 20) for start in range(0, 400, 20)]
+    forest, alone = system.new(), system.new()
+    with ThreadPoolExecutor(1) as saver:
+        saved = []
+        for step in steps:
+            saved.append(saver.submit(forest.copy().dumps))
+            forest.partial_fit(x[step], y[step])
+        for step, data in zip(steps, saved, strict=True):
+            assert data.result(timeout=60) == alone.dumps()
+            alone.partial_fit(x[step], y[step])
+
+
 def test_a_copy_keeps_its_threads(system):
     forest, *_ = system.learned(n_threads=2)
-    assert [copy.deepcopy(forest).n_threads, pickle.loads(pickle.dumps(forest)).n_threads] == [2, 2]
+    assert [forest.copy().n_threads, pickle.loads(pickle.dumps(forest)).n_threads] == [2, 2]
 
 
 # Parameters.

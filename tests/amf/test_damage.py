@@ -182,6 +182,29 @@ def test_links_out_of_the_tree_or_in_circles_are_refused_though_the_checksum_is_
         assert refused(forest.dumps())
 
 
+def test_wrong_numbers_of_nodes_are_refused_though_the_checksum_is_right():
+    """More, fewer and negative ones; and the right number in all, so that trees take nodes from each other."""
+    forest = example()
+    body, sizes = forest.dumps()[:-32], forest._arena.sizes.astype(np.int64)
+    at = body.index(sizes.tobytes())
+    shifts = [(2**63 - 1, 0, 0), (2**62, 2**62, 2**62), (2**60, -(2**60), 0), (-sizes[0] - 1, sizes[0] + 1, 0)]
+    shifts += [(-sizes[0] - 2, 0, 0), (2, 0, 0), (0, 0, -2), (0, 0, 1), (1, -1, 0), (2, -2, 0), (0, -2, 2)]
+    shifts += [(-sizes[0], sizes[0], 0), (0, -sizes[1], sizes[1])]
+    for shift in shifts:
+        with np.errstate(over="ignore"):
+            wrong = (sizes + np.array(shift)).tobytes()
+        assert refused(sealed(body[:at] + wrong + body[at + len(wrong) :]))
+
+
+def test_what_is_wrong_with_a_tree_is_named():
+    for word, value, message in [(CHILD, 2, "not linked as a tree"), (FEATURE, 3, "splits on a feature it does not")]:
+        forest = example()
+        arena = forest._arena
+        arena.block()[arena.rows(1)[0], word] = value
+        with pytest.raises(amf.FormatError, match=message):
+            amf.loads(forest.dumps())
+
+
 def test_any_damage_under_a_right_checksum_is_refused_or_harmless():
     """What a checksum would find and the reader cannot: other numbers. They must not lead a kernel astray."""
     body, rng = example().dumps()[:-32], np.random.default_rng(3)

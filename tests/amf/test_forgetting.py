@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from trees import trees_of
+from trees import nodes_of, trees_of
 
 import amf
 from amf.arena import CHILD, COUNT
@@ -62,13 +62,13 @@ def test_a_tree_becomes_the_one_that_its_most_visited_leaves_induce(system, miss
     arena = forest._arena
     n_passes = 0
     for tree in range(3):
-        while arena.nodes(tree)[0].shape[0] > 1:
-            expected = [after_forgetting(*arena.nodes(t)) if t == tree else arena.nodes(t) for t in range(3)]
+        while nodes_of(forest, tree)[0].shape[0] > 1:
+            expected = [after_forgetting(*nodes_of(forest, t)) if t == tree else nodes_of(forest, t) for t in range(3)]
             forest._forget(tree)
             n_passes += 1
             for t, (heads, boxes) in enumerate(expected):
-                np.testing.assert_array_equal(arena.nodes(t)[0], heads)
-                np.testing.assert_array_equal(arena.nodes(t)[1], boxes)
+                np.testing.assert_array_equal(nodes_of(forest, t)[0], heads)
+                np.testing.assert_array_equal(nodes_of(forest, t)[1], boxes)
         for words in unused(arena):
             assert not words.any()
     assert n_passes > 30
@@ -85,7 +85,7 @@ def test_forecasts_move_by_no_more_than_the_weight_of_what_changed(prior):
     for seed in range(5):
         forest = amf.AMFClassifier(1, seed=seed, prior=prior).partial_fit(x, y)
         (tree,) = trees_of(forest)
-        heads, _ = forest._arena.nodes(0)
+        heads, _ = nodes_of(forest, 0)
         gone = set(least_visited(heads))
         assert tree.count[sorted(gone)].sum() <= tree.count[tree.leaves].sum() / 8
         new_places = set()  # those that another node moves to, or where nobody is left

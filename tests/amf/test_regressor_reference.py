@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from reference import average_over_prunings
 from reference_regression import Blend, Labels, Outlook, RegressionForest, RegressionTree, Stretch
+from trees import nodes_of
 
 import amf
 from amf.arena import CHILD, COUNT, FEATURE, THRESHOLD, TIME
@@ -289,7 +290,7 @@ def test_labels_say_how_many_equal_one_value():
 def rows_in_order(forest: amf.AMFRegressor, tree: int):
     """(feature, threshold, time, count, low, high) of each node, left subtree first."""
     d = forest.n_features
-    ints, boxes = forest._arena.nodes(tree)
+    ints, boxes = nodes_of(forest, tree)
     floats, reals = ints.view(np.float32), ints.view(np.float64)
 
     def walk(node: int):

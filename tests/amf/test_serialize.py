@@ -18,8 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trees import nodes_of
 
 import amf
+from amf.packing import heads_of, pack
 from amf.serialize import FORMAT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -76,11 +78,19 @@ def test_a_forest_comes_back_and_goes_on_bit_for_bit(name):
     assert forest.dumps() == data
 
 
+@pytest.mark.parametrize(("name", "complete"), [("empty", True), ("many features", True), ("example", False)])
+def test_whether_every_box_has_every_feature_is_found_out_again(name, complete):
+    """It is no part of the bytes, and what kernels may leave out follows from it."""
+    forest = FORESTS[name]()
+    assert (forest._scaling.complete, amf.loads(forest.dumps())._scaling.complete) == (complete, complete)
+
+
 def test_loads_takes_any_buffer_and_keeps_none():
     forest = example()
     data = forest.dumps()
     buffer = bytearray(data)
-    loaded = [amf.loads(kind) for kind in (buffer, memoryview(data), np.frombuffer(data, np.uint8))]
+    shifted = [memoryview(bytes(shift) + data)[shift:] for shift in range(1, 9)]  # they begin at any address
+    loaded = [amf.loads(kind) for kind in (buffer, memoryview(data), np.frombuffer(data, np.uint8), *shifted)]
     buffer[:] = bytes(len(buffer))
     assert all(again.dumps() == data for again in loaded)
     assert amf.loads(data, n_threads=2).n_threads == 2
@@ -88,8 +98,9 @@ def test_loads_takes_any_buffer_and_keeps_none():
         amf.loads(data.hex())
 
 
-def test_the_bytes_are_as_documented():
-    forest, d = example(), 3
+@pytest.mark.parametrize("max_bytes", [64_000_000, 2000])
+def test_the_bytes_are_as_documented(max_bytes):
+    forest, d = example(max_bytes=max_bytes), 3
     data = forest.dumps()
     magic, version, header_size = PREFIX.unpack_from(data)
     assert (magic, version, header_size % 8) == (b"AMFF", 1, 0)
@@ -119,10 +130,30 @@ def test_the_bytes_are_as_documented():
     n_nodes = column("<i8", 3)
     assert n_nodes.sum() == forest.n_nodes
     for tree in range(3):
-        heads, boxes = arena.nodes(tree)
+        heads, boxes = nodes_of(forest, tree)
         np.testing.assert_array_equal(column("<i4", n_nodes[tree], arena.layout.head), heads)
         np.testing.assert_array_equal(column("<f4", n_nodes[tree], 2, arena.layout.feature_room), boxes)
     assert data[at:] == hashlib.sha256(data[:at]).digest()
+
+
+@pytest.mark.parametrize("n_samples", [0, 1, 2, 50])
+@pytest.mark.parametrize("kind", [amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier])
+def test_nodes_are_packed_in_order_of_creation(kind, n_samples):
+    """By kernels, which copy chunks of rows, as by numpy node by node; and no tree is as large as another."""
+    rng = np.random.default_rng(0)
+    forest = kind(5, split_pure=True).partial_fit(rng.random((n_samples, 9)), rng.integers(0, 3, n_samples))
+    for tree in range(5 if n_samples > 2 else 0):
+        for _ in range(tree):
+            forest._forget(tree)
+    arena, trees = forest._arena, [nodes_of(forest, tree) for tree in range(5)]
+    assert len({heads.shape[0] for heads, _ in trees}) == (5 if n_samples > 2 else 1)
+    packed = np.empty(arena.n_nodes * arena.layout.nbytes // 4, np.int32)
+    pack(arena, packed)
+    words = [np.concatenate([heads.ravel(), boxes.ravel().view(np.int32)]) for heads, boxes in trees]
+    np.testing.assert_array_equal(packed, np.concatenate(words))
+    for packed_heads, (heads, _) in zip(heads_of(arena), trees, strict=True):
+        np.testing.assert_array_equal(packed_heads, heads)
+    assert amf.loads(forest.dumps()).dumps() == forest.dumps()
 
 
 # Golden files.

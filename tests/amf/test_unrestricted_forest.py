@@ -13,7 +13,7 @@ from reference import SplitMix64
 from reference_unrestricted import UnrestrictedForest
 from test_laws import POINTS, kolmogorov
 from test_unrestricted import KT, PRIORS, samples
-from trees import trees_of
+from trees import nodes_of, trees_of
 
 import amf
 from amf.systems.unrestricted import N_CUTS
@@ -37,7 +37,7 @@ def in_order(tree) -> list[int]:
 
 def n_cuts_of(forest: amf.UnrestrictedAMFClassifier) -> list[np.ndarray]:
     """The column that only this system has."""
-    return [forest._arena.nodes(tree)[0][:, N_CUTS] for tree in range(forest.params.n_estimators)]
+    return [nodes_of(forest, tree)[0][:, N_CUTS] for tree in range(forest.params.n_estimators)]
 
 
 def same_trees(forest: amf.UnrestrictedAMFClassifier, reference: UnrestrictedForest) -> None:

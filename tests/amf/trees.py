@@ -43,12 +43,27 @@ class Tree:
         return path
 
 
+def nodes_of(forest: amf.AMFClassifier, tree: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Copies of a tree's nodes in order of creation: heads, int32 (n, words), boxes, float32 (n, 2, feature_room).
+
+    CHILD counts from 0 at the root.
+    """
+    arena = forest._arena
+    layout, rows = arena.layout, arena.rows(tree)
+    n_rows = arena.n_trees * arena.capacity
+    heads = arena.ints.reshape(n_rows, layout.head)[rows]
+    boxes = arena.boxes[: n_rows * layout.box].reshape(n_rows, 2, layout.feature_room)[rows]
+    inner = heads[:, CHILD] > 0
+    heads[inner, CHILD] = np.searchsorted(rows, heads[inner, CHILD])
+    return heads, boxes
+
+
 def trees_of(forest: amf.AMFClassifier) -> list[Tree]:
     """The trees of a forest, copied."""
     d, k = forest.n_features, len(forest.class_labels or ())
     trees = []
     for tree in range(forest.params.n_estimators):
-        ints, boxes = forest._arena.nodes(tree)
+        ints, boxes = nodes_of(forest, tree)
         floats, reals = ints.view(np.float32), ints.view(np.float64)
         columns = ints[:, CHILD], ints[:, FEATURE], floats[:, THRESHOLD], reals[:, TIME], reals[:, ODDS]
         statistics = ints[:, COUNT], ints[:, int(STATS) : int(STATS) + k]

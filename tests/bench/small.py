@@ -1,4 +1,4 @@
-"""Many small forests: what one of them weighs, what making one costs, what a call for a single event costs.
+"""Many small forests: what one of them weighs, what making, saving and loading one costs, and a call for one event.
 
     python -m tests.bench small
 
@@ -10,8 +10,11 @@ forest is small enough for the cache: in a large one the calls of 64 also save o
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import amf
 from tests.bench.measure import held_bytes, seconds
@@ -20,6 +23,7 @@ from tests.bench.stream import CHUNK, N_CLASSES, chunks, load_kernels
 
 FORESTS = 100_000
 SAMPLES = 20
+FEW = 5
 EVENTS = 512
 CALL = 64
 ROUNDS = 41
@@ -57,6 +61,25 @@ def call_us() -> tuple[float, float]:
     return overhead, single - overhead
 
 
+def show_keeping() -> None:
+    """Print what it costs to save a forest, to load it, to copy it, and to say how deep it is."""
+    x, y = next(chunks())
+    forest = amf.AMFClassifier(10).partial_fit(x[:FEW], y[:FEW])
+    data = forest.dumps()
+    hash_us = _us(lambda: hashlib.sha256(data))
+    print(f"keeping one that learned {FEW} samples, {len(data) / 1e3:.1f} kB, of which hashing takes {hash_us:.1f} us")
+    show("us to save it, without hashing", _us(forest.dumps) - hash_us, at_most(40))
+    show("us to load it, without hashing", _us(lambda: amf.loads(data)) - hash_us, at_most(80))
+    show("us to copy it", _us(forest.copy), at_most(40))
+    show("us to say how deep it is", _us(lambda: forest.mean_depth), at_most(30))
+
+
+def _us(work: Callable[[], Any]) -> float:
+    """Time of a short piece of work: the best of some rounds, which nobody disturbed."""
+    work()
+    return min(seconds(lambda: [work() for _ in range(ROUNDS)]) for _ in range(ROUNDS)) / ROUNDS * 1e6
+
+
 def main(count: int = FORESTS) -> None:
     load_kernels()
     print(f"\nSmall forests: {count:,} of 10 trees, each with {SAMPLES} samples of 10 features learned", flush=True)
@@ -65,5 +88,6 @@ def main(count: int = FORESTS) -> None:
     show("kB of memory for one (as it says: nbytes)", nbytes / 1e3, at_most(64))
     print(f"a million of them: {held * MEGA / 1e9:,.1f} GB resident")
     show("us to make one", made_us, at_most(50))
+    show_keeping()
     overhead, kernel = call_us()
     show(f"us of overhead of a call for one event (kernel: {kernel:.1f} us)", overhead, at_most(15))
