@@ -146,8 +146,9 @@ class Arena:
         self.block()[:, :width] = heads[:, :width]
         new = self._boxes()
         new[:, :, : was.feature_room] = boxes
-        for tree in range(self.n_trees):
-            new[self.rows(tree), :, was.feature_room :] = np.nan
+        if layout.feature_room > was.feature_room:
+            for tree in range(self.n_trees):
+                new[self.rows(tree), :, was.feature_room :] = np.nan
 
     def imitate(self, known: int, like: Sequence[int | None]) -> None:
         """The features from `known` on get the bounds [0, 0] in every box that has seen the feature they are like."""

@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "worker.models": f"{BELOW_MODELS} worker.learners worker.model worker.slot worker.cache worker.snapshot",
     "worker.partitioner worker.allocator": "",
     "worker.warm_start": f"{BASE} {CHECKPOINT} worker.partitioner",
-    "worker.slot": f"{BASE} {CHECKPOINT} worker.model",
+    "worker.slot": f"{BASE} {CHECKPOINT} worker.learners worker.model",
     "worker.cache": f"{BASE} worker.metrics worker.slot",
     "worker.snapshot": f"{CHECKPOINT} worker.slot",
     "worker.intake": f"{BELOW_MODELS} worker.model worker.models",
@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "worker.kafka.vetting": "worker.rejects",
     ADAPTERS: f"{BASE} {CONFIG} worker.kafka.*",
     # The service joins the two; the programs run it.
-    "worker.service": f"worker worker.checks {CORE} {ADAPTERS}",
+    "worker.service": f"worker worker.allocator worker.checks {CORE} {ADAPTERS}",
     PROGRAMS: "amf worker worker.*",
 }
 """Modules of ours -> what they may import of ours. The first row that names a module counts."""

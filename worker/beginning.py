@@ -54,7 +54,9 @@ class Terms:
     @classmethod
     def of(cls, config: Config, partitions: int) -> Terms:
         given = config.input
-        return cls(given.start, given.on_gap, given.on_rewind, given.on_repartition, partitions, intake_of(config))
+        # At least once, a worker that was put out of the group may still set it back: what is repeated is no news then.
+        on_rewind = given.on_rewind if config.delivery == "exactly-once" else "accept"
+        return cls(given.start, given.on_gap, on_rewind, given.on_repartition, partitions, intake_of(config))
 
 
 @dataclass(frozen=True, slots=True)

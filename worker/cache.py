@@ -37,6 +37,8 @@ class Cache:
         self._moving = threading.Lock()
         """A model moves in one piece: a partition may be restored while others let go of theirs."""
         self._away = self._evictions = 0
+        self._last_nbytes = 0
+        """Memory of the models after the last `shrink`."""
         self.any_remote = False
         """Whether a model ever went that only the last checkpoint has."""
         self._loads: Counter[bool] = Counter()
@@ -68,8 +70,8 @@ class Cache:
         """The slot has a model that was made from these bytes; it does not stay in memory where there is no room."""
         with self._moving:
             self.enter(slot)
-            if self.is_over:
-                self.put_away(slot, data)
+            if not (self.is_over and self.put_away(slot, data)):
+                self._last_nbytes += slot.nbytes + MODEL_BYTES  # It came with no batch.
 
     def put_away(self, slot: Slot, data: bytes) -> bool:
         """Let a model leave memory whose bytes are these; False where there is nowhere to go."""
@@ -93,15 +95,15 @@ class Cache:
             slot.place.free()
 
     def shrink(self) -> None:
-        """Have models leave until the others fit. Not while any of them is in use."""
-        if not self.is_over:
-            return
-        for slot in list(self._order):
-            if not self.is_over:
-                break
-            with self._moving:
-                if slot.model is not None:
-                    self._evict(slot)
+        """Have models leave until the others fit, and what the next batch brings. Not while any of them is in use.
+
+        Nothing leaves while a batch is taken, so this is when there has to be room for its models: as much as the last
+        batch took, but never more than half of all.
+        """
+        if self._limit_bytes is not None:
+            room_bytes = min(max(self.nbytes - self._last_nbytes, 0), self._limit_bytes // 2)
+            self._shrink_to(self._limit_bytes - room_bytes)
+        self._last_nbytes = self.nbytes
         if self.is_over and not self._is_full:
             _log.warning(
                 "models take %d bytes and not models.cache_bytes=%s: models.spill has no room, and what is not in a "
@@ -122,6 +124,14 @@ class Cache:
         metrics.loads_total.add(loads[False], source="spill")
         metrics.loads_total.add(loads[True], source="checkpoint")
         metrics.evictions_total.add(evictions)
+
+    def _shrink_to(self, n_bytes: int) -> None:
+        for slot in list(self._order) if self.nbytes > n_bytes else ():
+            if self.nbytes <= n_bytes:
+                break
+            with self._moving:
+                if slot.model is not None:
+                    self._evict(slot)
 
     def _evict(self, slot: Slot) -> None:
         assert slot.model is not None

@@ -18,11 +18,12 @@ from worker.learners import NO_LABEL, UNKNOWN, Forest, learner_of
 from worker.records import Answer, Event, Features, Reject, Scores
 from worker.rejects import DECODER
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
 
 def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
     """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
-    parts = {"params": params.determining(), "key": key, "decoder": decoder}
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = _CANONICAL.encode({"params": params.determining(), "key": key, "decoder": decoder})
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 import amf
 from worker import __version__
+from worker.allocator import give_back_early
 from worker.checks import Finding, examine, probe
 from worker.config import Config, repartition
 from worker.errors import ConfigError, WorkerError
@@ -85,6 +86,7 @@ def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | N
     """Work until SIGTERM or SIGINT, or until the partitions are at their ends. Raises ConfigError, WorkerError."""
     if until is not None and config.input.repartition:
         raise ConfigError("--until does not go with input.repartition: the internal topic has no end")
+    give_back_early()
     signals = Signals()
     metrics = Metrics()
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE)

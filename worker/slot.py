@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from worker.checkpoint import Model as Saved
+from worker.learners import Forest
 from worker.model import Figures, Model
 from worker.ports import Place
 from worker.records import ClassScores, Scores
@@ -107,18 +108,26 @@ class Slot:
 
     def saved(self) -> Saved:
         """The model as it is written. Raises StateLost where its bytes do not come back."""
+        return self.put_aside()()
+
+    def put_aside(self) -> Callable[[], Saved]:
+        """The model as it is now, as cheap as can be: a copy, or its bytes, that becomes `saved` when it is called.
+
+        Raises StateLost where its bytes do not come back.
+        """
         # Read once: the loop may let go of the model meanwhile, or have it back, which changes no byte.
-        model = self.model
-        if model is not None:
-            data = model.forest.dumps()
-            samples, nodes, depth = model.forest.n_samples, model.forest.n_nodes, self._depth_of(model)
-        else:
+        model, last_ms = self.model, self.last_ms
+        if model is None:
             assert self.place is not None
             data = self.place.read()
-            samples, nodes, depth = self.samples, self.nodes, self._depth
+            return lambda: self._saved(data, self.samples, self.nodes, self._depth, last_ms)
+        forest = model.forest.copy()
+        return lambda: self._saved(forest.dumps(), forest.n_samples, forest.n_nodes, self._depth_of(forest), last_ms)
+
+    def _saved(self, data: bytes, samples: int, nodes: int, depth: float, last_ms: int) -> Saved:
         summary = {"samples": samples, "nodes": nodes, "depth": round(depth), "bytes": len(data)}
-        if self.last_ms != UNKNOWN_MS:
-            summary["last_ms"] = self.last_ms
+        if last_ms != UNKNOWN_MS:
+            summary["last_ms"] = last_ms
         return Saved(self.spec, data, summary)
 
     def recall(self, saved: Saved) -> None:
@@ -130,7 +139,7 @@ class Slot:
     def leave(self, place: Place) -> None:
         """Let go of the model, whose bytes are there."""
         assert self.model is not None
-        self._depth_of(self.model)
+        self._depth_of(self.model.forest)
         self.scores = self.model.scores
         self.place = place
         self.model, self.nbytes = None, 0
@@ -140,12 +149,15 @@ class Slot:
         if self.model is None:
             return Figures(self.samples, self.nodes, self._depth, 0, self.scores or ClassScores())
         forest = self.model.forest
-        depth = self._depth_of(self.model)
+        depth = self._depth_of(self.model.forest)
         return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, self.model.scores)
 
-    def _depth_of(self, model: Model) -> float:
-        """Mean depth of the model's trees. It grows slowly, and to look at it takes as long as to save the model."""
-        samples = model.forest.n_samples
-        if 2 * samples >= 3 * self._depth_samples:
-            self._depth, self._depth_samples = model.forest.mean_depth, samples
+    def _depth_of(self, forest: Forest) -> float:
+        """Mean depth of the model's trees: as of when they had more than half of their samples.
+
+        It grows with the logarithm of that number, and to look at it takes as long as to save the model.
+        """
+        samples = forest.n_samples
+        if samples >= 2 * self._depth_samples:
+            self._depth, self._depth_samples = forest.mean_depth, samples
         return self._depth

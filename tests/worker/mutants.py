@@ -21,6 +21,7 @@ CORE = (
     "worker.partition",
     "worker.keeper",
     "worker.transaction",
+    "worker.backlog",
     "worker.runtime",
 )
 """Modules that a mistake may be in, each after those that it imports."""
@@ -133,7 +134,7 @@ MUTANTS = {
     "failed snapshot forgotten": in_keeper("partition.snapshot_failed(writing.removed)", "pass"),
     "models saved as they are when they are written": in_intake("    models.hold(key)\n", ""),
     "a model taken by the loop is taken again": in_snapshot(
-        "self._saved, self._slot = self._slot.saved(), None", "self._saved = self._slot.saved()"
+        "self._aside, self._slot = self._slot.put_aside(), None", "self._aside = self._slot.put_aside()"
     ),
     "records held back are dropped": in_runtime(
         "                self._backlog.put_back(number, records[n:])\n", "                pass\n"

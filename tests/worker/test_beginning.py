@@ -138,9 +138,13 @@ def test_a_group_that_lost_commits_stops_instead_of_publishing_again(caplog: pyt
     assert learned(bench, 0) == [*range(6)]
 
 
-def test_a_group_may_be_set_back_on_purpose() -> None:
+@pytest.mark.parametrize("at_least_once", [False, True])
+def test_a_group_may_be_set_back_where_repetition_is_accepted(at_least_once: bool) -> None:
     bench = saved_bench()
-    bench.config = of_input(bench.config, on_rewind="accept")
+    if at_least_once:
+        bench.config = replace(bench.config, delivery="at-least-once")
+    else:
+        bench.config = of_input(bench.config, on_rewind="accept")
     bench.broker.committed[0] = 3
     worker = bench.worker("two").join().turns(2)
     assert worker.stops() == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -161,11 +162,38 @@ def test_the_least_recently_used_leave_until_the_others_fit() -> None:
     learn(there, "c", "d")
     here.apply(records(("a", {"features": [1.0]})))
     learn(there, "c")
+    cache.shrink()
     for n in (3, 2):
         cache._limit_bytes = n * cache.nbytes // (n + 1)
         cache.shrink()
     assert (away(here), away(there)) == ({"b"}, {"d"})
     assert len(spill.places) == 2
+
+
+def test_there_is_room_for_as_much_as_the_last_batch_brought() -> None:
+    cache = Cache(None, FakeSpill())
+    here = partition(cache)
+    learn(here, "a")
+    each = cache.nbytes
+    cache._limit_bytes = 6 * each
+    for batch, staying in (("bc", 3), ("def", 3), ("g", 4), ("", 4), ("hi", 4), ("jklmn", 3)):
+        learn(here, *batch)
+        assert cache.nbytes <= cache._limit_bytes or batch == "jklmn"
+        cache.shrink()
+        assert cache.nbytes == staying * each
+
+
+def test_what_was_restored_stays_where_there_is_room_for_it() -> None:
+    store = Store()
+    before = partition(Cache(), store=store)
+    learn(before, *"abcd")
+    store.save(before)
+    cache = Cache(
+        sum(each.nbytes + cache_module.MODEL_BYTES for each in map(partial(slot, before), "abcd")), FakeSpill()
+    )
+    here = partition(cache, store=store)
+    cache.shrink()
+    assert (len(store.saved), away(here)) == (4, set())
 
 
 def test_without_a_limit_none_leaves() -> None:
@@ -212,6 +240,7 @@ def test_figures_follow_every_coming_and_going() -> None:
         "models": 4, "models_away": 0, "nodes": 8, "model_bytes": sum(sizes.values()), "spill_bytes": 0,
         "evictions_total": 0, "spill": 0, "checkpoint": 0,
     }  # fmt: skip
+    cache.shrink()
     cache._limit_bytes = sizes["d"]
     cache.shrink()
     assert figures(cache) == {

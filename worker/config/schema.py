@@ -79,8 +79,8 @@ class Input:
         default="fail",
         metadata=key(
             kinds.choice("fail", "accept"),
-            "What a group offset before the newest checkpoint does: fail stops the partition, accept predicts the "
-            "records in between a second time.",
+            "What a group offset before the newest checkpoint does: fail stops the partition (delivery: exactly-once), "
+            "accept predicts the records in between a second time.",
         ),
     )
     on_repartition: Literal["fail", "new-models"] = field(

@@ -1,0 +1,122 @@
+"""How long a checkpoint keeps the loop from its work: models that learn while they wait to be written are copied first.
+
+    python -m tests.bench pause
+
+One partition with 1 GB of models, all of them changed, which events go on to change while a thread writes them to a
+folder: 1,000 models, and then a single one of 500 MB. A pause is what a turn spends on the checkpoint: to start it, and
+to put aside what its events are about to change.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+import amf
+from tests.bench.report import at_most, number, show
+from tests.bench.stream import CHUNK, N_CLASSES, chunks
+from tests.worker.fakes import config
+from worker.beginning import Beginning, Terms
+from worker.checkpoint import Location, Model, Policy
+from worker.keeper import Keeper
+from worker.metrics import Metrics
+from worker.partition import Partition
+from worker.records import Record
+from worker.runtime import Worker
+from worker.service import SystemClock
+from worker.store import FileStore
+
+MODELS, MODEL_BYTES = 1_000, 1_000_000
+LARGE_BYTES = 500_000_000
+TURN = 2_000
+"""Events of a turn."""
+PROMISED_MS = 50.0
+
+
+class Pauses(NamedTuple):
+    """Of one checkpoint."""
+
+    longest_ms: float
+    total_ms: float
+    turns: int
+    written_s: float
+
+
+def learned(nbytes: int) -> bytes:
+    """A forest of 10 trees of about this size."""
+    forest, per_sample = amf.AMFClassifier(10, classes=range(N_CLASSES)), 0.0
+    for x, y in chunks():
+        left = CHUNK if not per_sample else int((nbytes - forest.nbytes) / per_sample)
+        if left <= 0:
+            break
+        forest.partial_fit(x[:left], y[:left])
+        per_sample = forest.nbytes / forest.n_samples
+    return forest.dumps()
+
+
+def pauses(n_models: int, nbytes: int) -> Pauses:
+    """Those of a checkpoint of so many models, each of about this size, under events without end."""
+    data = learned(nbytes)
+    settings, clock, metrics = config(), SystemClock(), Metrics()
+    partition = Partition(0, settings, 1_000_000)
+    keys = [f"model-{n}" for n in range(n_models)]
+    partition.restore(((key, Model(partition.models.configured_spec(key), data, {})) for key in keys), 1, 1)
+    partition.go_live()
+    partition.models.mark_all_changed()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as writer:
+        store, location = FileStore(Path(folder)), Location("group", "main", "events", "topic", 0)
+        beginning = Beginning(store, location, Terms.of(settings, 1), clock, None)
+        keeper = Keeper(store, location, Policy(3600.0, 10.0), clock, metrics, writer, beginning)
+        keeper.begin(None, (0, 1))  # with nothing, at offset 0; one record later all models are there
+        return _turns(partition, keeper, keys)
+
+
+def _turns(partition: Partition, keeper: Keeper, keys: list[str]) -> Pauses:
+    rng, spent, hold = np.random.default_rng(0), [0.0], partition.models.hold
+
+    def timed(key: str) -> None:
+        before = time.perf_counter()
+        hold(key)
+        spent[-1] += time.perf_counter() - before
+
+    partition.models.hold = timed  # type: ignore[method-assign]
+    started = time.perf_counter()
+    keeper.save_if_due(partition, budget_spent=True)
+    spent[-1] += time.perf_counter() - started
+    while not keeper.is_free:
+        records = _records(keys, partition.position, rng)
+        partition.apply(records[: partition.affordable(records, Worker.copied_bytes)])
+        spent.append(0.0)
+        keeper.look_after(partition)
+    return Pauses(max(spent) * 1e3, sum(spent) * 1e3, len(spent), time.perf_counter() - started)
+
+
+def _records(keys: list[str], offset: int, rng: np.random.Generator) -> list[Record]:
+    chosen, x = rng.integers(len(keys), size=TURN).tolist(), rng.random((TURN, 10)).round(4).tolist()
+    labels = rng.integers(N_CLASSES, size=TURN).tolist()
+    return [
+        Record(offset + i, 0, keys[key].encode(), msgspec.json.encode({"features": row, "label": label}), [])
+        for i, (key, row, label) in enumerate(zip(chosen, x, labels, strict=True))
+    ]
+
+
+def main() -> None:
+    found = pauses(MODELS, MODEL_BYTES)
+    print(
+        f"\nPauses of a checkpoint: {MODELS:,} models of {MODEL_BYTES / 1e6:g} MB, written in {found.written_s:.1f} s, "
+        f"{found.turns} turns meanwhile, pauses of {number(found.total_ms)} ms in all",
+        flush=True,
+    )
+    show("longest pause, ms", found.longest_ms, at_most(PROMISED_MS))
+    large = pauses(1, LARGE_BYTES)
+    print(
+        f"one model of {LARGE_BYTES / 1e6:g} MB: a pause of {number(large.longest_ms)} ms, written in "
+        f"{large.written_s:.1f} s",
+        flush=True,
+    )
