@@ -300,7 +300,7 @@ def _may_pass(error: Exception) -> bool:
     if not isinstance(error, GenericError | JoinError | OSError):
         return False
     status = _STATUS.search(str(error))
-    return status is None or int(status[1]) >= 500 or status[1] in ("408", "429")
+    return status is None or int(status[1]) >= 500 or status[1] in ("408", "409", "429")
 
 
 def _reason(error: Exception) -> str:

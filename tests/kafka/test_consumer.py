@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kafka.broker import Broker
 from tests.kafka.conftest import Names
@@ -46,6 +47,19 @@ class Member:
         assert missing == {}
         for number, some in records.items():
             self.offsets.setdefault(number, []).extend(record.offset for record in some)
+
+
+class PastBeingAsked:
+    """A consumer in whose close a callback comes after the last moment at which it answers."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    def assignment(self) -> NoReturn:
+        raise KafkaException(KafkaError(KafkaError._DESTROY))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
 
 
 def poll_until(condition: Callable[[], bool], *members: Member) -> None:
@@ -121,6 +135,15 @@ def test_what_is_read_can_be_held_again(group: Group) -> None:
     member.input.assign({0: 3})
     poll_until(lambda: len(member.offsets[0]) >= 12, member)
     assert member.offsets == {0: [*range(5), *range(3, 10)]}
+
+
+def test_a_consumer_that_is_past_being_asked_is_closed_all_the_same(group: Group) -> None:
+    member = group.join()
+    poll_until(lambda: member.owned == {0, 1}, member)
+    member.input.assign({0: 0, 1: 0})
+    member.input._consumer = PastBeingAsked(member.input._consumer)
+    group.leave(member)
+    assert member.owned == set()
 
 
 def test_a_pause_ends_with_the_next_assignment(group: Group) -> None:

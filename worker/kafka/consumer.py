@@ -203,8 +203,13 @@ class KafkaInput:
 
     def _give_up(self, partitions: Sequence[int]) -> None:
         self._owned.difference_update(partitions)
-        read = self._read()
-        self._consumer.incremental_unassign([TopicPartition(self._topic, n) for n in partitions if n in read])
+        try:
+            read = self._read()
+            self._consumer.incremental_unassign([TopicPartition(self._topic, n) for n in partitions if n in read])
+        except KafkaException as exception:
+            # A consumer that is being closed may be past being asked: it reads nothing any more.
+            if error_of(exception).code() != KafkaError._DESTROY:
+                raise
 
     def _read(self) -> set[int]:
         """Partitions that are read, or paused."""
