@@ -51,6 +51,8 @@ DECREE_S = 60.0
 REVOKE_S = 10.0
 """Longest time for the last checkpoints before partitions are given up."""
 GAUGES_EVERY_S = 1.0
+_RECORDS_A_CALL = 8
+"""Records of one model in a batch, on average, from which on two partitions are taken at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +287,12 @@ class Worker:
         Partitions share nothing and do no I/O here, so the order does not matter; the kernels run without the
         interpreter lock, so one partition decodes and encodes while another one's trees are walked.
         """
-        if len(batches) == 1:
-            return [self._attempt(*batches[0])]
-        return list(self._appliers.map(lambda batch: self._attempt(*batch), batches))
+        n_records = sum(len(records) for _, records in batches)
+        n_calls = sum(len({record.key for record in records}) for _, records in batches)
+        # Threads that hand the interpreter to each other for a few samples at a time are slower than one of them.
+        in_turn = len(batches) == 1 or n_records < _RECORDS_A_CALL * n_calls
+        attempts = map if in_turn else self._appliers.map
+        return list(attempts(lambda batch: self._attempt(*batch), batches))
 
     def _attempt(self, partition: Partition, records: list[Record]) -> BatchResult | Transient | StateLost:
         started_s = self._clock.monotonic()

@@ -297,10 +297,12 @@ _PAST_END = re.compile(r"status code: 416|range starting at \d+, but object was 
 
 
 def _may_pass(error: Exception) -> bool:
+    if isinstance(error, AlreadyExistsError):
+        return True  # A 409, which to anything but a create says that another request is in the way.
     if not isinstance(error, GenericError | JoinError | OSError):
         return False
     status = _STATUS.search(str(error))
-    return status is None or int(status[1]) >= 500 or status[1] in ("408", "409", "429")
+    return status is None or int(status[1]) >= 500 or status[1] in ("408", "429")
 
 
 def _reason(error: Exception) -> str:

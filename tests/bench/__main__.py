@@ -10,6 +10,7 @@
     latency      long: from an event's time to its prediction at half load, by transaction.interval
     keys         long: 100,000 models in half of the memory that they need
     recovery     long: kill -9, SIGTERM and a rolling restart under load
+    pause        long: what a checkpoint of 1 GB keeps the loop from its work, and one of a model of 500 MB
     growth       long: one tree up to ten million samples
     endless      long: twenty million events through 64 MB
 
@@ -29,6 +30,7 @@ from tests.bench import (
     growth,
     keys,
     latency,
+    pause,
     quix,
     recovery,
     regressors,
@@ -46,7 +48,7 @@ USUAL = {
     "bytes": serialization.main,
 }
 WITH_KAFKA = {"worker": worker.main, "quix": quix.main}
-LONG = {"growth": growth.main, "endless": endless.main}
+LONG = {"pause": pause.main, "growth": growth.main, "endless": endless.main}
 LONG_WITH_KAFKA = {"latency": latency.main, "keys": keys.main, "recovery": recovery.main}
 
 

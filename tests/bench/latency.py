@@ -3,7 +3,7 @@
     python -m tests.bench latency
 
 The full rate is measured first, on the same broker. Then events come evenly, and `transaction.interval` is varied. The
-latency takes in the producer (2 ms of linger), the broker twice, the worker, and the reader's fetch, all on one
+latency takes in the producer (10 ms of linger), the broker twice, the worker, and the reader's fetch, all on one
 machine. The line without a worker, where the reader reads the events themselves, says what of it is none of a worker's.
 """
 

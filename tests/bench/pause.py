@@ -33,7 +33,9 @@ from worker.service import SystemClock
 from worker.store import FileStore
 
 MODELS, MODEL_BYTES = 1_000, 1_000_000
-LARGE_BYTES = 500_000_000
+LARGE_BYTES, LARGE_TREES = 500_000_000, 100
+STEP = 256
+"""Samples between two looks at the size."""
 TURN = 2_000
 """Events of a turn."""
 PROMISED_MS = 50.0
@@ -49,15 +51,14 @@ class Pauses(NamedTuple):
 
 
 def learned(nbytes: int) -> bytes:
-    """A forest of 10 trees of about this size."""
-    forest, per_sample = amf.AMFClassifier(10, classes=range(N_CLASSES)), 0.0
+    """A forest of about this size: 10 trees, a large one more, so that they need not be deep."""
+    forest = amf.AMFClassifier(10 if nbytes < LARGE_BYTES else LARGE_TREES, classes=range(N_CLASSES))
     for x, y in chunks():
-        left = CHUNK if not per_sample else int((nbytes - forest.nbytes) / per_sample)
-        if left <= 0:
-            break
-        forest.partial_fit(x[:left], y[:left])
-        per_sample = forest.nbytes / forest.n_samples
-    return forest.dumps()
+        for start in range(0, CHUNK, STEP):
+            forest.partial_fit(x[start : start + STEP], y[start : start + STEP])
+            if forest.nbytes >= nbytes:
+                return forest.dumps()
+    raise AssertionError("the stream has no end")
 
 
 def pauses(n_models: int, nbytes: int) -> Pauses:
@@ -73,6 +74,7 @@ def pauses(n_models: int, nbytes: int) -> Pauses:
         store, location = FileStore(Path(folder)), Location("group", "main", "events", "topic", 0)
         beginning = Beginning(store, location, Terms.of(settings, 1), clock, None)
         keeper = Keeper(store, location, Policy(3600.0, 10.0), clock, metrics, writer, beginning)
+        writer.submit(amf.loads, data).result()  # no checkpoint is a worker's first for long
         keeper.begin(None, (0, 1))  # with nothing, at offset 0; one record later all models are there
         return _turns(partition, keeper, keys)
 

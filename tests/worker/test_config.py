@@ -710,6 +710,8 @@ def test_properties_of_the_consumer() -> None:
         "session.timeout.ms": "10000",
         "check.crcs": "true",
         "fetch.queue.backoff.ms": "100",
+        "fetch.min.bytes": "65536",
+        "fetch.wait.max.ms": "20",
         "allow.auto.create.topics": "false",
         "auto.offset.reset": "error",
         "enable.auto.commit": "false",

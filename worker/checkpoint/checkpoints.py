@@ -143,7 +143,7 @@ class Checkpoints:
         entries: dict[str, ModelEntry] = {}
         sizes: dict[str, int] = {}
         for batch in segments.packed(models):
-            data = b"".join(model.data for _, model in batch)
+            data = segments.joined(batch)
             name = file_name(offset, data, "segment")
             self._store.create(self._path(name), data)
             failpoint("segment-written")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
 from typing import TypeAlias
 
 import msgspec
@@ -46,6 +47,17 @@ def packed(models: Iterable[tuple[str, Model]]) -> Iterator[list[tuple[str, Mode
         size += len(model.data)
     if batch:
         yield batch
+
+
+def joined(batch: Iterable[tuple[str, Model]]) -> bytes:
+    """The bytes of a segment.
+
+    Model by model: while bytes are copied no other thread has the interpreter, and a segment would take long.
+    """
+    stream = BytesIO()
+    for _, model in batch:
+        stream.write(model.data)
+    return stream.getvalue()
 
 
 def entries(segment: str, batch: Iterable[tuple[str, Model]]) -> Iterator[tuple[str, ModelEntry]]:

@@ -31,6 +31,9 @@ DEFAULTS: Mapping[str, str] = {
     "check.crcs": "true",
     # A full prefetch queue pauses fetching for this long; librdkafka's 1000 ms lets a fast worker run dry.
     "fetch.queue.backoff.ms": "100",
+    # One answer of the broker for many records: with a single byte each of a producer's batches is fetched by itself.
+    "fetch.min.bytes": "65536",
+    "fetch.wait.max.ms": "20",
     # A commit flushes without lingering, so this makes batches larger and no transaction longer.
     "linger.ms": "20",
     # Room for the outputs of a large micro-batch, so that producing does not stop half way for a full queue.

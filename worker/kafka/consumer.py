@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +21,8 @@ _log = logging.getLogger(__name__)
 RELEASE_S = 60.0
 """How long a member waits for its own name, longer than a session of the broker's default (45 s)."""
 RELEASE_EVERY_S = 1.0
-REJOIN_EVERY_S = 60.0
-"""A member that is fenced again before this much time has passed has a twin, and gives way to it."""
+REJOIN_S, MOST_REJOINS = 60.0, 3
+"""A member that is fenced more often than that in so much time has a twin, and gives way to it."""
 
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
@@ -40,7 +39,7 @@ class KafkaInput:
         self._ends: dict[int, int] = {}
         self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
         self._consumer: Consumer = client(Consumer, self._properties)
-        self._joined_s = -math.inf
+        self._rejoined_s: list[float] = []
         self._released_s = time.monotonic()
         """When the name of this member was last its own, or when it began to ask for it."""
         self._owned: set[int] = set()
@@ -102,20 +101,21 @@ class KafkaInput:
         return records, missing
 
     def _rejoin(self, reason: str) -> None:
-        """Go on as a new member in place of a consumer that is fatally ill. Raises WorkerError at the second time.
+        """Go on as a new member in place of a consumer that is fatally ill. Raises WorkerError where it does not help.
 
         A static member whose session ends while the broker is away may be fenced by its own return. It looks the same
         as a second worker with the same group.instance.id, which will be fenced in its turn and fence this one again.
         """
         now = time.monotonic()
+        self._rejoined_s = [then for then in self._rejoined_s if now - then < REJOIN_S]
         if _UNRELEASED in reason and now - self._released_s < RELEASE_S:
             # With group.protocol: consumer it is the newcomer that is refused, until the session of the dead has ended.
             _log.warning("the group has not noticed yet that the member of this name is gone: %s", reason)
             time.sleep(RELEASE_EVERY_S)
-        elif now - self._joined_s < REJOIN_EVERY_S:
+        elif len(self._rejoined_s) == MOST_REJOINS:
             raise WorkerError(f"the consumer cannot go on, is there another with its group.instance.id? {reason}")
         else:
-            self._joined_s = now
+            self._rejoined_s.append(now)
             _log.warning("the consumer cannot go on, joining anew: %s", reason)
         self._listener.lost(sorted(self._owned))
         self._owned.clear()

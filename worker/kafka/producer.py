@@ -95,8 +95,9 @@ class KafkaOutput:
 
     def close(self) -> None:
         """Drop what was not sent."""
-        self._producer.purge()
-        self._producer.flush(0)
+        with suppress(KafkaException):  # a producer that was fenced says so once more
+            self._producer.purge()
+            self._producer.flush(0)
 
     def _send(self, outgoing: Sequence[Outgoing]) -> None:
         produce: Any = self._producer.produce
