@@ -33,7 +33,7 @@ from worker.service import SystemClock
 from worker.store import FileStore
 
 MODELS, MODEL_BYTES = 1_000, 1_000_000
-LARGE_BYTES, LARGE_TREES = 500_000_000, 100
+LARGE_BYTES = 500_000_000
 STEP = 256
 """Samples between two looks at the size."""
 TURN = 2_000
@@ -51,8 +51,8 @@ class Pauses(NamedTuple):
 
 
 def learned(nbytes: int) -> bytes:
-    """A forest of about this size: 10 trees, a large one more, so that they need not be deep."""
-    forest = amf.AMFClassifier(10 if nbytes < LARGE_BYTES else LARGE_TREES, classes=range(N_CLASSES))
+    """A forest of 10 trees and about this size."""
+    forest = amf.AMFClassifier(10, classes=range(N_CLASSES), max_bytes=10**12)
     for x, y in chunks():
         for start in range(0, CHUNK, STEP):
             forest.partial_fit(x[start : start + STEP], y[start : start + STEP])
