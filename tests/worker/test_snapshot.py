@@ -1,4 +1,4 @@
-"""A model in a snapshot stays as it was, whoever takes its bytes first."""
+"""A model in a snapshot stays as it was, whoever comes to it first."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import amf
 from tests.worker.fakes import config
 from worker.model import Model
 from worker.models import Models
@@ -55,7 +56,7 @@ def test_only_a_model_whose_bytes_are_to_be_taken_waits(slot: Slot) -> None:
 def test_a_model_that_was_taken_is_not_held_again(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = Frozen(slot)
     frozen.take()
-    monkeypatch.setattr(Slot, "saved", None)
+    monkeypatch.setattr(Slot, "put_aside", None)
     frozen.hold()
     assert frozen.waiting_bytes == 0
 
@@ -70,19 +71,19 @@ def test_who_comes_second_waits_for_the_first(
 ) -> None:
     frozen, order = Frozen(slot), []
     begun, go_on = threading.Event(), threading.Event()
-    dumps = model.forest.dumps
+    copy = model.forest.copy
 
-    def slow_dumps() -> bytes:
+    def slow_copy() -> amf.AMFClassifier:
         begun.set()
         go_on.wait()
-        order.append("bytes are taken")
-        return dumps()
+        order.append("copied")
+        return copy()
 
     def come_second() -> None:
         second(frozen)
         order.append("second is done")
 
-    monkeypatch.setattr(model.forest, "dumps", slow_dumps)
+    monkeypatch.setattr(model.forest, "copy", slow_copy)
     threads = [threading.Thread(target=first, args=(frozen,)), threading.Thread(target=come_second)]
     threads[0].start()
     assert begun.wait(10)
@@ -90,4 +91,27 @@ def test_who_comes_second_waits_for_the_first(
     go_on.set()
     for thread in threads:
         thread.join(10)
-    assert order == ["bytes are taken", "second is done"]
+    assert order == ["copied", "second is done"]
+
+
+def test_the_loop_does_not_wait_for_bytes(model: Model, slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = Frozen(slot)
+    begun, go_on = threading.Event(), threading.Event()
+    dumps = amf.AMFClassifier.dumps
+
+    def slow_dumps(forest: amf.AMFClassifier) -> bytes:
+        begun.set()
+        go_on.wait()
+        return dumps(forest)
+
+    monkeypatch.setattr(amf.AMFClassifier, "dumps", slow_dumps)
+    writer = threading.Thread(target=frozen.take)
+    writer.start()
+    assert begun.wait(10)
+    loop = threading.Thread(target=frozen.hold)
+    loop.start()
+    loop.join(10)
+    held = not loop.is_alive()
+    go_on.set()
+    writer.join(10)
+    assert held
