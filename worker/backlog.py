@@ -32,17 +32,13 @@ class Backlog:
         self.gone: dict[int, str] = {}
         """Partitions whose next record does not exist any more, and what the broker says."""
 
-    def __bool__(self) -> bool:
-        """Whether there is any record."""
-        return any(self._records.values())
+    def __len__(self) -> int:
+        """Partitions that have records."""
+        return sum(map(bool, self._records.values()))
 
     def __contains__(self, number: int) -> bool:
         """Whether there is any record of a partition."""
         return bool(self._records.get(number))
-
-    def __len__(self) -> int:
-        """Partitions that have records."""
-        return sum(map(bool, self._records.values()))
 
     @property
     def any_waiting(self) -> bool:

@@ -1,16 +1,15 @@
 """Where a partition starts: the checkpoint, the offset from which records are taken, and that from which they count.
 
-The committed offset decides, and is never before a checkpoint, which are made of what is committed; where there is
-none, the newest checkpoint; where there is none either, `input.start`, and
+The committed offset decides; where there is none, the newest checkpoint; where there is none either, `input.start`, and
 an empty checkpoint is written there, so that the prefix of every later one is defined. What cannot be exact is refused
-under a name: a topic that is another one, or has other partitions, than the checkpoints know; records that are gone; a
-replay that would take other records than the first time.
+under a name: a topic that is another one, or has other partitions, than the checkpoints know; a group that is before
+what was saved, and so committed; records that are gone; a replay that would take other records than the first time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,9 +89,10 @@ class Beginning:
     def choose(self, committed: int | None, low: int, high: int) -> Start:
         """The start for a committed offset in a topic with the records [low, high). Raises PartitionStopped."""
         try:
+            lineages = self._lineages()
             if committed is not None and self._terms.on_rewind == "fail":
-                self._require_not_rewound(committed)
-            checkpoints, manifest = self._newest(committed)
+                self._require_not_rewound(lineages, committed)
+            checkpoints, manifest = _newest(lineages, committed)
             if manifest is None:
                 manifest = self._found(checkpoints, committed, low, high)
             if not manifest.adopted:
@@ -145,14 +145,6 @@ class Beginning:
         )
         record_gap(self._store, self._location, offset)
         return checkpoints, written
-
-    def _newest(self, committed: int | None) -> tuple[Checkpoints, Manifest | None]:
-        """The newest checkpoint at or before the committed offset, after the last gap that lies before it."""
-        for checkpoints in self._lineages():
-            manifest = checkpoints.newest(committed)
-            if manifest is not None:
-                break
-        return checkpoints, manifest
 
     def _lineages(self) -> list[Checkpoints]:
         """Those that began after a gap, the last one first, and the one that the configuration names."""
@@ -233,12 +225,12 @@ class Beginning:
             raise PartitionStopped("partitions-added", partitions_added(self._location.topic, known, found))
         _log.warning("%s: %d partitions instead of %d, models of keys that moved start anew", self._where, found, known)
 
-    def _require_not_rewound(self, committed: int) -> None:
+    def _require_not_rewound(self, lineages: Sequence[Checkpoints], committed: int) -> None:
         """Only state whose offset is committed is saved: a group that is before that has lost commits, or was set back.
 
         What its offset says may then have been published already.
         """
-        newest = max((offset for checkpoints in self._lineages() for offset in checkpoints.offsets()), default=0)
+        newest = max((offset for checkpoints in lineages for offset in checkpoints.offsets()), default=0)
         if committed < newest:
             raise PartitionStopped(
                 "group-rewound",
@@ -279,6 +271,15 @@ class Beginning:
                 f"they were taken, but the configuration has changed: {changes}. Start once more with the former "
                 "values and stop in order (SIGTERM), which leaves nothing to be replayed; then change them",
             )
+
+
+def _newest(lineages: Sequence[Checkpoints], committed: int | None) -> tuple[Checkpoints, Manifest | None]:
+    """The newest checkpoint at or before the committed offset, after the last gap that lies before it."""
+    for checkpoints in lineages:
+        manifest = checkpoints.newest(committed)
+        if manifest is not None:
+            break
+    return checkpoints, manifest
 
 
 def no_checkpoint(where: str, checkpoints: Checkpoints, committed: int | None) -> PartitionStopped:

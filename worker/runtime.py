@@ -287,11 +287,7 @@ class Worker:
         Partitions share nothing and do no I/O here, so the order does not matter; the kernels run without the
         interpreter lock, so one partition decodes and encodes while another one's trees are walked.
         """
-        n_records = sum(len(records) for _, records in batches)
-        n_calls = sum(len({record.key for record in records}) for _, records in batches)
-        # Threads that hand the interpreter to each other for a few samples at a time are slower than one of them.
-        in_turn = len(batches) == 1 or n_records < _RECORDS_A_CALL * n_calls
-        attempts = map if in_turn else self._appliers.map
+        attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
         return list(attempts(lambda batch: self._attempt(*batch), batches))
 
     def _attempt(self, partition: Partition, records: list[Record]) -> BatchResult | Transient | StateLost:
@@ -491,3 +487,10 @@ class Worker:
 
     def _deadline(self, seconds: float) -> Deadline:
         return Deadline.after(self._clock, seconds)
+
+
+def _makes_long_calls(batches: Sequence[tuple[Partition, list[Record]]]) -> bool:
+    """Whether models get many records each. Threads that hand over the interpreter for a few are slower than one."""
+    n_records = sum(len(records) for _, records in batches)
+    n_calls = sum(len({record.key for record in records}) for _, records in batches)
+    return n_records >= _RECORDS_A_CALL * n_calls

@@ -119,8 +119,9 @@ class Slot:
         model, last_ms = self.model, self.last_ms
         if model is None:
             assert self.place is not None
-            data = self.place.read()
-            return lambda: self._saved(data, self.samples, self.nodes, self._depth, last_ms)
+            # Now: by the time that it is called the model may be back, and its figures those of a later state.
+            saved = self._saved(self.place.read(), self.samples, self.nodes, self._depth, last_ms)
+            return lambda: saved
         forest = model.forest.copy()
         return lambda: self._saved(forest.dumps(), forest.n_samples, forest.n_nodes, self._depth_of(forest), last_ms)
 
@@ -149,7 +150,7 @@ class Slot:
         if self.model is None:
             return Figures(self.samples, self.nodes, self._depth, 0, self.scores or ClassScores())
         forest = self.model.forest
-        depth = self._depth_of(self.model.forest)
+        depth = self._depth_of(forest)
         return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, self.model.scores)
 
     def _depth_of(self, forest: Forest) -> float:

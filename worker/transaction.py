@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -73,7 +73,7 @@ class Transactions:
         except (Abort, Unknown) as error:
             raise Transient(str(error)) from error
 
-    def drop(self, partitions: Iterable[int]) -> None:
+    def drop(self, partitions: Collection[int]) -> None:
         """Forget partitions that this worker does not own any more."""
         for number in partitions:
             self._committed.pop(number, None)

@@ -239,11 +239,11 @@ class Simulation:
         if fault == "zombie":
             self._lose(process, "unnoticed loss", point)
         self.clock.now_s += self.rng.choice((0.0, 1.0, 12.0))
-        for _ in range(self.rng.randint(1, 8)):
+        for _ in range(self.rng.choice((1, 2, 4, 8, 16))):
             self._step()
         process.held = False
         if self.rng.random() < 0.5:
-            process.input.notice(rejoin=self.rng.random() < 0.5)
+            process.input.notice(rejoin=self.rng.random() < 0.7)
         self.say(process, "goes on")
 
     def _batch_records(self) -> int:

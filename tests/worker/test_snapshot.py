@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import amf
-from tests.worker.fakes import config
+from tests.worker.fakes import FakeSpill, config
 from worker.model import Model
 from worker.models import Models
 from worker.records import Event
@@ -43,6 +43,16 @@ def test_bytes_that_the_loop_held_are_those_of_the_snapshot(model: Model, slot: 
     learn(model, 5)
     frozen.hold()
     assert model.forest.dumps() != before == frozen.take().data
+
+
+def test_a_model_that_was_away_is_saved_with_its_figures_of_then(slot: Slot) -> None:
+    place = FakeSpill().put(slot.saved().data)
+    assert place is not None
+    slot.leave(place)
+    before, frozen = slot.saved(), Frozen(slot)
+    frozen.hold()
+    slot.samples, slot.nodes = 1000, 2000
+    assert frozen.take() == before
 
 
 def test_only_a_model_whose_bytes_are_to_be_taken_waits(slot: Slot) -> None:
