@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import kernel
+from amf._kernel import index, kernel
 from amf.aggregation import stop_probability
-from amf.arena import CHILD, COUNT, FEATURE, ODDS
+from amf.arena import CHILD, COUNT, FEATURE, ODDS, ROOT, Arena, chunk_end, row_of
 from amf.labels import Label
 
 
@@ -48,7 +48,6 @@ class Survey(NamedTuple):
     """What one pass over all nodes finds, means over trees."""
 
     usage: NDArray[np.float64]
-    mean_depth: float
     max_depth: int
     mean_weighted_depth: float
     n_leaves: int
@@ -61,7 +60,7 @@ def survey(trees: Iterable[NDArray[np.int32]], n_features: int) -> Survey:
     (samples below the split / samples) * P(the pruning reaches it and goes on), summed over its splits.
     """
     usage = np.zeros(n_features)
-    totals = np.zeros(4)
+    totals = np.zeros(3)
     grown = 0
     for heads in trees:
         if heads.size:
@@ -69,26 +68,49 @@ def survey(trees: Iterable[NDArray[np.int32]], n_features: int) -> Survey:
             flat = heads.reshape(-1)
             _visit(flat, flat.view(np.float64), heads.shape[1], usage, totals)
     means = totals / max(grown, 1)
-    return Survey(usage / max(grown, 1), float(means[0]), int(totals[1]), float(means[2]), int(totals[3]))
+    return Survey(usage / max(grown, 1), int(totals[0]), float(means[1]), int(totals[2]))
+
+
+def mean_depth(arena: Arena) -> float:
+    """Depth of the leaf of a learned sample, mean over samples and trees; 0 before the first sample.
+
+    A sample is one deeper for every split that it has passed, so no way down a tree needs to be walked.
+    """
+    return float(_mean_depth(arena.ints, arena.used, index(arena.layout.head)))
 
 
 @kernel
 def _visit(ints, reals, words, usage, totals):
-    """Add one tree: its usage, and to totals the mean depth, the largest, the mean weighted depth, the leaves."""
+    """Add one tree: its usage, and to totals the largest depth, the mean weighted depth, the leaves."""
     samples = max(ints[COUNT], 1)
     nodes, depths, reaches = [0], [0], [1.0]
     while len(nodes) > 0:
         here, depth, reach = nodes.pop() * words, depths.pop(), reaches.pop()
         child, share = ints[here + CHILD], ints[here + COUNT] / samples
         if child == 0:
-            totals[0] += share * depth
-            totals[1] = max(totals[1], depth)
-            totals[3] += 1
+            totals[0] = max(totals[0], depth)
+            totals[2] += 1
             continue
         goes_on = reach * (1.0 - stop_probability(reals[here // 2 + ODDS]))
         usage[ints[here + FEATURE]] += share * goes_on
-        totals[2] += share * goes_on
+        totals[1] += share * goes_on
         for side in range(2):
             nodes.append(child + side)
             depths.append(depth + 1)
             reaches.append(goes_on)
+
+
+@kernel
+def _mean_depth(ints, used, words):
+    n_trees, depth = index(used.shape[0]), 0.0
+    for tree in range(n_trees):
+        number, passed = ROOT, 0
+        while number < used[tree]:
+            stop, row = chunk_end(number, used[tree]), row_of(number, tree, n_trees)
+            for here in range(row * words, (row + stop - number) * words, words):
+                if ints[here + CHILD] != 0:
+                    passed += ints[here + COUNT]
+            number = stop
+        if passed > 0:
+            depth += passed / ints[row_of(ROOT, tree, n_trees) * words + COUNT]
+    return depth / n_trees

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from amf._kernel import index
 from amf.arena import Arena, Layout, room_for, whole_chunks
 from amf.boxes import LANES
-from amf.explain import Description, survey
+from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
 from amf.labels import Label
 from amf.modes import MODES
@@ -197,7 +197,7 @@ class Forest(ABC, Generic[Params]):
     @property
     def mean_depth(self) -> float:
         """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
-        return survey(self._heads(), self.n_features).mean_depth
+        return mean_depth(self._arena)
 
     def describe(self) -> Description:
         """The forest in numbers; `print` shows them as a sentence."""
@@ -208,7 +208,7 @@ class Forest(ABC, Generic[Params]):
             n_features=self.n_features,
             n_nodes=self.n_nodes,
             n_leaves=found.n_leaves,
-            mean_depth=found.mean_depth,
+            mean_depth=self.mean_depth,
             max_depth=found.max_depth,
             mean_weighted_depth=found.mean_weighted_depth,
             nbytes=self.nbytes,

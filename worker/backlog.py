@@ -41,6 +41,11 @@ class Backlog:
         return bool(self._records.get(number))
 
     @property
+    def n_records(self) -> int:
+        """Records of all partitions."""
+        return sum(map(len, self._records.values()))
+
+    @property
     def any_waiting(self) -> bool:
         """Whether any partition waits."""
         return bool(self._waiting)

@@ -88,17 +88,20 @@ class Intake:
         """Name this lineage in everything that is published from now on."""
         self._provenance = envelope.Provenance(self._config.input.topic, self._partition, amf.ENGINE, lineage)
 
-    def affordable(self, records: Sequence[Record], models: Models, copied_bytes: int) -> int:
-        """How many of the records may be taken for so many bytes of copying what a snapshot waits for; at least one."""
+    def affordable(self, records: Sequence[Record], models: Models, copied_bytes: int) -> tuple[int, int]:
+        """How many of the records may be taken for so many bytes of copying what a snapshot waits for, at least one.
+
+        The second number says what is left of the bytes.
+        """
         counted: set[str] = set()
         for i, record in enumerate(records if models.in_snapshot else ()):
             key = self._model_key(record)
             if isinstance(key, str) and key not in counted and (waiting := models.waiting_bytes(key)):
+                if waiting > copied_bytes and i:
+                    return i, copied_bytes
                 counted.add(key)
-                copied_bytes -= waiting
-                if copied_bytes < 0 and i:
-                    return i
-        return len(records)
+                copied_bytes = max(0, copied_bytes - waiting)
+        return len(records), copied_bytes
 
     def read(self, records: Sequence[Record], *, publish: bool) -> Arrivals:
         """Model key and event of every record, and all that it takes to publish answers if `publish` is set.

@@ -65,7 +65,9 @@ class Keeper:
         self._revision = 0
         self._origin: str | None = None
         self._at_most: int | None = None
-        self._last_s = self._retry_s = clock.monotonic()
+        self._retry_s = clock.monotonic()
+        self.last_s = self._retry_s
+        """When the last checkpoint was started, or else the partition came."""
         self._writing: _Writing | None = None
         self.replay_s = 0.0
         """Cost of replaying what came since the last snapshot, at most: the time that it took when it came."""
@@ -134,15 +136,18 @@ class Keeper:
         self._metrics.checkpoint_replay_cost_seconds.set(on_its_way + self.replay_s, partition=self._partition)
 
     @property
-    def is_free(self) -> bool:
-        """Whether a checkpoint may be started: none is on its way, and the store did not fail a moment ago."""
-        return self._writing is None and self._clock.monotonic() >= self._retry_s
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is on its way to the store."""
+        return self._writing is not None
 
-    def save_if_due(self, partition: Partition, *, budget_spent: bool) -> None:
-        """Start a checkpoint of the partition as it is, if the interval is over or the recovery budget is spent."""
-        due = self._policy.due(self._clock.monotonic(), self._last_s, partition.dirty)
-        if self.is_free and (due or (budget_spent and partition.dirty)):
-            self._start(partition)
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the last checkpoint was started longer ago than an interval."""
+        return self._policy.is_over(self._clock.monotonic() - self.last_s)
+
+    def can_save(self, partition: Partition) -> bool:
+        """Whether there is something to save, and the store did not fail a moment ago."""
+        return partition.dirty and self._clock.monotonic() >= self._retry_s
 
     def save(self, partition: Partition, deadline: Deadline, *, by_decree: bool = False) -> bool:
         """Checkpoint the partition as it is and wait for it; False if that did not happen before the deadline.
@@ -155,10 +160,11 @@ class Keeper:
             return False
         if not partition.dirty:
             return True
-        self._start(partition)
+        self.start(partition)
         return self._finish(partition, wait_s=deadline.remaining())
 
-    def _start(self, partition: Partition) -> None:
+    def start(self, partition: Partition) -> None:
+        """Start a checkpoint of the partition as it is; none may be on its way."""
         frozen, removed = partition.snapshot()
         offset, previous, start_offset = partition.position, self._previous, self._start_offset
         revision, origin = self._revision, self._origin
@@ -186,7 +192,7 @@ class Keeper:
 
         now = self._clock.monotonic()
         self._writing = _Writing(self._writer.submit(write), removed, self.replay_s, now)
-        self._last_s, self.replay_s = now, 0.0
+        self.last_s, self.replay_s = now, 0.0
 
     def _clean_up(self, manifest: Manifest) -> None:
         """After a checkpoint: compare it with others of its offset, then remove what is not needed any more."""

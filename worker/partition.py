@@ -123,10 +123,11 @@ class Partition:
         """
         return self._take(records, publish=True)
 
-    def affordable(self, records: Sequence[Record], copied_bytes: int) -> int:
+    def affordable(self, records: Sequence[Record], copied_bytes: int) -> tuple[int, int]:
         """How many of the records to take so that at most so much of the last snapshot has to be copied; at least one.
 
-        A pause for all models at once would be a long one; for some of them in each batch it is not.
+        A pause for all models at once would be a long one; for some of them in each batch it is not. The second number
+        says what is left of the bytes.
         """
         return self._intake.affordable(records, self.models, copied_bytes)
 

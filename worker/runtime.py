@@ -72,7 +72,7 @@ class Worker:
     """One member of the consumer group. `run` works until it is told to stop."""
 
     copied_bytes = 24 * 2**20
-    """Most that a turn copies of models that wait to be saved, unless one is larger: about 40 ms of work.
+    """Most that a turn copies of models that wait to be saved, unless one is larger: about 20 ms of work.
 
     With less the turns get so short that the transaction of each costs more than the copies.
     """
@@ -186,11 +186,11 @@ class Worker:
         """The records of the next transaction, gathered since the last ones. In here partitions change hands."""
         terms, now = self._config.transaction, self._clock.monotonic()
         most, wait_s = terms.max_records, max(0.0, self._gathering_s + terms.interval_s - now)
-        # Where there is work left only the callbacks are wanted, not more records than the backlog must hold.
+        # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
         if self._transactions.pending is not None:
             most, wait_s = 1, AGAIN_S
         elif self._backlog:
-            most, wait_s = 1, 0.0
+            most, wait_s = max(1, most - self._backlog.n_records), 0.0
         elif self._opening:
             wait_s = min(wait_s, AGAIN_S)
         consumed = self._input.consume(most, wait_s)
@@ -265,7 +265,7 @@ class Worker:
 
     def _next_batches(self) -> Iterator[tuple[Partition, list[Record]]]:
         """The records of each partition that are taken now: to be replayed, or to be predicted, never both."""
-        copied_bytes = self.copied_bytes // max(len(self._backlog), 1)
+        copied_bytes = self.copied_bytes
         for number, records in self._backlog.take().items():
             partition = self._partitions.get(number)
             if partition is None or partition.state is State.STOPPED or not records:
@@ -275,7 +275,7 @@ class Worker:
             if partition.state is State.REPLAY and not old and not self._go_live(partition):
                 continue
             wanted = records[:old] if partition.state is State.REPLAY else records
-            n = partition.affordable(wanted, copied_bytes)
+            n, copied_bytes = partition.affordable(wanted, copied_bytes)
             if n < len(records):
                 self._backlog.put_back(number, records[n:])
             failpoint("consumed")
@@ -303,9 +303,10 @@ class Worker:
         return result
 
     def _save_due(self) -> None:
-        """Start the checkpoints that are due.
+        """Start the checkpoint that is due first, unless one is on its way to the store.
 
-        A restart replays all partitions, so the recovery budget is for the sum of them; the costliest is saved first.
+        Of one that had to wait for another, the loop would copy models that nobody takes yet. A restart replays all
+        partitions, so the recovery budget is for the sum of them: where it is spent, the costliest is saved.
         """
         busy = self._at_work()
         for number, keeper in list(busy.items()):
@@ -317,14 +318,19 @@ class Worker:
             except StateLost as error:
                 del busy[number]
                 self._reload(number, error)
+        if any(keeper.is_writing for keeper in busy.values()):
+            return
+        changed = [number for number, keeper in busy.items() if keeper.can_save(self._partitions[number])]
         spent = self._policy.spent(
             sum(keeper.replay_s for keeper in busy.values()),
             max((keeper.writing_s for keeper in busy.values()), default=0.0),
         )
-        free = [number for number, keeper in busy.items() if keeper.is_free]
-        costliest = max(free, key=lambda number: busy[number].replay_s, default=None)
-        for number in free:
-            busy[number].save_if_due(self._partitions[number], budget_spent=spent and number == costliest)
+        if overdue := [number for number in changed if busy[number].is_overdue]:
+            first = min(overdue, key=lambda number: busy[number].last_s)
+            busy[first].start(self._partitions[first])
+        elif changed and spent:
+            costliest = max(changed, key=lambda number: busy[number].replay_s)
+            busy[costliest].start(self._partitions[costliest])
 
     def _save(self, partition: Partition, deadline: Deadline) -> None:
         """Write the last checkpoint of a partition, if there is time for it."""

@@ -85,11 +85,17 @@ def test_a_tree_is_the_partition_it_describes(grid, scaling):
     forest = amf.AMFClassifier(3, scaling=scaling).partial_fit(x, y)
     centred = (x - forest._scaling.origin).astype(np.float32)
     columns = [forest.class_labels.index(label) for label in y.tolist()]
+    depths = []
     for tree in trees_of(forest):
         counts = np.zeros_like(tree.counts)
         for row, column in zip(centred, columns, strict=True):
-            counts[tree.path(row), column] += 1
+            path = tree.path(row)
+            counts[path, column] += 1
+            depths.append(len(path) - 1)
         np.testing.assert_array_equal(counts, tree.counts)
+    found = forest.describe()
+    assert found.mean_depth == forest.mean_depth == pytest.approx(np.mean(depths), rel=1e-12)
+    assert (found.max_depth, found.n_leaves) == (max(depths), sum(len(tree.leaves) for tree in trees_of(forest)))
 
 
 @pytest.mark.parametrize("grid", [None, 2, 4])

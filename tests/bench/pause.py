@@ -89,11 +89,11 @@ def _turns(partition: Partition, keeper: Keeper, keys: list[str]) -> Pauses:
 
     partition.models.hold = timed  # type: ignore[method-assign]
     started = time.perf_counter()
-    keeper.save_if_due(partition, budget_spent=True)
+    keeper.start(partition)
     spent[-1] += time.perf_counter() - started
-    while not keeper.is_free:
+    while keeper.is_writing:
         records = _records(keys, partition.position, rng)
-        partition.apply(records[: partition.affordable(records, Worker.copied_bytes)])
+        partition.apply(records[: partition.affordable(records, Worker.copied_bytes)[0]])
         spent.append(0.0)
         keeper.look_after(partition)
     return Pauses(max(spent) * 1e3, sum(spent) * 1e3, len(spent), time.perf_counter() - started)

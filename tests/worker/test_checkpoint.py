@@ -752,11 +752,10 @@ def test_any_life_can_be_resumed_from_its_newest_checkpoint(steps: list[Any], ro
 # Policy and listing
 
 
-def test_a_checkpoint_is_due_once_per_interval_if_anything_changed() -> None:
+def test_the_interval_is_over_at_its_end() -> None:
     policy = Policy(interval_s=30.0, recovery_budget_s=10.0)
-    assert policy.due(now_s=130.0, last_s=100.0, dirty=True)
-    assert not policy.due(now_s=129.9, last_s=100.0, dirty=True)
-    assert not policy.due(now_s=999.0, last_s=100.0, dirty=False)
+    assert policy.is_over(30.0)
+    assert not policy.is_over(29.9)
 
 
 @pytest.mark.parametrize(

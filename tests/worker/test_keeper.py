@@ -121,6 +121,33 @@ def test_after_a_failure_the_cost_stays_and_the_store_is_left_alone_for_a_while(
     assert (bench.checkpoints().offsets(), cost(worker)) == ([0, 10], {0: 0.0})
 
 
+def test_one_checkpoint_is_written_at_a_time_and_who_has_waited_longest_is_next() -> None:
+    bench = Bench(partitions=3, interval_s=30.0)
+    worker = bench.worker().join().turns(2)
+
+    def change(*partitions: int) -> None:
+        for number in partitions:
+            bench.feed("a", "b", partition=number)
+        worker.turns(2)
+
+    def saved() -> list[int]:
+        return [bench.newest(number).offset for number in range(3)]
+
+    change(1)
+    bench.clock.now_s += 30
+    worker.turns(2)
+    assert saved() == [0, 2, 0]
+    bench.clock.now_s += 30
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    change(0, 1, 2)
+    assert len(worker.pool.jobs) == 1
+    for expected in ([2, 2, 0], [2, 2, 2], [2, 4, 2]):
+        worker.pool.jobs[0].run()
+        worker.turns(2)
+        assert saved() == expected
+    assert not worker.pool.jobs
+
+
 # What is saved
 
 

@@ -120,7 +120,7 @@ def test_between_two_attempts_nothing_is_read_or_asked(bench: Bench, registry: F
 def test_records_that_were_held_back_are_read_again_too(
     bench: Bench, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Partition, "affordable", lambda self, records, copied_bytes: 1)
+    monkeypatch.setattr(Partition, "affordable", lambda self, records, copied_bytes: (1, copied_bytes))
     feed(bench, 1, 2, 1, 1)
     registry.away = {2}
     worker = bench.worker().join(0)

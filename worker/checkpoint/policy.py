@@ -11,9 +11,9 @@ class Policy(msgspec.Struct, frozen=True):
     interval_s: float
     recovery_budget_s: float
 
-    def due(self, now_s: float, last_s: float, dirty: bool) -> bool:
-        """Whether a partition has changed and its last checkpoint, at monotonic `last_s`, is an interval ago."""
-        return dirty and now_s - last_s >= self.interval_s
+    def is_over(self, since_s: float) -> bool:
+        """Whether the last checkpoint, so long ago, is an interval ago."""
+        return since_s >= self.interval_s
 
     def spent(self, replay_s: float, writing_s: float) -> bool:
         """Whether `replay_s`, what a worker would have to replay of all its partitions, is at the recovery budget.
