@@ -172,10 +172,12 @@ class Arena:
         self._allocate(self.layout, whole_chunks(max(sizes) + int(ROOT) + int(_CHUNK) - 1))
 
     def copy(self) -> Arena:
-        """The same rows in memory of their own."""
+        """The rows in use in memory of their own."""
         twin = Arena.__new__(Arena)
-        twin.layout, twin.capacity, twin.used = self.layout, self.capacity, self.used.copy()
-        twin._hold(self.ints.copy(), self.boxes.copy())
+        twin.layout, twin.used = self.layout, self.used.copy()
+        twin.capacity = min(self.capacity, whole_chunks(int(self.used.max()) + int(_CHUNK) - 1))
+        rows = self.n_trees * twin.capacity
+        twin._hold(self.ints[: rows * twin.layout.head].copy(), self.boxes[: rows * twin.layout.box + LANES].copy())
         return twin
 
     def _allocate(self, layout: Layout, capacity: int) -> None:

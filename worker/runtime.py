@@ -71,8 +71,8 @@ class Setting:
 class Worker:
     """One member of the consumer group. `run` works until it is told to stop."""
 
-    copied_bytes = 24 * 2**20
-    """Most that a turn copies of models that wait to be saved, unless one is larger: about 20 ms of work.
+    copied_bytes = 16 * 2**20
+    """Most that a turn copies of models that wait to be saved, unless one is larger: 10 to 30 ms of work.
 
     With less the turns get so short that the transaction of each costs more than the copies.
     """

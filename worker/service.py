@@ -102,7 +102,7 @@ def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | N
             config = repartition.of_worker(config)
         worker = build(config, admin, identity, metrics, until)
         _compile_kernels(config)
-        _calm_the_collector()
+        calm_the_collector()
         if forwarder is None:
             worker.run(lambda: signals.stop)
         else:
@@ -221,7 +221,7 @@ def _spill(config: Config) -> Spill | None:
     return None if models.cache_bytes is None else Spill(models.spill, models.spill_bytes)
 
 
-def _calm_the_collector() -> None:
+def calm_the_collector() -> None:
     """A batch makes tens of thousands of small objects and no cycle; looking for some took a fifth of the time."""
     gc.collect()
     gc.freeze()

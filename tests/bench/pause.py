@@ -29,7 +29,7 @@ from worker.metrics import Metrics
 from worker.partition import Partition
 from worker.records import Record
 from worker.runtime import Worker
-from worker.service import SystemClock
+from worker.service import SystemClock, calm_the_collector
 from worker.store import FileStore
 
 MODELS, MODEL_BYTES = 1_000, 1_000_000
@@ -109,6 +109,7 @@ def _records(keys: list[str], offset: int, rng: np.random.Generator) -> list[Rec
 
 
 def main() -> None:
+    calm_the_collector()  # as every worker does when it starts
     found = pauses(MODELS, MODEL_BYTES)
     print(
         f"\nPauses of a checkpoint: {MODELS:,} models of {MODEL_BYTES / 1e6:g} MB, written in {found.written_s:.1f} s, "
