@@ -33,17 +33,12 @@ class Backlog:
         """Partitions whose next record does not exist any more, and what the broker says."""
 
     def __len__(self) -> int:
-        """Partitions that have records."""
-        return sum(map(bool, self._records.values()))
+        """Records of all partitions."""
+        return sum(map(len, self._records.values()))
 
     def __contains__(self, number: int) -> bool:
         """Whether there is any record of a partition."""
         return bool(self._records.get(number))
-
-    @property
-    def n_records(self) -> int:
-        """Records of all partitions."""
-        return sum(map(len, self._records.values()))
 
     @property
     def any_waiting(self) -> bool:

@@ -190,7 +190,7 @@ class Worker:
         if self._transactions.pending is not None:
             most, wait_s = 1, AGAIN_S
         elif self._backlog:
-            most, wait_s = max(1, most - self._backlog.n_records), 0.0
+            most, wait_s = max(1, most - len(self._backlog)), 0.0
         elif self._opening:
             wait_s = min(wait_s, AGAIN_S)
         consumed = self._input.consume(most, wait_s)

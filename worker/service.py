@@ -154,7 +154,7 @@ def build(
         store,
         metrics,
         clock,
-        ThreadPoolExecutor(1, thread_name_prefix=_WRITERS),
+        ThreadPoolExecutor(2, thread_name_prefix=_WRITERS),
         ThreadPoolExecutor(2, thread_name_prefix="partitions"),
         watch=watch,
         until=None if ends is None else Until(ends),
