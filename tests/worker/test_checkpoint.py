@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -574,6 +576,34 @@ def test_nothing_is_deleted_while_nothing_can_be_read(store: DictStore, checkpoi
     for name in names(store, "manifest"):
         store.objects[name] = b"?"
     assert checkpoints.collect_garbage(1000 * HOUR_MS) == []
+
+
+def test_threads_may_be_the_first_to_read_a_manifest(store: DictStore) -> None:
+    """msgspec 0.22 reads through a null pointer where two of them ask for a type that it has not seen before."""
+    write(Checkpoints(store, HERE), 1, dirty={})
+    name, data = next((name, data) for name, data in store.objects.items() if name.endswith(".manifest"))
+    program = f"""
+import importlib, sys, threading
+from worker.checkpoint import manifest
+
+class Store:
+    def read(self, name):
+        return {data!r}
+
+sys.setswitchinterval(1e-6)
+for _ in range(200):
+    importlib.reload(manifest)
+    start = threading.Barrier(3)
+    def read():
+        start.wait()
+        manifest.read_manifest(Store(), *{name.rsplit("/", 1)!r})
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0
 
 
 def test_manifests_go_before_segments(store: DictStore) -> None:

@@ -186,6 +186,35 @@ def test_records_that_would_copy_too_much_wait_for_the_next_turn(bench: Bench) -
     assert bench.published() == bench.expected()
 
 
+def test_while_records_of_one_partition_wait_those_of_the_others_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(partitions=2, interval_s=60.0)
+    worker = bench.worker().join()
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    for key in "vwxyz":
+        bench.feed("a", key=key)
+    worker.turns(2)
+    bench.clock.now_s += 60
+    worker.turn()
+    asked, consume = [], worker.input.consume
+
+    def noted(max_records: int, timeout_s: float) -> Any:
+        asked.append(max_records)
+        return consume(max_records, timeout_s)
+
+    monkeypatch.setattr(worker.input, "consume", noted)
+    worker.limit_copies(1)
+    for key in "vwxyz":
+        bench.feed("a", key=key)
+    committed = []
+    for _ in range(3):
+        bench.feed("a", "b", partition=1)
+        worker.turn()
+        committed.append((bench.broker.committed[0], bench.broker.committed[1]))
+    assert committed == [(6, 2), (7, 4), (8, 6)]
+    most = bench.config.transaction.max_records
+    assert asked == [most, most - 4, most - 3]
+
+
 # Divergence
 
 

@@ -61,6 +61,11 @@ class _Version(msgspec.Struct):
     format: int
 
 
+# Made before there are threads: msgspec 0.22 crashes where two of them are the first to ask for a type.
+_read_version = msgspec.json.Decoder(_Version).decode
+_read_manifest = msgspec.json.Decoder(Manifest).decode
+
+
 def state_hash(models: Mapping[str, ModelEntry]) -> str:
     return sha256(msgspec.json.encode([(key, entry.sha256) for key, entry in sorted(models.items())]))
 
@@ -71,10 +76,10 @@ def read_manifest(store: ObjectStore, folder: str, name: str) -> Manifest:
     data = store.read(path)
     expect_hash(path, data)
     try:
-        version = msgspec.json.decode(data, type=_Version).format
+        version = _read_version(data).format
         if version != FORMAT:
             raise CorruptCheckpoint(f"{path} has format {version}, this version reads format {FORMAT}")
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = _read_manifest(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptCheckpoint(f"{path} is not a manifest: {error}") from error
     if problem := problem_of(manifest, folder, offset_of(name)):

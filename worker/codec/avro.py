@@ -53,6 +53,9 @@ SCHEMA = json.dumps(
 """What predictions are written with. Part of the contract: a field may be added with a default, none may change."""
 
 _LONGS = range(-(2**63), 2**63)
+_EVENT = Message[float | Category | None]
+# Known to msgspec before there are threads: version 0.22 crashes where two of them are the first to ask for a type.
+msgspec.json.Decoder(_EVENT)
 
 
 class AvroCodec(RegistryCodec):
@@ -69,7 +72,7 @@ class AvroCodec(RegistryCodec):
         if isinstance(datum, Reject):
             return datum
         try:
-            event = event_of(msgspec.convert(datum, Message[float | Category | None]))
+            event = event_of(msgspec.convert(datum, _EVENT))
         except FAULTS:
             event = None
         return event or judged(datum)
