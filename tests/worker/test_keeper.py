@@ -168,13 +168,16 @@ def test_a_checkpoint_is_of_its_offset_however_late_it_is_written(bench: Bench) 
     assert bench.checkpoints().load(manifest) == {model.key: model.forest.dumps() for model in true.models}
 
 
-def test_records_that_would_copy_too_much_wait_for_the_next_turn(bench: Bench) -> None:
+@pytest.mark.parametrize(("n_models", "committed"), [(0.1, [12, 14, 16, 16]), (2.5, [14, 16, 16, 16])])
+def test_records_that_would_copy_too_much_wait_for_the_next_turn(
+    bench: Bench, n_models: float, committed: list[int]
+) -> None:
     worker = bench.worker().join(0)
     worker.pool.is_done_within = lambda seconds: seconds > 0
     for key in "vwxyz":
         bench.feed("a", "b", key=key)
     worker.turns(2)
-    worker.limit_copies(1)
+    worker.limit_copies(int(n_models * worker.waiting_bytes("v")))
     for key in "vvwwx":
         bench.feed("a", key=key)
     bench.feed("a", key="new")
@@ -182,7 +185,7 @@ def test_records_that_would_copy_too_much_wait_for_the_next_turn(bench: Bench) -
     for _ in range(4):
         worker.turn()
         seen.append(bench.broker.committed[0])
-    assert seen == [12, 14, 16, 16]
+    assert seen == committed
     assert bench.published() == bench.expected()
 
 

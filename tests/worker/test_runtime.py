@@ -132,6 +132,10 @@ class Bound:
     def take(self, *partitions: int) -> None:
         self.bench.broker.group.rebalance(dict.fromkeys(partitions or self.bench.broker.logs, self.input))
 
+    def waiting_bytes(self, key: str) -> int:
+        """What a snapshot of the first partition waits for."""
+        return self._worker._partitions[0].models.waiting_bytes(key)
+
     def limit_copies(self, n_bytes: int) -> None:
         self._worker.copied_bytes = n_bytes
 
