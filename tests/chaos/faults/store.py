@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from tests.chaos.arena import PROGRESS_WITHIN_S, Arena
@@ -55,14 +56,22 @@ def store_errors(arena: Arena) -> str:
 
 @fault(weight=1, suits=in_s3)
 def store_damage(arena: Arena) -> str:
-    """A file of the newest checkpoint rots while nobody runs: the one before must do."""
+    """A file of the newest checkpoint rots while nobody runs: the one before must do, so there has to be one."""
+    objects = arena.cluster.s3.objects
+
+    def with_one_before() -> set[str]:
+        folders = Counter(path.rpartition("/")[0] for path in list(objects) if path.endswith(".manifest"))
+        return {folder for folder, n in folders.items() if n > 1}
+
+    arena.wait(lambda: bool(with_one_before()), 60, lambda: "no partition has two checkpoints")
     names = arena.fleet.names
     for name in names:
         arena.fleet.kill(name)
     kind = arena.rng.choice([".manifest", ".segment"])
     with arena.cluster.s3.lock:
-        objects = arena.cluster.s3.objects
-        path = max((path for path in objects if path.endswith(kind)), key=lambda path: path.rpartition("/")[2])
+        folders = with_one_before()
+        files = (path for path in objects if path.endswith(kind) and path.rpartition("/")[0] in folders)
+        path = max(files, key=lambda path: path.rpartition("/")[2])
         place = arena.rng.randrange(len(objects[path]))
         data = bytearray(objects[path])
         data[place] ^= 1 << arena.rng.randrange(8)
