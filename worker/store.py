@@ -297,12 +297,13 @@ _PAST_END = re.compile(r"status code: 416|range starting at \d+, but object was 
 
 
 def _may_pass(error: Exception) -> bool:
+    # To anything but a create a 409 says that another request is in the way; a listing has no error of its own for it.
     if isinstance(error, AlreadyExistsError):
-        return True  # A 409, which to anything but a create says that another request is in the way.
+        return True
     if not isinstance(error, GenericError | JoinError | OSError):
         return False
     status = _STATUS.search(str(error))
-    return status is None or int(status[1]) >= 500 or status[1] in ("408", "429")
+    return status is None or int(status[1]) >= 500 or status[1] in ("408", "409", "429")
 
 
 def _reason(error: Exception) -> str:

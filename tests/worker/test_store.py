@@ -330,7 +330,14 @@ CALLS: dict[str, Callable[[ObjectStore], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("call", "status"), [*((call, 503) for call in CALLS), ("read", 500), ("read", 429), ("read", 408), ("read", 409)]
+    ("call", "status"),
+    [
+        *((call, 503) for call in CALLS),
+        *((call, 409) for call in CALLS if call != "create"),
+        ("read", 500),
+        ("read", 429),
+        ("read", 408),
+    ],
 )
 def test_an_overloaded_server_is_transient(s3: S3Stub, call: str, status: int) -> None:
     store = open_store("s3://bucket/folder", timeout_s=0.5)
