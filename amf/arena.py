@@ -84,6 +84,11 @@ def whole_chunks(rows: int) -> int:
     return rows - rows % int(_CHUNK)
 
 
+def _rounded_up(rows: int) -> int:
+    """The rows of the fewest chunks that hold so many."""
+    return whole_chunks(rows + int(_CHUNK) - 1)
+
+
 class Arena:
     """Rows of all trees of a forest. Kernels fill it; it only grows outside of them.
 
@@ -169,13 +174,13 @@ class Arena:
     def prepare(self, sizes: Sequence[int]) -> None:
         """Replace all nodes by so many in each tree, which `unpack` (packing.py) is to bring."""
         self.used = np.array(sizes, np.uint64) + ROOT
-        self._allocate(self.layout, whole_chunks(max(sizes) + int(ROOT) + int(_CHUNK) - 1))
+        self._allocate(self.layout, _rounded_up(max(sizes) + int(ROOT)))
 
     def copy(self) -> Arena:
         """The rows in use in memory of their own."""
         twin = Arena.__new__(Arena)
         twin.layout, twin.used = self.layout, self.used.copy()
-        twin.capacity = min(self.capacity, whole_chunks(int(self.used.max()) + int(_CHUNK) - 1))
+        twin.capacity = min(self.capacity, _rounded_up(int(self.used.max())))
         rows = self.n_trees * twin.capacity
         twin._hold(self.ints[: rows * twin.layout.head].copy(), self.boxes[: rows * twin.layout.box + LANES].copy())
         return twin
