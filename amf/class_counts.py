@@ -10,7 +10,7 @@ import numpy as np
 
 from amf._kernel import called, index, inlined, kernel
 from amf.arena import COUNT, DISTINCT, LARGEST_COUNT, STATS
-from amf.forecasters import class_forecast, prior_strength
+from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
 
 
 @inlined
@@ -42,10 +42,13 @@ def report(
         for label in range(n_classes):
             forecasts[tree, i, label] += share * ints[here + STATS + label]
         carried = share * strengths[k]
-        if not inherit:
+        if inherit:
+            uniform += UNIFORM_SHARE * carried
+            carried *= 1.0 - UNIFORM_SHARE
+        else:
             uniform += carried + fresh[k]
-    if inherit and length > index(0):
-        uniform = carried
+    if inherit:
+        uniform += carried  # the prior of the root
     uniform /= n_classes
     for label in range(n_classes):
         forecasts[tree, i, label] += uniform
@@ -55,7 +58,9 @@ def report(
 def judge(ints, here, rules, strength, scale, depth, above, label):
     """Probability that the node alone gives to the label."""
     n_classes, _, inherit, _, _ = rules
-    prior = above if inherit and depth > index(0) else 1.0 / n_classes
+    prior = 1.0 / n_classes
+    if inherit and depth > index(0):
+        prior = above + UNIFORM_SHARE * (prior - above)
     return class_forecast(ints[here + STATS + index(label)], prior, strength, scale)
 
 

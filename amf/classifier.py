@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from amf._kernel import index
 from amf.aggregation import mean_over_trees
 from amf.arena import room_for
+from amf.class_calibration import calibrate, fresh_state, losses_of
 from amf.class_counts import add_up
 from amf.forest import Forest, Labels, Told
 from amf.labels import Classes, Label, distinct, scalars
@@ -27,6 +28,8 @@ class Forecasts(NamedTuple):
 
     probabilities: NDArray[np.float64]
     """(n, K), columns in the order of `classes_` after the call; 0 for a class not yet known in that row."""
+    raw: NDArray[np.float64]
+    """(n, K), the same before calibration: the mean over trees."""
     depth: NDArray[np.float64]
     """(n,), depth at which the sample ends (root: 0), mean over trees."""
     weighted_depth: NDArray[np.float64]
@@ -62,11 +65,12 @@ class AMFClassifier(Forest[AMFClassifierParams]):
     def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how deep the trees were there."""
         told = self._learn(X, y, publish=True)
-        return Forecasts(told.outputs, told.depths[:, 0], told.depths[:, 1])
+        return Forecasts(told.outputs, told.raw, told.depths[:, 0], told.depths[:, 1])
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
-        """Class probabilities (n, K) in the forest's mode. Changes nothing."""
-        return self._ask(X).outputs
+    def predict_proba(self, X: ArrayLike, *, calibrated: bool = True) -> NDArray[np.float64]:  # noqa: N803
+        """Class probabilities (n, K) in the forest's mode; the mean over trees unless `calibrated`. Changes nothing."""
+        told = self._ask(X)
+        return told.outputs if calibrated else told.raw
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """The likeliest label of each row (n,), ties to the class seen first. Changes nothing."""
@@ -123,6 +127,13 @@ class AMFClassifier(Forest[AMFClassifierParams]):
     def _prepare(self) -> None:
         self._classes = Classes(self.params.classes or ())
 
+    def _fresh_calibration(self) -> NDArray[np.float64]:
+        return fresh_state(len(self._classes))
+
+    @property
+    def _losses(self) -> NDArray[np.float64]:
+        return losses_of(self._calibration)
+
     def _recall(self, classes: Any) -> None:
         labels = [label for label in scalars(classes) if label is not None]
         self._classes = Classes(labels)
@@ -130,6 +141,8 @@ class AMFClassifier(Forest[AMFClassifierParams]):
             raise ValueError(f"{len(classes)} classes, of which {len(self._classes)} differ")
         if self.params.classes is not None and self.params.classes != tuple(labels):
             raise ValueError(f"the classes are {labels}, the parameters say {self.params.classes}")
+        if self.params.calibration:
+            self._calibration = fresh_state(len(labels))
         self._relayout()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
@@ -137,8 +150,10 @@ class AMFClassifier(Forest[AMFClassifierParams]):
 
     def _admit(self, label: Label) -> None:
         self._classes.add(label)
+        if self.params.calibration:
+            self._calibration = np.append(self._calibration, 0.0)
         self._relayout()
 
     def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
-        mean_over_trees(forecasts, told.outputs)
+        calibrate(forecasts, labels.values, labels.labelled, self._calibration, told.raw, told.outputs)
         mean_over_trees(depths, told.depths)

@@ -13,6 +13,7 @@ from amf._kernel import index, kernel
 from amf.aggregation import stop_probability
 from amf.arena import CHILD, COUNT, FEATURE, ODDS, ROOT, Arena, chunk_end, row_of
 from amf.labels import Label
+from amf.losses import Losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,16 @@ class Description:
     """Memory held by the forest's arrays."""
     classes: tuple[Label, ...] | None
     """None where labels are numbers."""
+    losses: Losses | None
+    """Recent mean losses (losses.py): is the forest better than knowing the labels alone? None without calibration."""
 
     def __str__(self) -> str:
         learned = f"{self.n_trees} trees that learned {self.n_samples:,} samples of {self.n_features} features"
         size = f"{self.n_nodes:,} nodes ({self.n_leaves:,} leaves) in {self.nbytes / 1e6:.1f} MB"
         leaf, cut = f"{self.mean_depth:.1f} in the mean, {self.max_depth} at most", f"{self.mean_weighted_depth:.1f}"
         classes = "" if self.classes is None else f"; classes {', '.join(map(str, self.classes))}"
-        return f"{learned}; {size}; depth {leaf}, weighted {cut}{classes}"
+        losses = "" if self.losses is None else f"; {self.losses}"
+        return f"{learned}; {size}; depth {leaf}, weighted {cut}{classes}{losses}"
 
 
 class Survey(NamedTuple):

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from amf._kernel import inlined
 
+UNIFORM_SHARE = 1e-4
+"""Share of the uniform distribution in a prior that is the parent's forecast."""
+
 
 @inlined
 def prior_strength(strength, distinct, inherit):

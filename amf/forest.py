@@ -25,6 +25,7 @@ from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
 from amf.labels import Label
+from amf.losses import Losses
 from amf.modes import MODES
 from amf.packing import heads_of
 from amf.params import ForestParams, check_whole
@@ -64,17 +65,19 @@ class Told(NamedTuple):
     """What a forest says of a batch."""
 
     outputs: NDArray[np.float64]
-    """(n, n_outputs)"""
+    """(n, n_outputs), calibrated where the forest is."""
+    raw: NDArray[np.float64]
+    """(n, n_outputs), of the trees alone; `outputs` itself where the forest is not calibrated."""
     depths: NDArray[np.float64]
     """(n, 2): depth at which the sample ends and weighted depth, means over trees."""
 
     def part(self, rows: slice) -> Told:
         """Some rows: views."""
-        return Told(self.outputs[rows], self.depths[rows])
+        return Told(self.outputs[rows], self.raw[rows], self.depths[rows])
 
     def copy(self) -> Told:
         """The same, apart."""
-        return Told(self.outputs.copy(), self.depths.copy())
+        return Told(self.outputs.copy(), self.raw.copy(), self.depths.copy())
 
 
 class _Scratch(threading.local):
@@ -96,6 +99,7 @@ _scratch = _Scratch()
 
 
 _NOTHING = np.empty((0, 0, 0))
+_UNCALIBRATED = np.empty(0)
 _ZERO = index(0)
 
 
@@ -122,8 +126,6 @@ class Forest(ABC, Generic[Params]):
     family: ClassVar[str]
     """Name of the system in the bytes."""
     _kernel: ClassVar[Callable[..., Any]]
-    _n_outlook: ClassVar[int] = 0
-    """Numbers of state that belong to the forest as a whole."""
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
         self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
@@ -136,7 +138,7 @@ class Forest(ABC, Generic[Params]):
         self._scaling = Scaling(adaptive=self.params.scaling == "auto")
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())
-        self._outlook = np.zeros(self._n_outlook)
+        self._calibration = self._fresh_calibration() if params.calibration else _UNCALIBRATED
         self._deepest_path = _DEPTH  # of the buffers of a walk; no part of the state
 
     def _start(self) -> None:
@@ -199,6 +201,12 @@ class Forest(ABC, Generic[Params]):
         """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
         return mean_depth(self._arena)
 
+    @property
+    def losses(self) -> Losses | None:
+        """Recent mean losses of the forecasts that were calibrated, those of the trees alone, and of a baseline that
+        knows the labels alone (losses.py); None where the forest is not calibrated."""
+        return Losses.of(self._losses) if self.params.calibration else None
+
     def describe(self) -> Description:
         """The forest in numbers; `print` shows them as a sentence."""
         found = survey(self._heads(), self.n_features)
@@ -213,6 +221,7 @@ class Forest(ABC, Generic[Params]):
             mean_weighted_depth=found.mean_weighted_depth,
             nbytes=self.nbytes,
             classes=None if self.class_labels is None else tuple(self.class_labels),
+            losses=self.losses,
         )
 
     def feature_usage(self) -> NDArray[np.float64]:
@@ -238,8 +247,7 @@ class Forest(ABC, Generic[Params]):
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
         anything, before anything is learned.
         """
-        # What a forest keeps as a whole follows from what it said before.
-        self._learn(X, y, publish=self._n_outlook > 0)
+        self._learn(X, y, publish=self.params.calibration)  # which follows what the forest said before
         return self
 
     def weighted_depth(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
@@ -282,8 +290,8 @@ class Forest(ABC, Generic[Params]):
         twin = self.__new__(type(self))
         vars(twin).update(vars(self))
         twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
-        twin._words, twin._outlook = self._words.copy(), self._outlook.copy()
         twin._recall(self.class_labels)
+        twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
         return twin
 
     def __copy__(self) -> Self:
@@ -328,6 +336,15 @@ class Forest(ABC, Generic[Params]):
     @abstractmethod
     def _n_outputs(self) -> int:
         """Numbers in a tree's forecast of one row; 0 while there is nothing to forecast."""
+
+    @abstractmethod
+    def _fresh_calibration(self) -> NDArray[np.float64]:
+        """State of the calibration of a forest that has learned nothing."""
+
+    @property
+    @abstractmethod
+    def _losses(self) -> NDArray[np.float64]:
+        """The part of the state of the calibration that holds the recent losses (losses.py)."""
 
     @property
     def _knows_nothing(self) -> bool:
@@ -390,7 +407,9 @@ class Forest(ABC, Generic[Params]):
     def _pass(self, x: NDArray[Any], labels: Labels, *, publish: bool) -> Told:
         n = x.shape[0]
         rows = self._scaling.centre(x, labels.labelled)
-        told = Told(np.zeros((n if publish else 0, labels.n_outputs)), np.zeros((n if publish else 0, 2)))
+        outputs = np.zeros((n if publish else 0, labels.n_outputs))
+        raw = np.zeros_like(outputs) if self.params.calibration else outputs
+        told = Told(outputs, raw, np.zeros((n if publish else 0, 2)))
         # Nothing that a row brings along may show in its forecast: a new label, or a weight that it changes, which
         # matters where samples branch off. The rows after it change neither, up to the end of the segment.
         branches_off = self.params.mode != "existing"
@@ -404,9 +423,9 @@ class Forest(ABC, Generic[Params]):
             end = next(row for row in ends if row > start) if labels.arrivals else n
             stop = self._scaling.observe(rows[:end], labels.labelled, start)
             if first > start:
-                # What a forest keeps as a whole learns from what it said, which nobody wants to hear twice.
+                # The calibration learns from what the trees say, and the row has its forecast already.
                 one = slice(start, first)
-                self._walk(rows[one], labels.part(one), told.part(one).copy() if self._n_outlook else None)
+                self._walk(rows[one], labels.part(one), told.part(one).copy() if self.params.calibration else None)
             if stop - first == n:
                 self._walk(rows, labels, told if publish else None)
             elif first < stop:
@@ -462,7 +481,7 @@ class Forest(ABC, Generic[Params]):
         data = (
             rows.reshape(-1), index(rows.shape[1]), labels.values, labels.labelled,
             index(self.n_features), self._scaling.weights, self._scaling.complete,
-            *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
+            self.params.purity / max(self.n_features, 1), *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
         )  # fmt: skip
         rules = self._rules
         if arena.capacity == 0:

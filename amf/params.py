@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
-from amf.labels import Label, class_text, scalars
+from amf.labels import LARGEST_NUMBER, Label, class_text, scalars
 from amf.modes import MODES
 
 Mode = Literal["existing", "sampled", "expected"]
@@ -22,9 +22,9 @@ def check_whole(name: str, value: Any, least: int, most: int) -> None:
     _check(whole, f"{name} must be a whole number from {least} to {most}, got {value!r}")
 
 
-def _check_positive(name: str, value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1e9
-    _check(number, f"{name} must be a positive number up to 1e9, got {value!r}")
+def _check_number(name: str, value: Any, least: float, most: float) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    _check(number, f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
@@ -44,11 +44,14 @@ class ForestParams:
     charge_first: whether a fresh leaf pays for its first sample. True is literal [000]; False favours deep trees and
         predicts better.
     split_pure: whether nodes split for labels that they expect anyway, so that trees are exact Mondrian partitions;
-    else
-        they pause: a leaf while all its labels agree, and see `pause` of classifiers.
+        else they pause: see `purity`, and `pause` of classifiers.
+    purity: a leaf whose labels all agree splits all the same if it was born before time purity / number of features,
+        and pauses afterwards. So a rare label inside a region of others is found by cells of about a `purity`-th of the
+        spread of the features. 0: such a leaf always pauses, as in the papers.
     mode: how a sample outside of the boxes is forecast (modes.py): "existing" by the tree as it is; "sampled" is
-    literal
-        [000] Alg. 6; "expected" its exact mean.
+        literal [000] Alg. 6; "expected" its exact mean.
+    calibration: whether forecasts are corrected by what came true of the forest's earlier ones (class_calibration.py,
+        number_calibration.py); else they are those of the trees alone, as in the papers.
     max_bytes: memory of the trees at most. A tree that is full forgets the leaves that matter least (forgetting.py).
     max_features: more than these raise ValueError.
     max_categories: columns that one feature of text may have (features.py).
@@ -61,7 +64,9 @@ class ForestParams:
     scaling: Literal["auto", "none"] = "auto"
     charge_first: bool = False
     split_pure: bool = False
+    purity: float = 16.0
     mode: Mode = "existing"
+    calibration: bool = True
     max_bytes: int = 64_000_000
     max_features: int = 10_000
     max_categories: int = 100
@@ -71,7 +76,8 @@ class ForestParams:
         check_whole("seed", self.seed, 0, 2**64 - 1)
         _check_choice("scaling", self.scaling, ("auto", "none"))
         _check_choice("mode", self.mode, MODES)
-        for name in ("charge_first", "split_pure"):
+        _check_number("purity", self.purity, 0.0, 1e9)
+        for name in ("charge_first", "split_pure", "calibration"):
             _check(isinstance(getattr(self, name), bool), f"{name} must be True or False, got {getattr(self, name)!r}")
         check_whole("max_bytes", self.max_bytes, 1, 2**63 - 1)
         check_whole("max_features", self.max_features, 1, 1_000_000)
@@ -114,14 +120,16 @@ class AMFClassifierParams(ForestParams):
             "prior": "dirichlet",
             "dirichlet": 0.5,
             "pause": 1.0,
+            "purity": 0.0,
             "charge_first": True,
             "mode": "sampled",
+            "calibration": False,
         },
     }
 
     classes: tuple[Label, ...] | None = None
     prior: Literal["parent", "dirichlet"] = "parent"
-    smoothing: float = 0.7
+    smoothing: float = 1.0
     dirichlet: float | None = None
     pause: float = 0.7
     max_classes: int = 1000
@@ -129,12 +137,11 @@ class AMFClassifierParams(ForestParams):
     def __post_init__(self) -> None:
         super(AMFClassifierParams, self).__post_init__()
         _check_choice("prior", self.prior, ("parent", "dirichlet"))
-        _check_positive("smoothing", self.smoothing)
+        _check_number("smoothing", self.smoothing, 1e-6, 1e6)
         if self.dirichlet is not None:
-            _check_positive("dirichlet", self.dirichlet)
+            _check_number("dirichlet", self.dirichlet, 1e-6, 1e6)
             _check(self.prior == "dirichlet", "dirichlet needs prior='dirichlet'")
-        _check_positive("pause", self.pause)
-        _check(self.pause <= 1, f"pause must be a probability, got {self.pause!r}")
+        _check_number("pause", self.pause, 1e-6, 1.0)
         check_whole("max_classes", self.max_classes, 2, 65_536)
         if self.classes is not None:
             classes = tuple(scalars(self.classes))
@@ -161,9 +168,8 @@ class AMFRegressorParams(ForestParams):
 
     loss: "student" weighs prunings by a density that follows the spread of the labels (systems/amf_regressor.py);
         "square" by the square loss over 8 bound**2, as the paper does.
-    bound: B of [000], labels being within [-B, B]; for the square loss only, which needs it.
-    blend: whether the forecast is the best blend, on the past, of what the trees offer (outlook.py); else the
-    aggregate.
+    bound: B of [000]; for the square loss only, which needs it. Labels and means beyond [-B, B] weigh prunings as if
+        they were at its end, so that one label cannot decide everything; they are learned as they are.
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -174,20 +180,18 @@ class AMFRegressorParams(ForestParams):
             "charge_first": True,
             "split_pure": True,
             "mode": "sampled",
-            "blend": False,
+            "calibration": False,
         },
     }
 
     loss: Literal["student", "square"] = "student"
     bound: float | None = None
-    blend: bool = True
 
     def __post_init__(self) -> None:
         super(AMFRegressorParams, self).__post_init__()
         _check_choice("loss", self.loss, ("student", "square"))
         if self.loss == "square":
             _check(self.bound is not None, "loss='square' needs bound, the largest absolute value of a label")
-            _check_positive("bound", self.bound)
+            _check_number("bound", self.bound, 1e-75, LARGEST_NUMBER)
         else:
             _check(self.bound is None, "bound needs loss='square'")
-        _check(isinstance(self.blend, bool), f"blend must be True or False, got {self.blend!r}")

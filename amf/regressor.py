@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from amf.aggregation import mean_over_trees
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
-from amf.outlook import ABOVE, BELOW, MEAN, N_OUTLOOK, look_out
+from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, losses_of
 from amf.params import AMFRegressorParams
 from amf.systems import amf_regressor
 
@@ -25,6 +25,8 @@ class RegressionForecasts(NamedTuple):
 
     mean: NDArray[np.float64]
     """(n,)"""
+    raw_mean: NDArray[np.float64]
+    """(n,), the same before calibration: the aggregate over prunings, mean over trees."""
     std: NDArray[np.float64]
     """(n,), standard deviation: half the width between the quantiles of a normal distribution at 16 % and 84 %."""
     quantiles: NDArray[np.float64]
@@ -40,14 +42,13 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
     does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
-    with a standard deviation and quantiles that are calibrated on the stream (outlook.py). Parameters: those of
+    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters: those of
     AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes no bit.
     """
 
     Parameters = AMFRegressorParams
     family = "amf-regressor"
     _kernel = staticmethod(amf_regressor.walk)
-    _n_outlook = N_OUTLOOK
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""
@@ -57,7 +58,10 @@ class AMFRegressor(Forest[AMFRegressorParams]):
         """Predict each row, then learn it, and also tell how sure the forecast was and how deep the trees were."""
         told = self._learn(X, y, publish=True)
         quantiles = _quantiles(told, QUANTILES)
-        return RegressionForecasts(told.outputs[:, MEAN], _std(told), quantiles, told.depths[:, 0], told.depths[:, 1])
+        depth, weighted_depth = told.depths.T
+        return RegressionForecasts(
+            told.outputs[:, MEAN], told.raw[:, MEAN], _std(told), quantiles, depth, weighted_depth
+        )
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Mean (n,) of the label at each row. Changes nothing."""
@@ -78,6 +82,13 @@ class AMFRegressor(Forest[AMFRegressorParams]):
         if len(values) != n:
             raise ValueError(f"y has {len(values)} labels for {n} rows of X")
         return Labels(values, ~np.isnan(values), {}, 3)
+
+    def _fresh_calibration(self) -> NDArray[np.float64]:
+        return np.zeros(N_STATE)
+
+    @property
+    def _losses(self) -> NDArray[np.float64]:
+        return losses_of(self._calibration)
 
     @property
     def _stats_room(self) -> int:
@@ -104,7 +115,7 @@ class AMFRegressor(Forest[AMFRegressorParams]):
         return bool(np.all(np.isfinite(heads[:, 10:14].copy().view(np.float64))))
 
     def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
-        look_out(forecasts, labels.values, labels.labelled, self.params.blend, self._outlook, told.outputs)
+        calibrate(forecasts, labels.values, labels.labelled, self._calibration, told.raw, told.outputs)
         mean_over_trees(depths, told.depths)
 
 

@@ -12,7 +12,7 @@
     weights      float32 (padded d,)
     counters     int64 (3,)              subsample rows kept, stride, labelled samples
     subsample    float32 (kept, d)
-    outlook      float64 (...)           what a family keeps for the whole forest; a classifier nothing
+    calibration  float64 (...)           see class_calibration.py, number_calibration.py; empty where there is none
     words        uint64 (n_trees,)       state of each tree's generator
     nodes        int64 (n_trees,)        nodes of each tree
     for each tree in turn, its nodes in order of creation:
@@ -81,7 +81,7 @@ def dumps(forest: Forest[Any]) -> bytes:
     kept = scaling.subsample[: scaling.counters[0]]
     columns = (
         scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters, kept,
-        forest._outlook, forest._words, arena.sizes,
+        forest._calibration, forest._words, arena.sizes,
     )  # fmt: skip
     # Columns are made of words of four bytes or eight: of padding there are four bytes or none.
     padded_columns = (column.tobytes() + bytes(column.nbytes % 8) for column in columns)
@@ -183,7 +183,7 @@ def _read_scaling(scaling: Scaling, d: int, reader: _Reader) -> None:
 
 def _read_trees(forest: Forest[Any], reader: _Reader) -> None:
     arena, n_trees = forest._arena, forest.params.n_estimators
-    forest._outlook = reader.array(_F8, forest._outlook.shape[0]).copy()
+    forest._calibration = reader.array(_F8, forest._calibration.shape[0]).copy()
     forest._words = reader.array(_U8, n_trees).copy()
     sizes = reader.array(_I8, n_trees).tolist()
     if min(sizes) < 0:

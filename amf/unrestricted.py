@@ -20,8 +20,9 @@ from amf.systems import unrestricted
 class UnrestrictedAMFClassifierParams(AMFClassifierParams):
     """Everything that, with the samples, determines an unrestricted AMF classifier: AMFClassifierParams, of which
 
-    scaling, split_pure, pause and mode have one value only: features are taken as they are, a leaf holds one point, and
-    a forecast is always made in the tree extended by the sample.
+    scaling, split_pure, purity, pause and mode have one value only: features are taken as they are, a leaf holds one
+    point, and a forecast is always made in the tree extended by the sample. What is proven holds of forecasts that are
+    not calibrated, so these are the default.
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -31,12 +32,14 @@ class UnrestrictedAMFClassifierParams(AMFClassifierParams):
 
     scaling: Literal["none"] = "none"
     split_pure: Literal[True] = True
+    purity: float = 0.0
+    calibration: bool = False
     pause: float = 1.0
     mode: Literal["expected"] = "expected"
 
     def __post_init__(self) -> None:
         super(UnrestrictedAMFClassifierParams, self).__post_init__()
-        for name, only in (("scaling", "none"), ("split_pure", True), ("pause", 1.0), ("mode", "expected")):
+        for name, only in (("scaling", "none"), ("split_pure", True), ("purity", 0.0), ("pause", 1.0), ("mode", "expected")):
             if getattr(self, name) != only:
                 raise ValueError(f"{name} can only be {only!r} in an unrestricted forest, got {getattr(self, name)!r}")
 

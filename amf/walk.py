@@ -28,7 +28,7 @@ _LANES = index(8)
 
 
 @inlined
-def _first_split(budget, leaf_parts, pause, given, reals, words, path, start, length, outer, extensions):
+def _first_split(budget, leaf_parts, pure_until, pause, given, reals, words, path, start, length, outer, extensions):
     """(place on the path of the node above which the sample splits off, when), place = length where there is none."""
     birth = 0.0
     if outer > index(0):
@@ -36,7 +36,7 @@ def _first_split(budget, leaf_parts, pause, given, reals, words, path, start, le
     for k in range(outer, length):
         split_time = reals[path[start + k] * words // index(2) + TIME]
         if k == length - index(1):
-            splits = leaf_parts and extensions[k] > 0.0
+            splits = (leaf_parts or birth < pure_until) and extensions[k] > 0.0
         else:
             splits = False
             if given[k] < pause:
@@ -104,7 +104,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
         ints, floats, reals, boxes, used, random,                         # the arena; the generators
         first_tree, last_tree, capacity, limit, words, width,             # trees; rows reserved, allowed; words of one
         x, stride, y, labelled, n_features, weights, complete,            # samples and labels
-        pause, full_pause, mode, publish, forecasts, depths,              # when not to split; what to report
+        pure_until, pause, full_pause, mode, publish, forecasts, depths,  # when not to split; what to report
         done, room,                                                       # how far an earlier call came; buffers
     ):  # fmt: skip
         """Pass the samples through the trees [first_tree, last_tree), one by one; returns (passes done, whether `room`
@@ -191,10 +191,10 @@ def walk_of(consider, report, judge, charge, count, may_part):
                     end, time = length, 0.0
                     if limit > index(0) and outer < length:
                         leaf_parts = may_part(ints, reals, path[start + length - index(1)] * words, rules, y[i])
-                        if leaf_parts or outer < length - index(1):
+                        if leaf_parts or pure_until > 0.0 or outer < length - index(1):
                             scarce = index(4) * used[tree] > limit
                             end, time = _first_split(
-                                -math.log1p(-draw), leaf_parts, full_pause if scarce else pause, given,
+                                -math.log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
                                 reals, words, path, start, length, outer, extensions,
                             )  # fmt: skip
                     for k in range(end):

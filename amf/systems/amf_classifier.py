@@ -14,7 +14,7 @@ def walk(
     ints, floats, reals, boxes, used, random,
     first_tree, last_tree, capacity, limit, words, width,
     x, stride, y, labelled, n_features, weights, complete,
-    pause, full_pause, mode, publish, forecasts, depths,
+    pure_until, pause, full_pause, mode, publish, forecasts, depths,
     done, room,
     n_classes, strength, inherit, charge_first, split_pure,
 ):  # fmt: skip
@@ -28,6 +28,6 @@ def walk(
         ints, floats, reals, boxes, used, random,
         first_tree, last_tree, capacity, limit, words, width,
         x, stride, y, labelled, n_features, weights, complete,
-        pause, full_pause, mode, publish, forecasts, depths,
+        pure_until, pause, full_pause, mode, publish, forecasts, depths,
         done, room,
     )  # fmt: skip

@@ -69,7 +69,7 @@ def judge(ints, here, rules, mean, variance, depth, above, label):
     """Evidence of the node for the label: a density up to a factor that all nodes share."""
     student, bound, _, _ = rules
     if not student:
-        return math.exp(-((mean - label) ** 2) / (8.0 * bound * bound))
+        return _square_evidence(mean, label, bound)
     if variance == 0.0:
         return 1.0
     closeness = _closeness(mean, variance, label)
@@ -81,10 +81,17 @@ def charge(rules, mean, variance, evidence, label):
     """Evidence of an empty leaf for the label: its parent's, or halfway between that and its peak where it is free."""
     student, bound, charge_first, _ = rules
     if not student:
-        return math.exp(-(label * label) / (8.0 * bound * bound)) if charge_first else 1.0
+        return _square_evidence(0.0, label, bound) if charge_first else 1.0
     if charge_first or variance == 0.0:
         return evidence
     return _closeness(mean, variance, label) / (_FREEDOM * math.sqrt(variance))
+
+
+@inlined
+def _square_evidence(mean, label, bound):
+    """exp(-loss) of the square loss over 8 bound**2 ([000] Eq. 4), both numbers clipped to [-bound, bound]: >= exp(-1/2)."""
+    miss = (min(max(mean, -bound), bound) - min(max(label, -bound), bound)) / bound
+    return math.exp(-miss * miss / 8.0)
 
 
 @inlined
@@ -120,7 +127,7 @@ def walk(
     ints, floats, reals, boxes, used, random,
     first_tree, last_tree, capacity, limit, words, width,
     x, stride, y, labelled, n_features, weights, complete,
-    pause, full_pause, mode, publish, forecasts, depths,
+    pure_until, pause, full_pause, mode, publish, forecasts, depths,
     done, room,
     student, bound, charge_first, split_pure,
 ):  # fmt: skip
@@ -134,6 +141,6 @@ def walk(
         ints, floats, reals, boxes, used, random,
         first_tree, last_tree, capacity, limit, words, width,
         x, stride, y, labelled, n_features, weights, complete,
-        pause, full_pause, mode, publish, forecasts, depths,
+        pure_until, pause, full_pause, mode, publish, forecasts, depths,
         done, room,
     )  # fmt: skip

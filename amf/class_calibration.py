@@ -1,0 +1,158 @@
+"""Class probabilities of a forest, made of what its trees say, by how such forecasts did on the forest's own past.
+
+The mean over trees is too modest where trees are right in different ways, and believes noise. So it is one of many
+experts: forecasts ~ prior ** (1 - g) * mean ** g, where prior are the class frequencies so far, mean is a power mean over
+trees, of exponent 1 (the plain one), 1/2 or 1/4 (nearer to the geometric mean: a tree that excludes a class counts for
+more), and the sharpness g is a quarter, a half, ..., three. With g = 0 the prior itself is an expert. What the forest
+says is their mixture with fixed shares [1]: weights that follow Bayes' rule, of which each label moves a small part back
+to all experts, so that after a change another one can lead. Its log-loss is at most that of any expert of the past plus
+log(number of experts) and about log(number of experts / share) for each change of the leader.
+
+Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
+forest and changes with labelled rows only, one after the other.
+
+state: float64 (CLASSES + K,): the weights of the experts; the recent losses (losses.py); the count of each class, of
+which a label counts the less the older it is, by HORIZON labels.
+
+[1] M. Herbster and M. Warmuth, Tracking the best expert, Machine Learning 32, 1998.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf._kernel import index, inlined, kernel
+from amf.losses import N_LOSSES, remember_losses
+
+_N_MEANS = 3
+_N_EXPERTS = index(17)
+_FIRST = index(1)
+_LOSSES = _N_EXPERTS
+_CLASSES = _LOSSES + index(N_LOSSES)
+
+_SHARE = 5e-4
+"""What each label moves of the weights to all experts."""
+_UNIFORM_SHARE = 1e-2
+"""Of the uniform distribution in a tree's forecast, before a mean of small exponent: no tree may exclude a class."""
+_PRIOR_SHARE = 1e-3
+"""Of the prior in a mean over trees: one label that nobody expected must not cost the forest all of its weight."""
+_KEPT = 1.0 - 1e-4
+"""What is left of a class count one label later."""
+
+
+def fresh_state(n_classes: int) -> NDArray[np.float64]:
+    """State of a forest that has learned nothing."""
+    state = np.zeros(int(_CLASSES) + n_classes)
+    state[: int(_N_EXPERTS)] = 1.0 / int(_N_EXPERTS)
+    return state
+
+
+def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The part of the state that holds the recent losses: a view."""
+    return state[int(_LOSSES) : int(_CLASSES)]
+
+
+@kernel
+def calibrate(forecasts, labels, labelled, state, raw, calibrated):
+    """Fill raw (mean over trees) and calibrated, both float64 (n, >= K), and learn from the labels, row by row.
+
+    forecasts: float64 (n_trees, n, K). labels: int64 (n,) numbers of classes. Where `state` is empty only raw is filled.
+    """
+    n_classes = index(forecasts.shape[2])
+    means, prior = np.empty((_N_MEANS, n_classes)), np.empty(n_classes)
+    experts, shares = np.empty((n_classes, _N_EXPERTS)), np.empty(_N_EXPERTS)
+    for i in range(index(raw.shape[0])):
+        _means_over_trees(forecasts, i, means)
+        for k in range(n_classes):
+            raw[i, k] = means[0, k]
+        if state.shape[0] == 0:
+            continue
+        _prior_of(state, prior)
+        _ask_experts(means, prior, experts, shares)
+        for e in range(_N_EXPERTS):
+            shares[e] = state[e] / shares[e]
+        for k in range(n_classes):
+            mixture = 0.0
+            for e in range(_N_EXPERTS):
+                mixture += shares[e] * experts[k, e]
+            calibrated[i, k] = mixture
+        if labelled[i]:
+            label = index(labels[i])
+            _learn(label, calibrated[i, label], means, prior, experts, shares, state)
+
+
+@inlined
+def _means_over_trees(forecasts, i, means):
+    """Fill means (3, K): the plain mean over trees, always added in their order, and those of exponents 1/2 and 1/4."""
+    n_trees, n_classes = index(forecasts.shape[0]), index(forecasts.shape[2])
+    uniform = _UNIFORM_SHARE / n_classes
+    for k in range(n_classes):
+        means[0, k] = means[1, k] = means[2, k] = 0.0
+    for tree in range(n_trees):
+        for k in range(n_classes):
+            forecast = forecasts[tree, i, k]
+            root = math.sqrt((1.0 - _UNIFORM_SHARE) * forecast + uniform)
+            means[0, k] += forecast
+            means[1, k] += root
+            means[2, k] += math.sqrt(root)
+    of_roots, of_fourth_roots = 0.0, 0.0
+    for k in range(n_classes):
+        means[0, k] /= n_trees
+        means[1, k] *= means[1, k]
+        means[2, k] *= means[2, k]
+        means[2, k] *= means[2, k]
+        of_roots += means[1, k]
+        of_fourth_roots += means[2, k]
+    for k in range(n_classes):
+        means[1, k] /= of_roots
+        means[2, k] /= of_fourth_roots
+
+
+@inlined
+def _prior_of(state, prior):
+    """Fill prior (K,): the class frequencies, by Krichevsky and Trofimov."""
+    total = 0.0
+    for k in range(index(prior.shape[0])):
+        prior[k] = state[_CLASSES + k] + 0.5
+        total += prior[k]
+    for k in range(index(prior.shape[0])):
+        prior[k] /= total
+
+
+@inlined
+def _ask_experts(means, prior, experts, totals):
+    """Fill experts (K, experts) with their forecasts up to a factor, and totals (experts,) with their sums."""
+    for e in range(_N_EXPERTS):
+        totals[e] = 0.0
+    for k in range(index(prior.shape[0])):
+        powers = prior[k], prior[k]
+        steps = _step(means[1, k], prior[k]), _step(means[2, k], prior[k])
+        experts[k, 0] = prior[k]
+        for e in range(_FIRST, _N_EXPERTS, index(2)):
+            powers = powers[0] * steps[0], powers[1] * steps[1]
+            experts[k, e], experts[k, e + index(1)] = powers
+        for e in range(_N_EXPERTS):
+            totals[e] += experts[k, e]
+
+
+@inlined
+def _step(mean, prior):
+    """Fourth root of how many times more likely than by the prior a class is by a mean over trees."""
+    return math.sqrt(math.sqrt((mean + _PRIOR_SHARE * (prior - mean)) / prior))
+
+
+@inlined
+def _learn(label, mixture, means, prior, experts, shares, state):
+    """Follow one label, to which the mixture gave this probability."""
+    # Of a class that was never counted no expert can have known: the first label of a new class judges nobody.
+    if state[_CLASSES + label] > 0.0:
+        remember_losses(-math.log(mixture), -math.log(means[0, label]), -math.log(prior[label]), state, _LOSSES)
+        for e in range(_N_EXPERTS):
+            weight = shares[e] * experts[label, e] / mixture
+            state[e] = weight + _SHARE * (1.0 / _N_EXPERTS - weight)
+    for k in range(index(prior.shape[0])):
+        state[_CLASSES + k] *= _KEPT
+    state[_CLASSES + label] += 1.0

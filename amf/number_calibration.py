@@ -1,0 +1,118 @@
+"""The forecast of a regression forest, made of what its trees say, by what came true of its earlier forecasts.
+
+The mean is the least-squares blend, over the forest's own past, of the aggregate over prunings, the mean of the leaves
+and the mean of all labels: on pure noise the last of them wins, on a series without noise the leaves, on most data the
+aggregate. The spread is that of the mixture over prunings and trees, stretched below and above by factors that follow
+the labels which fell outside of the 5 % and the 95 % quantile (adaptive conformal inference), so that these are what
+they are called. Both are state of the forest and change with labelled rows only, one row after the other.
+
+state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf;
+mean and number of labels; logarithms of the stretches and the number of labels that they have followed; the recent
+losses (losses.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf._kernel import index, inlined, kernel
+from amf.losses import N_LOSSES, remember_losses
+from amf.systems.amf_regressor import AGGREGATE, LEAF, VARIANCE
+
+_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED = range(10)
+_LOSSES = index(10)
+N_STATE = int(_LOSSES) + N_LOSSES
+MEAN, BELOW, ABOVE = range(3)
+"""What the forest says of a sample: its mean, and the standard deviations below and above it."""
+
+_TAIL = 0.05
+_TAIL_QUANTILE = 1.6448536269514722
+_LARGEST_STRETCH = 5.0
+
+
+def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The part of the state that holds the recent losses: a view."""
+    return state[int(_LOSSES) :]
+
+
+@kernel
+def calibrate(forecasts, labels, labelled, state, raw, calibrated):
+    """Fill raw (of the trees alone) and calibrated, both float64 (n, 3), and learn from the labels, row by row.
+
+    forecasts: float64 (n_trees, n, 3). labels: float64 (n,). Where `state` is empty only raw is filled.
+    """
+    for i in range(index(raw.shape[0])):
+        aggregate, leaf, spread = _mean_over_trees(forecasts, i)
+        raw[i, MEAN], raw[i, BELOW], raw[i, ABOVE] = aggregate, spread, spread
+        if state.shape[0] == 0:
+            continue
+        mean = _blend(aggregate, leaf, state)
+        calibrated[i, MEAN] = mean
+        calibrated[i, BELOW] = spread * math.exp(state[_DOWN])
+        calibrated[i, ABOVE] = spread * math.exp(state[_UP])
+        if labelled[i]:
+            label = labels[i]
+            if mean == mean:
+                remember_losses(
+                    (mean - label) ** 2, (aggregate - label) ** 2, (state[_MEAN] - label) ** 2, state, _LOSSES
+                )
+                if spread > 0.0:
+                    _stretch(label - mean, calibrated[i, BELOW], calibrated[i, ABOVE], state)
+                _remember(aggregate - leaf, state[_MEAN] - leaf, label - leaf, state)
+            state[_LABELS] += 1.0
+            state[_MEAN] += (label - state[_MEAN]) / state[_LABELS]
+
+
+@inlined
+def _mean_over_trees(forecasts, i):
+    """(aggregate over prunings, mean of the leaves, standard deviation of the mixture over prunings and trees)."""
+    n_trees = index(forecasts.shape[0])
+    aggregate, leaf, variance = 0.0, 0.0, 0.0
+    for tree in range(n_trees):
+        aggregate += forecasts[tree, i, AGGREGATE]
+        leaf += forecasts[tree, i, LEAF]
+        variance += forecasts[tree, i, VARIANCE]
+    aggregate /= n_trees
+    leaf /= n_trees
+    for tree in range(n_trees):
+        variance += (forecasts[tree, i, AGGREGATE] - aggregate) ** 2
+    return aggregate, leaf, math.sqrt(variance / n_trees)
+
+
+@inlined
+def _blend(aggregate, leaf, state):
+    """Leaf + alpha (aggregate - leaf) + beta (mean of labels - leaf) with the best alpha and beta of the past."""
+    # Sums that differ by rounding alone say nothing: the plain aggregate stands, or a blend of two.
+    alpha, beta = 1.0, 0.0
+    if state[_AA] > 1e-12 * state[_RR]:
+        ratio = state[_AR] / state[_AA]
+        rest = state[_RR] - ratio * state[_AR]
+        if rest > 1e-6 * state[_RR]:
+            beta = (state[_RG] - ratio * state[_AG]) / rest
+        alpha = (state[_AG] - beta * state[_AR]) / state[_AA]
+        alpha = min(max(alpha, -1.0), 1.0)
+        beta = min(max(beta, -0.5), 1.0)
+    return leaf + alpha * (aggregate - leaf) + beta * (state[_MEAN] - leaf)
+
+
+@inlined
+def _remember(a, r, g, state):
+    state[_AA] += a * a
+    state[_AR] += a * r
+    state[_RR] += r * r
+    state[_AG] += a * g
+    state[_RG] += r * g
+
+
+@inlined
+def _stretch(miss, below, above, state):
+    """Follow one label: a miss widens its side, a hit narrows both a little, so that a twentieth misses each."""
+    gain = max(20.0 / (state[_FOLLOWED] + 20.0), _TAIL)
+    under = 1.0 if miss < -_TAIL_QUANTILE * below else 0.0
+    over = 1.0 if miss > _TAIL_QUANTILE * above else 0.0
+    state[_DOWN] = min(max(state[_DOWN] + gain * (under - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
+    state[_UP] = min(max(state[_UP] + gain * (over - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
+    state[_FOLLOWED] += 1.0
