@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from amf._kernel import inlined, kernel
+from amf.elementary import exp
 from amf.systems.amf_regressor import AGGREGATE, LEAF, VARIANCE
 
 # Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf; mean and number of labels;
@@ -39,12 +40,13 @@ def look_out(forecasts, labels, labelled, blends, outlook, said):
         aggregate /= n_trees
         leaf /= n_trees
         for tree in range(n_trees):
-            variance += (forecasts[tree, i, AGGREGATE] - aggregate) ** 2
+            beside = forecasts[tree, i, AGGREGATE] - aggregate
+            variance += beside * beside
         spread = math.sqrt(variance / n_trees)
         mean = _blend(aggregate, leaf, outlook) if blends else aggregate
         said[i, MEAN] = mean
-        said[i, BELOW] = spread * math.exp(outlook[_DOWN])
-        said[i, ABOVE] = spread * math.exp(outlook[_UP])
+        said[i, BELOW] = spread * exp(outlook[_DOWN])
+        said[i, ABOVE] = spread * exp(outlook[_UP])
         if labelled[i]:
             label = labels[i]
             if mean == mean:
