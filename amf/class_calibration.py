@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import index, inlined, kernel
+from amf.elementary import log
 from amf.losses import N_LOSSES, remember_losses
 
 _N_MEANS = 3
@@ -149,7 +150,7 @@ def _learn(label, mixture, means, prior, experts, shares, state):
     """Follow one label, to which the mixture gave this probability."""
     # Of a class that was never counted no expert can have known: the first label of a new class judges nobody.
     if state[_CLASSES + label] > 0.0:
-        remember_losses(-math.log(mixture), -math.log(means[0, label]), -math.log(prior[label]), state, _LOSSES)
+        remember_losses(-log(mixture), -log(means[0, label]), -log(prior[label]), state, _LOSSES)
         for e in range(_N_EXPERTS):
             weight = shares[e] * experts[label, e] / mixture
             state[e] = weight + _SHARE * (1.0 / _N_EXPERTS - weight)

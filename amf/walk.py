@@ -10,8 +10,6 @@ What differs between kinds of labels are six functions, which a system passes in
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from amf._kernel import called, index, inlined
@@ -20,6 +18,7 @@ from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
 from amf.boxes import enclose, widen
 from amf.cuts import gap_cut
 from amf.descent import descend, descend_together, outer_part
+from amf.elementary import log1p
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
 
@@ -194,7 +193,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
                         if leaf_parts or pure_until > 0.0 or outer < length - index(1):
                             scarce = index(4) * used[tree] > limit
                             end, time = _first_split(
-                                -math.log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
+                                -log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
                                 reals, words, path, start, length, outer, extensions,
                             )  # fmt: skip
                     for k in range(end):

@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 AMF_BASE = (
-    "amf._kernel amf.labels amf.params amf.rng amf.boxes amf.hulls amf.forecasters amf.aggregation amf.arena amf.modes"
+    "amf._kernel amf.labels amf.params amf.rng amf.elementary amf.boxes amf.hulls amf.forecasters amf.aggregation "
+    "amf.arena amf.modes"
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.packing amf.explain"

@@ -26,6 +26,7 @@ from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.class_counts import charge, consider, count, judge, report
 from amf.descent import descend
+from amf.elementary import power_of_two
 from amf.walk import become_leaf
 
 N_CUTS = index(9)
@@ -42,7 +43,7 @@ def _cuts_above(ints, words, path, k):
 def _chain_odds(odds, n_cells):
     """Odds of stopping in a chain, of those of stopping in a single cell."""
     # Beyond a thousand cells the chain is passed with probability 0 to the last bit, and a float64 would overflow.
-    return clamped(odds * (2.0 ** min(n_cells, 1000) - 1.0))
+    return clamped(odds * (power_of_two(min(n_cells, 1000)) - 1.0))
 
 
 @inlined
@@ -59,7 +60,7 @@ def _odds_above(ints, reals, words, row, n_cuts):
     if ints[row * words + CHILD] == 0:
         return 1.0
     odds = reals[row * words // index(2) + ODDS]
-    passes = 2.0 ** (n_cuts - np.int64(ints[row * words + N_CUTS]))
+    passes = power_of_two(n_cuts - np.int64(ints[row * words + N_CUTS]))
     return odds / (passes + (1.0 - passes) * odds)
 
 
