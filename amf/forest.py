@@ -481,7 +481,8 @@ class Forest(ABC, Generic[Params]):
         data = (
             rows.reshape(-1), index(rows.shape[1]), labels.values, labels.labelled,
             index(self.n_features), self._scaling.weights, self._scaling.complete,
-            self.params.purity / max(self.n_features, 1), *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
+            self.params.purity / max(self.n_features, 1), *self._pauses, MODES.index(self.params.mode),
+            publish, forecasts, depths,
         )  # fmt: skip
         rules = self._rules
         if arena.capacity == 0:

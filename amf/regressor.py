@@ -42,8 +42,9 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
     does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
-    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters: those of
-    AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes no bit.
+    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters:
+    those of AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes
+    no bit.
     """
 
     Parameters = AMFRegressorParams

@@ -39,7 +39,8 @@ class UnrestrictedAMFClassifierParams(AMFClassifierParams):
 
     def __post_init__(self) -> None:
         super(UnrestrictedAMFClassifierParams, self).__post_init__()
-        for name, only in (("scaling", "none"), ("split_pure", True), ("purity", 0.0), ("pause", 1.0), ("mode", "expected")):
+        fixed = {"scaling": "none", "split_pure": True, "purity": 0.0, "pause": 1.0, "mode": "expected"}
+        for name, only in fixed.items():
             if getattr(self, name) != only:
                 raise ValueError(f"{name} can only be {only!r} in an unrestricted forest, got {getattr(self, name)!r}")
 
