@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 AMF_BASE = (
-    "amf._kernel amf.labels amf.params amf.rng amf.boxes amf.hulls amf.forecasters amf.aggregation amf.arena amf.modes"
+    "amf._cache amf._kernel amf.labels amf.params amf.rng amf.boxes amf.hulls amf.forecasters amf.aggregation "
+    "amf.arena amf.modes"
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.packing amf.explain"
@@ -54,7 +55,8 @@ MAY_IMPORT = {
     "amf.forest": AMF_TREES,
     "amf.classifier amf.regressor": f"{AMF_TREES} amf.systems.* amf.outlook amf.forest",
     "amf.unrestricted amf.serialize": AMF_FORESTS,
-    "amf": f"{AMF_FORESTS} amf.features amf.serialize",
+    "amf.kernels": f"{AMF_FORESTS} amf.serialize",
+    "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.kernels",
     "amf.integrations amf.integrations.* amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker": "",
