@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit as _njit
 
+from amf._cache import KernelCache
+
 njit: Any = _njit  # its annotations do not name all of its options
 
 index = np.uint64
@@ -25,8 +27,12 @@ _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function that Python calls."""
-    return njit(cache=True, **_COMMON)(function)
+    """Compile a function that Python calls, or load it (_cache.py)."""
+    compiled = njit(**_COMMON)(function)
+    if compiled is not function:  # as it is under NUMBA_DISABLE_JIT=1
+        # What `cache=True` does, with another cache.
+        compiled._cache = KernelCache(function)
+    return compiled
 
 
 def inlined(function: Callable[..., Any]) -> Any:

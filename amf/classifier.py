@@ -120,7 +120,7 @@ class AMFClassifier(Forest[AMFClassifierParams]):
 
     @property
     def _pauses(self) -> tuple[float, float]:
-        pause = math.inf if self.params.split_pure else self.params.pause
+        pause = math.inf if self.params.split_pure else float(self.params.pause)
         # Where room is scarce, a node goes to the labels that are least expected.
         return pause, min(pause, _SCARCE)
 

@@ -390,14 +390,16 @@ class Forest(ABC, Generic[Params]):
         return self._pass(x, self._encode([None] * x.shape[0], x.shape[0]), publish=True)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        x = np.asarray(X)
-        x = np.ascontiguousarray(x, np.float32 if x.dtype == np.float32 else np.float64)
+        x = np.ascontiguousarray(X, np.float64)
         if x.ndim != 2:
             raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}")
         if not 1 <= x.shape[1] <= self.params.max_features:
             raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
         if self.n_features and x.shape[1] != self.n_features:
             raise ValueError(f"X has {x.shape[1]} features, this forest learned from {self.n_features}")
+        # Of one type whatever the caller's array is: for each type that they meet, kernels are compiled anew.
+        x = x.view() if x.flags.aligned else x.copy()
+        x.flags.writeable = False
         infinite = first_infinite(x)
         if infinite >= 0:
             row, column = divmod(infinite, x.shape[1])
