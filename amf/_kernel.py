@@ -43,6 +43,14 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(forceinline=True, _nrt=False, **_COMMON)(function)
 
 
+def spliced(function: Callable[..., Any]) -> Any:
+    """A part of one kernel, for its readers alone: it is not compiled by itself, and so may make arrays at no price.
+
+    Whatever is compiled by itself is optimised once more, with all that it calls, in each that calls it.
+    """
+    return njit(inline="always", **_COMMON)(function)
+
+
 def called(function: Callable[..., Any]) -> Any:
     """Compile a function that kernels call now and then: inlining it would only make them longer to compile."""
     return njit(_nrt=True, **_COMMON)(function)

@@ -8,8 +8,8 @@ where `prior` are the class frequencies so far, `mean` is a power mean over tree
 the exponent, the more counts a tree that all but excludes a class), and the sharpness g is a quarter, a half, ..., two.
 The last expert is the prior itself, g = 0. The forest forecasts their mixture with fixed shares [1]: the weights follow
 Bayes' rule, and with each label all experts share a small part of them, so that another one can lead after a change.
-Its log-loss exceeds that of the best expert by at most log(17) and the shares, 0.0005 a label, and that of a sequence of
-experts by about log(17 / 0.0005) for each change between them.
+Its log-loss exceeds that of the best expert by at most log(17) and the shares, 0.0005 a label, and that of a sequence
+of experts by about log(17 / 0.0005) for each change between them.
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.

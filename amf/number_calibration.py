@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from amf._kernel import index, inlined, kernel
 from amf.elementary import exp
 from amf.losses import N_LOSSES, remember_losses
-from amf.systems.amf_regressor import AGGREGATE, LEAF, VARIANCE
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED = range(10)
 _LOSSES = index(10)
 N_STATE = int(_LOSSES) + N_LOSSES
+AGGREGATE, VARIANCE, LEAF = range(3)
+"""What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 MEAN, BELOW, ABOVE = range(3)
 """What the forest says of a sample: its mean, and the standard deviations below and above it."""
 

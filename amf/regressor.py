@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.aggregation import mean_over_trees
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
 from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, losses_of
@@ -49,7 +48,9 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     Parameters = AMFRegressorParams
     family = "amf-regressor"
-    _kernel = staticmethod(amf_regressor.walk)
+    _run = staticmethod(amf_regressor.run)
+    _walk_trees = staticmethod(amf_regressor.walk_trees)
+    _calibrate = staticmethod(calibrate)
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""
@@ -114,10 +115,6 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         return bool(np.all(np.isfinite(heads[:, 10:14].copy().view(np.float64))))
-
-    def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
-        calibrate(forecasts, labels.values, labels.labelled, self._calibration, told.raw, told.outputs)
-        mean_over_trees(depths, told.depths)
 
 
 def _std(told: Told) -> NDArray[np.float64]:

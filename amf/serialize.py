@@ -193,7 +193,7 @@ def _read_trees(forest: Forest[Any], reader: _Reader) -> None:
     if not packed.flags.aligned:
         packed = packed.copy()
         packed.flags.writeable = False
-    fault, forest._scaling.complete = unpack(packed, sizes, arena, forest.n_features)
+    fault, _ = unpack(packed, sizes, arena, forest.n_features)
     if fault:
         raise FormatError(fault)
     if not forest._plausible(arena.block()):

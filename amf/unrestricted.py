@@ -57,7 +57,8 @@ class UnrestrictedAMFClassifier(AMFClassifier):
 
     Parameters: ClassVar[type[Any]] = UnrestrictedAMFClassifierParams
     family = "unrestricted-amf-classifier"
-    _kernel = staticmethod(unrestricted.walk)
+    _run = staticmethod(unrestricted.run)
+    _walk_trees = staticmethod(unrestricted.walk_trees)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = super()._rows(X)

@@ -23,7 +23,8 @@ AMF_BASE = (
     "amf.arena amf.modes"
 )
 AMF_KERNELS = (
-    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.packing amf.explain"
+    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.binding amf.batches amf.scaling amf.forgetting "
+    "amf.packing amf.explain"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"
@@ -52,8 +53,8 @@ MAY_IMPORT = {
     AMF_BASE: AMF_BASE,
     AMF_TREES: AMF_TREES,
     "amf.features amf.systems": "",
-    "amf.systems.*": AMF_TREES,
-    AMF_CALIBRATIONS: f"{AMF_TREES} amf.systems.*",
+    "amf.systems.*": f"{AMF_TREES} {AMF_CALIBRATIONS}",
+    AMF_CALIBRATIONS: AMF_TREES,
     "amf.forest": AMF_TREES,
     "amf.classifier amf.regressor": f"{AMF_TREES} amf.systems.* {AMF_CALIBRATIONS} amf.forest",
     "amf.unrestricted amf.serialize": AMF_FORESTS,
