@@ -5,6 +5,7 @@ from amf.explain import Description
 from amf.features import Column, Columns
 from amf.kernels import compile_kernels
 from amf.labels import Label, class_text
+from amf.many import ManyForecasts, predict_learn_many
 from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
 from amf.regressor import AMFRegressor, RegressionForecasts
 from amf.serialize import FormatError, dumps, loads
@@ -26,6 +27,7 @@ __all__ = [
     "ForestParams",
     "FormatError",
     "Label",
+    "ManyForecasts",
     "RegressionForecasts",
     "UnrestrictedAMFClassifier",
     "UnrestrictedAMFClassifierParams",
@@ -33,4 +35,5 @@ __all__ = [
     "compile_kernels",
     "dumps",
     "loads",
+    "predict_learn_many",
 ]

@@ -48,6 +48,7 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     Parameters = AMFRegressorParams
     family = "amf-regressor"
+    _code = np.float64
     _run = staticmethod(amf_regressor.run)
     _walk_trees = staticmethod(amf_regressor.walk_trees)
     _calibrate = staticmethod(calibrate)
