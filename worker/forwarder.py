@@ -210,7 +210,8 @@ class _Rekeying:
 
     def __call__(self, number: int, record: Record) -> tuple[str | None, Outgoing]:
         """The code of a dead letter, None where it is none, and the record to publish."""
-        key = self._key_of(record)
+        unreadable = record.headers_fault
+        key = self._key_of(record) if unreadable is None else Reject("invalid-headers", unreadable)
         if not isinstance(key, Reject):
             headers = self._headers(number, record)
             size = envelope.record_bytes(key, record.value, headers)

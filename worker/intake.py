@@ -117,8 +117,12 @@ class Intake:
         keys = [known.get(record.key) or self._model_key(record) for record in records]  # type: ignore[arg-type]
         values = [framed_value(record) if self._is_framed else record.value for record in records]
         events = [
-            None if isinstance(key, Reject) or (value is None and resets) else decode(value, max_bytes)
-            for key, value in zip(keys, values, strict=True)
+            Reject("invalid-headers", record.headers_fault)
+            if record.headers_fault is not None
+            else None
+            if isinstance(key, Reject) or (value is None and resets)
+            else decode(value, max_bytes)
+            for record, key, value in zip(records, keys, values, strict=True)
         ]
         return Arrivals(keys, events)
 

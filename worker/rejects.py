@@ -45,6 +45,7 @@ DECODER = DECODERS["json"]
 REJECT_CODES = {
     "null-key": "The record has no key and `models.null_key` names no model.",
     "invalid-key": f"The record key is empty, longer than {MAX_KEY_BYTES} bytes or not UTF-8.",
+    "invalid-headers": "The name of a header is not UTF-8. Of such a record no headers are kept.",
     "missing-model-key": "The field that `input.model_key` names is absent, null, or neither text nor an integer nor a"
     " boolean; or the value cannot be read.",
     "null-value": "The record has no value and `input.tombstones` is not `reset`.",

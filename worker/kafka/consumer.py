@@ -6,6 +6,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -14,7 +15,7 @@ from worker.config import Config
 from worker.errors import Abort, Transient, WorkerError
 from worker.kafka.errors import CALL_S, client, error_of, explained, failure, forbidden
 from worker.ports import Listener
-from worker.records import Record
+from worker.records import Headers, Record
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +27,13 @@ REJOIN_S, MOST_REJOINS = 60.0, 3
 
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
+_NAME_SHOWN_BYTES = 40
+_headers_of = methodcaller("headers")
+"""`message.headers()`, by a call whose outcome is checked.
+
+Where a name is not UTF-8, confluent-kafka 2.16 returns a list with holes in it and an exception beside it. A loop that
+the interpreter has specialised takes the list, whose holes must not be touched, and meets the exception anywhere later.
+"""
 
 
 class KafkaInput:
@@ -78,15 +86,7 @@ class KafkaInput:
         for message in self._consumer.consume(max_records, timeout_s):
             error = message.error()
             if error is None:
-                records[message.partition()].append(
-                    Record(
-                        message.offset(),
-                        message.timestamp()[1],
-                        message.key(),
-                        message.value(),
-                        message.headers() or [],
-                    )
-                )
+                records[message.partition()].append(_record(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ends[message.partition()] = message.offset()
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
@@ -217,3 +217,27 @@ class KafkaInput:
 
     def _positions(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
+
+
+def _record(message: Any) -> Record:
+    """The record in a message, whatever its headers are: what one record does must not stop the others."""
+    headers: Headers = []
+    fault = None
+    try:
+        headers = _headers_of(message) or []
+    except (SystemError, UnicodeDecodeError) as error:
+        fault = _fault_of(error)
+    return Record(message.offset(), message.timestamp()[1], message.key(), message.value(), headers, fault)
+
+
+def _fault_of(error: BaseException) -> str:
+    """What the bytes of the headers have to do with it, the first of their names that is not UTF-8; else it goes on."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UnicodeDecodeError):
+        cause = cause.__cause__
+    if cause is None:
+        raise error
+    name: bytes = cause.object
+    shown = repr(name[:_NAME_SHOWN_BYTES])
+    size = f"... ({len(name)} bytes)" if len(name) > _NAME_SHOWN_BYTES else ""
+    return f"the name of a header is not UTF-8: {shown}{size}"
