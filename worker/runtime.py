@@ -88,6 +88,7 @@ class Worker:
         clock: Clock,
         writer: Executor,
         appliers: Executor,
+        askers: Executor,
         watch: Watch | None = None,
         until: Until | None = None,
     ) -> None:
@@ -100,6 +101,7 @@ class Worker:
         self._clock = clock
         self._writer = writer
         self._appliers = appliers
+        self._askers = askers
         self._cache = Cache(config.models.cache_bytes, setting.spill)
         self._policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._partitions: dict[int, Partition] = {}
@@ -108,7 +110,7 @@ class Worker:
         self._results: dict[int, BatchResult] = {}
         """Of the pending transaction, by partition."""
         self._terms = Terms.of(config, setting.partitions)
-        self._opening = Opening(source, writer, clock)
+        self._opening = Opening(source, writer, askers, clock)
         self._watch = watch
         self._until = until
         self._verdict: WorkerError | None = None
@@ -144,6 +146,7 @@ class Worker:
         self._transactions.close()
         # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
         self._writer.shutdown(wait=False, cancel_futures=True)
+        self._askers.shutdown(wait=False, cancel_futures=True)
         self._appliers.shutdown(wait=True)
         reports.show(self._metrics, self._cache, self._partitions, self._input)
 

@@ -86,6 +86,8 @@ class Broker:
         self.published: list[Outgoing] = []
         """What a read_committed reader sees."""
         self.open: dict[str, Transaction] = {}
+        self.leaderless: set[int] = set()
+        """Partitions of the input that nobody can be asked about, and nothing is read of."""
         self.group = Group()
         self._epochs: Counter[str] = Counter()
         self._late: list[tuple[str, int]] = []
@@ -150,6 +152,12 @@ class Broker:
             self.clock.now_s += UNSTABLE_WAIT_S
             raise Transient("unstable offset commit")
         return {number: self.committed.get(number) for number in asked}
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """First offset, and the one after the last. Raises Transient where there is nobody to say so."""
+        if number in self.leaderless:
+            raise Transient(f"partition {number} has no leader")
+        return self.logs[number].low, self.logs[number].high
 
     def _require(self, identity: str, epoch: int) -> None:
         self.end_overdue()

@@ -126,6 +126,7 @@ class Simulation:
         process.input.batch_records = self._batch_records
         process.input.reads_ahead = lambda: not self._calm and self.rng.random() < 0.2
         process.pool.is_done_within = self._is_done_within
+        process.askers.is_done_within = self._is_done_within
         self._processes.append(process)
         self._latest[slot] = process
         self.say(process, "starts")

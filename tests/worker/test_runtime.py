@@ -23,7 +23,7 @@ from worker.errors import Abort, Transient, Unknown, WorkerError
 from worker.intake import Intake
 from worker.kafka import decision
 from worker.metrics import Metrics
-from worker.opening import RETRY_S
+from worker.opening import LONGEST_RETRY_S, RETRY_S
 from worker.partition import Partition
 from worker.patience import patiently
 from worker.ports import Deadline
@@ -94,6 +94,7 @@ class Bound:
         self.faults = Faults()
         self.metrics = Metrics()
         self.pool = FakePool(bench.clock)
+        self.askers = FakePool(bench.clock)
         self.input = FakeInput(bench.broker, self.faults)
         self.opened = 0
         self._identity = name if settings.delivery == "exactly-once" else None
@@ -107,6 +108,7 @@ class Bound:
             bench.clock,
             self.pool,
             FakePool(bench.clock),
+            self.askers,
             watch=bench.watch,
             until=bench.until,
         )
@@ -744,7 +746,7 @@ def test_a_start_waits_for_what_does_not_answer_yet(point: str) -> None:
     worker.faults.at(point, Transient("x"), Transient("x"))
     worker.join()
     for _ in range(3):
-        bench.clock.now_s += RETRY_S
+        bench.clock.now_s += LONGEST_RETRY_S
         worker.turn()
     assert bench.published() == bench.expected()
 

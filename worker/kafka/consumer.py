@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from worker.config import Config
 from worker.errors import Abort, Transient, WorkerError
 from worker.kafka.errors import CALL_S, client, error_of, explained, failure, forbidden
+from worker.kafka.questions import Questions
 from worker.ports import Listener
 from worker.records import Headers, Record
 
@@ -37,7 +38,10 @@ the interpreter has specialised takes the list, whose holes must not be touched,
 
 
 class KafkaInput:
-    """The consumer of the group. All calls come from one thread; the listener is called from `consume` and `close`."""
+    """The consumer of the group. The listener is called from `consume` and `close`.
+
+    Any thread may call `committed` and `bounds`, all other calls come from one.
+    """
 
     def __init__(self, config: Config, *, sees_ends: bool = False) -> None:
         self._topic = config.input.topic
@@ -47,6 +51,7 @@ class KafkaInput:
         self._ends: dict[int, int] = {}
         self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
         self._consumer: Consumer = client(Consumer, self._properties)
+        self._questions = Questions()
         self._rejoined_s: list[float] = []
         self._released_s = time.monotonic()
         """When the name of this member was last its own, or when it began to ask for it."""
@@ -119,8 +124,10 @@ class KafkaInput:
             _log.warning("the consumer cannot go on, joining anew: %s", reason)
         self._listener.lost(sorted(self._owned))
         self._owned.clear()
+        self._questions.hold_off()
         self._consumer.close()
         self._consumer = client(Consumer, self._properties)
+        self._questions.go_on()
         self.subscribe(self._listener)
 
     def hold(self, partitions: Sequence[int]) -> None:
@@ -153,7 +160,8 @@ class KafkaInput:
         """Stable committed offsets of the group (an open transaction is waited for). Raises Transient."""
         asked = [TopicPartition(self._topic, number) for number in partitions]
         try:
-            found = self._consumer.committed(asked, timeout=CALL_S)
+            with self._questions.asking():
+                found = self._consumer.committed(asked, timeout=CALL_S)
         except KafkaException as exception:
             what = f"committed offsets of {self._topic}"
             raise failure(error_of(exception), Transient, what, *self._needs) from exception
@@ -166,7 +174,8 @@ class KafkaInput:
     def bounds(self, partition: int) -> tuple[int, int]:
         """First offset that exists and the one after the last. Raises Transient."""
         try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=CALL_S)
+            with self._questions.asking():
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=CALL_S)
         except KafkaException as exception:
             what = f"offsets of {self._topic}[{partition}]"
             raise failure(error_of(exception), Transient, what, *self._needs) from exception
@@ -198,7 +207,8 @@ class KafkaInput:
             raise failure(error, kind, "commit of offsets", *self._needs) from exception
 
     def close(self) -> None:
-        """Give up all partitions and leave the group."""
+        """Give up all partitions and leave the group; what other threads ask is waited for."""
+        self._questions.hold_off()
         self._consumer.close()
 
     def _give_up(self, partitions: Sequence[int]) -> None:
