@@ -165,6 +165,15 @@ class Intake:
             result.outgoing = self._publish(records, specs, outcomes)
         return result
 
+    def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
+        dead = self._config.dead_letter.topic
+        if refused.topic == dead:
+            return None
+        spec = dict(refused.headers)["spec"]
+        ours = self._provenance.headers(record.offset, None if spec is None else spec.decode())
+        return envelope.dead_letter(dead, record, Reject("unpublishable", why), ours, self._max_message_bytes)
+
     def _encoded(self, key: str, outcomes: Sequence[Answer | Reject | None]) -> Sequence[bytes | Reject | None]:
         """The same with every answer as it is published."""
         answers = [outcome for outcome in outcomes if isinstance(outcome, Answer)]

@@ -78,6 +78,8 @@ REJECT_CODES = {
     "unknown-class": "The model's classes are fixed and the label is none of them.",
     "too-many-models": "The key has no model, and its partition has as many as `models.max_models` allows.",
     "spec-changed": "The model's specification changed and `models.on_spec_change` is `fail`.",
+    "unpublishable": "The broker refuses what was to be published of the record, by its size, its timestamp or its"
+    " missing key. The model has learned it all the same.",
 }
 """Every reject code with its sentence. The codes are stable: people alert on them and filter by them."""
 

@@ -216,7 +216,8 @@ class FakeOutput:
 
     def _send(self, outgoing: Sequence[Outgoing]) -> None:
         self.hook("produce")
-        self.broker.published += outgoing
+        self.broker.published += [record for record in outgoing if not self.broker.refuses(record)]
+        self.broker.check(outgoing)
         self.hook("produce:done")
 
     def _transact(

@@ -19,7 +19,7 @@ from tests.worker.fakes import FakeClock, FakePool, FakeStore, Faults, config
 from tests.worker.stores import DictStore
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
-from worker.errors import Abort, Transient, Unknown, WorkerError
+from worker.errors import Abort, Refused, Transient, Unknown, WorkerError
 from worker.intake import Intake
 from worker.kafka import decision
 from worker.metrics import Metrics
@@ -186,6 +186,11 @@ class Bound:
         (KafkaError.GROUP_AUTHORIZATION_FAILED, {"txn_requires_abort": True}, WorkerError),
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, {"fatal": True}, WorkerError),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, {"fatal": True}, WorkerError),
+        (KafkaError.MSG_SIZE_TOO_LARGE, {}, Refused),
+        (KafkaError.MSG_SIZE_TOO_LARGE, {"txn_requires_abort": True}, Refused),
+        (KafkaError.INVALID_RECORD, {"txn_requires_abort": True}, Refused),
+        (KafkaError.INVALID_TIMESTAMP, {"txn_requires_abort": True}, Refused),
+        (KafkaError.INVALID_RECORD, {"fatal": True}, Unknown),
     ],
 )
 def test_an_error_means_what_the_table_says(code: int, flags: dict[str, bool], meaning: type[WorkerError]) -> None:
