@@ -190,6 +190,30 @@ def test_the_lineage_after_a_gap_is_found_again() -> None:
     assert lineages(bench)[5:] == ["main~p0@7"] * 2
 
 
+def test_a_gap_may_be_accepted_again_before_anything_is_committed_behind_it() -> None:
+    bench = saved_bench(2)
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.feed(*"ba")
+    bench.broker.logs[0].low = 7
+    # There is no record behind the gap yet, so the group stays where it is.
+    for name in ("two", "three"):
+        worker = bench.worker(name).join().turns(2)
+        assert (worker.stops(), bench.broker.committed[0]) == ({}, 5)
+        worker.close()
+    assert after_gap(bench, 7).offsets() == [7]
+    # Meanwhile more is lost, and then something comes.
+    bench.feed(*"ab")
+    bench.broker.logs[0].low = 8
+    worker = bench.worker("four").join().turns(2)
+    assert worker.stops() == {}
+    assert learned(bench, 0) == [*range(5), 5]
+    assert lineages(bench)[-1] == "main~p0@8"
+    worker.close()
+    # What is committed behind a gap is known, as anywhere else.
+    bench.broker.committed[0] = 8
+    assert bench.worker("five").join().turns(2).stops() == {"group-rewound": 1}
+
+
 def test_there_may_be_a_gap_after_a_gap() -> None:
     bench = saved_bench()
     bench.config = of_input(bench.config, on_gap="accept")
