@@ -113,6 +113,7 @@ class Beginning:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
         self._require_partitions(manifest)
         live_from = manifest.offset if committed is None else committed
+        self._require_not_beyond(live_from, high)
         offset = self.reach(manifest, low, live_from)
         return Start(checkpoints, manifest, offset, max(live_from, offset))
 
@@ -251,6 +252,17 @@ class Beginning:
                 f"checkpoint: somebody set it back, or the broker lost commits. Set it to {newest} or later, where the "
                 f"last prediction ends; or have {newest - committed} records and more predicted a second time "
                 "(input.on_rewind: accept)",
+            )
+
+    def _require_not_beyond(self, live_from: int, high: int) -> None:
+        """Records that come below the offset from which they are predicted would be learned and never predicted."""
+        if live_from > high:
+            raise PartitionStopped(
+                "offset-out-of-range",
+                f"{self._where}: the group is at offset {live_from}, but the topic ends at {high}: the broker has lost "
+                f"records that were predicted, and others may take their place. Set the group to {high}, with "
+                "input.on_rewind: accept, where the records before it are what they were; else begin anew under "
+                "another checkpoint.lineage",
             )
 
     def _require_same_topic(self) -> None:
