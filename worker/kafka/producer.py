@@ -115,7 +115,8 @@ class KafkaOutput:
                         value=record.value,
                         key=record.key,
                         headers=record.headers,
-                        timestamp=max(record.timestamp_ms, 0),
+                        # A zero would be the time of day, another one each time that the record is sent.
+                        timestamp=record.timestamp_ms or 1,
                         on_delivery=report,
                     )
                     break
