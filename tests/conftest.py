@@ -33,6 +33,10 @@ settings.register_profile("dev", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--hostile", metavar="SEEDS", help="streams of tests/amf/test_hostile.py to run alone: 17,1234")
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Folder of the shared data sets: adult, car, cardio, default_cb and letter, each an .npz of X and y."""
