@@ -47,7 +47,7 @@ def test_no_stream_breaks_a_forest(family, seeds):
         except Exception as error:
             broken.append(f"{hostile.name}\n    {type(error).__name__}: {error}")
     if broken:
-        pytest.fail(f"{len(broken)} of {len(seeds)} streams:\n" + "\n".join(broken[:20]), pytrace=False)
+        pytest.fail(f"{len(broken)} of {len(seeds)} streams:\n" + "\n".join(broken[:50]), pytrace=False)
 
 
 # Long streams, each of which has once been the end of a forest.
