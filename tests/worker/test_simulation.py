@@ -38,6 +38,7 @@ def test_no_schedule_of_faults_changes_an_output_or_a_checkpoint(part: int) -> N
         Simulation(seed).run()
 
 
+@pytest.mark.full
 def test_the_schedules_hold_every_fault() -> None:
     counts: Counter[str] = Counter()
     for seed in range(500):
@@ -81,6 +82,7 @@ def test_a_seed_is_one_schedule() -> None:
     assert first.counts == second.counts
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_is_seen(name: str) -> None:
     worker = MUTANTS[name].worker()
