@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from properties import in_batches, in_one_batch, proper_inside, proper_numbers, proper_probabilities, row_by_row
+from properties import (
+    in_batches,
+    in_one_batch,
+    proper_inside,
+    proper_numbers,
+    proper_probabilities,
+    row_by_row,
+    same_bytes,
+)
 from streams import case
 
 import amf
@@ -50,7 +58,27 @@ def test_no_stream_breaks_a_forest(family, seeds):
         pytest.fail(f"{len(broken)} of {len(seeds)} streams:\n" + "\n".join(broken[:50]), pytrace=False)
 
 
-# Long streams, each of which has once been the end of a forest.
+# Streams that have been the end of a forest, or of its bits.
+
+
+@pytest.mark.parametrize("new", [amf.AMFClassifier, amf.AMFRegressor])
+@pytest.mark.parametrize("parameters", [{}, {"split_pure": True}, {"mode": "expected"}], ids=str)
+def test_a_missing_value_changes_nothing_of_the_rows_before_it(new, parameters):
+    """1e-30 lies outside of a box that ends at 0, by an extension that is 0 once it is weighted by 1e-30."""
+    x, y = np.array([[0.0], [1e30], [1e-30], [np.nan]]), [0, 1, 0, 0]
+    whole, single = new(1, **parameters).partial_fit(x, y), new(1, **parameters)
+    for row in range(len(y)):
+        single.partial_fit(x[row : row + 1], y[row : row + 1])
+    same_bytes(single, whole, "row by row")
+
+
+def test_a_class_that_never_came_keeps_a_probability():
+    """Between neighbours of a heavy-tailed feature trees become deep, and each level takes its share."""
+    rng = np.random.default_rng(0)
+    x, y = np.exp(rng.normal(0, 3, (2000, 3))), rng.integers(0, 2, 2000)
+    forest = amf.AMFClassifier(1, classes=range(3))
+    proper_probabilities(forest.predict_learn(x, y), np.full(len(y), 3), FLOOR)
+    proper_probabilities(forest.predict_proba(x), np.full(len(y), 3), FLOOR)
 
 
 @pytest.mark.parametrize("declared", [True, False])
