@@ -3,6 +3,7 @@
 from amf.classifier import AMFClassifier, Forecasts
 from amf.explain import Description
 from amf.features import Column, Columns
+from amf.kernels import compile_kernels
 from amf.labels import Label, class_text
 from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
 from amf.regressor import AMFRegressor, RegressionForecasts
@@ -29,6 +30,7 @@ __all__ = [
     "UnrestrictedAMFClassifier",
     "UnrestrictedAMFClassifierParams",
     "class_text",
+    "compile_kernels",
     "dumps",
     "loads",
 ]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit as _njit
 
+from amf._cache import KernelCache
+
 njit: Any = _njit  # its annotations do not name all of its options
 
 index = np.uint64
@@ -25,8 +27,12 @@ _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function that Python calls."""
-    return njit(cache=True, **_COMMON)(function)
+    """Compile a function that Python calls, or load it (_cache.py)."""
+    compiled = njit(**_COMMON)(function)
+    if compiled is not function:  # as it is under NUMBA_DISABLE_JIT=1
+        # What `cache=True` does, with another cache.
+        compiled._cache = KernelCache(function)
+    return compiled
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -35,6 +41,14 @@ def inlined(function: Callable[..., Any]) -> Any:
     It makes no array, and so needs not count the references to those that it is given: two atomic operations each.
     """
     return njit(forceinline=True, _nrt=False, **_COMMON)(function)
+
+
+def spliced(function: Callable[..., Any]) -> Any:
+    """A part of one kernel, for its readers alone: it is not compiled by itself, and so may make arrays at no price.
+
+    Whatever is compiled by itself is optimised once more, with all that it calls, in each that calls it.
+    """
+    return njit(inline="always", **_COMMON)(function)
 
 
 def called(function: Callable[..., Any]) -> Any:

@@ -44,7 +44,6 @@ LARGEST_COUNT = 2**31 - 1
 ROOT = index(1)
 """Number of a tree's first row."""
 _CHUNK = index(8)
-_SMALL_TREE, _LARGE_TREE = 64, 1024  # rows
 
 
 class Layout(NamedTuple):
@@ -123,13 +122,12 @@ class Arena:
         """Bytes allocated."""
         return int(self.ints.nbytes + self.boxes.nbytes + self.used.nbytes)
 
-    def grow(self, limit: int) -> None:
-        """Make room for more rows in every tree, at most `limit`: small trees by little, others by much."""
-        if self.capacity < _SMALL_TREE:
-            more = int(_CHUNK)
-        else:
-            more = self.capacity if self.capacity < _LARGE_TREE else whole_chunks(self.capacity // 2)
-        self.reserve(min(self.capacity + more, limit))
+    def make_room(self, rows: int, limit: int) -> None:
+        """Make room for so many rows beyond those in use in every tree, at most `limit` in all."""
+        needed = _rounded_up(int(self.used.max()) + rows)
+        if needed > self.capacity:
+            # By an eighth at least: what is copied then stays in proportion to what is learned.
+            self.reserve(min(max(needed, _rounded_up(self.capacity + self.capacity // 8)), limit))
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` rows in every tree, or give up room that is not in use."""

@@ -15,12 +15,12 @@ upper bounds.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from amf._kernel import called, index, inlined
+from amf.elementary import log1p
 from amf.rng import GOLDEN, mix, to_unit
 
 MAX_CUTS = 10_000
@@ -89,4 +89,4 @@ def cut_of(cell, n_features, word):
     threshold = np.float32(np.float64(lower) + uniform_of(word, 3) * (np.float64(upper) - np.float64(lower)))
     if threshold >= upper:
         threshold = np.nextafter(upper, -_INFINITY)
-    return -math.log1p(-uniform_of(word, 1)) / size, feature, threshold
+    return -log1p(-uniform_of(word, 1)) / size, feature, threshold

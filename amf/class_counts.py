@@ -10,7 +10,20 @@ import numpy as np
 
 from amf._kernel import called, index, inlined, kernel
 from amf.arena import COUNT, DISTINCT, LARGEST_COUNT, STATS
+from amf.binding import RULES
 from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
+
+
+@inlined
+def rules_of(numbers, model):
+    """The rules of a forest, of the numbers in its row of a table (binding.py)."""
+    return (
+        index(numbers[model, RULES]),
+        numbers[model, RULES + index(1)],
+        numbers[model, RULES + index(2)] != 0.0,
+        numbers[model, RULES + index(3)] != 0.0,
+        numbers[model, RULES + index(4)] != 0.0,
+    )
 
 
 @inlined

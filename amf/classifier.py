@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
-from amf.aggregation import mean_over_trees
 from amf.arena import room_for
 from amf.class_calibration import calibrate, fresh_state, losses_of
 from amf.class_counts import add_up
-from amf.forest import Forest, Labels, Told
+from amf.forest import Forest, Labels
 from amf.labels import Classes, Label, distinct, scalars
 from amf.params import AMFClassifierParams
 from amf.systems import amf_classifier
@@ -46,7 +45,9 @@ class AMFClassifier(Forest[AMFClassifierParams]):
 
     Parameters = AMFClassifierParams
     family = "amf-classifier"
-    _kernel = staticmethod(amf_classifier.walk)
+    _run = staticmethod(amf_classifier.run)
+    _walk_trees = staticmethod(amf_classifier.walk_trees)
+    _calibrate = staticmethod(calibrate)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -116,11 +117,11 @@ class AMFClassifier(Forest[AMFClassifierParams]):
     def _rules(self) -> tuple[Any, ...]:
         params, n_classes = self.params, len(self._classes)
         inherit = params.prior == "parent"
-        return index(n_classes), params.strength(n_classes), inherit, params.charge_first, params.split_pure
+        return n_classes, params.strength(n_classes), inherit, params.charge_first, params.split_pure
 
     @property
     def _pauses(self) -> tuple[float, float]:
-        pause = math.inf if self.params.split_pure else self.params.pause
+        pause = math.inf if self.params.split_pure else float(self.params.pause)
         # Where room is scarce, a node goes to the labels that are least expected.
         return pause, min(pause, _SCARCE)
 
@@ -153,7 +154,3 @@ class AMFClassifier(Forest[AMFClassifierParams]):
         if self.params.calibration:
             self._calibration = np.append(self._calibration, 0.0)
         self._relayout()
-
-    def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
-        calibrate(forecasts, labels.values, labels.labelled, self._calibration, told.raw, told.outputs)
-        mean_over_trees(depths, told.depths)

@@ -84,17 +84,18 @@ def descend_together(ints, floats, boxes, words, width, x, samples, lanes, path,
 
 
 @inlined
-def outer_part(boxes, width, path, start, length, x, sample, weights, n_features, complete, extensions):
+def outer_part(boxes, width, path, start, length, x, sample, weights, n_features, extensions):
     """Where the part of the path begins whose boxes the sample changes; extensions: float64, filled from there on.
 
-    complete: no box lacks a feature and no sample a value; then an extension of zero says that nothing changes.
+    An extension may be zero there: of a sample with a value that the box lacks, or where weight times distance is less
+    than any float32.
     """
     first = length
     while first > index(0):
         low = path[start + first - index(1)] * width
         high = low + width // index(2)
         beyond = extension(boxes, low, high, x, sample, weights, n_features)
-        if beyond == np.float32(0.0) and (complete or holds(boxes, low, high, x, sample, n_features)):
+        if beyond == np.float32(0.0) and holds(boxes, low, high, x, sample, n_features):
             break
         first -= index(1)
         extensions[first] = min(np.float64(beyond), _LARGEST_EXTENSION)

@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache, partial
 from itertools import pairwise
+from operator import is_not
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
+from amf.addresses import address_of
+from amf.aggregation import mean_over_trees
 from amf.arena import Arena, Layout, room_for, whole_chunks
+from amf.binding import LARGEST, N_WORDS, PURE_UNTIL
 from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
@@ -32,9 +36,8 @@ from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
 from amf.scaling import Scaling, first_infinite
 
-_ROWS_PER_WALK = 1024
+_ROWS_PER_CALL = 1024
 _FORECASTS_PER_WALK = 1 << 18  # bounds the buffer of forecasts per tree to 2 MB
-_DEPTH = 128
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 
 Params = TypeVar("Params", bound=ForestParams)
@@ -84,23 +87,30 @@ class _Scratch(threading.local):
     """Buffers that live from call to call: fresh pages for each of them would cost more than small batches do."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, NDArray[np.float64]] = {}
+        self._floats, self._reals = np.empty(0, np.float32), np.empty(0)
 
-    def array(self, name: str, *shape: int) -> NDArray[np.float64]:
-        """An array with anything in it, until the next call with this name."""
-        size = math.prod(shape)
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.size < size:
-            buffer = self._buffers[name] = np.empty(size)
-        return buffer[:size].reshape(shape)
+    def floats(self, size: int) -> NDArray[np.float32]:
+        """So many float32 with anything in them, until the next call."""
+        if self._floats.size < size:
+            self._floats = np.empty(size, np.float32)
+        return self._floats[:size]
+
+    def reals(self, size: int) -> NDArray[np.float64]:
+        """So many float64 with anything in them, until the next call."""
+        if self._reals.size < size:
+            self._reals = np.empty(size)
+        return self._reals[:size]
 
 
 _scratch = _Scratch()
 
 
-_NOTHING = np.empty((0, 0, 0))
 _UNCALIBRATED = np.empty(0)
-_ZERO = index(0)
+_ZERO, _ONE = index(0), index(1)
+
+
+_Bound = tuple[NDArray[np.uint64], NDArray[np.float64], tuple[Any, Any] | None]
+"""A table of one forest, the same words as float64, and what they say: None where they say nothing yet."""
 
 
 @cache
@@ -125,7 +135,12 @@ class Forest(ABC, Generic[Params]):
     Parameters: ClassVar[type[Any]]
     family: ClassVar[str]
     """Name of the system in the bytes."""
-    _kernel: ClassVar[Callable[..., Any]]
+    _run: ClassVar[Callable[..., None]]
+    _walk_trees: ClassVar[Callable[..., None]]
+    """Kernels of the system (batches.py)."""
+    _calibrate: ClassVar[Callable[..., None]]
+
+    _bound: _Bound
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
         self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
@@ -139,7 +154,7 @@ class Forest(ABC, Generic[Params]):
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())
         self._calibration = self._fresh_calibration() if params.calibration else _UNCALIBRATED
-        self._deepest_path = _DEPTH  # of the buffers of a walk; no part of the state
+        self._unbind()
 
     def _start(self) -> None:
         self._words = seed_words(self.params.seed, self.params.n_estimators)
@@ -289,6 +304,7 @@ class Forest(ABC, Generic[Params]):
         """
         twin = self.__new__(type(self))
         vars(twin).update(vars(self))
+        twin._unbind()
         twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
         twin._recall(self.class_labels)
         twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
@@ -365,10 +381,6 @@ class Forest(ABC, Generic[Params]):
         """Prepare for a label of a new kind: its row has been forecast and is about to be learned."""
         raise NotImplementedError
 
-    @abstractmethod
-    def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
-        """Make one forecast a row of those of the trees, float64 (n_trees, n, ...), and fill `told` with it."""
-
     # Batches through the kernels.
 
     def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> Told:  # noqa: N803
@@ -390,128 +402,157 @@ class Forest(ABC, Generic[Params]):
         return self._pass(x, self._encode([None] * x.shape[0], x.shape[0]), publish=True)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        x = np.asarray(X)
-        x = np.ascontiguousarray(x, np.float32 if x.dtype == np.float32 else np.float64)
+        x = np.ascontiguousarray(X, np.float64)
         if x.ndim != 2:
             raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}")
         if not 1 <= x.shape[1] <= self.params.max_features:
             raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
         if self.n_features and x.shape[1] != self.n_features:
             raise ValueError(f"X has {x.shape[1]} features, this forest learned from {self.n_features}")
+        # Of one type whatever the caller's array is: for each type that they meet, kernels are compiled anew.
+        x = x.view() if x.flags.aligned else x.copy()
+        x.flags.writeable = False
         infinite = first_infinite(x)
         if infinite >= 0:
             row, column = divmod(infinite, x.shape[1])
             raise ValueError(f"X[{row}, {column}] is infinite; numbers must be finite, NaN stands for missing")
         return x
 
-    def _pass(self, x: NDArray[Any], labels: Labels, *, publish: bool) -> Told:
+    def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> Told:
         n = x.shape[0]
-        rows = self._scaling.centre(x, labels.labelled)
-        outputs = np.zeros((n if publish else 0, labels.n_outputs))
+        outputs = np.zeros((n, labels.n_outputs))
         raw = np.zeros_like(outputs) if self.params.calibration else outputs
-        told = Told(outputs, raw, np.zeros((n if publish else 0, 2)))
-        # Nothing that a row brings along may show in its forecast: a new label, or a weight that it changes, which
-        # matters where samples branch off. The rows after it change neither, up to the end of the segment.
-        branches_off = self.params.mode != "existing"
-        ends = [*labels.arrivals, n]
-        start = 0
-        while start < n:
-            first = start
-            if start in labels.arrivals or branches_off:
-                first += 1
-                self._forecast_apart(rows, labels, told, start, publish)
-            end = next(row for row in ends if row > start) if labels.arrivals else n
-            stop = self._scaling.observe(rows[:end], labels.labelled, start)
-            if first > start:
-                # The calibration learns from what the trees say, and the row has its forecast already.
-                one = slice(start, first)
-                self._walk(rows[one], labels.part(one), told.part(one).copy() if self.params.calibration else None)
-            if stop - first == n:
-                self._walk(rows, labels, told if publish else None)
-            elif first < stop:
-                part = slice(first, stop)
-                self._walk(rows[part], labels.part(part), told.part(part) if publish else None)
-            start = stop
+        told = Told(outputs, raw, np.zeros((n, 2)))
+        for start, end in pairwise([*sorted({0, *labels.arrivals}), n]):
+            part, said = slice(start, end), None
+            if start in labels.arrivals:
+                # A label of a new kind may not show in the forecast of the row that brings it.
+                one = slice(start, start + 1)
+                self._batch(x[one], labels.hidden(one), told.part(one), publish=publish)
+                said = told.part(one).copy()
+                self._admit(labels.arrivals[start])
+            self._batch(x[part], labels.part(part), told.part(part), publish=publish)
+            if said is not None:
+                told.outputs[start], told.raw[start], told.depths[start] = said.outputs, said.raw, said.depths
         return told
 
-    def _forecast_apart(self, rows: NDArray[np.float32], labels: Labels, told: Told, row: int, publish: bool) -> None:
-        """Forecast one row without its label, and make ready for a label of a new kind."""
-        one = slice(row, row + 1)
-        if publish:
-            self._walk(rows[one], labels.hidden(one), told.part(one))
-        if row in labels.arrivals:
-            self._admit(labels.arrivals[row])
-
-    def _walk(self, rows: NDArray[np.float32], labels: Labels, told: Told | None) -> None:
-        """Pass rows of one segment through all trees, in bites that bound the memory of the forecasts per tree."""
-        n_trees, n_outputs, n = self.params.n_estimators, self._n_outputs, rows.shape[0]
+    def _batch(self, x: NDArray[np.float64], labels: Labels, told: Told, *, publish: bool) -> None:
+        """Pass rows through the kernels, so many at a time that memory can be reserved for what they may need."""
+        n_trees, n_outputs = self.params.n_estimators, self._n_outputs
         if not n_outputs:
             return  # nothing to forecast yet, and no row here has a label
-        bite = max(1, min(_ROWS_PER_WALK, n, _FORECASTS_PER_WALK // (n_trees * n_outputs)))
-        for start in range(0, n, bite):
-            if bite < n:
-                part = slice(start, min(start + bite, n))
-                self._bite(rows[part], labels.part(part), None if told is None else told.part(part))
-            else:
-                self._bite(rows, labels, told)
+        for start in range(0, x.shape[0], _ROWS_PER_CALL):
+            part = slice(start, start + _ROWS_PER_CALL)
+            rows, known = x[part], labels.part(part)
+            n = rows.shape[0]
+            table, numbers = self._table(room=2 * n if known.labelled.any() else 0)
+            if self._n_threads > 1 and n_trees > 1:
+                centred = self._scaling.centre(rows, known.labelled)
+                self._run_threads(table, numbers, centred, known, told.part(part), publish=publish)
+                table[0, LARGEST] = self._arena.used.max()
+                continue
+            bite = max(1, min(n, _FORECASTS_PER_WALK // (n_trees * n_outputs)))
+            self._run(
+                table, numbers, _ZERO, _ONE, np.array([0, n]), rows, known.values, known.labelled, publish,
+                _scratch.floats(n * self._scaling.weights.shape[0]), _scratch.reals(bite * n_trees * (n_outputs + 2)),
+                *told.part(part),
+            )  # fmt: skip
 
-    def _bite(self, rows: NDArray[np.float32], labels: Labels, told: Told | None) -> None:
-        """Pass rows through every tree, and gather what the trees say."""
-        if told is None:
-            self._through_trees(rows, labels, False, _NOTHING, _NOTHING)
-            return
-        n_trees, n = self.params.n_estimators, rows.shape[0]
-        forecasts = _scratch.array("forecasts", n_trees, n, self._n_outputs)
-        depths = _scratch.array("depths", n_trees, n, 2)
-        self._through_trees(rows, labels, True, forecasts, depths)
-        self._gather(forecasts, depths, labels, told)
+    def _table(self, room: int) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
+        """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit."""
+        arena, scaling, allowed = self._arena, self._scaling, max(self._allowed, _SMALLEST_TREE)
+        table, numbers, bound = self._bound
+        if table[0, LARGEST] + room > arena.capacity < allowed:
+            arena.make_room(room, allowed)
+        # Arrays move, and their owners replace them then: that they are still the same ones is all there is to ask.
+        binds: tuple[object, ...] = (
+            arena.ints,
+            arena.boxes,
+            scaling.weights,
+            self._words,
+            self._calibration,
+            arena.used,
+        )
+        state = (arena.capacity, self._allowed, self._n_outputs)
+        if bound is None or bound[1] != state or any(map(is_not, bound[0], binds)):
+            self._bind(table, numbers)
+            self._bound = table, numbers, (binds, state)
+        return table, numbers
 
-    def _through_trees(
+    def _unbind(self) -> None:
+        table = np.zeros((1, N_WORDS), np.uint64)
+        self._bound = table, table.view(np.float64), None
+
+    def _bind(self, table: NDArray[np.uint64], numbers: NDArray[np.float64]) -> None:
+        arena, scaling = self._arena, self._scaling
+        arrays: tuple[NDArray[Any], ...] = (
+            arena.ints, arena.boxes, arena.used, self._words, self._calibration, scaling.origin, scaling.lowest,
+            scaling.highest, scaling.weights, scaling.subsample, scaling.counters,
+        )  # fmt: skip
+        table[0, : int(PURE_UNTIL)] = [
+            *map(address_of, arrays), arena.n_trees, arena.layout.head, arena.layout.box, arena.capacity, self._allowed,
+            int(arena.used.max()), self.n_features, scaling.adaptive, self._n_outputs, self._calibration.shape[0],
+            MODES.index(self.params.mode),
+        ]  # fmt: skip
+        values = (self.params.purity / max(self.n_features, 1), *self._pauses, *self._rules)
+        numbers[0, int(PURE_UNTIL) : int(PURE_UNTIL) + len(values)] = values
+
+    def _run_threads(
         self,
+        table: NDArray[np.uint64],
+        numbers: NDArray[np.float64],
         rows: NDArray[np.float32],
         labels: Labels,
+        told: Told,
+        *,
         publish: bool,
-        forecasts: NDArray[np.float64],
-        depths: NDArray[np.float64],
     ) -> None:
-        """Pass the rows through every tree, and make room whenever a tree asks for it."""
-        arena, limit, n = self._arena, self._allowed, rows.shape[0]
-        spans = _spans(self.params.n_estimators, self._n_threads)
-        done = [_ZERO] * len(spans)
-        data = (
-            rows.reshape(-1), index(rows.shape[1]), labels.values, labels.labelled,
-            index(self.n_features), self._scaling.weights, self._scaling.complete,
-            self.params.purity / max(self.n_features, 1), *self._pauses, MODES.index(self.params.mode), publish, forecasts, depths,
-        )  # fmt: skip
-        rules = self._rules
-        if arena.capacity == 0:
-            arena.grow(max(limit, _SMALLEST_TREE))
-        while True:
-            blocks = arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, self._words
-            room = index(arena.capacity), index(limit), index(arena.layout.head), index(arena.layout.box)
-            calls = [
-                (*blocks, *span, *room, *data, at, index(self._deepest_path), *rules)
-                for span, at in zip(spans, done, strict=True)
+        """As `run` of batches.py for this forest, with its trees spread over threads."""
+        start, n = 0, rows.shape[0]
+        while start < n:
+            rest = start
+            if self.params.mode != "existing" and labels.labelled[start] and publish:
+                one = slice(start, start + 1)
+                self._segment(table, numbers, rows[one], labels.hidden(one), told.part(one), publish=True)
+                rest = start + 1
+            stop = self._scaling.observe(rows, labels.labelled, start)
+            if rest > start:
+                spare, calibrates = told.part(one).copy(), self.params.calibration
+                self._segment(table, numbers, rows[one], labels.part(one), spare, publish=calibrates)
+            part = slice(rest, stop)
+            self._segment(table, numbers, rows[part], labels.part(part), told.part(part), publish=publish)
+            start = stop
+
+    def _segment(
+        self,
+        table: NDArray[np.uint64],
+        numbers: NDArray[np.float64],
+        rows: NDArray[np.float32],
+        labels: Labels,
+        told: Told,
+        *,
+        publish: bool,
+    ) -> None:
+        """Pass rows of one segment through the trees, in several threads, and gather what they say."""
+        n_trees, n_outputs = self.params.n_estimators, self._n_outputs
+        bite = max(1, _FORECASTS_PER_WALK // (n_trees * n_outputs))
+        for start in range(0, rows.shape[0], bite):
+            part = slice(start, start + bite)
+            x, y, known = rows[part], labels.values[part], labels.labelled[part]
+            forecasts, depths = np.empty((n_trees, x.shape[0], n_outputs)), np.empty((n_trees, x.shape[0], 2))
+            jobs = [
+                _pool(self._n_threads).submit(
+                    self._walk_trees, table, numbers, _ZERO, *span, x, y, known, publish, forecasts, depths
+                )
+                for span in _spans(n_trees, self._n_threads)
             ]
-            if len(calls) == 1:
-                results = [self._kernel(*calls[0])]
-            else:
-                pool = _pool(len(calls))
-                jobs = [pool.submit(self._kernel, *call) for call in calls]
-                wait(jobs)
-                results = [job.result() for job in jobs]
-            done = [index(passes) for passes, _ in results]
-            # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
-            # between must not depend on when they are asked for.
-            if arena.capacity == limit:
-                for tree in np.flatnonzero(arena.used + index(2) > limit).tolist():
-                    self._shrink(tree, limit)
-            if all(int(at) == int(last - first) * n for at, (first, last) in zip(done, spans, strict=True)):
-                return
-            if any(deep for _, deep in results):
-                self._deepest_path *= 2
-            if int(arena.used.max()) + 2 > arena.capacity:
-                arena.grow(limit)
+            wait(jobs)
+            for job in jobs:
+                job.result()
+            if publish:
+                here = told.part(part)
+                self._calibrate(forecasts, y, known, self._calibration, here.raw, here.outputs)
+                mean_over_trees(depths, here.depths)
 
     def _shrink(self, tree: int, limit: int) -> None:
         """Let a tree forget until it may split again within so many rows."""

@@ -114,7 +114,7 @@ def numbers(y: Any) -> NDArray[np.float64]:
             if isinstance(value, str | bool):
                 raise TypeError(f"y[{row}] is {value!r}; a label is a number, or None")
         y = [np.nan if value is None else float(value) for value in y]
-    values = np.ascontiguousarray(y, np.float64)
+    values = np.array(y, np.float64, order="C")  # never the caller's own, which may be read-only or not aligned
     wild = np.flatnonzero(np.abs(values) > LARGEST_NUMBER)
     if wild.size:
         raise ValueError(f"y[{wild[0]}] is {values[wild[0]]}; labels must lie within {LARGEST_NUMBER:g} of 0")

@@ -1,8 +1,8 @@
 """Recent losses of three forecasts of the same labels, in the state of a forest: is it of any use, and since when?
 
-The forecasts are the calibrated one, the raw one (mean over trees), and the baseline, which knows the labels alone: class
-frequencies, or the mean. The loss is log-loss in nats for classes, squared error for numbers. A mean in which a label
-counts the less the older it is: by 1 / e after HORIZON labels.
+The forecasts are the calibrated one, the raw one (mean over trees), and the baseline, which knows the labels alone:
+class frequencies, or the mean. The loss is log-loss in nats for classes, squared error for numbers. In the mean losses
+an older label counts for less: 1 / e of a new one after HORIZON labels.
 """
 
 from __future__ import annotations

@@ -8,13 +8,12 @@ forecast, `fresh` that of the empty leaf which branches off above it.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from amf._kernel import called, index, inlined
 from amf.aggregation import stop_probability
 from amf.arena import ODDS, TIME
+from amf.elementary import expm1, log1p
 from amf.rng import GOLDEN, mix, to_unit
 
 MODES = ("existing", "sampled", "expected")
@@ -53,7 +52,7 @@ def share_out(mode, draw, reals, words, path, start, length, first, extensions, 
 def _branch_off(draw, reals, words, path, start, length, first, extensions, stops, fresh):
     """The shares in a tree where the sample branches off at one node; returns its depth there."""
     leaf = length - index(1)
-    budget = -math.log1p(-draw)
+    budget = -log1p(-draw)
     reach = 1.0
     for k in range(first):
         reach -= stops[k]
@@ -89,7 +88,7 @@ def _expect(reals, words, path, start, length, first, extensions, stops, fresh):
         reaches[k] = reach
         leaves = 1.0 if extensions[k] > 0.0 else 0.0
         if k != leaf:
-            leaves = -math.expm1(-extensions[k] * _lifetime(reals, words, path, start, k))
+            leaves = -expm1(-extensions[k] * _lifetime(reals, words, path, start, k))
         stop = 0.5 * reach if k == leaf else stops[k]
         branch[k] = remaining * leaves / (1.0 - 0.5 * reach + stop)
         depth += remaining * leaves * (k + 1.0)

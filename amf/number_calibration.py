@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import index, inlined, kernel
+from amf.elementary import exp
 from amf.losses import N_LOSSES, remember_losses
-from amf.systems.amf_regressor import AGGREGATE, LEAF, VARIANCE
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED = range(10)
 _LOSSES = index(10)
 N_STATE = int(_LOSSES) + N_LOSSES
+AGGREGATE, VARIANCE, LEAF = range(3)
+"""What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 MEAN, BELOW, ABOVE = range(3)
 """What the forest says of a sample: its mean, and the standard deviations below and above it."""
 
@@ -51,13 +53,13 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
             continue
         mean = _blend(aggregate, leaf, state)
         calibrated[i, MEAN] = mean
-        calibrated[i, BELOW] = spread * math.exp(state[_DOWN])
-        calibrated[i, ABOVE] = spread * math.exp(state[_UP])
+        calibrated[i, BELOW] = spread * exp(state[_DOWN])
+        calibrated[i, ABOVE] = spread * exp(state[_UP])
         if labelled[i]:
             label = labels[i]
             if mean == mean:
                 remember_losses(
-                    (mean - label) ** 2, (aggregate - label) ** 2, (state[_MEAN] - label) ** 2, state, _LOSSES
+                    _square(mean - label), _square(aggregate - label), _square(state[_MEAN] - label), state, _LOSSES
                 )
                 if spread > 0.0:
                     _stretch(label - mean, calibrated[i, BELOW], calibrated[i, ABOVE], state)
@@ -78,8 +80,15 @@ def _mean_over_trees(forecasts, i):
     aggregate /= n_trees
     leaf /= n_trees
     for tree in range(n_trees):
-        variance += (forecasts[tree, i, AGGREGATE] - aggregate) ** 2
+        beside = forecasts[tree, i, AGGREGATE] - aggregate
+        variance += beside * beside
     return aggregate, leaf, math.sqrt(variance / n_trees)
+
+
+@inlined
+def _square(x):
+    """Not x**2, which without a compiler goes to the C library."""
+    return x * x
 
 
 @inlined

@@ -159,7 +159,7 @@ class AMFClassifierParams(ForestParams):
         if self.prior == "parent":
             return float(self.smoothing)
         # The public package's choice: Krichevsky-Trofimov for two classes, far sparser for more.
-        return (self.dirichlet or (0.5 if n_classes <= 2 else 0.01)) * n_classes
+        return float(self.dirichlet or (0.5 if n_classes <= 2 else 0.01)) * n_classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.aggregation import mean_over_trees
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
 from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, losses_of
@@ -42,13 +41,16 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
     does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
-    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters: those of
-    AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes no bit.
+    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters:
+    those of AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes
+    no bit.
     """
 
     Parameters = AMFRegressorParams
     family = "amf-regressor"
-    _kernel = staticmethod(amf_regressor.walk)
+    _run = staticmethod(amf_regressor.run)
+    _walk_trees = staticmethod(amf_regressor.walk_trees)
+    _calibrate = staticmethod(calibrate)
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""
@@ -113,10 +115,6 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         return bool(np.all(np.isfinite(heads[:, 10:14].copy().view(np.float64))))
-
-    def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
-        calibrate(forecasts, labels.values, labels.labelled, self._calibration, told.raw, told.outputs)
-        mean_over_trees(depths, told.depths)
 
 
 def _std(told: Told) -> NDArray[np.float64]:

@@ -44,7 +44,6 @@ class Scaling:
         self.weights = np.empty(0, np.float32)
         self.subsample = np.empty((SUBSAMPLE if adaptive else 0, 0), np.float32)
         self.counters = np.array([0, 1, 0], np.int64)  # rows kept, stride, labelled rows seen
-        self.complete = True  # no box lacks a feature; a function of the boxes, so no part of the bytes
 
     @property
     def n_features(self) -> int:
@@ -71,7 +70,6 @@ class Scaling:
         """
         known, more = self.n_features, len(like)
         n_features = known + more
-        self.complete = self.complete and self.counters[2] == 0
         self.origin = _wider(self.origin, n_features, np.nan)
         self.lowest = _wider(self.lowest, n_features, np.nan)
         self.highest = _wider(self.highest, n_features, np.nan)
@@ -89,12 +87,12 @@ class Scaling:
     def centre(self, x: NDArray[Any], labelled: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Rows as the trees take them: float32 (n, padded(d)), padding NaN. Labelled rows set missing origins."""
         centred = np.empty((x.shape[0], self.weights.shape[0]), np.float32)
-        self.complete &= _centre(x, labelled, self.origin, centred)
+        centre(x, labelled, self.origin, centred)
         return centred
 
     def observe(self, x: NDArray[np.float32], labelled: NDArray[np.bool_], start: int) -> int:
         """Take note of the rows [start, stop) about to be learned, refresh the weights for them, and return stop."""
-        stop = _observe(
+        stop = observe(
             x, labelled, start, self.adaptive, self.lowest, self.highest, self.weights, self.subsample, self.counters
         )
         return int(stop)
@@ -124,13 +122,11 @@ def first_infinite(x):
 
 
 @kernel
-def _centre(x, labelled, origin, centred):
-    """Fill `centred`; returns whether no labelled row lacks a value."""
-    complete = True
+def centre(x, labelled, origin, centred):
+    """Fill `centred`: rows as the trees take them. Labelled rows set missing origins."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             value = np.float64(x[i, j])
-            complete &= value == value or not labelled[i]
             if value == value and origin[j] != origin[j] and labelled[i]:
                 origin[j] = value
             # A value of a feature that no labelled row has shown yet is missing: no tree can ask for it.
@@ -138,11 +134,10 @@ def _centre(x, labelled, origin, centred):
             centred[i, j] = shifted if value == value and origin[j] == origin[j] else np.float32(np.nan)
         for j in range(x.shape[1], centred.shape[1]):
             centred[i, j] = np.float32(np.nan)
-    return complete
 
 
 @kernel
-def _observe(x, labelled, start, adaptive, lowest, highest, weights, subsample, counters):
+def observe(x, labelled, start, adaptive, lowest, highest, weights, subsample, counters):
     """Note the rows from `start` on, up to the next one that changes a weight; returns the place of that one.
 
     The weights follow from the rows up to the one that changes them: they must not know of the rows after it.

@@ -190,8 +190,10 @@ def _read_trees(forest: Forest[Any], reader: _Reader) -> None:
         raise FormatError(f"a tree of the forest has {min(sizes)} nodes")
     packed = reader.array(_I4, sum(sizes) * (arena.layout.nbytes // 4))
     # Kernels are compiled for aligned memory; the bytes may begin anywhere.
-    packed = packed if packed.flags.aligned else packed.copy()
-    fault, forest._scaling.complete = unpack(packed, sizes, arena, forest.n_features)
+    if not packed.flags.aligned:
+        packed = packed.copy()
+        packed.flags.writeable = False
+    fault, _ = unpack(packed, sizes, arena, forest.n_features)
     if fault:
         raise FormatError(fault)
     if not forest._plausible(arena.block()):

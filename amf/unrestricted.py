@@ -39,7 +39,8 @@ class UnrestrictedAMFClassifierParams(AMFClassifierParams):
 
     def __post_init__(self) -> None:
         super(UnrestrictedAMFClassifierParams, self).__post_init__()
-        for name, only in (("scaling", "none"), ("split_pure", True), ("purity", 0.0), ("pause", 1.0), ("mode", "expected")):
+        fixed = {"scaling": "none", "split_pure": True, "purity": 0.0, "pause": 1.0, "mode": "expected"}
+        for name, only in fixed.items():
             if getattr(self, name) != only:
                 raise ValueError(f"{name} can only be {only!r} in an unrestricted forest, got {getattr(self, name)!r}")
 
@@ -56,7 +57,8 @@ class UnrestrictedAMFClassifier(AMFClassifier):
 
     Parameters: ClassVar[type[Any]] = UnrestrictedAMFClassifierParams
     family = "unrestricted-amf-classifier"
-    _kernel = staticmethod(unrestricted.walk)
+    _run = staticmethod(unrestricted.run)
+    _walk_trees = staticmethod(unrestricted.walk_trees)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = super()._rows(X)

@@ -10,8 +10,6 @@ What differs between kinds of labels are six functions, which a system passes in
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from amf._kernel import called, index, inlined
@@ -20,6 +18,7 @@ from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
 from amf.boxes import enclose, widen
 from amf.cuts import gap_cut
 from amf.descent import descend, descend_together, outer_part
+from amf.elementary import log1p
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
 
@@ -102,8 +101,8 @@ def walk_of(consider, report, judge, charge, count, may_part):
     def walk(
         rules,                                                            # of the label
         ints, floats, reals, boxes, used, random,                         # the arena; the generators
-        first_tree, last_tree, capacity, limit, words, width,             # trees; rows reserved, allowed; words of one
-        x, stride, y, labelled, n_features, weights, complete,            # samples and labels
+        first_tree, last_tree, limit, words, width,                       # trees; rows allowed; words of one
+        x, stride, y, labelled, n_features, weights,                      # samples and labels
         pure_until, pause, full_pause, mode, publish, forecasts, depths,  # when not to split; what to report
         done, room,                                                       # how far an earlier call came; buffers
     ):  # fmt: skip
@@ -111,14 +110,14 @@ def walk_of(consider, report, judge, charge, count, may_part):
         ended).
 
         x: flat float32, n samples of `stride` = padded(n_features) words, NaN where missing. y: (n,) labels; labelled:
-        bool (n,): a sample without a label changes nothing. weights: float32 (stride,). complete: no labelled sample
-        lacks or lacked a value. With `publish`, forecasts: float64 (n_trees, n, ...) receives what each tree says
-        before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the sample ends and its
-        weighted depth ([000] Sec. 5.1). done: passes (tree by tree, sample by sample) of earlier calls. room: nodes of
-        a path that there is room for; a deeper one ends the call. The call also ends before a tree runs out of reserved
-        rows, to be called again with more of them, and when a tree has learned so much that it needs to forget; where
-        `limit` is 0 no node splits. pause: an inner node does not split for a label for which its evidence is at least
-        this; full_pause: in a tree with more than a quarter of the rows that are allowed.
+        bool (n,): a sample without a label changes nothing. weights: float32 (stride,). With `publish`, forecasts:
+        float64 (n_trees, n, ...) receives what each tree says before the sample is learned, and depths: float64
+        (n_trees, n, 2) the depth at which the sample ends and its weighted depth ([000] Sec. 5.1). done: passes (tree
+        by tree, sample by sample) of earlier calls. room: nodes of a path that there is room for; a deeper one ends the
+        call. The call also ends when a tree has learned so much that it needs to forget; where `limit` is 0 no node
+        splits. For each sample two rows beyond those in use are there, up to the limit. pure_until: a leaf that was
+        born earlier splits also while all its labels agree. pause: an inner node does not split for a label for which
+        its evidence is at least this; full_pause: in a tree with more than a quarter of the rows that are allowed.
         """
         n, n_trees = index(y.shape[0]), index(used.shape[0])
         turns, lengths = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
@@ -135,26 +134,12 @@ def walk_of(consider, report, judge, charge, count, may_part):
             for lane in range(lanes):
                 tree, i = first_tree + done // n, done % n
                 start, length, sample, learns = lane * room, lengths[lane], samples[lane], labelled[i]
-                if learns and limit > index(0) and used[tree] + index(2) > capacity:
-                    return done, False
                 if used[tree] == ROOT:
                     if publish:
                         report(
-                            ints,
-                            reals,
-                            words,
-                            path,
-                            start,
-                            index(0),
-                            rules,
-                            first,
-                            second,
-                            stops,
-                            fresh,
-                            forecasts,
-                            tree,
-                            i,
-                        )
+                            ints, reals, words, path, start, index(0), rules, first, second, stops, fresh,
+                            forecasts, tree, i,
+                        )  # fmt: skip
                         depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
                     if learns:
                         used[tree] = ROOT + index(1)
@@ -169,9 +154,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
                 consider(ints, reals, words, path, start, length, rules, first, second)
                 outer = length
                 if learns or mode != EXISTING:
-                    outer = outer_part(
-                        boxes, width, path, start, length, x, sample, weights, n_features, complete, extensions
-                    )
+                    outer = outer_part(boxes, width, path, start, length, x, sample, weights, n_features, extensions)
                 if publish:
                     draw = 0.0
                     if mode == SAMPLED:
@@ -194,7 +177,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
                         if leaf_parts or pure_until > 0.0 or outer < length - index(1):
                             scarce = index(4) * used[tree] > limit
                             end, time = _first_split(
-                                -math.log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
+                                -log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
                                 reals, words, path, start, length, outer, extensions,
                             )  # fmt: skip
                     for k in range(end):

@@ -18,14 +18,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 AMF_BASE = (
-    "amf._kernel amf.labels amf.params amf.rng amf.boxes amf.hulls amf.forecasters amf.aggregation amf.arena amf.modes"
+    "amf._cache amf._kernel amf.addresses amf.labels amf.params amf.rng amf.elementary amf.boxes amf.hulls "
+    "amf.forecasters amf.aggregation amf.losses "
+    "amf.arena amf.modes"
 )
 AMF_KERNELS = (
-    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.packing amf.explain"
+    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.binding amf.batches amf.scaling amf.forgetting "
+    "amf.packing amf.explain"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"
-AMF_FORESTS = f"{AMF_TREES} amf.systems.* amf.outlook amf.forest {AMF_FAMILIES}"
+AMF_CALIBRATIONS = "amf.class_calibration amf.number_calibration"
+AMF_FORESTS = f"{AMF_TREES} amf.systems.* {AMF_CALIBRATIONS} amf.forest {AMF_FAMILIES}"
 
 BASE = "worker.errors worker.records worker.ports worker.patience worker.failpoints"
 CONFIG = "worker.config worker.config.*"
@@ -49,12 +53,13 @@ MAY_IMPORT = {
     AMF_BASE: AMF_BASE,
     AMF_TREES: AMF_TREES,
     "amf.features amf.systems": "",
-    "amf.systems.*": AMF_TREES,
-    "amf.outlook": f"{AMF_TREES} amf.systems.*",
+    "amf.systems.*": f"{AMF_TREES} {AMF_CALIBRATIONS}",
+    AMF_CALIBRATIONS: AMF_TREES,
     "amf.forest": AMF_TREES,
-    "amf.classifier amf.regressor": f"{AMF_TREES} amf.systems.* amf.outlook amf.forest",
+    "amf.classifier amf.regressor": f"{AMF_TREES} amf.systems.* {AMF_CALIBRATIONS} amf.forest",
     "amf.unrestricted amf.serialize": AMF_FORESTS,
-    "amf": f"{AMF_FORESTS} amf.features amf.serialize",
+    "amf.kernels": f"{AMF_FORESTS} amf.serialize",
+    "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.kernels",
     "amf.integrations amf.integrations.* amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker": "",

@@ -41,11 +41,8 @@ def forest_of(key: str, params: ModelParams) -> Forest:
 
 
 def compile_kernels(algorithms: Iterable[str]) -> None:
-    """Compile, or load from numba's cache, what models of these algorithms need."""
-    for algorithm in algorithms:
-        forest = forest_of("", ModelParams(algorithm=algorithm, n_estimators=1))
-        forest.prequential([[0.0], [1.0], [2.0]], [0, 1, 0])
-        _ = amf.loads(forest.dumps()).mean_depth  # what a checkpoint and a start ask for
+    """Compile, or load from disk, what models of these algorithms need."""
+    amf.compile_kernels([type(forest_of("", ModelParams(algorithm=algorithm))) for algorithm in algorithms])
 
 
 class Told(NamedTuple):

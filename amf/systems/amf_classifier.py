@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from amf._kernel import kernel
-from amf.class_counts import charge, consider, count, judge, may_part, report
+from amf.batches import batches_of
+from amf.class_calibration import calibrate
+from amf.class_counts import charge, consider, count, judge, may_part, report, rules_of
 from amf.walk import walk_of
 
-_walk = walk_of(consider, report, judge, charge, count, may_part)
+_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, rules_of)
 
 
 @kernel
-def walk(
-    ints, floats, reals, boxes, used, random,
-    first_tree, last_tree, capacity, limit, words, width,
-    x, stride, y, labelled, n_features, weights, complete,
-    pure_until, pause, full_pause, mode, publish, forecasts, depths,
-    done, room,
-    n_classes, strength, inherit, charge_first, split_pure,
-):  # fmt: skip
-    """The walk of walk.py with y: int64 (n,) numbers of classes, forecasts: (n_trees, n, >= n_classes) probabilities.
+def run(table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+    """As batches.py says; labels: int64 (n,) numbers of classes, outputs: float64 (n, >= K) probabilities."""
+    _run(
+        table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+    )  # fmt: skip
 
-    strength, inherit: the forecaster (forecasters.py). charge_first: whether a fresh leaf pays for its first sample.
-    split_pure: whether a leaf splits while all its labels agree.
-    """
-    return _walk(
-        (n_classes, strength, inherit, charge_first, split_pure),
-        ints, floats, reals, boxes, used, random,
-        first_tree, last_tree, capacity, limit, words, width,
-        x, stride, y, labelled, n_features, weights, complete,
-        pure_until, pause, full_pause, mode, publish, forecasts, depths,
-        done, room,
+
+@kernel
+def walk_trees(table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
+    """As batches.py says; forecasts: float64 (n_trees, n, K) probabilities."""
+    _walk_trees(
+        table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
     )  # fmt: skip

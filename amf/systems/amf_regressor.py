@@ -14,12 +14,14 @@ import numpy as np
 
 from amf._kernel import index, inlined, kernel
 from amf.arena import COUNT, LARGEST_COUNT, STATS
+from amf.batches import batches_of
+from amf.binding import RULES
+from amf.elementary import exp
+from amf.number_calibration import AGGREGATE, LEAF, VARIANCE, calibrate
 from amf.walk import walk_of
 
 MEAN, SQUARES = STATS // index(2), STATS // index(2) + index(1)  # in float64 words: mean, sum of squares about it
 STATS_ROOM = 4
-AGGREGATE, VARIANCE, LEAF = range(3)
-"""What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 
 _FREEDOM = 3.0
 _SMALLEST = 1e-60
@@ -89,15 +91,21 @@ def charge(rules, mean, variance, evidence, label):
 
 @inlined
 def _square_evidence(mean, label, bound):
-    """exp(-loss) of the square loss over 8 bound**2 ([000] Eq. 4), both numbers clipped to [-bound, bound]: >= exp(-1/2)."""
+    """exp(-loss) of the square loss over 8 bound**2 ([000] Eq. 4), both numbers clipped to [-bound, bound]."""
     miss = (min(max(mean, -bound), bound) - min(max(label, -bound), bound)) / bound
-    return math.exp(-miss * miss / 8.0)
+    return exp(-miss * miss / 8.0)
+
+
+@inlined
+def _square(x):
+    """Not x**2, which without a compiler goes to the C library."""
+    return x * x
 
 
 @inlined
 def _closeness(mean, variance, label):
     """Square root of Student's density, unnormed."""
-    return max(variance / (_FREEDOM * variance + (label - mean) ** 2), _SMALLEST)
+    return max(variance / (_FREEDOM * variance + _square(label - mean)), _SMALLEST)
 
 
 @inlined
@@ -119,28 +127,31 @@ def may_part(ints, reals, here, rules, label):
     return rules[3] or reals[here // index(2) + SQUARES] != 0.0 or reals[here // index(2) + MEAN] != label
 
 
-_walk = walk_of(consider, report, judge, charge, count, may_part)
+@inlined
+def _rules_of(numbers, model):
+    """(evidence by density or by square loss; bound of that; whether a fresh leaf pays; whether pure leaves split)."""
+    return (
+        numbers[model, RULES] != 0.0,
+        numbers[model, RULES + index(1)],
+        numbers[model, RULES + index(2)] != 0.0,
+        numbers[model, RULES + index(3)] != 0.0,
+    )
+
+
+_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, _rules_of)
 
 
 @kernel
-def walk(
-    ints, floats, reals, boxes, used, random,
-    first_tree, last_tree, capacity, limit, words, width,
-    x, stride, y, labelled, n_features, weights, complete,
-    pure_until, pause, full_pause, mode, publish, forecasts, depths,
-    done, room,
-    student, bound, charge_first, split_pure,
-):  # fmt: skip
-    """The walk of walk.py with y: float64 (n,) labels, forecasts: (n_trees, n, 3), see `report`.
+def run(table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+    """As batches.py says; labels: float64 (n,), outputs: float64 (n, 3) as number_calibration.py says."""
+    _run(
+        table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+    )  # fmt: skip
 
-    student: evidence by density; else by square loss, labels being within [-bound, bound]. charge_first, split_pure: as
-    for classes.
-    """
-    return _walk(
-        (student, bound, charge_first, split_pure),
-        ints, floats, reals, boxes, used, random,
-        first_tree, last_tree, capacity, limit, words, width,
-        x, stride, y, labelled, n_features, weights, complete,
-        pure_until, pause, full_pause, mode, publish, forecasts, depths,
-        done, room,
+
+@kernel
+def walk_trees(table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
+    """As batches.py says; forecasts: float64 (n_trees, n, 3), see `report`."""
+    _walk_trees(
+        table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
     )  # fmt: skip

@@ -22,10 +22,13 @@ import numpy as np
 from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import clamped, stop_probability
 from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
+from amf.batches import batches_of
 from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
-from amf.class_counts import charge, consider, count, judge, report
+from amf.class_calibration import calibrate
+from amf.class_counts import charge, consider, count, judge, report, rules_of
 from amf.descent import descend
+from amf.elementary import power_of_two
 from amf.walk import become_leaf
 
 N_CUTS = index(9)
@@ -42,7 +45,7 @@ def _cuts_above(ints, words, path, k):
 def _chain_odds(odds, n_cells):
     """Odds of stopping in a chain, of those of stopping in a single cell."""
     # Beyond a thousand cells the chain is passed with probability 0 to the last bit, and a float64 would overflow.
-    return clamped(odds * (2.0 ** min(n_cells, 1000) - 1.0))
+    return clamped(odds * (power_of_two(min(n_cells, 1000)) - 1.0))
 
 
 @inlined
@@ -59,7 +62,7 @@ def _odds_above(ints, reals, words, row, n_cuts):
     if ints[row * words + CHILD] == 0:
         return 1.0
     odds = reals[row * words // index(2) + ODDS]
-    passes = 2.0 ** (n_cuts - np.int64(ints[row * words + N_CUTS]))
+    passes = power_of_two(n_cuts - np.int64(ints[row * words + N_CUTS]))
     return odds / (passes + (1.0 - passes) * odds)
 
 
@@ -173,22 +176,21 @@ def _update(ints, reals, words, path, above, leaf, below, given, rules, label):
         count(ints, reals, path[k] * words, rules, label)
 
 
-@kernel
-def walk(
+@called
+def _walk(
+    rules,
     ints, floats, reals, boxes, used, random,
-    first_tree, last_tree, capacity, limit, words, width,
-    x, stride, y, labelled, n_features, weights, complete,
+    first_tree, last_tree, limit, words, width,
+    x, stride, y, labelled, n_features, weights,
     pure_until, pause, full_pause, mode, publish, forecasts, depths,
     done, room,
-    n_classes, strength, inherit, charge_first, split_pure,
 ):  # fmt: skip
     """Pass the samples through the trees [first_tree, last_tree), one by one; returns how many passes are done.
 
     As the walk of walk.py, with y: int64 (n,) numbers of classes, forecasts: (n_trees, n, >= n_classes) probabilities,
-    and x: numbers from 0 to 1. random: the words of the trees, which never change here. weights, complete, mode and the
-    pauses mean nothing: features have no weights, no number is missing, and the partition leaves nothing to choose.
+    and x: numbers from 0 to 1. random: the words of the trees, which never change here. weights, mode and when to pause
+    mean nothing: features have no weights, and the partition leaves nothing to choose.
     """
-    rules = (n_classes, strength, inherit, charge_first, split_pure)
     n, n_trees = index(y.shape[0]), index(used.shape[0])
     path, first, second = np.empty(room, np.uint64), np.empty(room), np.empty(room)
     stops, fresh, given = np.empty(room), np.empty(room), np.empty(room)
@@ -197,8 +199,6 @@ def walk(
     while done < passes:
         tree, i = first_tree + done // n, done % n
         sample, learns = i * stride, labelled[i]
-        if learns and limit > index(0) and used[tree] + index(2) > capacity:
-            return done, False
         path[0] = row_of(ROOT, tree, n_trees)
         length, end, n_cuts, time, feature, threshold = index(0), index(0), 0, 0.0, index(0), np.float32(0.0)
         if used[tree] > ROOT:
@@ -243,3 +243,22 @@ def walk(
         if learns and limit > index(0) and used[tree] + index(2) > limit:
             return done, False
     return done, False
+
+
+_run, _walk_trees = batches_of(_walk, calibrate, rules_of)
+
+
+@kernel
+def run(table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+    """As batches.py says; labels: int64 (n,) numbers of classes, outputs: float64 (n, >= K) probabilities."""
+    _run(
+        table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+    )  # fmt: skip
+
+
+@kernel
+def walk_trees(table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
+    """As batches.py says; forecasts: float64 (n_trees, n, K) probabilities."""
+    _walk_trees(
+        table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
+    )  # fmt: skip

@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from amf.elementary import log1p
+
 N_LANES = 8
 UNIFORM_SHARE = 1e-4
 UINT64_MASK = 2**64 - 1
@@ -257,7 +259,7 @@ class ReferenceTree:
             return self.root
         # One exponential variable is spent along the whole path: the first arrival of the process whose rate at a
         # node is D from the node's birth to its split. By memorylessness this has the law of a new draw per node.
-        budget = -math.log1p(-self.rng.uniform())
+        budget = -log1p(-self.rng.uniform())
         birth = 0.0
         node = self.root
         while True:

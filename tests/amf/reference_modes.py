@@ -10,13 +10,14 @@ over that draw in closed form.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
 from reference import GOLDEN_GAMMA, Node, ReferenceForest, ReferenceTree, SplitMix64, extensions, lane_sum, mix
+
+from amf.elementary import expm1, log1p
 
 Mode = Literal["existing", "sampled", "expected"]
 
@@ -81,7 +82,7 @@ def existing(tree: ReferenceTree, x: np.ndarray) -> Outlook:
 def sampled(tree: ReferenceTree, x: np.ndarray, u: float | None = None) -> Outlook:
     """Alg. 6 with the uniform `u`, `draw` by default: one exponential for the whole path, as in learning."""
     x = np.asarray(x, dtype=np.float32)
-    budget = -math.log1p(-(draw(tree, x) if u is None else u))
+    budget = -log1p(-(draw(tree, x) if u is None else u))
     for node, hazard in hazards(tree, x):
         if budget < hazard:
             with branched_off(tree, node, x):
@@ -103,7 +104,7 @@ def expected(tree: ReferenceTree, x: np.ndarray) -> Outlook:
     mean, depth, passed_by, reach = 0.0, 0.0, 1.0, 1.0
     from_above = values(np.zeros(tree.n_classes), 0)
     for level, (node, hazard) in enumerate(hazards(tree, x)):
-        splits_off = -math.expm1(-hazard)
+        splits_off = -expm1(-hazard)
         here = values(tree.forecast(node), level)
         empty = tree.forecast(node) if tree.prior == "parent" else np.full(tree.n_classes, 1 / tree.n_classes)
         stop = 0.5 if node.is_leaf else node.stop_probability

@@ -42,6 +42,8 @@ from reference import (
     pick_feature,
 )
 
+from amf.elementary import log1p
+
 MAX_CUTS = 10_000
 
 
@@ -70,7 +72,7 @@ def cut_of(lo: np.ndarray, hi: np.ndarray, tree_word: int) -> Cut:
         size += side
     if size == 0.0:
         return Cut(math.inf, -1, np.float32(0))
-    duration = -math.log1p(-rng.uniform()) / size
+    duration = -log1p(-rng.uniform()) / size
     feature = pick_feature(sides, rng.uniform() * size)
     return Cut(duration, feature, cut_in_gap(lo[feature], hi[feature], rng.uniform()))
 

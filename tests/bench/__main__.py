@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests import conftest  # noqa: F401  # the kernels of this very source: it chooses numba's cache, so it comes first
 from tests.bench import (
     classifiers,
     endless,

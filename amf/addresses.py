@@ -1,0 +1,57 @@
+"""Arrays at addresses: how one call of a kernel reaches the memory of many forests.
+
+A kernel takes as many arrays as it has arguments, and each of them costs the caller a fraction of a microsecond. So a
+forest is handed over as a row of 64-bit words (binding.py), of which some are the addresses of its arrays. Whoever
+makes such a row keeps the arrays alive while kernels run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import carray, types  # type: ignore[attr-defined]
+from numba.core import cgutils, config
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from amf._kernel import called
+
+_intrinsic: Any = intrinsic
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where the numbers of a contiguous array begin."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+@_intrinsic
+def _pointer(typingctx, address):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), codegen
+
+
+def _view_as(dtype: Any) -> Callable[..., Any]:
+    """(address, length) -> the flat array of this type there: for kernels."""
+
+    @called
+    def view(address, length):
+        return carray(_pointer(address), (np.intp(length),), dtype)
+
+    def view_interpreted(address: Any, length: Any) -> NDArray[Any]:
+        n_bytes = int(length) * np.dtype(dtype).itemsize
+        return np.frombuffer((ctypes.c_char * n_bytes).from_address(int(address)), dtype)
+
+    return view_interpreted if config.DISABLE_JIT else view  # type: ignore[attr-defined]
+
+
+ints_at = _view_as(np.int32)
+floats_at = _view_as(np.float32)
+reals_at = _view_as(np.float64)
+words_at = _view_as(np.uint64)
+longs_at = _view_as(np.int64)

@@ -1,0 +1,179 @@
+"""Batches of rows through forests, in one call of a kernel: centre, note, walk, gather; forest after forest.
+
+A batch is cut into segments in which everything but the trees is constant: a segment ends where a row changes the
+weights of features. Where it ends follows from the samples, never from the batch, and within it trees are independent,
+so neither the batch size nor the number of threads can change a bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amf._kernel import called, index, spliced
+from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
+from amf.aggregation import mean_over_trees
+from amf.binding import (
+    ADAPTIVE,
+    BOX_WORDS,
+    BOXES,
+    CALIBRATION,
+    CAPACITY,
+    COUNTERS,
+    FULL_PAUSE,
+    HEAD_WORDS,
+    HEADS,
+    HIGHEST,
+    LARGEST,
+    LIMIT,
+    LOWEST,
+    MODE,
+    N_CALIBRATION,
+    N_FEATURES,
+    N_OUTPUTS,
+    N_TREES,
+    ORIGIN,
+    PAUSE,
+    PURE_UNTIL,
+    RANDOM,
+    SUBSAMPLE,
+    USED,
+    WEIGHTS,
+)  # fmt: skip
+from amf.boxes import LANES
+from amf.forgetting import forget
+from amf.modes import EXISTING
+from amf.scaling import SUBSAMPLE as SUBSAMPLE_ROWS
+from amf.scaling import centre, observe
+
+_LANES = index(LANES)
+_DEPTH = index(128)
+_FORECAST_FIRST, _LEARN_FIRST, _REST = range(3)
+
+
+@called
+def _scaling_of(table, model):
+    """(origin, lowest, highest, weights, subsample, counters) of a forest (scaling.py): views."""
+    d = table[model, N_FEATURES]
+    rows = index(SUBSAMPLE_ROWS) if table[model, ADAPTIVE] != index(0) else index(0)
+    return (
+        reals_at(table[model, ORIGIN], d),
+        floats_at(table[model, LOWEST], d),
+        floats_at(table[model, HIGHEST], d),
+        floats_at(table[model, WEIGHTS], (d + _LANES - index(1)) // _LANES * _LANES),
+        floats_at(table[model, SUBSAMPLE], rows * d).reshape((np.intp(rows), np.intp(d))),
+        longs_at(table[model, COUNTERS], 3),
+    )
+
+
+def batches_of(walk, calibrate, rules_of):
+    """The functions `run` and `walk_trees` of one system, to be called by kernels of its own.
+
+    walk: see walk.py. calibrate: see class_calibration.py. rules_of(numbers, place): the rules of the system, of five
+    float64 numbers that begin at this flat place.
+    """
+
+    @spliced
+    def walk_trees(table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
+        """Pass rows of one segment through the trees [first_tree, last_tree) of a forest.
+
+        rows: float32 (n, padded d). forecasts: float64 (n_trees, n, n_outputs), depths: float64 (n_trees, n, 2), as
+        `walk` fills them.
+        """
+        n_trees, words, width = table[model, N_TREES], table[model, HEAD_WORDS], table[model, BOX_WORDS]
+        limit, reserved = table[model, LIMIT], n_trees * table[model, CAPACITY]
+        ints = ints_at(table[model, HEADS], reserved * words)
+        floats = floats_at(table[model, HEADS], reserved * words)
+        reals = reals_at(table[model, HEADS], reserved * words // index(2))
+        boxes = floats_at(table[model, BOXES], reserved * width + _LANES)
+        used, random = words_at(table[model, USED], n_trees), words_at(table[model, RANDOM], n_trees)
+        stride = index(rows.shape[1])
+        weights = floats_at(table[model, WEIGHTS], stride)
+        passes = (last_tree - first_tree) * index(rows.shape[0])
+        done, room = index(0), _DEPTH
+        while True:
+            done, is_deep = walk(
+                rules_of(numbers, model), ints, floats, reals, boxes, used, random,
+                first_tree, last_tree, limit, words, width,
+                rows.reshape(-1), stride, labels, labelled, table[model, N_FEATURES], weights,
+                numbers[model, PURE_UNTIL], numbers[model, PAUSE], numbers[model, FULL_PAUSE], table[model, MODE],
+                publish, forecasts, depths, done, room,
+            )  # fmt: skip
+            # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
+            # between must not depend on when they are asked for.
+            for tree in range(first_tree, last_tree):
+                while limit > index(0) and used[tree] + index(2) > limit:
+                    forget(ints, boxes, used, tree, words, width)
+            if done == passes:
+                return
+            if is_deep:
+                room *= index(2)
+
+    @spliced
+    def forecast_and_learn(
+        table, numbers, model, rows, labels, labelled, publish, state, scratch, outputs, raw, depths, start
+    ):  # fmt: skip
+        """Pass rows of one segment through a forest; with `publish`, fill outputs, raw and depths from `start` on.
+
+        scratch: float64, room at least for what all trees say of one row.
+        """
+        n_trees, n_outputs = np.intp(table[model, N_TREES]), np.intp(table[model, N_OUTPUTS])
+        bite = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
+        for first in range(0, rows.shape[0], bite):
+            last = min(first + bite, rows.shape[0])
+            ends = n_trees * (last - first) * n_outputs, n_trees * (last - first) * (n_outputs + 2)
+            forecasts = scratch[: ends[0]].reshape((n_trees, last - first, n_outputs))
+            tree_depths = scratch[ends[0] : ends[1]].reshape((n_trees, last - first, 2))
+            walk_trees(
+                table, numbers, model, index(0), table[model, N_TREES], rows[first:last],
+                labels[first:last], labelled[first:last], publish, forecasts, tree_depths,
+            )  # fmt: skip
+            if publish:
+                here = slice(start + first, start + last)
+                calibrate(forecasts, labels[first:last], labelled[first:last], state, raw[here], outputs[here])
+                mean_over_trees(tree_depths, depths[here])
+
+    @spliced
+    def run(
+        table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+    ):  # fmt: skip
+        """Pass rows through the forests [first, last) of a table, each through its own, and learn them.
+
+        starts: int64 (forests + 1,), where the rows of each forest begin and end. x: float64 (n, d), NaN where missing;
+        labels, labelled: (n,). For each row two rows of memory are free in every tree, up to its limit. row_scratch:
+        float32, room for the padded rows of one forest.
+        """
+        spare_outputs, spare_depths = np.empty((1, outputs.shape[1])), np.empty((1, 2))
+        for model in range(first, last):
+            here = slice(starts[model], starts[model + index(1)])
+            origin, lowest, highest, weights, subsample, counters = _scaling_of(table, model)
+            state = reals_at(table[model, CALIBRATION], table[model, N_CALIBRATION])
+            y, known, n = labels[here], labelled[here], here.stop - here.start
+            rows = row_scratch[: n * weights.shape[0]].reshape((n, weights.shape[0]))
+            centre(x[here], known, origin, rows)
+            # Nothing that a row brings along may show in its forecast: where samples branch off, that are the weights
+            # that it changes. So the first row of a segment is forecast by itself before it is learned.
+            apart = publish and table[model, MODE] != EXISTING
+            unknown = np.zeros(n if apart else 0, np.bool_)
+            start = stop = 0
+            while start < n:
+                for step in range(_FORECAST_FIRST, _REST + 1):
+                    if step == _LEARN_FIRST:
+                        stop = observe(
+                            rows, known, start, table[model, ADAPTIVE] != index(0), lowest, highest, weights,
+                            subsample, counters,
+                        )  # fmt: skip
+                    begin, end = (start + apart, stop) if step == _REST else (start, start + apart)
+                    if begin == end:
+                        continue
+                    hears = unknown if step == _FORECAST_FIRST else known
+                    aside = step == _LEARN_FIRST
+                    forecast_and_learn(
+                        table, numbers, model, rows[begin:end], y[begin:end], hears[begin:end],
+                        state.shape[0] > 0 if aside else publish, state, scratch,
+                        spare_outputs if aside else outputs, spare_outputs if aside else raw,
+                        spare_depths if aside else depths, 0 if aside else here.start + begin,
+                    )  # fmt: skip
+                start = stop
+            table[model, LARGEST] = words_at(table[model, USED], table[model, N_TREES]).max()
+
+    return run, walk_trees

@@ -1,0 +1,217 @@
+"""Compiled kernels on disk: never those of other sources, never needed to run, and brought along by an image."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import config
+
+import amf
+from amf import _cache
+from amf._kernel import kernel
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
+
+TELL = """
+def tell():
+    "How many specialisations of kernels were loaded from disk, how many compiled, how many one kernel has at most."
+    every = {id(v): v for m in [*sys.modules.values()] if (getattr(m, "__name__", None) or "").startswith("amf")
+             for v in vars(m).values() if isinstance(getattr(v, "_cache", None), KernelCache)}.values()
+    print(sum(sum(k.stats.cache_hits.values()) for k in every), sum(sum(k.stats.cache_misses.values()) for k in every),
+          max(len(k.signatures) for k in every))
+"""
+
+
+def run(script: str, home: Path = ROOT, **options: object) -> list[str]:
+    """What a new process prints that imports the package from the folder `home`."""
+    start = f"import sys\nimport amf\nimport numpy as np\nfrom amf._cache import KernelCache\n{TELL}"
+    environment = {**os.environ, "PYTHONPATH": str(home), **options.pop("env", {})}
+    done = subprocess.run(
+        [sys.executable, "-c", start + textwrap.dedent(script)],
+        cwd=home,
+        env={name: value for name, value in environment.items() if value is not None},
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def copy_of_package(to: Path, kernels: bool) -> Path:
+    ignore = None if kernels else shutil.ignore_patterns("*.nbc")
+    shutil.copytree(ROOT / "amf", to / "amf", ignore=ignore)
+    return to
+
+
+def nobody(home: Path) -> dict[str, object]:
+    """Options of a process that may write nowhere: into the package neither."""
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    environment = {"HOME": os.devnull, "XDG_CACHE_HOME": None, "NUMBA_CACHE_DIR": None}
+    return {"env": environment, "preexec_fn": obey if os.geteuid() == 0 else None}
+
+
+def obey() -> None:
+    """Give up what lets root write to what is read-only."""
+    set_drop, overriding, by_ownership = 24, 1, 3
+    for capability in (overriding, by_ownership):
+        assert ctypes.CDLL(None).prctl(set_drop, capability, 0, 0, 0) == 0
+
+
+HALF = """
+from amf.arena import CHILD, COUNT, ODDS
+from amf.explain import survey
+heads = np.zeros((3, 12), np.int32)
+heads[:, COUNT], heads[0, CHILD] = [2, 1, 1], 1
+heads.view(np.float64)[0, ODDS] = 1.0
+print(survey([heads], 1).mean_weighted_depth)
+"""
+
+
+def test_an_edit_of_what_a_kernel_inlines_is_seen_though_time_and_size_stay(tmp_path):
+    home = copy_of_package(tmp_path, kernels=False)
+    assert run(HALF, home, env={"NUMBA_CACHE_DIR": None}) == ["0.5"]
+    inlined = home / "amf" / "aggregation.py"
+    was, source = inlined.stat(), inlined.read_text()
+    edited = source.replace("odds / (1.0 + odds)", "odds / (3.0 + odds)")
+    assert edited != source
+    inlined.write_text(edited)
+    os.utime(inlined, ns=(was.st_atime_ns, was.st_mtime_ns))
+    for compiled in (home / "amf" / "__pycache__").glob("aggregation.*.pyc"):
+        compiled.unlink()  # Python's own cache goes by time and size, too
+    assert run(HALF, home, env={"NUMBA_CACHE_DIR": None}) == ["0.75"]
+
+
+def test_where_nothing_can_be_written_kernels_are_compiled_in_memory(tmp_path):
+    home = copy_of_package(tmp_path / "home", kernels=False)
+    script = HALF + "tell()"
+    assert run(script, home, **nobody(home)) == ["0.5", "0", "1", "1"]
+
+
+@pytest.mark.slow
+def test_an_image_brings_all_kernels_along_for_whoever_runs_it(tmp_path):
+    portable = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": None}
+    run("amf.compile_kernels()", env=portable)
+    home = copy_of_package(tmp_path / "home", kernels=True)
+    reader = nobody(home)
+    reader["env"].update(portable)
+    loaded, compiled, most = run("amf.compile_kernels()\ntell()", home, **reader)
+    assert (compiled, most) == ("0", "1")
+    assert int(loaded) > 10
+
+
+def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_arrays():
+    """Whoever gives a whole number for a real one, or an array of another kind, must not stop the stream for it."""
+    script = """
+    amf.compile_kernels()
+    rng = np.random.default_rng(0)
+    x = rng.random((100, 3))
+    labels = [0, 1] * 50
+    frozen, odd = x.copy(), np.frombuffer(b"x" + x.tobytes(), np.float64, offset=1).reshape(x.shape)
+    frozen.flags.writeable = False
+    arrays = [x, frozen, odd, x.astype("f4"), x.astype(">f8"), np.asfortranarray(x), x[::-1], x.tolist(), x[:1], x[:0]]
+    targets = np.array(labels, np.float64)
+    targets.flags.writeable = False
+    packed = np.frombuffer(b"x" + targets.tobytes(), np.float64, offset=1)
+    common = [{}, {"n_estimators": 3, "n_threads": 2}, {"max_bytes": 3_000}, {"charge_first": True}]
+    free = [{"mode": "sampled", "scaling": "none"}, {"mode": "expected", "split_pure": True}]
+    prior = [{"prior": "dirichlet", "dirichlet": 1}, {"prior": "dirichlet"}, {"smoothing": 1}, {"classes": [0, 1]}]
+    settings = {
+        amf.AMFClassifier: [*common, *free, *prior, {"pause": 1}],
+        amf.AMFRegressor: [*common, *free, {"loss": "square", "bound": 1}, {"blend": False}],
+        amf.UnrestrictedAMFClassifier: [*common, *prior],
+    }
+    for system, choices in settings.items():
+        for setting in choices:
+            system(**setting).partial_fit(x, labels).prequential(x, labels)
+        for rows in arrays:
+            for y in (labels, targets, packed, targets[::-1], np.array(labels), [None] * 100):
+                forest = system(2).partial_fit(rows, y[:len(rows)])
+                forest.prequential(x, y)
+                forest.partial_fit(x, labels).weighted_depth(rows)
+        data = forest.dumps()
+        for again in (data, bytearray(data), memoryview(b"x" + data)[1:]):
+            amf.loads(again).copy().describe()
+    tell()
+    """
+    loaded, compiled, most = run(script)
+    assert most == "1", f"{loaded} specialisations were loaded and {compiled} compiled"
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """Folders for kernels: one that takes no files, because it is none, and one that does."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(_cache, "folders", lambda: iter([tmp_path / "file" / "below", tmp_path / "kernels"]))
+    return tmp_path / "kernels"
+
+
+def doubled(x):
+    return x * 2
+
+
+def traffic(value: float) -> tuple[int, int]:
+    """(loaded, compiled) specialisations of a new kernel that is called once."""
+    double = kernel(doubled)
+    assert double(value) == 2 * value
+    return sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.values())
+
+
+def test_a_kernel_is_compiled_once_for_each_type(shelf):
+    assert [traffic(1), traffic(1), traffic(0.5), traffic(0.5)] == [(0, 1), (1, 0), (0, 1), (1, 0)]
+    assert len(list(shelf.iterdir())) == 2
+
+
+def test_kernels_of_other_sources_are_replaced(shelf, monkeypatch):
+    assert traffic(1) == (0, 1)
+    monkeypatch.setattr(_cache, "_SOURCES", b"other")
+    assert [traffic(1), traffic(1)] == [(0, 1), (1, 0)]
+    assert len(list(shelf.iterdir())) == 1
+
+
+def test_a_damaged_kernel_is_compiled_again(shelf):
+    traffic(1)
+    [file] = shelf.iterdir()
+    data = file.read_bytes()
+    for at in (0, 40, len(data) // 2, len(data) - 1):
+        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert [traffic(1), traffic(1)] == [(0, 1), (1, 0)]
+        file.write_bytes(data[:at])
+        assert traffic(1) == (0, 1)
+
+
+def test_a_package_without_source_files_keeps_nothing_on_disk(shelf, monkeypatch):
+    """From an archive, say: then nothing tells which sources a file belongs to."""
+    monkeypatch.setattr(_cache, "_SOURCES", _cache._hash_of_sources(shelf))
+    assert [traffic(1), traffic(1)] == [(0, 1), (0, 1)]
+    assert not shelf.exists()
+
+
+def test_the_hash_follows_content_and_names(tmp_path):
+    def write(**sources):
+        shutil.rmtree(tmp_path / "p", ignore_errors=True)
+        (tmp_path / "p" / "q").mkdir(parents=True)
+        for name, source in sources.items():
+            (tmp_path / "p" / f"{name.replace('_', '/')}.py").write_text(source)
+        return _cache._hash_of_sources(tmp_path / "p")
+
+    states = [{"a": "1", "q_b": "2"}, {"a": "1", "q_b": "3"}, {"a": "1", "b": "2"}, {"a": "12", "q_b": ""}]
+    assert len({write(**state) for state in states}) == len(states)
+    assert write(**states[0]) == write(**states[0])
+
+
+def test_one_system_alone_can_be_compiled():
+    amf.compile_kernels([amf.AMFRegressor])
+    assert np.isfinite(amf.AMFRegressor(1).partial_fit([[0.0], [1.0]], [0, 1]).predict([[0.5]])).all()
