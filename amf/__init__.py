@@ -5,9 +5,12 @@ from amf.explain import Description
 from amf.features import Column, Columns
 from amf.kernels import compile_kernels
 from amf.labels import Label, class_text
+from amf.learner import Learner
+from amf.losses import Losses
 from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
+from amf.registry import SYSTEMS, loads
 from amf.regressor import AMFRegressor, RegressionForecasts
-from amf.serialize import FormatError, dumps, loads
+from amf.serialize import FormatError, dumps
 from amf.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 
 ENGINE = "amf-1"
@@ -15,6 +18,7 @@ ENGINE = "amf-1"
 
 __all__ = [
     "ENGINE",
+    "SYSTEMS",
     "AMFClassifier",
     "AMFClassifierParams",
     "AMFRegressor",
@@ -26,6 +30,8 @@ __all__ = [
     "ForestParams",
     "FormatError",
     "Label",
+    "Learner",
+    "Losses",
     "RegressionForecasts",
     "UnrestrictedAMFClassifier",
     "UnrestrictedAMFClassifierParams",
