@@ -5,10 +5,13 @@ from amf.explain import Description
 from amf.features import Column, Columns
 from amf.kernels import compile_kernels
 from amf.labels import Label, class_text
+from amf.learner import Learner
+from amf.losses import Losses
 from amf.many import ManyForecasts, predict_learn_many
 from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
+from amf.registry import SYSTEMS, loads
 from amf.regressor import AMFRegressor, RegressionForecasts
-from amf.serialize import FormatError, dumps, loads
+from amf.serialize import FormatError, dumps
 from amf.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 
 ENGINE = "amf-1"
@@ -16,6 +19,7 @@ ENGINE = "amf-1"
 
 __all__ = [
     "ENGINE",
+    "SYSTEMS",
     "AMFClassifier",
     "AMFClassifierParams",
     "AMFRegressor",
@@ -27,6 +31,8 @@ __all__ = [
     "ForestParams",
     "FormatError",
     "Label",
+    "Learner",
+    "Losses",
     "ManyForecasts",
     "RegressionForecasts",
     "UnrestrictedAMFClassifier",

@@ -12,13 +12,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf import serialize
 from amf._kernel import index
 from amf.addresses import address_of
 from amf.aggregation import mean_over_trees
@@ -124,6 +125,10 @@ def thread_pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads, thread_name_prefix="amf-trees")
 
 
+def _unpickled(system: type[Any], data: bytes, n_threads: int) -> Any:
+    return serialize.loads(data, {system.family: system}, n_threads=n_threads)
+
+
 class Forest(ABC, Generic[Params]):
     """A forest of Mondrian trees that learns one sample at a time.
 
@@ -133,7 +138,7 @@ class Forest(ABC, Generic[Params]):
 
     Parameters: ClassVar[type[Any]]
     family: ClassVar[str]
-    """Name of the system in the bytes."""
+    """Name of the system (registry.py)."""
     _code: ClassVar[type[Any]]
     """Type of labels as kernels take them."""
     _run: ClassVar[Callable[..., None]]
@@ -291,9 +296,7 @@ class Forest(ABC, Generic[Params]):
 
     def dumps(self) -> bytes:
         """Versioned canonical bytes (serialize.py): equal states give equal bytes. `amf.loads` reads them."""
-        from amf.serialize import dumps
-
-        return dumps(self)
+        return serialize.dumps(self)
 
     def copy(self) -> Self:
         """The same forest in memory of its own: both go on bit for bit, and neither sees what the other learns.
@@ -316,9 +319,7 @@ class Forest(ABC, Generic[Params]):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from amf.serialize import loads
-
-        return partial(loads, n_threads=self.n_threads), (self.dumps(),)
+        return _unpickled, (type(self), self.dumps(), self.n_threads)
 
     # What a kind of label decides.
 

@@ -16,17 +16,16 @@ CPUs. "generic" is the plainest of its architecture; hosts that are known to be 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-from amf.forest import Forest
-from amf.serialize import FAMILIES, loads
+from amf.learner import Learner
+from amf.registry import SYSTEMS, loads
 
 _ROWS = 64
 
 
-def compile_kernels(systems: Iterable[type[Forest[Any]]] | None = None) -> None:
+def compile_kernels(systems: Iterable[type[Learner]] | None = None) -> None:
     """Compile what forests of these systems need, or load it from disk; all systems where none are given.
 
     Afterwards nothing is compiled any more, whatever the parameters and the types of arrays are. Takes some seconds a
@@ -34,8 +33,8 @@ def compile_kernels(systems: Iterable[type[Forest[Any]]] | None = None) -> None:
     """
     x = np.random.default_rng(0).random((_ROWS, 2))
     y = [row % 2 for row in range(_ROWS)]
-    for system in FAMILIES.values() if systems is None else systems:
+    for system in SYSTEMS.values() if systems is None else systems:
         # So small that it has to forget leaves on the way.
-        forest = system(1, max_bytes=2_000).partial_fit(x, y)
+        forest = system.preset("default", n_estimators=1, max_bytes=2_000).partial_fit(x, y)
         forest.weighted_depth(x)
         loads(forest.dumps()).describe()

@@ -58,6 +58,8 @@ class ForestParams:
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    FIXED: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that have one value only in this system, their default."""
 
     n_estimators: int = 10
     seed: int = 0

@@ -28,25 +28,22 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from amf.arena import Arena
 from amf.boxes import padded
-from amf.classifier import AMFClassifier
-from amf.forest import Forest
+from amf.labels import Label
 from amf.packing import pack, unpack
-from amf.regressor import AMFRegressor
+from amf.params import ForestParams
 from amf.scaling import SUBSAMPLE, Scaling
-from amf.unrestricted import UnrestrictedAMFClassifier
 
 MAGIC = b"AMFF"
 FORMAT = 1
-FAMILIES: dict[str, type[Forest[Any]]] = {
-    kind.family: kind for kind in (AMFClassifier, AMFRegressor, UnrestrictedAMFClassifier)
-}
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
 _F8, _F4, _I8, _I4, _U8 = (np.dtype(kind) for kind in ("<f8", "<f4", "<i8", "<i4", "<u8"))
@@ -56,6 +53,36 @@ class FormatError(ValueError):
     """The bytes are damaged, cut, or not a forest of a format this version reads."""
 
 
+class Forest(Protocol):
+    """A forest as far as its bytes go (forest.py)."""
+
+    family: ClassVar[str]
+    Parameters: ClassVar[type[Any]]
+    feature_names: tuple[str, ...] | None
+    _scaling: Scaling
+    _arena: Arena
+    _calibration: NDArray[np.float64]
+    _words: NDArray[np.uint64]
+
+    @property
+    def params(self) -> ForestParams: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def class_labels(self) -> list[Label] | None: ...
+
+    @classmethod
+    def _bare(cls, params: Any, n_threads: int) -> Self: ...
+
+    def _recall(self, classes: Any) -> None: ...
+
+    def _relayout(self) -> None: ...
+
+    def _plausible(self, heads: NDArray[np.int32]) -> bool: ...
+
+
 def _size(n_bytes: int) -> int:
     return -(-n_bytes // 8) * 8
 
@@ -63,7 +90,7 @@ def _size(n_bytes: int) -> int:
 _AS_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def _header(forest: Forest[Any]) -> bytes:
+def _header(forest: Forest) -> bytes:
     values = {
         "family": forest.family,
         "params": forest.params.as_dict(),
@@ -75,7 +102,7 @@ def _header(forest: Forest[Any]) -> bytes:
     return header.ljust(_size(len(header)))
 
 
-def dumps(forest: Forest[Any]) -> bytes:
+def dumps(forest: Forest) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
     kept = scaling.subsample[: scaling.counters[0]]
@@ -120,8 +147,11 @@ class _Reader:
             raise FormatError(f"{len(self._data) - self._at} bytes too many after the forest")
 
 
-def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:
-    """The forest that `dumps` wrote. Raises FormatError (a ValueError) for anything else."""
+def loads(data: bytes | bytearray | memoryview, systems: Mapping[str, type[Any]], *, n_threads: int = 1) -> Any:
+    """The forest that `dumps` wrote, of one of these systems by their families.
+
+    Raises FormatError (a ValueError) for anything else.
+    """
     view = memoryview(data).cast("B")
     if len(view) < _PREFIX.size + _CHECKSUM or view[:4] != MAGIC:
         raise FormatError(f"these {len(view)} bytes are not a forest: they do not begin with {MAGIC!r}")
@@ -136,7 +166,7 @@ def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:
         raise FormatError("the bytes of the forest end too early")
     header = bytes(view[_PREFIX.size : at])
     try:
-        forest = _read(json.loads(header), _Reader(view[:end].toreadonly(), at), n_threads)
+        forest = _read(json.loads(header), _Reader(view[:end].toreadonly(), at), systems, n_threads)
     except FormatError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -146,10 +176,10 @@ def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:
     return forest
 
 
-def _read(header: dict[str, Any], reader: _Reader, n_threads: int) -> Forest[Any]:
-    kind = FAMILIES.get(header["family"])
+def _read(header: dict[str, Any], reader: _Reader, systems: Mapping[str, type[Forest]], n_threads: int) -> Forest:
+    kind = systems.get(header["family"])
     if kind is None:
-        raise FormatError(f"the forest is of family {header['family']!r}, this version reads {', '.join(FAMILIES)}")
+        raise FormatError(f"the forest is of family {header['family']!r}, this version reads {', '.join(systems)}")
     names, d = header["feature_names"], header["n_features"]
     forest = kind._bare(kind.Parameters(**header["params"]), n_threads)
     if not d <= forest.params.max_features or (names is not None and not _may_name(names, d)):
@@ -181,7 +211,7 @@ def _read_scaling(scaling: Scaling, d: int, reader: _Reader) -> None:
     scaling.subsample[:kept] = reader.array(_F4, kept * d).reshape(kept, d)
 
 
-def _read_trees(forest: Forest[Any], reader: _Reader) -> None:
+def _read_trees(forest: Forest, reader: _Reader) -> None:
     arena, n_trees = forest._arena, forest.params.n_estimators
     forest._calibration = reader.array(_F8, forest._calibration.shape[0]).copy()
     forest._words = reader.array(_U8, n_trees).copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,15 +20,17 @@ from amf.systems import unrestricted
 class UnrestrictedAMFClassifierParams(AMFClassifierParams):
     """Everything that, with the samples, determines an unrestricted AMF classifier: AMFClassifierParams, of which
 
-    scaling, split_pure, purity, pause and mode have one value only: features are taken as they are, a leaf holds one
-    point, and a forecast is always made in the tree extended by the sample. What is proven holds of forecasts that are
-    not calibrated, so these are the default.
+    those in FIXED have one value only: features are taken as they are, a leaf holds one point, and a forecast is always
+    made in the tree extended by the sample. What is proven holds of forecasts that are not calibrated, so these are
+    the default.
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "paper": {"prior": "dirichlet", "dirichlet": 0.5, "charge_first": True},
     }
+
+    FIXED: ClassVar[frozenset[str]] = frozenset({"scaling", "split_pure", "purity", "pause", "mode"})
 
     scaling: Literal["none"] = "none"
     split_pure: Literal[True] = True
@@ -39,10 +41,10 @@ class UnrestrictedAMFClassifierParams(AMFClassifierParams):
 
     def __post_init__(self) -> None:
         super(UnrestrictedAMFClassifierParams, self).__post_init__()
-        fixed = {"scaling": "none", "split_pure": True, "purity": 0.0, "pause": 1.0, "mode": "expected"}
-        for name, only in fixed.items():
-            if getattr(self, name) != only:
-                raise ValueError(f"{name} can only be {only!r} in an unrestricted forest, got {getattr(self, name)!r}")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in self.FIXED and value != each.default:
+                raise ValueError(f"{each.name} can only be {each.default!r} in an unrestricted forest, got {value!r}")
 
 
 class UnrestrictedAMFClassifier(AMFClassifier):

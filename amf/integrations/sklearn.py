@@ -86,8 +86,8 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
 
     Parameters
     ----------
-    n_estimators, scaling, prior, smoothing, dirichlet, pause, charge_first, split_pure, mode, max_bytes : see
-        amf.AMFClassifierParams.
+    n_estimators, scaling, prior, smoothing, dirichlet, pause, charge_first, split_pure, purity, mode, calibration,
+    max_bytes : see amf.AMFClassifierParams.
     n_jobs : threads over the trees. None: 1, -1: as many as there are processors. No result depends on it.
     random_state : of the random partition. An integer gives the same forest each time; None draws a new seed at each
         `fit`, a RandomState is drawn from.
@@ -110,7 +110,9 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         pause: float = _OF_CLASSIFIER.pause,
         charge_first: bool = _OF_CLASSIFIER.charge_first,
         split_pure: bool = _OF_CLASSIFIER.split_pure,
+        purity: float = _OF_CLASSIFIER.purity,
         mode: str = _OF_CLASSIFIER.mode,
+        calibration: bool = _OF_CLASSIFIER.calibration,
         max_bytes: int = _OF_CLASSIFIER.max_bytes,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -123,7 +125,9 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         self.pause = pause
         self.charge_first = charge_first
         self.split_pure = split_pure
+        self.purity = purity
         self.mode = mode
+        self.calibration = calibration
         self.max_bytes = max_bytes
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -176,7 +180,8 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
 
     Parameters
     ----------
-    n_estimators, scaling, loss, bound, blend, charge_first, split_pure, mode, max_bytes : see amf.AMFRegressorParams.
+    n_estimators, scaling, loss, bound, charge_first, split_pure, purity, mode, calibration, max_bytes : see
+        amf.AMFRegressorParams.
     n_jobs, random_state : see AMFClassifier.
 
     Attributes
@@ -192,10 +197,11 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
         scaling: str = _OF_REGRESSOR.scaling,
         loss: str = _OF_REGRESSOR.loss,
         bound: float | None = _OF_REGRESSOR.bound,
-        blend: bool = _OF_REGRESSOR.blend,
         charge_first: bool = _OF_REGRESSOR.charge_first,
         split_pure: bool = _OF_REGRESSOR.split_pure,
+        purity: float = _OF_REGRESSOR.purity,
         mode: str = _OF_REGRESSOR.mode,
+        calibration: bool = _OF_REGRESSOR.calibration,
         max_bytes: int = _OF_REGRESSOR.max_bytes,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -204,10 +210,11 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
         self.scaling = scaling
         self.loss = loss
         self.bound = bound
-        self.blend = blend
         self.charge_first = charge_first
         self.split_pure = split_pure
+        self.purity = purity
         self.mode = mode
+        self.calibration = calibration
         self.max_bytes = max_bytes
         self.n_jobs = n_jobs
         self.random_state = random_state

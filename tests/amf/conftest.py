@@ -88,7 +88,7 @@ SYSTEMS = [
         class_labels,
         ("no", 7),
         ("predict_proba", "predict", "weighted_depth"),
-        {"prior": ["parent", "dirichlet"]},
+        {"prior": ["parent", "dirichlet"], "calibration": [True, False], "purity": [16.0, 0.0, 1e9]},
     ),
     System(
         "amf-regressor",
@@ -96,7 +96,7 @@ SYSTEMS = [
         real_labels,
         (0.5, -7),
         ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
-        {"blend": [True, False]},
+        {"calibration": [True, False], "purity": [16.0, 0.0, 1e9]},
     ),
     System(
         "unrestricted-amf-classifier",
@@ -104,7 +104,7 @@ SYSTEMS = [
         class_labels,
         ("no", 7),
         ("predict_proba", "predict", "weighted_depth"),
-        {"prior": ["parent", "dirichlet"]},
+        {"prior": ["parent", "dirichlet"], "calibration": [True, False]},
         in_unit_cube=True,
     ),
 ]

@@ -23,6 +23,7 @@ import numpy as np
 from amf.elementary import log1p
 
 N_LANES = 8
+UNIFORM_SHARE = 1e-4
 UINT64_MASK = 2**64 - 1
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
@@ -156,11 +157,13 @@ class ReferenceTree:
     """One tree. Labels are 0 .. n_classes - 1; the label `n_classes` makes a new class; -1 means no label.
 
     Parameters: `prior` says what a node forecasts beside its own counts: "dirichlet" adds `dirichlet` to each count,
-    "parent" adds the forecast of its current parent (uniform above the root) with the weight smoothing * m^2, m being
-    the number of different labels it has seen. Without `charge_first` the first sample of a node costs it nothing.
-    With `split_pure` a leaf splits even if it has seen one label only. An inner node that gives its label at least
-    `pause` is not split for a sample. `weights` (float32, one per feature, all ones by default) may be assigned anew
-    between samples. With fewer than two free slots below `max_nodes` the tree stops splitting.
+    "parent" adds the forecast of its current parent, in which UNIFORM_SHARE of the uniform one is mixed (above the root
+    there is but that), with the weight smoothing * m^2, m being the number of different labels it has seen. Without
+    `charge_first` the first sample of a node costs it nothing. With `split_pure` a leaf splits even if it has seen one
+    label only; without, if it was born, by the split of its parent, before purity / n_features. An inner node that
+    gives its label at least `pause` is not split for a sample. `weights` (float32, one per feature, all ones by
+    default) may be assigned anew between samples. With fewer than two free slots below `max_nodes` the tree stops
+    splitting.
     """
 
     def __init__(
@@ -171,9 +174,10 @@ class ReferenceTree:
         *,
         prior: Literal["dirichlet", "parent"] = "dirichlet",
         dirichlet: float = 0.5,
-        smoothing: float = 0.7,
+        smoothing: float = 1.0,
         charge_first: bool = False,
         split_pure: bool = False,
+        purity: float = 16.0,
         pause: float = 0.7,
         weights: np.ndarray | None = None,
         max_nodes: int | None = None,
@@ -186,6 +190,7 @@ class ReferenceTree:
         self.smoothing = smoothing
         self.charge_first = charge_first
         self.split_pure = split_pure
+        self.purity = purity
         self.pause = math.inf if split_pure else pause
         self.weights = np.asarray(np.ones(n_features) if weights is None else weights, dtype=np.float32)
         self.max_nodes = math.inf if max_nodes is None else max_nodes
@@ -203,7 +208,11 @@ class ReferenceTree:
         strength = self.smoothing * np.count_nonzero(node.counts) ** 2
         if strength == 0.0:
             return self.forecast(node.parent)
-        return (node.counts + strength * self.forecast(node.parent)) / (node.n + strength)
+        return (node.counts + strength * self.prior_below(node.parent)) / (node.n + strength)
+
+    def prior_below(self, node: Node | None) -> np.ndarray:
+        """What a node under `node` expects of labels before it has seen any: with the prior "parent"."""
+        return (1 - UNIFORM_SHARE) * self.forecast(node) + UNIFORM_SHARE / self.n_classes
 
     def path(self, x: np.ndarray) -> Iterator[tuple[Node, float]]:
         """The nodes on the way of `x` from the root, each with the probability that a pruning comes that far."""
@@ -258,7 +267,8 @@ class ReferenceTree:
             rate = lane_sum(terms)
             if rate > 0 and self.n_nodes + 2 <= self.max_nodes:
                 if node.is_leaf:
-                    if self.split_pure or node.counts[y] < node.n:
+                    young = birth < self.purity / self.n_features
+                    if self.split_pure or young or node.counts[y] < node.n:
                         return self.split_above(node, x, birth + budget / rate, terms, rate)
                 elif self.forecast(node)[y] < self.pause:
                     hazard = rate * (node.time - birth)

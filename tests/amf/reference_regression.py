@@ -7,9 +7,11 @@ A node forecasts the mean of its labels. What it is charged for a label decides 
                 of a fresh leaf pays half the way from that density of its parent, at the label, to its peak.
     "square"    (mean - y)**2 / (8 bound**2), as in the paper; the mean of no label is 0.
 
+                Both mean and y count as the end of [-bound, bound] where they are beyond it.
+
 With `charge_first` the first sample pays in full: the density that the parent gave to it, or y**2 / (8 bound**2).
-A forest blends its trees' average over prunings with their leaves and with the mean of all labels, as would have been
-best so far, and stretches its intervals until 5 % of the labels fall below and 5 % above.
+A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of all labels,
+as would have been best so far, and stretches its intervals until 5 % of the labels fall below and 5 % above.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from reference import Node, ReferenceTree, SplitMix64
+from reference_calibration import RecentLosses
 
 PARENT_LABELS = 3
 SMALLEST_SHARE = 1e-60
@@ -124,12 +127,16 @@ class RegressionTree(ReferenceTree):
         """Log of what `node` gives to `y`, before it counts it; up to a constant of the whole tree."""
         if self.loss == "square":
             pays = node.n > 0 or self.charge_first
-            return -((self.forecast(node) - y) ** 2) / (8 * self.bound**2) if pays else 0.0
+            return -((self.within(self.forecast(node)) - self.within(y)) ** 2) / (8 * self.bound**2) if pays else 0.0
         if node.n == 0:
             return 0.0 if node.parent is None else self.log_first_forecast(node.parent, y)
         if self.variance(node) == 0:
             return 0.0
         return 2 * math.log(self.student_share(node, y)) - math.log(self.variance(node)) / 2
+
+    def within(self, y: float) -> float:
+        """The number of [-bound, bound] that is next to `y`."""
+        return min(max(y, -self.bound), self.bound)
 
     def log_first_forecast(self, parent: Node, y: float) -> float:
         """What a fresh leaf under `parent` gives to its first label."""
@@ -206,21 +213,25 @@ class Stretch:
 
 
 class Forecast(NamedTuple):
-    """Of a forest at one sample: mean, standard deviation, and the quantiles 0.05, 0.5, 0.95."""
+    """Of a forest at one sample: mean, mean before calibration, standard deviation, and quantiles 0.05, 0.5, 0.95."""
 
     mean: float
+    raw_mean: float
     std: float
     quantiles: tuple[float, float, float]
 
 
 class RegressionForest:
-    """`n_estimators` independent trees; without `blend` the forecast is the mean of their averages over prunings."""
+    """`n_estimators` independent trees. Without `calibration` the forecast is the mean of their averages over prunings,
+    and the spread that of their mixture."""
 
-    def __init__(self, seed: int, n_estimators: int, n_features: int, *, blend: bool = True, **options: object) -> None:
+    def __init__(
+        self, seed: int, n_estimators: int, n_features: int, *, calibration: bool = True, **options: object
+    ) -> None:
         words = SplitMix64(seed)
         self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
-        self.blend = Blend() if blend else None
-        self.stretch = Stretch()
+        self.calibration = calibration
+        self.blend, self.stretch, self.losses = Blend(), Stretch(), RecentLosses()
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
         """Of the mixture of all trees; their origins are the same number."""
@@ -232,15 +243,15 @@ class RegressionForest:
         return Outlook(said[0].origin, mean, leaf, variance + between)
 
     def centre(self, outlook: Outlook) -> float:
-        return outlook.origin + outlook.mean if self.blend is None else self.blend.forecast(outlook)
+        return self.blend.forecast(outlook) if self.calibration else outlook.origin + outlook.mean
 
     def predict(self, x: np.ndarray) -> Forecast:
         outlook = self.outlook(x)
         if outlook is None:
-            return Forecast(math.nan, math.nan, (math.nan, math.nan, math.nan))
+            return Forecast(math.nan, math.nan, math.nan, (math.nan, math.nan, math.nan))
         mean, scale = self.centre(outlook), math.sqrt(outlook.variance)
         low, middle, high = (self.stretch.quantile(mean, scale, p) for p in (TAIL, 0.5, 1 - TAIL))
-        return Forecast(mean, self.stretch.std(scale), (low, middle, high))
+        return Forecast(mean, outlook.origin + outlook.mean, self.stretch.std(scale), (low, middle, high))
 
     def weighted_depth(self, x: np.ndarray) -> float:
         return sum(tree.weighted_depth(x) for tree in self.trees) / len(self.trees)
@@ -249,10 +260,11 @@ class RegressionForest:
         if math.isnan(y):
             return
         outlook = self.outlook(x)
-        if outlook is not None:
+        if outlook is not None and self.calibration:
+            forecasts = self.centre(outlook), outlook.origin + outlook.mean, outlook.origin
+            self.losses.add(*((forecast - y) ** 2 for forecast in forecasts))
             self.stretch.learn(self.centre(outlook), math.sqrt(outlook.variance), y)
-            if self.blend is not None:
-                self.blend.learn(outlook, y)
+            self.blend.learn(outlook, y)
         for tree in self.trees:
             tree.learn(x, y)
 

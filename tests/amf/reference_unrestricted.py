@@ -137,8 +137,9 @@ class UnrestrictedTree(ReferenceTree):
             return super().forecast(node)
         strength = self.smoothing * np.count_nonzero(node.counts) ** 2
         above = next((cell for cell in node.lineage() if cell.n > node.n), None)
-        prior = self.forecast(above)
-        return prior if strength == 0.0 else (node.counts + strength * prior) / (node.n + strength)
+        if strength == 0.0:
+            return self.forecast(above)
+        return (node.counts + strength * self.prior_below(above)) / (node.n + strength)
 
     def leaf(self, x: np.ndarray) -> Cell:
         node = self.root

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference import ReferenceForest
+from reference_calibration import CalibratedForest
 from trees import trees_of
 
 import amf
@@ -54,9 +55,10 @@ def same_rows(forest: amf.AMFClassifier, reference: ReferenceForest) -> None:
 
 SETTINGS = [
     dict(prior="parent", smoothing=0.7),
+    dict(prior="parent", smoothing=0.7, purity=0.0),
     dict(prior="parent", smoothing=1.0, charge_first=True),
-    dict(prior="dirichlet", dirichlet=0.5, charge_first=True),
-    dict(prior="dirichlet", dirichlet=0.01),
+    dict(prior="dirichlet", dirichlet=0.5, charge_first=True, purity=0.0),
+    dict(prior="dirichlet", dirichlet=0.01, purity=2.0),
     dict(prior="dirichlet", dirichlet=0.5, charge_first=True, split_pure=True),
     dict(prior="parent", smoothing=0.3, split_pure=True),
     dict(prior="parent", smoothing=0.3, pause=1.0),
@@ -74,12 +76,20 @@ def test_kernels_equal_the_reference(setting, d, k, grid, missing):
     x[0] = 0.0  # fixes every origin at 0, so that the reference sees the same float32 values
     forest = amf.AMFClassifier(3, classes=range(k), seed=11, scaling="none", **setting)
     reference = ReferenceForest(11, 3, d, k, **setting)
+    calibrated = CalibratedForest(reference)
     y[3::7] = -1
-    expected = reference.predict_learn(x.astype(np.float32), y)
+    probabilities, raw = calibrated.predict_learn(x.astype(np.float32), y)
     labels = [None if label < 0 else int(label) for label in y]
     got = forest.prequential(x, labels)
-    np.testing.assert_allclose(got.probabilities, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(got.raw, raw, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(got.probabilities, probabilities, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(forest.losses, calibrated.calibration.losses.means(), rtol=1e-9)
     same_rows(forest, reference)
+    later = x[:20].astype(np.float32)
+    close = {"rtol": 1e-9, "atol": 1e-12}
+    np.testing.assert_allclose(forest.predict_proba(x[:20]), [calibrated.predict(row) for row in later], **close)
+    plain = forest.predict_proba(x[:20], calibrated=False)
+    np.testing.assert_allclose(plain, [reference.predict(row) for row in later], **close)
     np.testing.assert_allclose(
-        forest.weighted_depth(x[:20]), [reference.weighted_depth(row) for row in x[:20].astype(np.float32)], rtol=1e-9
+        forest.weighted_depth(x[:20]), [reference.weighted_depth(row) for row in later], rtol=1e-9
     )

@@ -17,6 +17,9 @@ BAD_PARAMETERS = [
     ({"mode": None}, "mode must be 'existing', 'sampled' or 'expected', got None"),
     ({"charge_first": 1}, "charge_first must be True or False"),
     ({"split_pure": "no"}, "split_pure must be True or False"),
+    ({"calibration": 1}, "calibration must be True or False, got 1"),
+    ({"purity": -1.0}, "purity must be a number from 0 to 1e\\+09"),
+    ({"purity": True}, "purity must be a number from 0"),
     ({"max_bytes": 0}, "max_bytes must be a whole number from 1"),
     ({"max_bytes": 1e6}, "max_bytes must be a whole number"),
     ({"max_features": 0}, "max_features must be a whole number from 1"),
@@ -33,15 +36,15 @@ def test_a_bad_parameter_is_named(system, parameters, message):
 
 BAD_PARAMETERS_OF_ONE = [
     (amf.AMFClassifier, {"prior": None}, "prior must be 'parent' or 'dirichlet'"),
-    (amf.AMFClassifier, {"smoothing": 0.0}, "smoothing must be a positive number up to 1e9"),
-    (amf.AMFClassifier, {"smoothing": float("nan")}, "smoothing must be a positive number"),
-    (amf.AMFClassifier, {"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a positive number"),
+    (amf.AMFClassifier, {"smoothing": 0.0}, "smoothing must be a number from 1e-06 to 1e\\+06, got 0.0"),
+    (amf.AMFClassifier, {"smoothing": float("nan")}, "smoothing must be a number from 1e-06"),
+    (amf.AMFClassifier, {"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a number from 1e-06"),
+    (amf.AMFClassifier, {"pause": 0.0}, "pause must be a number from 1e-06 to 1, got 0.0"),
     (amf.AMFClassifier, {"dirichlet": 0.5}, "dirichlet needs prior='dirichlet'"),
     (amf.AMFRegressor, {"loss": "log"}, "loss must be 'student' or 'square', got 'log'"),
     (amf.AMFRegressor, {"loss": "square"}, "loss='square' needs bound"),
-    (amf.AMFRegressor, {"loss": "square", "bound": 0}, "bound must be a positive number"),
+    (amf.AMFRegressor, {"loss": "square", "bound": 0}, "bound must be a number from 1e-75 to 1e\\+75, got 0"),
     (amf.AMFRegressor, {"bound": 1.0}, "bound needs loss='square'"),
-    (amf.AMFRegressor, {"blend": 1}, "blend must be True or False, got 1"),
 ]
 
 

@@ -154,7 +154,7 @@ def test_where_the_tree_stays_as_it_is_the_averaged_weight_is_multiplied_by_the_
     checked = 0
     for row in range(50, 200):
         (before,) = trees_of(forest)
-        forecast = forest.predict_learn(x[row : row + 1], y[row : row + 1])[0, y[row]]
+        forecast = forest.prequential(x[row : row + 1], y[row : row + 1]).raw[0, y[row]]
         (after,) = trees_of(forest)
         if len(after.child) == len(before.child):
             grown = log_weights(after, **charge)[1][0] - log_weights(before, **charge)[1][0]
@@ -179,7 +179,8 @@ def test_forecasts_and_weighted_depths_are_averages_over_all_prunings(prior, cha
         reference.predict_learn(x.astype(np.float32), y)
         same_rows(forest, reference)
         assert forest.n_nodes > 20
-        for row, forecast, depth in zip(x, forest.predict_proba(x), forest.weighted_depth(x), strict=True):
+        forecasts = forest.predict_proba(x, calibrated=False)
+        for row, forecast, depth in zip(x, forecasts, forest.weighted_depth(x), strict=True):
             averages = [average_over_prunings(tree, row.astype(np.float32)) for tree in reference.trees]
             np.testing.assert_allclose(forecast, np.mean([a.forecast for a in averages], axis=0), rtol=1e-12)
             assert depth == pytest.approx(np.mean([a.depth for a in averages]), rel=1e-12)
@@ -195,8 +196,9 @@ def test_forecasts_and_weighted_depths_are_averages_over_all_prunings(prior, cha
 def test_forecasts_are_distributions_and_weighted_depths_lie_within_depths(seed, prior, charge, missing):
     x, y = data(seed, 150, 3, 4, grid=None, missing=missing)
     forecasts = amf.AMFClassifier(3, classes=range(4), **prior, **charge).prequential(x, y)
-    assert np.all(forecasts.probabilities > 0)
-    np.testing.assert_allclose(forecasts.probabilities.sum(axis=1), 1.0, rtol=1e-12)
+    for probabilities in (forecasts.probabilities, forecasts.raw):
+        assert np.all(probabilities > 0)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
     assert np.all(forecasts.weighted_depth >= 0)
     assert np.all(forecasts.weighted_depth <= forecasts.depth + 1e-12)
     assert forecasts.depth[0] == forecasts.weighted_depth[0] == 0
@@ -229,13 +231,14 @@ def test_relabelling_permutes_the_columns(prior):
 
 def test_two_points_by_hand():
     forest = amf.AMFClassifier(1, classes=[0, 1], charge_first=True, **PAPER)
-    table = forest.predict_learn([[0.0], [1.0]], [0, 1])
+    table = forest.prequential([[0.0], [1.0]], [0, 1]).raw
     np.testing.assert_allclose(table, [[1 / 2, 1 / 2], [3 / 4, 1 / 4]], rtol=1e-15)
     (tree,) = trees_of(forest)
     assert tree.odds[0] == pytest.approx((1 / 8) / (1 / 2 * 1 / 2), rel=1e-15)
     lw, lwb = log_weights(tree, charge_first=True)
     np.testing.assert_allclose(np.exp([lw[0], lwb[0], *lwb[1:]]), [1 / 8, 3 / 16, 1 / 2, 1 / 2], rtol=1e-12)
-    np.testing.assert_allclose(forest.predict_proba([[0.0], [1.0]]), [[2 / 3, 1 / 3], [1 / 3, 2 / 3]], rtol=1e-15)
+    after = forest.predict_proba([[0.0], [1.0]], calibrated=False)
+    np.testing.assert_allclose(after, [[2 / 3, 1 / 3], [1 / 3, 2 / 3]], rtol=1e-15)
     np.testing.assert_allclose(forest.weighted_depth([[0.0]]), [2 / 3], rtol=1e-15)
 
 

@@ -75,4 +75,4 @@ def test_labels_without_a_pattern_leave_the_forecast_near_the_root():
     forest = amf.AMFClassifier(20, classes=[0, 1], split_pure=True, **paper).partial_fit(x, y)
     forecasts = forest.prequential(x, [None] * 2000)
     assert forecasts.weighted_depth.mean() < 0.15 * forecasts.depth.mean()
-    assert np.abs(forecasts.probabilities[:, 0] - 0.5).mean() < 0.1
+    assert np.abs(forecasts.raw[:, 0] - 0.5).mean() < 0.1

@@ -141,7 +141,7 @@ def test_a_value_equal_to_the_threshold_goes_left():
 
 
 def test_a_pure_leaf_grows_until_another_label_arrives_outside_its_box():
-    tree = ReferenceTree(0, 1, 2)
+    tree = ReferenceTree(0, 1, 2, purity=0.0)
     for value in (0.0, 2.0, 1.0):
         tree.learn([value], 0)
     assert columns(tree) == [(-1, 0.0, math.inf, [3, 0], [0.0], [2.0])]
@@ -151,6 +151,19 @@ def test_a_pure_leaf_grows_until_another_label_arrives_outside_its_box():
     left, root, right = tree.nodes()
     assert (left.counts.tolist(), root.counts.tolist(), right.counts.tolist()) == ([3, 1], [4, 1], [1, 0])
     assert 2 <= root.threshold < 3
+
+
+def test_a_pure_leaf_splits_all_the_same_if_it_was_born_before_its_time():
+    births = []
+    for seed in range(40):
+        tree = ReferenceTree(seed, 2, 2, purity=2.0)
+        for value in (0.0, 1.0):
+            tree.learn([value, 0.0], 0)
+        births.append(tree.root.time)
+        assert tree.n_nodes == 3  # the first leaf was born at 0
+        tree.learn([0.5, 0.0], 0)  # inside the root, outside of both leaves
+        assert tree.n_nodes == (5 if births[-1] < 2.0 / 2 else 3)
+    assert min(births) < 1 < max(births)
 
 
 # Structure.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reference import average_over_prunings
 from reference_regression import Blend, Labels, Outlook, RegressionForest, RegressionTree, Stretch
-from trees import nodes_of
+from trees import nodes_of, trees_of
 
 import amf
 from amf.arena import CHILD, COUNT, FEATURE, THRESHOLD, TIME
@@ -21,6 +21,8 @@ LOSSES = [
     {"split_pure": True},
     PAPER,
     {"loss": "square", "bound": BOUND, "charge_first": False},
+    {"loss": "square", "bound": BOUND / 4, "charge_first": True},
+    {"purity": 0.0},
 ]
 
 
@@ -92,8 +94,9 @@ def test_student_evidence_worked_out_by_hand():
 
 def test_equal_labels_are_no_evidence_and_a_leaf_of_equal_labels_does_not_split():
     x = np.arange(6.0)[:, None]
-    tree = grown(x, [7.0] * 6)
+    tree = grown(x, [7.0] * 6, purity=0.0)
     assert tree.n_nodes == 1
+    assert grown(x, [7.0] * 6).n_nodes > 1
     tree = grown(x, [7.0] * 6, split_pure=True)
     assert tree.n_nodes == 11
     assert {node.lw for node in tree.nodes()} == {0.0}
@@ -111,7 +114,7 @@ def test_a_label_that_is_missing_changes_nothing_and_without_labels_nothing_is_f
     forest = RegressionForest(0, 2, 1)
     assert math.isnan(forest.predict(np.array([1.0])).mean)
     forest.learn([1.0], 4.0)
-    assert forest.predict(np.array([1.0])) == (4.0, 0.0, (4.0, 4.0, 4.0))
+    assert forest.predict(np.array([1.0])) == (4.0, 4.0, 0.0, (4.0, 4.0, 4.0))
 
 
 # The average over prunings.
@@ -313,7 +316,7 @@ def rows_in_order(forest: amf.AMFRegressor, tree: int):
     return list(walk(0))
 
 
-@pytest.mark.parametrize("options", [*LOSSES, {"blend": False}], ids=str)
+@pytest.mark.parametrize("options", [*LOSSES, {"calibration": False}], ids=str)
 @pytest.mark.parametrize(
     ("d", "grid", "missing"), [(1, None, 0.0), (3, 4, 0.0), (9, None, 0.2), (17, 3, 0.1), (2, 2, 0.5)]
 )
@@ -327,8 +330,13 @@ def test_kernels_equal_the_reference(options, d, grid, missing):
     got = forest.prequential(x.astype(float), y)
     close = {"rtol": 1e-9, "atol": 1e-12}
     np.testing.assert_allclose(got.mean, [forecast.mean for forecast in expected], **close)
+    np.testing.assert_allclose(got.raw_mean, [forecast.raw_mean for forecast in expected], **close)
     np.testing.assert_allclose(got.std, [forecast.std for forecast in expected], **close)
     np.testing.assert_allclose(got.quantiles, [forecast.quantiles for forecast in expected], **close)
+    if forest.params.calibration:
+        np.testing.assert_allclose(forest.losses, reference.losses.means(), **close)
+    else:
+        assert forest.losses is None
     for tree, other in enumerate(reference.trees):
         mine, theirs = rows_in_order(forest, tree), other.nodes()
         assert len(mine) == len(theirs)
@@ -342,3 +350,22 @@ def test_kernels_equal_the_reference(options, d, grid, missing):
     np.testing.assert_allclose(
         forest.predict_quantiles(x[:20].astype(float), [0.05, 0.5, 0.95]), [one.quantiles for one in later], **close
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"charge_first": True}, {"charge_first": True, "split_pure": True}], ids=str)
+@pytest.mark.parametrize("label", [200.0, -200.0, 1e75])
+def test_a_label_far_beyond_the_bound_does_not_decide_everything(options, label):
+    """Its evidence would be exp(-(200 - mean)**2 / 8), 0 to the last bit, for every node: then no odds are left."""
+    rng = np.random.default_rng(0)
+    x = rng.random((600, 2))
+    y = 0.9 * np.sin(6 * x[:, 0])
+    errors = []
+    for there in (y[300], label):
+        forest = amf.AMFRegressor(5, loss="square", bound=1.0, seed=1, **options)
+        said = forest.prequential(x, np.where(np.arange(600) == 300, there, y))
+        for column in (said.mean, said.raw_mean, said.std):
+            assert np.isfinite(column[1:]).all()
+        assert all(np.isfinite(tree.odds).all() for tree in trees_of(forest))
+        errors.append(np.median(np.abs(said.raw_mean - y)[400:]))
+    # Whatever decides, the mean of the root has learned it: 1e75 shows in every forecast.
+    assert abs(label) == 1e75 or errors[1] < 1.2 * errors[0]

@@ -125,7 +125,7 @@ def test_the_bytes_are_as_documented(max_bytes):
     kept, stride, seen = column("<i8", 3)
     assert (kept, stride, seen) == (30, 1, 30)
     np.testing.assert_array_equal(column("<f4", kept, d), scaling.subsample[:kept])
-    np.testing.assert_array_equal(column("<f8", forest._outlook.shape[0]), forest._outlook)
+    np.testing.assert_array_equal(column("<f8", forest._calibration.shape[0]), forest._calibration)
     np.testing.assert_array_equal(column("<u8", 3), forest._words)
     n_nodes = column("<i8", 3)
     assert n_nodes.sum() == forest.n_nodes

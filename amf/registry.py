@@ -1,0 +1,23 @@
+"""Every system of the library by its name: the one list of them, for the bytes of forests and for who chooses one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from amf import serialize
+from amf.classifier import AMFClassifier
+from amf.learner import Learner
+from amf.regressor import AMFRegressor
+from amf.unrestricted import UnrestrictedAMFClassifier
+
+_CLASSES: tuple[type[Learner], ...] = (AMFClassifier, AMFRegressor, UnrestrictedAMFClassifier)
+
+SYSTEMS: Mapping[str, type[Learner]] = MappingProxyType({system.family: system for system in _CLASSES})
+"""Name of a system, its `family`, -> the class of its forests."""
+
+
+def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:
+    """The forest that `dumps` wrote, of whatever system. Raises FormatError (a ValueError) for anything else."""
+    return serialize.loads(data, SYSTEMS, n_threads=n_threads)

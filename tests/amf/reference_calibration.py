@@ -1,0 +1,134 @@
+"""A slow, readable calibration of class probabilities: experts made of what the trees say, mixed with fixed shares.
+
+An expert bends the prior, the class frequencies so far, towards what the trees say together, with a sharpness g:
+
+    expert(k) ~ prior(k)**(1 - g) * says(k)**g,    says = (1 - PRIOR_SHARE) * mean + PRIOR_SHARE * prior
+
+where mean is a power mean over the trees, of forecasts in which UNIFORM_SHARE of the uniform one is mixed. The forest
+says the mean of the experts, each weighted by how well it foretold the labels so far (Bayes), except that each label
+gives SHARE of all weights back to everybody (Herbster and Warmuth 1998). Powers are `**` here, where the kernels take
+square roots and products.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from reference import ReferenceForest
+
+SHARE = 5e-4
+UNIFORM_SHARE = 0.01
+PRIOR_SHARE = 0.001
+KEPT = 1 - 1e-4
+HORIZON = 1000
+
+
+class Expert(NamedTuple):
+    """A power mean over trees and how much is made of it; with sharpness 0 it is the prior, whatever the exponent."""
+
+    exponent: float
+    sharpness: float
+
+
+EXPERTS = [Expert(1.0, 0.0), *(Expert(exponent, g / 4) for exponent in (0.5, 0.25) for g in range(1, 9))]
+
+
+@dataclass
+class RecentLosses:
+    """Means of the losses of three forecasts in which a loss counts the less the older it is."""
+
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    weight: float = 0.0
+
+    def add(self, *losses: float) -> None:
+        kept = 1 - 1 / HORIZON
+        self.sums = [kept * total + loss for total, loss in zip(self.sums, losses, strict=True)]
+        self.weight = kept * self.weight + 1
+
+    def means(self) -> list[float]:
+        return [total / self.weight if self.weight else math.nan for total in self.sums]
+
+
+def normed(values: np.ndarray) -> np.ndarray:
+    return values / values.sum()
+
+
+def power_mean(said: np.ndarray, exponent: float) -> np.ndarray:
+    """Of what trees said, (n_trees, K): a distribution (K,)."""
+    mixed = (1 - UNIFORM_SHARE) * said + UNIFORM_SHARE / said.shape[1]
+    return normed((mixed**exponent).mean(axis=0) ** (1 / exponent))
+
+
+class ReferenceCalibration:
+    """Of one forest. `said`: what its trees say of a sample, (n_trees, K) probabilities of the classes known so far."""
+
+    def __init__(self, n_classes: int = 0) -> None:
+        self.counts = [0.0] * n_classes
+        self.weights = dict.fromkeys(EXPERTS, 1 / len(EXPERTS))
+        self.losses = RecentLosses()
+
+    def prior(self) -> np.ndarray:
+        """The class frequencies so far, old labels counting less: by Krichevsky and Trofimov."""
+        return normed(np.array(self.counts) + 0.5)
+
+    def expert(self, expert: Expert, said: np.ndarray) -> np.ndarray:
+        """What one expert says, (K,)."""
+        prior = self.prior()
+        says = (1 - PRIOR_SHARE) * power_mean(said, expert.exponent) + PRIOR_SHARE * prior
+        return normed(prior ** (1 - expert.sharpness) * says**expert.sharpness)
+
+    def forecast(self, said: np.ndarray) -> np.ndarray:
+        """What the forest says, (K,); nothing while no class is known."""
+        if not self.counts:
+            return np.zeros(0)
+        return sum(weight * self.expert(expert, said) for expert, weight in self.weights.items())
+
+    def learn(self, said: np.ndarray, label: int) -> None:
+        """Follow one label, of which the trees had said this; of a class that is new with its column."""
+        if label == len(self.counts):
+            self.counts.append(0.0)
+        if self.counts[label] > 0:  # of another class no expert can have known
+            forecast = self.forecast(said)[label]
+            self.losses.add(*(-math.log(p) for p in (forecast, said[:, label].mean(), self.prior()[label])))
+            for expert, weight in self.weights.items():
+                posterior = weight * self.expert(expert, said)[label] / forecast
+                self.weights[expert] = (1 - SHARE) * posterior + SHARE / len(EXPERTS)
+        self.counts = [KEPT * count for count in self.counts]
+        self.counts[label] += 1
+
+
+class CalibratedForest:
+    """A forest of reference trees and the calibration of what they say."""
+
+    def __init__(self, forest: ReferenceForest) -> None:
+        self.trees = forest.trees
+        self.calibration = ReferenceCalibration(forest.n_classes)
+
+    def said(self, x: np.ndarray) -> np.ndarray:
+        """(n_trees, K)"""
+        return np.array([tree.predict(x) for tree in self.trees])
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return self.calibration.forecast(self.said(x))
+
+    def learn(self, x: np.ndarray, y: int) -> None:
+        if y == -1:
+            return
+        self.calibration.learn(self.said(x), y)
+        for tree in self.trees:
+            tree.learn(x, y)
+
+    def predict_learn(self, points: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Row by row the forecast before learning, and the plain mean over trees: (n, K at the end), 0 as padding."""
+        rows = []
+        for x, label in zip(points, labels, strict=True):
+            rows.append((self.predict(x), self.said(x).mean(axis=0)))
+            self.learn(x, int(label))
+        n_classes = len(self.calibration.counts)
+        calibrated, raw = (
+            [np.pad(row, (0, n_classes - len(row))) for row in column] for column in zip(*rows, strict=True)
+        )
+        return np.array(calibrated), np.array(raw)
