@@ -62,7 +62,8 @@ MAY_IMPORT = {
     "amf.learner": AMF_TREES,
     "amf.registry": f"{AMF_FORESTS} amf.serialize amf.learner",
     "amf.kernels": "amf.learner amf.registry",
-    "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels",
+    "amf.many": f"{AMF_TREES} amf.forest",
+    "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels amf.many",
     "amf.integrations amf.integrations.* amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker": "",
