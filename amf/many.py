@@ -78,6 +78,8 @@ def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDAr
     infinite = first_infinite(x)
     if infinite >= 0:
         raise ValueError(f"X[{infinite // x.shape[1]}] holds an infinite number; numbers must be finite, or NaN")
+    if len({*map(id, forests)}) < len(forests):
+        raise ValueError("a forest stands in two slots: what it may need is reserved for one of them alone")
     for slot, forest in enumerate(forests):
         if type(forest) is not kind:
             raise ValueError(f"forests[{slot}] is a {type(forest).__name__}, forests[0] a {kind.__name__}")
