@@ -41,6 +41,8 @@ from amf.boxes import LANES
 TIME, ODDS = index(0), index(1)  # in float64 words
 CHILD, FEATURE, THRESHOLD, COUNT, DISTINCT, STATS = (index(word) for word in (4, 5, 6, 7, 8, 10))  # in 32-bit words
 LARGEST_COUNT = 2**31 - 1
+LARGEST_BLOCK = 2**31
+"""Rows of all trees together: a link is an int32."""
 ROOT = index(1)
 """Number of a tree's first row."""
 _CHUNK = index(8)

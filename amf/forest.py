@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
-from amf.arena import Arena, Layout, room_for, whole_chunks
+from amf.arena import LARGEST_BLOCK, Arena, Layout, room_for, whole_chunks
 from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
@@ -532,7 +532,8 @@ class Forest(ABC, Generic[Params]):
         """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
         arena, layout = self._arena, self._layout()
         beside_rows = self._scaling.nbytes + arena.used.nbytes + 4 * LANES
-        rows = whole_chunks((self.params.max_bytes - beside_rows) // (layout.nbytes * arena.n_trees))
+        rows = (self.params.max_bytes - beside_rows) // (layout.nbytes * arena.n_trees)
+        rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
         self._allowed = rows if rows >= _SMALLEST_TREE else 0
         at_least = max(self._allowed, _SMALLEST_TREE)
         for tree in range(arena.n_trees if arena.capacity > at_least else 0):

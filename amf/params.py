@@ -52,7 +52,8 @@ class ForestParams:
         literal [000] Alg. 6; "expected" its exact mean.
     calibration: whether forecasts are corrected by what came true of the forest's earlier ones (class_calibration.py,
         number_calibration.py); else they are those of the trees alone, as in the papers.
-    max_bytes: memory of the trees at most. A tree that is full forgets the leaves that matter least (forgetting.py).
+    max_bytes: memory of the trees at most, and never more than 2**31 nodes of all trees together. A tree that is full
+        forgets the leaves that matter least (forgetting.py).
     max_features: more than these raise ValueError.
     max_categories: columns that one feature of text may have (features.py).
     """

@@ -87,6 +87,15 @@ def test_memory_per_small_forest_is_small():
     assert forest.nbytes <= 64_000
 
 
+def test_links_fit_however_much_memory_is_allowed():
+    """A link is an int32 row of the block of all trees."""
+    for n_trees in (1, 3, 10_000):
+        forest = amf.AMFClassifier(n_trees, max_bytes=2**63 - 1).partial_fit([[0.0]], [0])
+        last = forest._allowed * n_trees - 1
+        assert 2**31 - 2 * 8 * n_trees < last < 2**31
+        assert np.int32(last) == last
+
+
 def head_of_root(forest):
     """A view."""
     arena = forest._arena
