@@ -8,6 +8,7 @@ trees are independent, so neither the batch size nor the number of threads can c
 from __future__ import annotations
 
 import math
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -113,6 +114,11 @@ def _spans(n_trees: int, n_threads: int) -> tuple[tuple[Any, Any], ...]:
 @cache
 def _pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads, thread_name_prefix="amf-trees")
+
+
+if hasattr(os, "register_at_fork"):
+    # The child has none of the threads that the pools of its parent wait for.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class Forest(ABC, Generic[Params]):
