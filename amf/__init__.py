@@ -3,6 +3,7 @@
 from amf.classifier import AMFClassifier, Forecasts
 from amf.explain import Description
 from amf.features import Column, Columns
+from amf.forest import LostForestError
 from amf.kernels import compile_kernels
 from amf.labels import Label, class_text
 from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
@@ -26,6 +27,7 @@ __all__ = [
     "ForestParams",
     "FormatError",
     "Label",
+    "LostForestError",
     "RegressionForecasts",
     "UnrestrictedAMFClassifier",
     "UnrestrictedAMFClassifierParams",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,10 @@ _DEPTH = 128
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 
 Params = TypeVar("Params", bound=ForestParams)
+
+
+class LostForestError(RuntimeError):
+    """The state of a forest is gone, since a call that was to change it could not be finished."""
 
 
 class Labels(NamedTuple):
@@ -119,6 +123,19 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 if hasattr(os, "register_at_fork"):
     # The child has none of the threads that the pools of its parent wait for.
     os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+class _Lost:
+    """What stands for the state of a forest that an exception has cut short: whoever asks for any of it is told so."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._reason = repr(error)
+
+    def __getattr__(self, name: str) -> Any:
+        raise LostForestError(
+            f"this forest was cut short while it learned, by {self._reason}: some of its trees have learned rows that "
+            "others have not. Go on with its last checkpoint, by amf.loads, or with its last copy"
+        )
 
 
 class Forest(ABC, Generic[Params]):
@@ -251,7 +268,9 @@ class Forest(ABC, Generic[Params]):
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
 
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
-        anything, before anything is learned.
+        anything, before anything is learned. Whatever else cuts a call short, such as MemoryError or KeyboardInterrupt,
+        leaves no forest: it gives its memory back, and every later use raises LostForestError. Half of a batch cannot
+        be taken back, and to keep the state before each call would cost the memory of the forest once more.
         """
         self._learn(X, y, publish=self.params.calibration)  # which follows what the forest said before
         return self
@@ -278,7 +297,13 @@ class Forest(ABC, Generic[Params]):
             raise ValueError(f"like has {len(like)} entries for {len(names)} names")
         if not all(column is None or 0 <= column < len(known) + place for place, column in enumerate(like)):
             raise ValueError(f"like names a column that comes later or not at all: {like}")
-        self._grow_features(like)
+        try:
+            self._grow_features(like)
+        except ValueError:
+            raise
+        except BaseException as error:
+            self._lose(error)
+            raise
         self.feature_names = (*known, *names) or None
 
     def dumps(self) -> bytes:
@@ -380,12 +405,21 @@ class Forest(ABC, Generic[Params]):
     def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> Told:  # noqa: N803
         x = self._rows(X)
         labels = self._encode(y, x.shape[0])
-        if not self.n_features:
+        try:
+            if not self.n_features:
+                if labels.labelled.any():
+                    self._grow_features([None] * x.shape[1])
+                else:
+                    x = x[:, :0]
+            return self._pass(x, labels, publish=publish)
+        except BaseException as error:
             if labels.labelled.any():
-                self._grow_features([None] * x.shape[1])
-            else:
-                x = x[:, :0]
-        return self._pass(x, labels, publish=publish)
+                self._lose(error)
+            raise
+
+    def _lose(self, error: BaseException) -> None:
+        """Give up a state that is no forest's: some trees have learned rows that others have not."""
+        self._arena = self._scaling = cast(Any, _Lost(error))
 
     def _ask(self, X: ArrayLike) -> Told:  # noqa: N803
         if self._knows_nothing:
