@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf._kernel import called, index, inlined, kernel
-from amf.arena import COUNT, DISTINCT, LARGEST_COUNT, STATS
+from amf._kernel import index, inlined, kernel
+from amf.arena import COUNT, DISTINCT, STATS
 from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
+from amf.halving import halve_counts
 
 
 @inlined
@@ -75,25 +76,24 @@ def charge(rules, strength, scale, forecast, label):
 
 @inlined
 def count(ints, reals, here, rules, label):
-    """Count a label at a node. A full counter halves the counts of its node first, so that no stream overflows it."""
-    if ints[here + COUNT] == LARGEST_COUNT:
-        halve(ints, here, rules[0])
+    """Count a label at a node."""
     at = here + STATS + index(label)
     ints[here + DISTINCT] += ints[at] == 0
     ints[at] += 1
     ints[here + COUNT] += 1
 
 
-@called
-def halve(ints, here, n_classes):
-    """Halve the counts of a node."""
-    total, distinct = np.int32(0), np.int32(0)
-    for label in range(n_classes):
-        ints[here + STATS + label] //= 2
-        total += ints[here + STATS + label]
-        distinct += ints[here + STATS + label] > 0
-    ints[here + COUNT] = total
-    ints[here + DISTINCT] = distinct
+@kernel
+def halve(ints, reals, used, tree, words, rules):
+    """Halve the counts of a tree whose root's is full (halving.py)."""
+    n_classes = rules[0]
+    rows = halve_counts(ints, used, tree, words, STATS, STATS + n_classes)
+    for k in range(rows.shape[0]):
+        here, total, distinct = rows[k] * words, 0, 0
+        for label in range(n_classes):
+            total += ints[here + STATS + label]
+            distinct += ints[here + STATS + label] > 0
+        ints[here + COUNT], ints[here + DISTINCT] = total, distinct
 
 
 @kernel

@@ -12,7 +12,7 @@ from amf._kernel import index
 from amf.aggregation import mean_over_trees
 from amf.arena import room_for
 from amf.class_calibration import calibrate, fresh_state, losses_of
-from amf.class_counts import add_up
+from amf.class_counts import add_up, halve
 from amf.forest import Forest, Labels, Told
 from amf.labels import Classes, Label, distinct, scalars
 from amf.params import AMFClassifierParams
@@ -147,6 +147,10 @@ class AMFClassifier(Forest[AMFClassifierParams]):
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         return bool(add_up(heads, index(len(self._classes))))
+
+    def _halve(self, tree: int) -> None:
+        arena = self._arena
+        halve(arena.ints, arena.reals, arena.used, index(tree), index(arena.layout.head), self._rules)
 
     def _admit(self, label: Label) -> None:
         self._classes.add(label)

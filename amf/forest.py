@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
-from amf.arena import LARGEST_BLOCK, Arena, Layout, room_for, whole_chunks
+from amf.arena import COUNT, LARGEST_BLOCK, LARGEST_COUNT, Arena, Layout, room_for, whole_chunks
 from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
@@ -355,6 +355,10 @@ class Forest(ABC, Generic[Params]):
         """Whether the statistics in the heads of a tree could be."""
 
     @abstractmethod
+    def _halve(self, tree: int) -> None:
+        """Halve the counts of a tree (halving.py)."""
+
+    @abstractmethod
     def _encode(self, y: Any, n: int) -> Labels:
         """Labels of n rows. Raises ValueError or TypeError for labels that the forest cannot learn."""
 
@@ -549,6 +553,9 @@ class Forest(ABC, Generic[Params]):
             if arena.capacity == limit:
                 for tree in np.flatnonzero(arena.used + index(2) > limit).tolist():
                     self._shrink(tree, limit)
+            if self.n_samples >= LARGEST_COUNT:
+                for tree in np.flatnonzero(arena.block()[arena.roots, COUNT] == LARGEST_COUNT).tolist():
+                    self._halve(tree)
             if all(int(at) == int(last - first) * n for at, (first, last) in zip(done, spans, strict=True)):
                 return
             if any(deep for _, deep in results):

@@ -39,3 +39,4 @@ def compile_kernels(systems: Iterable[type[Forest[Any]]] | None = None) -> None:
         forest = system(1, max_bytes=2_000).partial_fit(x, y)
         forest.weighted_depth(x)
         loads(forest.dumps()).describe()
+        forest._halve(0)  # as after two thousand million samples

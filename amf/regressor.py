@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf._kernel import index
 from amf.aggregation import mean_over_trees
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
@@ -114,6 +115,10 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         return bool(np.all(np.isfinite(heads[:, 10:14].copy().view(np.float64))))
+
+    def _halve(self, tree: int) -> None:
+        arena = self._arena
+        amf_regressor.halve(arena.ints, arena.reals, arena.used, index(tree), index(arena.layout.head), self._rules)
 
     def _gather(self, forecasts: NDArray[np.float64], depths: NDArray[np.float64], labels: Labels, told: Told) -> None:
         calibrate(forecasts, labels.values, labels.labelled, self._calibration, told.raw, told.outputs)

@@ -19,6 +19,7 @@ from amf.boxes import enclose, widen
 from amf.cuts import gap_cut
 from amf.descent import descend, descend_together, outer_part
 from amf.elementary import log1p
+from amf.halving import is_full
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
 
@@ -115,9 +116,10 @@ def walk_of(consider, report, judge, charge, count, may_part):
         before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the sample ends and its
         weighted depth ([000] Sec. 5.1). done: passes (tree by tree, sample by sample) of earlier calls. room: nodes of
         a path that there is room for; a deeper one ends the call. The call also ends before a tree runs out of reserved
-        rows, to be called again with more of them, and when a tree has learned so much that it needs to forget; where
-        `limit` is 0 no node splits. pause: an inner node does not split for a label for which its evidence is at least
-        this; full_pause: in a tree with more than a quarter of the rows that are allowed.
+        rows, to be called again with more of them, and when a tree has learned so much that it needs to forget or to
+        halve its counts (halving.py); where `limit` is 0 no node splits. pause: an inner node does not split for a
+        label for which its evidence is at least this; full_pause: in a tree with more than a quarter of the rows that
+        are allowed.
         """
         n, n_trees = index(y.shape[0]), index(used.shape[0])
         turns, lengths = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
@@ -233,6 +235,8 @@ def walk_of(consider, report, judge, charge, count, may_part):
                         reals[odds], below = revise(reals[odds], given[k], below)
                 done += index(1)
                 if learns and limit > index(0) and used[tree] + index(2) > limit:
+                    return done, False
+                if learns and is_full(ints, path[start], words):
                     return done, False
         return done, False
 

@@ -23,7 +23,8 @@ AMF_BASE = (
     "amf.arena amf.modes"
 )
 AMF_KERNELS = (
-    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.packing amf.explain"
+    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.scaling amf.forgetting amf.packing amf.explain "
+    "amf.halving"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"

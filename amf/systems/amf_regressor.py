@@ -13,8 +13,9 @@ import math
 import numpy as np
 
 from amf._kernel import index, inlined, kernel
-from amf.arena import COUNT, LARGEST_COUNT, STATS
+from amf.arena import COUNT, ROOT, STATS, row_of
 from amf.elementary import exp
+from amf.halving import halve_counts
 from amf.walk import walk_of
 
 MEAN, SQUARES = STATS // index(2), STATS // index(2) + index(1)  # in float64 words: mean, sum of squares about it
@@ -109,11 +110,8 @@ def _closeness(mean, variance, label):
 
 @inlined
 def count(ints, reals, here, rules, label):
-    """Add a label to a node (Welford). A full counter is halved first, and the sum of squares with it."""
+    """Add a label to a node (Welford)."""
     mean, squares = here // index(2) + MEAN, here // index(2) + SQUARES
-    if ints[here + COUNT] == LARGEST_COUNT:
-        ints[here + COUNT] //= 2
-        reals[squares] *= 0.5
     ints[here + COUNT] += 1
     beyond = label - reals[mean]
     reals[mean] += beyond / ints[here + COUNT]
@@ -124,6 +122,18 @@ def count(ints, reals, here, rules, label):
 def may_part(ints, reals, here, rules, label):
     """A leaf whose labels all equal the sample's stays whole, unless `split_pure` says otherwise."""
     return rules[3] or reals[here // index(2) + SQUARES] != 0.0 or reals[here // index(2) + MEAN] != label
+
+
+@kernel
+def halve(ints, reals, used, tree, words, rules):
+    """Halve the counts of a tree whose root's is full (halving.py); means and variances stay."""
+    for number in range(ROOT, used[tree]):
+        here = row_of(number, tree, index(used.shape[0])) * words
+        reals[here // index(2) + SQUARES] /= ints[here + COUNT]
+    rows = halve_counts(ints, used, tree, words, COUNT, COUNT + index(1))
+    for k in range(rows.shape[0]):
+        here = rows[k] * words
+        reals[here // index(2) + SQUARES] *= ints[here + COUNT]
 
 
 _walk = walk_of(consider, report, judge, charge, count, may_part)

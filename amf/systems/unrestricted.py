@@ -27,6 +27,7 @@ from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.class_counts import charge, consider, count, judge, report
 from amf.descent import descend
 from amf.elementary import power_of_two
+from amf.halving import is_full
 from amf.walk import become_leaf
 
 N_CUTS = index(9)
@@ -242,5 +243,7 @@ def walk(
             _update(ints, reals, words, path, above, leaf, below, given, rules, y[i])
         done += index(1)
         if learns and limit > index(0) and used[tree] + index(2) > limit:
+            return done, False
+        if learns and is_full(ints, path[0], words):
             return done, False
     return done, False
