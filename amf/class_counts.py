@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from amf._kernel import index, inlined, kernel
-from amf.arena import COUNT, DISTINCT, STATS
+from amf.arena import CHILD, COUNT, DISTINCT, STATS
 from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
 from amf.halving import halve_counts
 
@@ -98,15 +98,22 @@ def halve(ints, reals, used, tree, words, rules):
 
 @kernel
 def add_up(heads, n_classes):
-    """Whether the counts of every node are counts, and its labels as many as they say."""
+    """Whether the counts of every node are counts, no fewer than those below it, and its labels as many as they say.
+
+    heads: the block of an arena, rows that are not in use included.
+    """
     for node in range(heads.shape[0]):
-        total = np.int64(0)
-        for label in range(n_classes):
-            count = heads[node, STATS + label]
-            if count < 0:
+        total, distinct, child = np.int64(0), np.int64(0), heads[node, CHILD]
+        for word in range(STATS, index(heads.shape[1])):
+            count = np.int64(heads[node, word])
+            below = np.int64(0)
+            if child > 0:
+                below = np.int64(heads[child, word]) + np.int64(heads[child + 1, word])
+            if count < below or count < 0 or (count > 0 and word >= STATS + n_classes):
                 return False
-            total += np.int64(count)
-        if total != heads[node, COUNT]:
+            total += count
+            distinct += count > 0
+        if total != heads[node, COUNT] or distinct != heads[node, DISTINCT]:
             return False
     return True
 

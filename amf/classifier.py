@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from amf._kernel import index
 from amf.aggregation import mean_over_trees
 from amf.arena import room_for
-from amf.class_calibration import calibrate, fresh_state, losses_of
+from amf.class_calibration import calibrate, fresh_state, is_sound, losses_of
 from amf.class_counts import add_up, halve
 from amf.forest import Forest, Labels, Told
 from amf.labels import Classes, Label, distinct, scalars
@@ -146,7 +146,7 @@ class AMFClassifier(Forest[AMFClassifierParams]):
         self._relayout()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return bool(add_up(heads, index(len(self._classes))))
+        return bool(add_up(heads, index(len(self._classes)))) and is_sound(self._calibration)
 
     def _halve(self, tree: int) -> None:
         arena = self._arena

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
-from amf.arena import COUNT, LARGEST_BLOCK, LARGEST_COUNT, Arena, Layout, room_for, whole_chunks
+from amf.arena import COUNT, LARGEST_BLOCK, LARGEST_COUNT, ROOT, Arena, Layout, room_for, whole_chunks
 from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
@@ -31,7 +31,7 @@ from amf.modes import MODES
 from amf.packing import heads_of
 from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
-from amf.scaling import Scaling, first_infinite
+from amf.scaling import LARGEST, Scaling, first_infinite
 
 _ROWS_PER_WALK = 1024
 _FORECASTS_PER_WALK = 1 << 18  # bounds the buffer of forecasts per tree to 2 MB
@@ -149,6 +149,8 @@ class Forest(ABC, Generic[Params]):
     family: ClassVar[str]
     """Name of the system in the bytes."""
     _kernel: ClassVar[Callable[..., Any]]
+    _bounds: ClassVar[tuple[float, float]] = (-float(LARGEST), float(LARGEST))
+    """Within which the values lie that trees see."""
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
         self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
@@ -567,6 +569,10 @@ class Forest(ABC, Generic[Params]):
         """Let a tree forget until it may split again within so many rows."""
         while int(self._arena.used[tree]) + 2 > limit:
             self._forget(tree)
+
+    def _needs_to_forget(self, n_nodes: int) -> bool:
+        """Whether a tree with so many nodes is one that learning would not leave."""
+        return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
 
     def _forget(self, tree: int) -> None:
         arena = self._arena

@@ -13,7 +13,7 @@ from amf._kernel import index
 from amf.aggregation import mean_over_trees
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
-from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, losses_of
+from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, is_sound, losses_of
 from amf.params import AMFRegressorParams
 from amf.systems import amf_regressor
 
@@ -114,7 +114,7 @@ class AMFRegressor(Forest[AMFRegressorParams]):
             raise ValueError(f"labels are numbers, and yet there are classes: {classes}")
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return bool(np.all(np.isfinite(heads[:, 10:14].copy().view(np.float64))))
+        return amf_regressor.are_sound(heads) and is_sound(self._calibration)
 
     def _halve(self, tree: int) -> None:
         arena = self._arena

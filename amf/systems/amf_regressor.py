@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from amf._kernel import index, inlined, kernel
 from amf.arena import COUNT, ROOT, STATS, row_of
 from amf.elementary import exp
 from amf.halving import halve_counts
+from amf.labels import LARGEST_NUMBER
 from amf.walk import walk_of
 
 MEAN, SQUARES = STATS // index(2), STATS // index(2) + index(1)  # in float64 words: mean, sum of squares about it
@@ -134,6 +136,13 @@ def halve(ints, reals, used, tree, words, rules):
     for k in range(rows.shape[0]):
         here = rows[k] * words
         reals[here // index(2) + SQUARES] *= ints[here + COUNT]
+
+
+def are_sound(heads: NDArray[np.int32]) -> bool:
+    """Whether the statistics of nodes, int32 (n, words), follow from labels within LARGEST_NUMBER."""
+    means, squares = (heads.view(np.float64)[:, int(column)] for column in (MEAN, SQUARES))
+    largest = heads[:, COUNT] * (2.1 * LARGEST_NUMBER) ** 2
+    return bool(np.all((np.abs(means) <= 1.1 * LARGEST_NUMBER) & (squares >= 0.0) & (squares <= largest)))
 
 
 _walk = walk_of(consider, report, judge, charge, count, may_part)
