@@ -3,6 +3,7 @@
 from amf.classifier import AMFClassifier, Forecasts
 from amf.explain import Description
 from amf.features import Column, Columns
+from amf.forest import LostForestError
 from amf.kernels import compile_kernels
 from amf.labels import Label, class_text
 from amf.learner import Learner
@@ -33,6 +34,7 @@ __all__ = [
     "Label",
     "Learner",
     "Losses",
+    "LostForestError",
     "ManyForecasts",
     "RegressionForecasts",
     "UnrestrictedAMFClassifier",

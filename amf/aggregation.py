@@ -11,8 +11,8 @@ from amf._kernel import inlined, kernel
 
 # The odds of a node that has seen a million samples can leave the range of float64; beyond these bounds the
 # probability of stopping is 0 or 1 to the last bit anyway.
-_SMALLEST = 1e-250
-_LARGEST = 1e250
+SMALLEST_ODDS = 1e-250
+LARGEST_ODDS = 1e250
 
 
 @inlined
@@ -44,8 +44,9 @@ def revise(odds, forecast, from_below):
 
 @inlined
 def clamped(odds):
-    """Keep odds finite and positive."""
-    return min(max(odds, _SMALLEST), _LARGEST)
+    """Keep odds finite and positive; NaN, of which all comparisons are false, becomes the smallest."""
+    positive = odds if odds > SMALLEST_ODDS else SMALLEST_ODDS
+    return positive if positive < LARGEST_ODDS else LARGEST_ODDS
 
 
 @kernel

@@ -41,6 +41,9 @@ from amf.boxes import LANES
 TIME, ODDS = index(0), index(1)  # in float64 words
 CHILD, FEATURE, THRESHOLD, COUNT, DISTINCT, STATS = (index(word) for word in (4, 5, 6, 7, 8, 10))  # in 32-bit words
 LARGEST_COUNT = 2**31 - 1
+"""A counter that reaches this is full, and is halved at once (halving.py)."""
+LARGEST_BLOCK = 2**31
+"""Rows of all trees together: a link is an int32."""
 ROOT = index(1)
 """Number of a tree's first row."""
 _CHUNK = index(8)
@@ -173,6 +176,11 @@ class Arena:
         number, chunk = np.arange(int(ROOT), int(self.used[tree])), int(_CHUNK)
         rows: NDArray[np.int64] = (number // chunk * self.n_trees + tree) * chunk + number % chunk
         return rows
+
+    @property
+    def roots(self) -> NDArray[np.int64]:
+        """Rows of the trees' roots in the block (n_trees,)."""
+        return np.arange(self.n_trees) * int(_CHUNK) + int(ROOT)
 
     def prepare(self, sizes: Sequence[int]) -> None:
         """Replace all nodes by so many in each tree, which `unpack` (packing.py) is to bring."""

@@ -12,6 +12,7 @@ import numpy as np
 from amf._kernel import called, index, spliced
 from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
+from amf.arena import ROOT, row_of
 from amf.binding import (
     ADAPTIVE,
     BOX_WORDS,
@@ -42,6 +43,7 @@ from amf.binding import (
 )  # fmt: skip
 from amf.boxes import LANES
 from amf.forgetting import forget
+from amf.halving import is_full
 from amf.modes import EXISTING
 from amf.scaling import SUBSAMPLE as SUBSAMPLE_ROWS
 from amf.scaling import centre, observe
@@ -66,10 +68,11 @@ def _scaling_of(words):
     )
 
 
-def batches_of(walk, calibrate, rules_of):
+def batches_of(walk, calibrate, halve, rules_of):
     """The functions `run` and `walk_trees` of one system, to be called by kernels of its own.
 
-    walk: see walk.py. calibrate: see class_calibration.py. rules_of(numbers): the rules of the system, of five of the
+    walk: see walk.py. calibrate: see class_calibration.py. halve(ints, reals, used, tree, words,
+    rules): see halving.py. rules_of(numbers): the rules of the system, of five of the
     words of a forest as float64.
     """
 
@@ -102,6 +105,8 @@ def batches_of(walk, calibrate, rules_of):
             # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
             # between must not depend on when they are asked for.
             for tree in range(first_tree, last_tree):
+                if used[tree] > ROOT and is_full(ints, row_of(ROOT, tree, n_trees), head):
+                    halve(ints, reals, used, tree, head, rules_of(numbers))
                 while limit > index(0) and used[tree] + index(2) > limit:
                     forget(ints, boxes, used, tree, head, box)
             if done == passes:

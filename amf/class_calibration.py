@@ -29,13 +29,14 @@ from numpy.typing import NDArray
 
 from amf._kernel import index, inlined, kernel
 from amf.elementary import log
-from amf.losses import N_LOSSES, remember_losses
+from amf.losses import N_LOSSES, are_sound, remember_losses
 
 _N_MEANS = 3  # the plain one, which is what a forecast without calibration is, and those of exponents 1/2 and 1/4
 _N_EXPERTS = index(17)
 _LOSSES = _N_EXPERTS
 _CLASSES = _LOSSES + index(N_LOSSES)
 
+_LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
 _SHARE = 5e-4
 """What each label moves of the weights to all experts."""
 _UNIFORM_SHARE = 1e-2
@@ -56,6 +57,16 @@ def fresh_state(n_classes: int) -> NDArray[np.float64]:
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     """The part of the state that holds the recent losses: a view."""
     return state[int(_LOSSES) : int(_CLASSES)]
+
+
+def is_sound(state: NDArray[np.float64]) -> bool:
+    """Whether labels could have left this state, be it empty."""
+    if state.shape[0] == 0:
+        return True
+    weights, counts = state[: int(_N_EXPERTS)], state[int(_CLASSES) :]
+    sums_to_one = bool(np.all(weights >= 0.0)) and abs(float(weights.sum()) - 1.0) < 1e-9
+    counted = bool(np.all((counts >= 0.0) & (counts <= 1.1 / (1.0 - _KEPT))))
+    return sums_to_one and counted and are_sound(losses_of(state), _LARGEST_LOSS)
 
 
 @kernel

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf._kernel import called, index, inlined, kernel
-from amf.arena import COUNT, DISTINCT, LARGEST_COUNT, STATS
+from amf._kernel import index, inlined, kernel
+from amf.arena import CHILD, COUNT, DISTINCT, STATS
 from amf.binding import RULES
 from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
+from amf.halving import halve_counts
 
 
 @inlined
@@ -88,38 +89,44 @@ def charge(rules, strength, scale, forecast, label):
 
 @inlined
 def count(ints, reals, here, rules, label):
-    """Count a label at a node. A full counter halves the counts of its node first, so that no stream overflows it."""
-    if ints[here + COUNT] == LARGEST_COUNT:
-        halve(ints, here, rules[0])
+    """Count a label at a node."""
     at = here + STATS + index(label)
     ints[here + DISTINCT] += ints[at] == 0
     ints[at] += 1
     ints[here + COUNT] += 1
 
 
-@called
-def halve(ints, here, n_classes):
-    """Halve the counts of a node."""
-    total, distinct = np.int32(0), np.int32(0)
-    for label in range(n_classes):
-        ints[here + STATS + label] //= 2
-        total += ints[here + STATS + label]
-        distinct += ints[here + STATS + label] > 0
-    ints[here + COUNT] = total
-    ints[here + DISTINCT] = distinct
+@kernel
+def halve(ints, reals, used, tree, words, rules):
+    """Halve the counts of a tree whose root's is full (halving.py)."""
+    n_classes = rules[0]
+    rows = halve_counts(ints, used, tree, words, STATS, STATS + n_classes)
+    for k in range(rows.shape[0]):
+        here, total, distinct = rows[k] * words, 0, 0
+        for label in range(n_classes):
+            total += ints[here + STATS + label]
+            distinct += ints[here + STATS + label] > 0
+        ints[here + COUNT], ints[here + DISTINCT] = total, distinct
 
 
 @kernel
 def add_up(heads, n_classes):
-    """Whether the counts of every node are counts, and its labels as many as they say."""
+    """Whether the counts of every node are counts, no fewer than those below it, and its labels as many as they say.
+
+    heads: the block of an arena, rows that are not in use included.
+    """
     for node in range(heads.shape[0]):
-        total = np.int64(0)
-        for label in range(n_classes):
-            count = heads[node, STATS + label]
-            if count < 0:
+        total, distinct, child = np.int64(0), np.int64(0), heads[node, CHILD]
+        for word in range(STATS, index(heads.shape[1])):
+            count = np.int64(heads[node, word])
+            below = np.int64(0)
+            if child > 0:
+                below = np.int64(heads[child, word]) + np.int64(heads[child + 1, word])
+            if count < below or count < 0 or (count > 0 and word >= STATS + n_classes):
                 return False
-            total += np.int64(count)
-        if total != heads[node, COUNT]:
+            total += count
+            distinct += count > 0
+        if total != heads[node, COUNT] or distinct != heads[node, DISTINCT]:
             return False
     return True
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
 from amf.arena import room_for
-from amf.class_calibration import calibrate, fresh_state, losses_of
+from amf.class_calibration import calibrate, fresh_state, is_sound, losses_of
 from amf.class_counts import add_up
 from amf.forest import Forest, Labels
 from amf.labels import Classes, Label, distinct, scalars
@@ -148,7 +148,7 @@ class AMFClassifier(Forest[AMFClassifierParams]):
         self._relayout()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return bool(add_up(heads, index(len(self._classes))))
+        return bool(add_up(heads, index(len(self._classes)))) and is_sound(self._calibration)
 
     def _admit(self, label: Label) -> None:
         self._classes.add(label)

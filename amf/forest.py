@@ -8,13 +8,14 @@ trees are independent, so neither the batch size nor the number of threads can c
 from __future__ import annotations
 
 import math
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +24,7 @@ from amf import serialize
 from amf._kernel import index
 from amf.addresses import address_of
 from amf.aggregation import mean_over_trees
-from amf.arena import Arena, Layout, room_for, whole_chunks
+from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, whole_chunks
 from amf.binding import LARGEST, Binding
 from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
@@ -34,6 +35,7 @@ from amf.modes import MODES
 from amf.packing import heads_of
 from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
+from amf.scaling import LARGEST as LARGEST_VALUE
 from amf.scaling import Scaling, first_infinite
 
 ROWS_PER_CALL = 1024
@@ -43,6 +45,10 @@ MOST_FORECASTS = 1 << 18
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 
 Params = TypeVar("Params", bound=ForestParams)
+
+
+class LostForestError(RuntimeError):
+    """The state of a forest is gone, since a call that was to change it could not be finished."""
 
 
 class Labels(NamedTuple):
@@ -74,7 +80,7 @@ class Told(NamedTuple):
     outputs: NDArray[np.float64]
     """(n, n_outputs), calibrated where the forest is."""
     raw: NDArray[np.float64]
-    """(n, n_outputs), of the trees alone; `outputs` itself where the forest is not calibrated."""
+    """(n, n_outputs), of the trees alone."""
     depths: NDArray[np.float64]
     """(n, 2): depth at which the sample ends and weighted depth, means over trees."""
 
@@ -125,6 +131,24 @@ def thread_pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads, thread_name_prefix="amf-trees")
 
 
+if hasattr(os, "register_at_fork"):
+    # The child has none of the threads that the pools of its parent wait for.
+    os.register_at_fork(after_in_child=thread_pool.cache_clear)
+
+
+class _Lost:
+    """What stands for the state of a forest that an exception has cut short: whoever asks for any of it is told so."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._reason = repr(error)
+
+    def __getattr__(self, name: str) -> Any:
+        raise LostForestError(
+            f"this forest was cut short while it learned, by {self._reason}: some of its trees have learned rows that "
+            "others have not. Go on with its last checkpoint, by amf.loads, or with its last copy"
+        )
+
+
 def _unpickled(system: type[Any], data: bytes, n_threads: int) -> Any:
     return serialize.loads(data, {system.family: system}, n_threads=n_threads)
 
@@ -145,6 +169,8 @@ class Forest(ABC, Generic[Params]):
     _walk_trees: ClassVar[Callable[..., None]]
     """Kernels of the system (batches.py)."""
     _calibrate: ClassVar[Callable[..., None]]
+    _bounds: ClassVar[tuple[float, float]] = (-float(LARGEST_VALUE), float(LARGEST_VALUE))
+    """Within which the values lie that trees see."""
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
         self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
@@ -264,7 +290,9 @@ class Forest(ABC, Generic[Params]):
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
 
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
-        anything, before anything is learned.
+        anything, before anything is learned. Whatever else cuts a call short, such as MemoryError or KeyboardInterrupt,
+        leaves no forest: it gives its memory back, and every later use raises LostForestError. Half of a batch cannot
+        be taken back, and to keep the state before each call would cost the memory of the forest once more.
         """
         self._learn(X, y, publish=self.params.calibration)  # which follows what the forest said before
         return self
@@ -291,7 +319,13 @@ class Forest(ABC, Generic[Params]):
             raise ValueError(f"like has {len(like)} entries for {len(names)} names")
         if not all(column is None or 0 <= column < len(known) + place for place, column in enumerate(like)):
             raise ValueError(f"like names a column that comes later or not at all: {like}")
-        self._grow_features(like)
+        try:
+            self._grow_features(like)
+        except ValueError:
+            raise
+        except BaseException as error:
+            self._lose(error)
+            raise
         self.feature_names = (*known, *names) or None
 
     def dumps(self) -> bytes:
@@ -386,12 +420,21 @@ class Forest(ABC, Generic[Params]):
     def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> Told:  # noqa: N803
         x = self._rows(X)
         labels = self._encode(y, x.shape[0])
-        if not self.n_features:
+        try:
+            if not self.n_features:
+                if labels.labelled.any():
+                    self._grow_features([None] * x.shape[1])
+                else:
+                    x = x[:, :0]
+            return self._pass(x, labels, publish=publish)
+        except BaseException as error:
             if labels.labelled.any():
-                self._grow_features([None] * x.shape[1])
-            else:
-                x = x[:, :0]
-        return self._pass(x, labels, publish=publish)
+                self._lose(error)
+            raise
+
+    def _lose(self, error: BaseException) -> None:
+        """Give up a state that is no forest's: some trees have learned rows that others have not."""
+        self._arena = self._scaling = cast(Any, _Lost(error))
 
     def _ask(self, X: ArrayLike) -> Told:  # noqa: N803
         if self._knows_nothing:
@@ -424,7 +467,7 @@ class Forest(ABC, Generic[Params]):
     def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> Told:
         n = x.shape[0]
         outputs = np.zeros((n, labels.n_outputs))
-        told = Told(outputs, np.zeros_like(outputs) if self.params.calibration else outputs, np.zeros((n, 2)))
+        told = Told(outputs, np.zeros_like(outputs), np.zeros((n, 2)))
         start = 0
         for row, label in labels.arrivals.items():
             self._batches(x, labels, told, start, row, publish=publish)
@@ -560,6 +603,10 @@ class Forest(ABC, Generic[Params]):
         while int(self._arena.used[tree]) + 2 > limit:
             self._forget(tree)
 
+    def _needs_to_forget(self, n_nodes: int) -> bool:
+        """Whether a tree with so many nodes is one that learning would not leave."""
+        return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
+
     def _forget(self, tree: int) -> None:
         arena = self._arena
         forget(arena.ints, arena.boxes, arena.used, index(tree), index(arena.layout.head), index(arena.layout.box))
@@ -571,7 +618,8 @@ class Forest(ABC, Generic[Params]):
         """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
         arena, layout = self._arena, self._layout()
         beside_rows = self._scaling.nbytes + arena.used.nbytes + 4 * LANES
-        rows = whole_chunks((self.params.max_bytes - beside_rows) // (layout.nbytes * arena.n_trees))
+        rows = (self.params.max_bytes - beside_rows) // (layout.nbytes * arena.n_trees)
+        rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
         self._allowed = rows if rows >= _SMALLEST_TREE else 0
         at_least = max(self._allowed, _SMALLEST_TREE)
         for tree in range(arena.n_trees if arena.capacity > at_least else 0):

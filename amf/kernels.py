@@ -25,16 +25,16 @@ from amf.registry import SYSTEMS, loads
 _ROWS = 64
 
 
-def compile_kernels(systems: Iterable[type[Learner]] | None = None) -> None:
+def compile_kernels(systems: Iterable[type[Learner]] | None = None, *, threads: bool = False) -> None:
     """Compile what forests of these systems need, or load it from disk; all systems where none are given.
 
-    Afterwards nothing is compiled any more, whatever the parameters and the types of arrays are. Takes some seconds a
-    system where nothing is on disk, else a moment.
+    Afterwards nothing is compiled any more, whatever the parameters and the types of arrays are; `threads` says whether
+    that is to hold of `n_threads` beyond 1, too. Takes some seconds a system where nothing is on disk, else a moment.
     """
     x = np.random.default_rng(0).random((_ROWS, 2))
     y = [row % 2 for row in range(_ROWS)]
     for system in SYSTEMS.values() if systems is None else systems:
-        # So small that it has to forget leaves on the way.
-        forest = system.preset("default", n_estimators=1, max_bytes=2_000).partial_fit(x, y)
-        forest.weighted_depth(x)
+        forest = system.preset("default", n_estimators=1).partial_fit(x, y)
         loads(forest.dumps()).describe()
+        if threads:
+            system.preset("default", n_estimators=2, n_threads=2).partial_fit(x, y)

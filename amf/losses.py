@@ -39,6 +39,13 @@ class Losses(NamedTuple):
         return cls(calibrated / weight, raw / weight, baseline / weight)
 
 
+def are_sound(sums: NDArray[np.float64], most: float) -> bool:
+    """Whether losses from 0 to `most` could have left this part of a state."""
+    # Rounding can make the logarithm of a probability of 1 a little more than 0.
+    losses = np.all((sums[:3] >= -1e-6 * most) & (sums[:3] <= 1.1 * HORIZON * most))
+    return bool(losses and 0.0 <= sums[3] <= 1.1 * HORIZON)
+
+
 @inlined
 def remember_losses(calibrated, raw, baseline, state, at):
     """Take in the losses of one label; their sums begin at this place of the state."""

@@ -42,7 +42,8 @@ def predict_learn_many(
     a row has none; for numbers the numbers, NaN where there is none. n_threads: over which forests are spread.
 
     A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such and
-    for anything else that does not fit, before anything is learned.
+    for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves none of
+    the forests (see `partial_fit`).
     """
     x = np.ascontiguousarray(X, np.float64)
     place, n = np.asarray(slots, np.int64), x.shape[0]
@@ -59,7 +60,12 @@ def predict_learn_many(
     # Memory is reserved for what the rows of a call may need: a forest with more rows than that takes several calls.
     while starts.size:
         stops = np.minimum(starts + ROWS_PER_CALL, ends)
-        _call(forests, place, x, y, starts, stops, said, n_threads)
+        try:
+            _call(forests, place, x, y, starts, stops, said, n_threads)
+        except BaseException as error:
+            for forest in forests:
+                forest._lose(error)
+            raise
         left = stops < ends
         starts, ends = stops[left], ends[left]
     if not is_sorted:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from amf._kernel import index, inlined, kernel
 from amf.elementary import exp
-from amf.losses import N_LOSSES, remember_losses
+from amf.labels import LARGEST_NUMBER
+from amf.losses import N_LOSSES, are_sound, remember_losses
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED = range(10)
 _LOSSES = index(10)
@@ -33,11 +34,27 @@ MEAN, BELOW, ABOVE = range(3)
 _TAIL = 0.05
 _TAIL_QUANTILE = 1.6448536269514722
 _LARGEST_STRETCH = 5.0
+_MOST_LABELS = 2.0**53
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     """The part of the state that holds the recent losses: a view."""
     return state[int(_LOSSES) :]
+
+
+def is_sound(state: NDArray[np.float64]) -> bool:
+    """Whether labels within LARGEST_NUMBER could have left this state, be it empty."""
+    if state.shape[0] == 0:
+        return True
+    largest = (4.0 * LARGEST_NUMBER) ** 2  # of the product of two differences
+    most = np.zeros(int(_LOSSES))
+    most[[_AA, _AR, _RR, _AG, _RG]] = largest * _MOST_LABELS
+    most[[_LABELS, _FOLLOWED]] = _MOST_LABELS
+    most[[_DOWN, _UP]] = _LARGEST_STRETCH
+    most[_MEAN] = 1.1 * LARGEST_NUMBER
+    in_range = bool(np.all(np.abs(state[: int(_LOSSES)]) <= most))
+    positive = bool(np.all(state[[_AA, _RR, _LABELS, _FOLLOWED]] >= 0.0))
+    return in_range and positive and are_sound(losses_of(state), largest)
 
 
 @kernel

@@ -52,7 +52,8 @@ class ForestParams:
         literal [000] Alg. 6; "expected" its exact mean.
     calibration: whether forecasts are corrected by what came true of the forest's earlier ones (class_calibration.py,
         number_calibration.py); else they are those of the trees alone, as in the papers.
-    max_bytes: memory of the trees at most. A tree that is full forgets the leaves that matter least (forgetting.py).
+    max_bytes: memory of the trees at most, and never more than 2**31 nodes of all trees together. A tree that is full
+        forgets the leaves that matter least (forgetting.py).
     max_features: more than these raise ValueError.
     max_categories: columns that one feature of text may have (features.py).
     """
@@ -139,9 +140,9 @@ class AMFClassifierParams(ForestParams):
     def __post_init__(self) -> None:
         super(AMFClassifierParams, self).__post_init__()
         _check_choice("prior", self.prior, ("parent", "dirichlet"))
-        _check_number("smoothing", self.smoothing, 1e-6, 1e6)
+        _check_number("smoothing", self.smoothing, 1e-9, 1e9)
         if self.dirichlet is not None:
-            _check_number("dirichlet", self.dirichlet, 1e-6, 1e6)
+            _check_number("dirichlet", self.dirichlet, 1e-9, 1e9)
             _check(self.prior == "dirichlet", "dirichlet needs prior='dirichlet'")
         _check_number("pause", self.pause, 1e-6, 1.0)
         check_whole("max_classes", self.max_classes, 2, 65_536)

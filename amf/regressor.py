@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from amf.elementary import normal_quantile
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
-from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, losses_of
+from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, is_sound, losses_of
 from amf.params import AMFRegressorParams
 from amf.systems import amf_regressor
 
@@ -115,7 +115,7 @@ class AMFRegressor(Forest[AMFRegressorParams]):
             raise ValueError(f"labels are numbers, and yet there are classes: {classes}")
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return bool(np.all(np.isfinite(heads[:, 10:14].copy().view(np.float64))))
+        return amf_regressor.are_sound(heads) and is_sound(self._calibration)
 
 
 def _std(told: Told) -> NDArray[np.float64]:

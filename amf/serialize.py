@@ -41,6 +41,7 @@ from amf.labels import Label
 from amf.packing import pack, unpack
 from amf.params import ForestParams
 from amf.scaling import SUBSAMPLE, Scaling
+from amf.soundness import fault_of, fault_of_scaling
 
 MAGIC = b"AMFF"
 FORMAT = 1
@@ -67,8 +68,13 @@ class Forest(Protocol):
     @property
     def params(self) -> ForestParams: ...
 
+    _bounds: ClassVar[tuple[float, float]]
+
     @property
     def n_features(self) -> int: ...
+
+    @property
+    def n_samples(self) -> int: ...
 
     @property
     def class_labels(self) -> list[Label] | None: ...
@@ -79,6 +85,8 @@ class Forest(Protocol):
     def _recall(self, classes: Any) -> None: ...
 
     def _relayout(self) -> None: ...
+
+    def _needs_to_forget(self, n_nodes: int) -> bool: ...
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool: ...
 
@@ -166,7 +174,8 @@ def loads(data: bytes | bytearray | memoryview, systems: Mapping[str, type[Any]]
         raise FormatError("the bytes of the forest end too early")
     header = bytes(view[_PREFIX.size : at])
     try:
-        forest = _read(json.loads(header), _Reader(view[:end].toreadonly(), at), systems, n_threads)
+        with np.errstate(all="ignore"):  # numbers are looked at that may be anything
+            forest = _read(json.loads(header), _Reader(view[:end].toreadonly(), at), systems, n_threads)
     except FormatError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -203,12 +212,13 @@ def _read_scaling(scaling: Scaling, d: int, reader: _Reader) -> None:
     scaling.highest = reader.array(_F4, d).copy()
     scaling.weights = reader.array(_F4, padded(d)).copy()
     scaling.counters = reader.array(_I8, 3).copy()
-    kept, stride, _ = scaling.counters.tolist()
-    room = SUBSAMPLE if scaling.adaptive else 0
-    if not 0 <= kept <= room or stride < 1:
-        raise FormatError(f"the forest keeps {kept} subsample rows at stride {stride}")
+    kept, room = int(scaling.counters[0]), SUBSAMPLE if scaling.adaptive else 0
     scaling.subsample = np.zeros((room, d), np.float32)
+    if not 0 <= kept <= room:
+        raise FormatError(f"the forest keeps {kept} subsample rows, there is room for {room}")
     scaling.subsample[:kept] = reader.array(_F4, kept * d).reshape(kept, d)
+    if fault := fault_of_scaling(scaling):
+        raise FormatError(fault)
 
 
 def _read_trees(forest: Forest, reader: _Reader) -> None:
@@ -218,12 +228,15 @@ def _read_trees(forest: Forest, reader: _Reader) -> None:
     sizes = reader.array(_I8, n_trees).tolist()
     if min(sizes) < 0:
         raise FormatError(f"a tree of the forest has {min(sizes)} nodes")
+    if forest._needs_to_forget(max(sizes)):
+        raise FormatError(f"a tree of the forest has {max(sizes)} nodes, more than max_bytes allows")
     packed = reader.array(_I4, sum(sizes) * (arena.layout.nbytes // 4))
     # Kernels are compiled for aligned memory; the bytes may begin anywhere.
     if not packed.flags.aligned:
         packed = packed.copy()
         packed.flags.writeable = False
     fault, _ = unpack(packed, sizes, arena, forest.n_features)
+    fault = fault or fault_of(arena, forest.n_features, forest.n_samples, forest._bounds)
     if fault:
         raise FormatError(fault)
     if not forest._plausible(arena.block()):

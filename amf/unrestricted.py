@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf._kernel import index
 from amf.arena import CHILD, ODDS
 from amf.cells import MAX_CUTS
 from amf.classifier import AMFClassifier
@@ -61,6 +62,7 @@ class UnrestrictedAMFClassifier(AMFClassifier):
     family = "unrestricted-amf-classifier"
     _run = staticmethod(unrestricted.run)
     _walk_trees = staticmethod(unrestricted.walk_trees)
+    _bounds = 0.0, 1.0
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = super()._rows(X)
@@ -88,7 +90,16 @@ class UnrestrictedAMFClassifier(AMFClassifier):
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         inner, n_cells = _chains(heads)
         in_order = (n_cells > 0) & (heads[inner, unrestricted.N_CUTS] <= MAX_CUTS)
-        return bool(in_order.all()) and super()._plausible(heads)
+        unshifted = not self._scaling.origin.any()
+        return bool(in_order.all()) and unshifted and self._is_partition() and super()._plausible(heads)
+
+    def _is_partition(self) -> bool:
+        arena = self._arena
+        found = unrestricted.is_partition(
+            arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, index(arena.layout.head),
+            index(arena.layout.box), index(self.n_features), self._words,
+        )  # fmt: skip
+        return bool(found)
 
 
 def _chains(heads: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

@@ -19,6 +19,7 @@ from amf.boxes import enclose, widen
 from amf.cuts import gap_cut
 from amf.descent import descend, descend_together, outer_part
 from amf.elementary import log1p
+from amf.halving import is_full
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
 
@@ -217,6 +218,8 @@ def walk_of(consider, report, judge, charge, count, may_part):
                         reals[odds], below = revise(reals[odds], given[k], below)
                 done += index(1)
                 if learns and limit > index(0) and used[tree] + index(2) > limit:
+                    return done, False
+                if learns and is_full(ints, path[start], words):
                     return done, False
         return done, False
 

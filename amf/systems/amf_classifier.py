@@ -5,10 +5,10 @@ from __future__ import annotations
 from amf._kernel import kernel
 from amf.batches import batches_of
 from amf.class_calibration import calibrate
-from amf.class_counts import charge, consider, count, judge, may_part, report, rules_of
+from amf.class_counts import charge, consider, count, halve, judge, may_part, report, rules_of
 from amf.walk import walk_of
 
-_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, rules_of)
+_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, halve, rules_of)
 
 
 @kernel

@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from amf._kernel import index, inlined, kernel
-from amf.arena import COUNT, LARGEST_COUNT, STATS
+from amf.arena import COUNT, ROOT, STATS, row_of
 from amf.batches import batches_of
 from amf.binding import RULES
 from amf.elementary import exp
+from amf.halving import halve_counts
+from amf.labels import LARGEST_NUMBER
 from amf.number_calibration import AGGREGATE, LEAF, VARIANCE, calibrate
 from amf.walk import walk_of
 
@@ -110,11 +113,8 @@ def _closeness(mean, variance, label):
 
 @inlined
 def count(ints, reals, here, rules, label):
-    """Add a label to a node (Welford). A full counter is halved first, and the sum of squares with it."""
+    """Add a label to a node (Welford)."""
     mean, squares = here // index(2) + MEAN, here // index(2) + SQUARES
-    if ints[here + COUNT] == LARGEST_COUNT:
-        ints[here + COUNT] //= 2
-        reals[squares] *= 0.5
     ints[here + COUNT] += 1
     beyond = label - reals[mean]
     reals[mean] += beyond / ints[here + COUNT]
@@ -138,7 +138,26 @@ def _rules_of(numbers):
     )
 
 
-_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, _rules_of)
+@kernel
+def halve(ints, reals, used, tree, words, rules):
+    """Halve the counts of a tree whose root's is full (halving.py); means and variances stay."""
+    for number in range(ROOT, used[tree]):
+        here = row_of(number, tree, index(used.shape[0])) * words
+        reals[here // index(2) + SQUARES] /= ints[here + COUNT]
+    rows = halve_counts(ints, used, tree, words, COUNT, COUNT + index(1))
+    for k in range(rows.shape[0]):
+        here = rows[k] * words
+        reals[here // index(2) + SQUARES] *= ints[here + COUNT]
+
+
+def are_sound(heads: NDArray[np.int32]) -> bool:
+    """Whether the statistics of nodes, int32 (n, words), follow from labels within LARGEST_NUMBER."""
+    means, squares = (heads.view(np.float64)[:, int(column)] for column in (MEAN, SQUARES))
+    largest = heads[:, COUNT] * (2.1 * LARGEST_NUMBER) ** 2
+    return bool(np.all((np.abs(means) <= 1.1 * LARGEST_NUMBER) & (squares >= 0.0) & (squares <= largest)))
+
+
+_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, halve, _rules_of)
 
 
 @kernel

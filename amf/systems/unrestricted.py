@@ -26,9 +26,10 @@ from amf.batches import batches_of
 from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.class_calibration import calibrate
-from amf.class_counts import charge, consider, count, judge, report, rules_of
+from amf.class_counts import charge, consider, count, halve, judge, report, rules_of
 from amf.descent import descend
 from amf.elementary import power_of_two
+from amf.halving import is_full
 from amf.walk import become_leaf
 
 N_CUTS = index(9)
@@ -140,6 +141,59 @@ def _divide(
     return fresh
 
 
+@kernel
+def is_partition(ints, floats, reals, boxes, used, words, width, n_features, random):
+    """Whether the nodes are cells of the partitions that the words of the trees fix, and the leaves points in them."""
+    n_trees, half = index(used.shape[0]), width // index(2)
+    cell = np.empty(index(2) * n_features, np.float32)
+    for tree in range(n_trees):
+        path = np.zeros((int(used[tree]), 2), np.uint64)  # (parent, node) on the way to each node
+        path[0, 1], length = row_of(ROOT, tree, n_trees), index(used[tree] > ROOT)
+        while length > index(0):
+            length -= index(1)
+            place, row = index(path[length, 0] != index(0)), path[length, 1]
+            here, low = row * words, row * width
+            child = index(ints[here + CHILD])
+            if child != index(0):
+                way = path[length, index(1) - place :].copy()
+                if not _is_chain(ints, floats, reals, boxes, words, width, way, place, n_features, random[tree], cell):
+                    return False
+                for side in range(index(2)):
+                    path[length, 0], path[length, 1] = row, child + side
+                    length += index(1)
+            else:
+                for j in range(n_features):
+                    if boxes[low + j] != boxes[low + half + j]:
+                        return False
+    return True
+
+
+@called
+def _is_chain(ints, floats, reals, boxes, words, width, path, place, n_features, tree_word, cell):
+    """Whether the inner node at this place of a path stands for the cells that the partition has there."""
+    here, low, high = path[place] * words, path[place] * width, path[place] * width + width // index(2)
+    _first_cell(ints, floats, boxes, words, width, path, place, n_features, cell)
+    time = reals[path[place - index(1)] * words // index(2) + TIME] if place > index(0) else 0.0
+    word = word_of(cell, tree_word)
+    n_cuts, last = _cuts_above(ints, words, path, place) + 1, np.int64(ints[here + N_CUTS])
+    while True:
+        for j in range(n_features):
+            if not (cell[j] <= boxes[low + j] and boxes[high + j] <= cell[n_features + j]):
+                return False
+        duration, feature, threshold = cut_of(cell, n_features, word)
+        time += duration
+        if n_cuts >= last:
+            break
+        goes_right = boxes[low + feature] > threshold
+        word = enter_child(cell, n_features, word, feature, threshold, goes_right)
+        n_cuts += 1
+    for j in range(n_features):
+        if cell[j] != boxes[low + j] or cell[n_features + j] != boxes[high + j]:
+            return False
+    same_cut = index(ints[here + FEATURE]) == feature and floats[here + THRESHOLD] == threshold
+    return same_cut and n_cuts == last and reals[here // index(2) + TIME] == time
+
+
 @inlined
 def _share_out(ints, reals, words, path, length, end, n_cuts, odds, stops, fresh):
     """Fill the shares of the nodes of the extended path, as modes.share_out does; returns (depth, weighted depth)."""
@@ -242,10 +296,12 @@ def _walk(
         done += index(1)
         if learns and limit > index(0) and used[tree] + index(2) > limit:
             return done, False
+        if learns and is_full(ints, path[0], words):
+            return done, False
     return done, False
 
 
-_run, _walk_trees = batches_of(_walk, calibrate, rules_of)
+_run, _walk_trees = batches_of(_walk, calibrate, halve, rules_of)
 
 
 @kernel

@@ -286,7 +286,7 @@ def _numbers(rng: Generator, family: str, x: Table) -> tuple[str, list[Any], dic
         bound = np.abs(y).max() * rng.choice([1.0, 1.0, 0.1, 0.001])
         parameters |= {"loss": "square", "bound": float(np.clip(bound, 1e-9, 1e9))}
     if rng.random() < 0.2:
-        parameters["blend"] = False
+        parameters["calibration"] = False
     return kind, y.tolist(), parameters, 0.0
 
 

@@ -7,7 +7,6 @@ import pytest
 from trees import trees_of
 
 import amf
-from amf.arena import COUNT, LARGEST_COUNT, STATS
 
 
 def stream(n, seed=0):
@@ -88,43 +87,10 @@ def test_memory_per_small_forest_is_small():
     assert forest.nbytes <= 64_000
 
 
-def head_of_root(forest):
-    """A view."""
-    arena = forest._arena
-    return arena.ints.reshape(-1, arena.layout.head)[arena.rows(0)[0]]
-
-
-def test_a_full_counter_halves_the_counts_of_its_node():
-    x, y = stream(200)
-    forest = amf.AMFClassifier(1, classes=[0, 1], prior="dirichlet", dirichlet=0.5).partial_fit(x, y)
-    head_of_root(forest)[[COUNT, STATS, STATS + 1]] = LARGEST_COUNT, LARGEST_COUNT - 101, 101
-    others = trees_of(forest)[0].count[1:]
-    n = forest.n_nodes
-    forest.partial_fit(x[:1], [1])
-    tree = trees_of(forest)[0]
-    assert forest.n_nodes == n
-    assert tree.counts[0].tolist() == [(LARGEST_COUNT - 101) // 2, 51]
-    assert tree.count[0] == tree.counts[0].sum()
-    assert (tree.count[1:] - others).max() == 1
-    np.testing.assert_allclose(forest.predict_proba(x).sum(axis=1), 1.0, rtol=1e-12)
-    again = amf.loads(forest.dumps()).partial_fit(x, y)
-    assert again.dumps() == forest.partial_fit(x, y).dumps()
-
-
-def test_no_counter_overflows():
-    """A leaf whose counter is full, with one label only, learns that label and another one."""
-    forest = amf.AMFClassifier(1, classes=[0, 1]).partial_fit(np.zeros((2, 1)), [0, 0])
-    for label, expected in [(0, [LARGEST_COUNT // 2 + 1, 0]), (1, [LARGEST_COUNT // 2, 1])]:
-        head_of_root(forest)[[COUNT, STATS, STATS + 1]] = LARGEST_COUNT, LARGEST_COUNT, 0
-        forest.partial_fit(np.zeros((1, 1)), [label])
-        tree = trees_of(forest)[0]
-        assert tree.counts[0].tolist() == expected
-        assert tree.count[0] == sum(expected)
-
-
-def test_a_full_counter_of_a_regressor_halves_what_its_node_knows():
-    forest = amf.AMFRegressor(1).partial_fit([[0.0], [0.0]], [1.0, 3.0])
-    head_of_root(forest)[COUNT] = LARGEST_COUNT
-    forest.partial_fit([[0.0]], [2.0])
-    assert trees_of(forest)[0].count[0] == LARGEST_COUNT // 2 + 1
-    assert forest.predict([[0.0]]) == pytest.approx([2.0])
+def test_links_fit_however_much_memory_is_allowed():
+    """A link is an int32 row of the block of all trees."""
+    for n_trees in (1, 3, 10_000):
+        forest = amf.AMFClassifier(n_trees, max_bytes=2**63 - 1).partial_fit([[0.0]], [0])
+        last = forest._allowed * n_trees - 1
+        assert 2**31 - 2 * 8 * n_trees < last < 2**31
+        assert np.int32(last) == last

@@ -1,0 +1,123 @@
+"""Whether the state that came from bytes could have been learned: one that could not must not be learned on.
+
+A node is looked at with its children, so that what holds between all ancestors and descendants follows: times never
+decrease downwards, boxes lie within each other, a cut parts the boxes below it, and a node has seen what was seen below
+it, and possibly what was forgotten there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amf._kernel import called, index, inlined, kernel
+from amf.aggregation import LARGEST_ODDS, SMALLEST_ODDS
+from amf.arena import CHILD, COUNT, FEATURE, LARGEST_COUNT, ODDS, ROOT, THRESHOLD, TIME, Arena, row_of
+from amf.scaling import LARGEST, SUBSAMPLE, Scaling
+
+_MOST_SAMPLES = 2**53
+_SOUND, _ODDS, _TIME, _BOX, _CUT, _COUNT, _SAMPLES = range(7)
+_FAULTS = (
+    "",
+    "the odds of a node of the forest are out of range",
+    "the times of the nodes of the forest do not increase downwards",
+    "the boxes of the nodes of the forest do not lie within each other",
+    "a cut of the forest does not part the boxes below it",
+    "the counts of the nodes of the forest do not add up",
+    "a tree of the forest has not learned the samples of the forest",
+)
+
+
+def fault_of_scaling(scaling: Scaling) -> str:
+    """What is wrong with the state of the features, or nothing."""
+    (kept, stride, n_samples), d = scaling.counters.tolist(), scaling.n_features
+    if not 0 <= n_samples <= (_MOST_SAMPLES if d else 0):
+        return f"the forest has learned {n_samples} samples of {d} features"
+    # Every stride-th row has been kept, and the stride has been doubled only when there was no room for the next one.
+    expected = (n_samples - 1) // max(stride, 1) + 1 if scaling.adaptive and n_samples else 0
+    doubled = stride > 0 and stride & (stride - 1) == 0 and (stride == 1 or kept > SUBSAMPLE // 2)
+    if not doubled or kept != expected or kept > SUBSAMPLE:
+        return f"the forest keeps {kept} subsample rows at stride {stride} after {n_samples} samples"
+    low, high, weights = scaling.lowest, scaling.highest, scaling.weights
+    unseen = np.isnan(low) & np.isnan(high)
+    ranges = unseen | (scaling.adaptive & (low >= -LARGEST) & (low <= high) & (high <= LARGEST))
+    origins = np.isnan(scaling.origin) | np.isfinite(scaling.origin)
+    subsample = np.isnan(scaling.subsample) | (np.abs(scaling.subsample) <= LARGEST)
+    if not (ranges.all() and origins.all() and subsample.all()):
+        return "the forest has seen values of a feature that are out of range"
+    if not (np.all((weights[:d] > 0.0) & (weights[:d] <= LARGEST)) and not weights[d:].any()):
+        return "the weights of the features of the forest are out of range"
+    return ""
+
+
+def fault_of(arena: Arena, n_features: int, n_samples: int, bounds: tuple[float, float]) -> str:
+    """What is wrong with the nodes, which are linked as trees; or nothing.
+
+    n_samples: labelled samples that each tree has learned. bounds: within which boxes lie.
+    """
+    fault = _inspect(
+        arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, index(arena.layout.head),
+        index(arena.layout.box), index(n_features), np.int64(n_samples), *map(np.float32, bounds),
+    )  # fmt: skip
+    return _FAULTS[fault]
+
+
+@kernel
+def _inspect(ints, floats, reals, boxes, used, words, width, n_features, n_samples, least, largest):
+    n_trees = index(used.shape[0])
+    for tree in range(n_trees):
+        root = row_of(ROOT, tree, n_trees)
+        # Fewer where a former root was forgotten with one of its sides.
+        seen = np.int64(ints[root * words + COUNT]) if used[tree] > ROOT else np.int64(0)
+        if seen > n_samples or (seen == 0) != (n_samples == 0):
+            return _SAMPLES
+        for number in range(ROOT, used[tree]):
+            row = row_of(number, tree, n_trees)
+            fault = _fault_of_node(ints, floats, reals, boxes, row, words, width, n_features, least, largest)
+            if fault != _SOUND:
+                return fault
+    return _SOUND
+
+
+@called
+def _fault_of_node(ints, floats, reals, boxes, row, words, width, n_features, least, largest):
+    here, low, half = row * words, row * width, width // index(2)
+    time, odds = reals[here // index(2) + TIME], reals[here // index(2) + ODDS]
+    # Comparisons are so put that NaN fails them.
+    if not (SMALLEST_ODDS <= odds <= LARGEST_ODDS):
+        return _ODDS
+    if not (0 < ints[here + COUNT] < LARGEST_COUNT):
+        return _COUNT
+    for j in range(half):
+        lower, upper = boxes[low + j], boxes[low + half + j]
+        unseen = lower != lower and upper != upper
+        if not unseen and (j >= n_features or not (least <= lower <= upper <= largest)):
+            return _BOX
+    child = index(ints[here + CHILD])
+    if child == index(0):
+        return _SOUND if time == np.inf else _TIME
+    if not (0.0 <= time < np.inf):
+        return _TIME
+    cut, threshold = index(ints[here + FEATURE]), floats[here + THRESHOLD]
+    left, right = child * width + cut, (child + index(1)) * width + cut
+    if not (boxes[low + cut] <= threshold < boxes[low + half + cut]):
+        return _CUT
+    if boxes[left + half] > threshold or boxes[right] <= threshold:
+        return _CUT
+    below = np.int64(0)
+    for row_below in range(child, child + index(2)):
+        if reals[row_below * words // index(2) + TIME] < time:
+            return _TIME
+        if not _lies_within(boxes, row_below * width, low, half, n_features):
+            return _BOX
+        below += np.int64(ints[row_below * words + COUNT])
+    return _SOUND if below <= ints[here + COUNT] else _COUNT
+
+
+@inlined
+def _lies_within(boxes, inner, outer, half, n_features):
+    """Whether one box lies within another, which then has seen each feature that the first one has."""
+    for j in range(n_features):
+        lower, upper = boxes[inner + j], boxes[inner + half + j]
+        if lower == lower and not (boxes[outer + j] <= lower and upper <= boxes[outer + half + j]):
+            return False
+    return True

@@ -1,0 +1,110 @@
+"""A call that cannot be finished: of half a batch no forest is left, and whoever goes on is told so."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import amf
+from amf.arena import Arena
+
+
+@pytest.fixture
+def tight(monkeypatch):
+    """Memory runs out at the n-th time that an arena grows."""
+
+    allocate = Arena._allocate
+
+    def run_out(after: int) -> None:
+        calls = iter(range(after))
+
+        def scarce(self, layout, capacity):
+            if next(calls, None) is None:
+                raise MemoryError("no room")
+            allocate(self, layout, capacity)
+
+        monkeypatch.setattr(Arena, "_allocate", scarce)
+
+    return run_out
+
+
+USES = {
+    "partial_fit": lambda forest, x, y: forest.partial_fit(x, y),
+    "prequential": lambda forest, x, y: forest.prequential(x, y),
+    "predict": lambda forest, x, y: forest.predict(x),
+    "weighted_depth": lambda forest, x, y: forest.weighted_depth(x),
+    "add_features": lambda forest, x, y: forest.add_features(["late"]),
+    "dumps": lambda forest, x, y: forest.dumps(),
+    "copy": lambda forest, x, y: forest.copy(),
+    "copy.copy": lambda forest, x, y: copy.copy(forest),
+    "pickle": lambda forest, x, y: pickle.dumps(forest),
+    "describe": lambda forest, x, y: forest.describe(),
+    "feature_usage": lambda forest, x, y: forest.feature_usage(),
+    "mean_depth": lambda forest, x, y: forest.mean_depth,
+    "n_samples": lambda forest, x, y: forest.n_samples,
+    "nbytes": lambda forest, x, y: forest.nbytes,
+}
+
+
+def test_memory_that_runs_out_half_way_leaves_an_error_for_every_later_use(system, tight):
+    x, y = system.stream(500, 4, seed=2)
+    forest = system.new(n_estimators=3).partial_fit(x[:50], y[:50])
+    checkpoint = forest.dumps()
+    tight(2)
+    with pytest.raises(MemoryError, match="no room"):
+        forest.partial_fit(x, y)
+    for use in USES.values():
+        with pytest.raises(amf.LostForestError, match=r"MemoryError.*no room.*Go on with its last checkpoint"):
+            use(forest, x, y)
+    assert type(forest).__name__ in repr(forest)  # a person may look at it
+    tight(10**9)
+    again, undisturbed = amf.loads(checkpoint), system.new(n_estimators=3)
+    assert again.partial_fit(x, y).dumps() == undisturbed.partial_fit(x[:50], y[:50]).partial_fit(x, y).dumps()
+
+
+def test_memory_that_runs_out_for_a_new_feature_or_class_leaves_an_error(tight):
+    x, y = np.zeros((20, 2)), [0, 1] * 10
+    for change in (
+        lambda forest: forest.add_features([f"f{j}" for j in range(30)]),
+        lambda forest: forest.partial_fit(x, list(range(20))),
+    ):
+        forest = amf.AMFClassifier(2)
+        forest.add_features(["a", "b"])
+        forest.partial_fit(x, y)
+        tight(0)
+        with pytest.raises(MemoryError):
+            change(forest)
+        with pytest.raises(amf.LostForestError):
+            forest.dumps()
+        tight(10**9)
+
+
+def test_what_is_refused_before_anything_is_learned_changes_nothing(system):
+    x, y = system.stream(60, 4, seed=2)
+    forest = system.new(n_estimators=2).partial_fit(x, y)
+    before = forest.dumps()
+    for rows, labels in [(x[:, :3], y), (np.full_like(x, np.inf), y), (x, y[:-1]), (x[0], y[:1])]:
+        with pytest.raises(ValueError, match=r"."):
+            forest.partial_fit(rows, labels)
+    with pytest.raises(ValueError, match="names"):
+        forest.add_features(["a"])
+    assert forest.dumps() == before
+
+
+def test_a_forecast_that_is_cut_short_changes_nothing(system, monkeypatch):
+    x, y = system.stream(60, 4, seed=2)
+    forest = system.new(n_estimators=2).partial_fit(x, y)
+    before = forest.dumps()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(forest), "_kernel", staticmethod(interrupted))
+        for ask in (lambda: forest.predict(x), lambda: forest.prequential(x, [None] * 60)):
+            with pytest.raises(KeyboardInterrupt):
+                ask()
+    assert forest.dumps() == before
