@@ -33,7 +33,7 @@ from amf.binding import (
     N_TREES,
     ORIGIN,
     PAUSE,
-    PURE_UNTIL,
+    PURITY,
     RANDOM,
     SUBSAMPLE,
     USED,
@@ -95,7 +95,7 @@ def batches_of(walk, calibrate, rules_of):
                 rules_of(numbers, model), ints, floats, reals, boxes, used, random,
                 first_tree, last_tree, limit, words, width,
                 rows.reshape(-1), stride, labels, labelled, table[model, N_FEATURES], weights,
-                numbers[model, PURE_UNTIL], numbers[model, PAUSE], numbers[model, FULL_PAUSE], table[model, MODE],
+                numbers[model, PURITY], numbers[model, PAUSE], numbers[model, FULL_PAUSE], table[model, MODE],
                 publish, forecasts, depths, done, room,
             )  # fmt: skip
             # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in

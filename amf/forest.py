@@ -25,7 +25,7 @@ from amf._kernel import index
 from amf.addresses import address_of
 from amf.aggregation import mean_over_trees
 from amf.arena import Arena, Layout, room_for, whole_chunks
-from amf.binding import LARGEST, N_WORDS, PURE_UNTIL
+from amf.binding import LARGEST, N_WORDS, PURITY
 from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
@@ -490,13 +490,13 @@ class Forest(ABC, Generic[Params]):
             arena.ints, arena.boxes, arena.used, self._words, self._calibration, scaling.origin, scaling.lowest,
             scaling.highest, scaling.weights, scaling.subsample, scaling.counters,
         )  # fmt: skip
-        table[0, : int(PURE_UNTIL)] = [
+        table[0, : int(PURITY)] = [
             *map(address_of, arrays), arena.n_trees, arena.layout.head, arena.layout.box, arena.capacity, self._allowed,
             int(arena.used.max()), self.n_features, scaling.adaptive, self._n_outputs, self._calibration.shape[0],
             MODES.index(self.params.mode),
         ]  # fmt: skip
-        values = (self.params.purity / max(self.n_features, 1), *self._pauses, *self._rules)
-        numbers[0, int(PURE_UNTIL) : int(PURE_UNTIL) + len(values)] = values
+        values = (float(self.params.purity), *self._pauses, *self._rules)
+        numbers[0, int(PURITY) : int(PURITY) + len(values)] = values
 
     def _run_threads(
         self,
