@@ -1,6 +1,7 @@
 # Everything runs in a virtual environment of its own, which is made when it is first needed:
 #   make demo               see the worker at work
-#   make test               the whole test suite
+#   make test               the quick check, some minutes
+#   make test-all           the whole test suite
 #   make PYTHON=python3.12  with another interpreter
 #   make chaos MINUTES=5    shorter than an hour
 PYTHON ?= python3
@@ -13,15 +14,18 @@ RUNTIME := $(VENV)/.installed
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 
-.PHONY: help demo test chaos lint types bench clean
+.PHONY: help demo test test-all chaos lint types bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(RUNTIME) ## run the worker on an embedded broker, with a live table
 	$(BIN)/amf-worker demo
 
-test: $(TEST) ## run all tests; those that need Kafka use KAFKA_BOOTSTRAP, Docker, or Java and Maven
+test: $(TEST) ## run the quick tests; those that need Kafka use KAFKA_BOOTSTRAP, Docker, or Java and Maven
+	$(BIN)/python -m pytest -m "not full"
+
+test-all: $(TEST) ## run all tests, as CI does
 	$(BIN)/python -m pytest
 
 chaos: $(TEST) ## inject faults into workers and broker at random for MINUTES; needs Java and Maven

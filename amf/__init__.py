@@ -7,6 +7,7 @@ from amf.kernels import compile_kernels
 from amf.labels import Label, class_text
 from amf.learner import Learner
 from amf.losses import Losses
+from amf.many import ManyForecasts, predict_learn_many
 from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
 from amf.registry import SYSTEMS, loads
 from amf.regressor import AMFRegressor, RegressionForecasts
@@ -32,6 +33,7 @@ __all__ = [
     "Label",
     "Learner",
     "Losses",
+    "ManyForecasts",
     "RegressionForecasts",
     "UnrestrictedAMFClassifier",
     "UnrestrictedAMFClassifierParams",
@@ -39,4 +41,5 @@ __all__ = [
     "compile_kernels",
     "dumps",
     "loads",
+    "predict_learn_many",
 ]

@@ -129,6 +129,11 @@ class Arena:
             # By an eighth at least: what is copied then stays in proportion to what is learned.
             self.reserve(min(max(needed, _rounded_up(self.capacity + self.capacity // 8)), limit))
 
+    def give_up_room(self, rows: int) -> None:
+        """Give up memory where so many rows in the largest tree leave more than a quarter of it free, and a little."""
+        if self.capacity - rows > rows // 4 + 2 * int(_CHUNK):
+            self.reserve(_rounded_up(rows))
+
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` rows in every tree, or give up room that is not in use."""
         heads, boxes = self.ints, self.boxes

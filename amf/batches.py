@@ -31,6 +31,7 @@ from amf.binding import (
     N_FEATURES,
     N_OUTPUTS,
     N_TREES,
+    N_WORDS,
     ORIGIN,
     PAUSE,
     PURITY,
@@ -51,58 +52,58 @@ _FORECAST_FIRST, _LEARN_FIRST, _REST = range(3)
 
 
 @called
-def _scaling_of(table, model):
+def _scaling_of(words):
     """(origin, lowest, highest, weights, subsample, counters) of a forest (scaling.py): views."""
-    d = table[model, N_FEATURES]
-    rows = index(SUBSAMPLE_ROWS) if table[model, ADAPTIVE] != index(0) else index(0)
+    d = words[N_FEATURES]
+    rows = index(SUBSAMPLE_ROWS) if words[ADAPTIVE] != index(0) else index(0)
     return (
-        reals_at(table[model, ORIGIN], d),
-        floats_at(table[model, LOWEST], d),
-        floats_at(table[model, HIGHEST], d),
-        floats_at(table[model, WEIGHTS], (d + _LANES - index(1)) // _LANES * _LANES),
-        floats_at(table[model, SUBSAMPLE], rows * d).reshape((np.intp(rows), np.intp(d))),
-        longs_at(table[model, COUNTERS], 3),
+        reals_at(words[ORIGIN], d),
+        floats_at(words[LOWEST], d),
+        floats_at(words[HIGHEST], d),
+        floats_at(words[WEIGHTS], (d + _LANES - index(1)) // _LANES * _LANES),
+        floats_at(words[SUBSAMPLE], rows * d).reshape((np.intp(rows), np.intp(d))),
+        longs_at(words[COUNTERS], 3),
     )
 
 
 def batches_of(walk, calibrate, rules_of):
     """The functions `run` and `walk_trees` of one system, to be called by kernels of its own.
 
-    walk: see walk.py. calibrate: see class_calibration.py. rules_of(numbers, place): the rules of the system, of five
-    float64 numbers that begin at this flat place.
+    walk: see walk.py. calibrate: see class_calibration.py. rules_of(numbers): the rules of the system, of five of the
+    words of a forest as float64.
     """
 
     @spliced
-    def walk_trees(table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
+    def walk_trees(words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
         """Pass rows of one segment through the trees [first_tree, last_tree) of a forest.
 
         rows: float32 (n, padded d). forecasts: float64 (n_trees, n, n_outputs), depths: float64 (n_trees, n, 2), as
         `walk` fills them.
         """
-        n_trees, words, width = table[model, N_TREES], table[model, HEAD_WORDS], table[model, BOX_WORDS]
-        limit, reserved = table[model, LIMIT], n_trees * table[model, CAPACITY]
-        ints = ints_at(table[model, HEADS], reserved * words)
-        floats = floats_at(table[model, HEADS], reserved * words)
-        reals = reals_at(table[model, HEADS], reserved * words // index(2))
-        boxes = floats_at(table[model, BOXES], reserved * width + _LANES)
-        used, random = words_at(table[model, USED], n_trees), words_at(table[model, RANDOM], n_trees)
+        n_trees, head, box = words[N_TREES], words[HEAD_WORDS], words[BOX_WORDS]
+        limit, reserved = words[LIMIT], n_trees * words[CAPACITY]
+        ints = ints_at(words[HEADS], reserved * head)
+        floats = floats_at(words[HEADS], reserved * head)
+        reals = reals_at(words[HEADS], reserved * head // index(2))
+        boxes = floats_at(words[BOXES], reserved * box + _LANES)
+        used, random = words_at(words[USED], n_trees), words_at(words[RANDOM], n_trees)
         stride = index(rows.shape[1])
-        weights = floats_at(table[model, WEIGHTS], stride)
+        weights = floats_at(words[WEIGHTS], stride)
         passes = (last_tree - first_tree) * index(rows.shape[0])
         done, room = index(0), _DEPTH
         while True:
             done, is_deep = walk(
-                rules_of(numbers, model), ints, floats, reals, boxes, used, random,
-                first_tree, last_tree, limit, words, width,
-                rows.reshape(-1), stride, labels, labelled, table[model, N_FEATURES], weights,
-                numbers[model, PURITY], numbers[model, PAUSE], numbers[model, FULL_PAUSE], table[model, MODE],
+                rules_of(numbers), ints, floats, reals, boxes, used, random,
+                first_tree, last_tree, limit, head, box,
+                rows.reshape(-1), stride, labels, labelled, words[N_FEATURES], weights,
+                numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], words[MODE],
                 publish, forecasts, depths, done, room,
             )  # fmt: skip
             # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
             # between must not depend on when they are asked for.
             for tree in range(first_tree, last_tree):
                 while limit > index(0) and used[tree] + index(2) > limit:
-                    forget(ints, boxes, used, tree, words, width)
+                    forget(ints, boxes, used, tree, head, box)
             if done == passes:
                 return
             if is_deep:
@@ -110,13 +111,13 @@ def batches_of(walk, calibrate, rules_of):
 
     @spliced
     def forecast_and_learn(
-        table, numbers, model, rows, labels, labelled, publish, state, scratch, outputs, raw, depths, start
+        words, numbers, rows, labels, labelled, publish, state, scratch, outputs, raw, depths, start
     ):  # fmt: skip
         """Pass rows of one segment through a forest; with `publish`, fill outputs, raw and depths from `start` on.
 
         scratch: float64, room at least for what all trees say of one row.
         """
-        n_trees, n_outputs = np.intp(table[model, N_TREES]), np.intp(table[model, N_OUTPUTS])
+        n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
         bite = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
         for first in range(0, rows.shape[0], bite):
             last = min(first + bite, rows.shape[0])
@@ -124,7 +125,7 @@ def batches_of(walk, calibrate, rules_of):
             forecasts = scratch[: ends[0]].reshape((n_trees, last - first, n_outputs))
             tree_depths = scratch[ends[0] : ends[1]].reshape((n_trees, last - first, 2))
             walk_trees(
-                table, numbers, model, index(0), table[model, N_TREES], rows[first:last],
+                words, numbers, index(0), words[N_TREES], rows[first:last],
                 labels[first:last], labelled[first:last], publish, forecasts, tree_depths,
             )  # fmt: skip
             if publish:
@@ -134,32 +135,34 @@ def batches_of(walk, calibrate, rules_of):
 
     @spliced
     def run(
-        table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+        forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
     ):  # fmt: skip
-        """Pass rows through the forests [first, last) of a table, each through its own, and learn them.
+        """Pass rows through forests [first, last), each through its own, and learn them.
 
-        starts: int64 (forests + 1,), where the rows of each forest begin and end. x: float64 (n, d), NaN where missing;
+        forests: uint64, the address of the words (binding.py) of each. starts, stops: int64 (forests,), where
+        the rows of each begin and end. x: float64 (n, d), NaN where missing;
         labels, labelled: (n,). For each row two rows of memory are free in every tree, up to its limit. row_scratch:
         float32, room for the padded rows of one forest.
         """
         spare_outputs, spare_depths = np.empty((1, outputs.shape[1])), np.empty((1, 2))
-        for model in range(first, last):
-            here = slice(starts[model], starts[model + index(1)])
-            origin, lowest, highest, weights, subsample, counters = _scaling_of(table, model)
-            state = reals_at(table[model, CALIBRATION], table[model, N_CALIBRATION])
+        for forest in range(first, last):
+            words, numbers = words_at(forests[forest], N_WORDS), reals_at(forests[forest], N_WORDS)
+            here = slice(starts[forest], stops[forest])
+            origin, lowest, highest, weights, subsample, counters = _scaling_of(words)
+            state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
             y, known, n = labels[here], labelled[here], here.stop - here.start
             rows = row_scratch[: n * weights.shape[0]].reshape((n, weights.shape[0]))
             centre(x[here], known, origin, rows)
             # Nothing that a row brings along may show in its forecast: where samples branch off, that are the weights
             # that it changes. So the first row of a segment is forecast by itself before it is learned.
-            apart = publish and table[model, MODE] != EXISTING
+            apart = publish and words[MODE] != EXISTING
             unknown = np.zeros(n if apart else 0, np.bool_)
             start = stop = 0
             while start < n:
                 for step in range(_FORECAST_FIRST, _REST + 1):
                     if step == _LEARN_FIRST:
                         stop = observe(
-                            rows, known, start, table[model, ADAPTIVE] != index(0), lowest, highest, weights,
+                            rows, known, start, words[ADAPTIVE] != index(0), lowest, highest, weights,
                             subsample, counters,
                         )  # fmt: skip
                     begin, end = (start + apart, stop) if step == _REST else (start, start + apart)
@@ -168,12 +171,12 @@ def batches_of(walk, calibrate, rules_of):
                     hears = unknown if step == _FORECAST_FIRST else known
                     aside = step == _LEARN_FIRST
                     forecast_and_learn(
-                        table, numbers, model, rows[begin:end], y[begin:end], hears[begin:end],
+                        words, numbers, rows[begin:end], y[begin:end], hears[begin:end],
                         state.shape[0] > 0 if aside else publish, state, scratch,
                         spare_outputs if aside else outputs, spare_outputs if aside else raw,
                         spare_depths if aside else depths, 0 if aside else here.start + begin,
                     )  # fmt: skip
                 start = stop
-            table[model, LARGEST] = words_at(table[model, USED], table[model, N_TREES]).max()
+            words[LARGEST] = words_at(words[USED], words[N_TREES]).max()
 
     return run, walk_trees

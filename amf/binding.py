@@ -1,13 +1,21 @@
-"""A forest as kernels see it: one row of 64-bit words, of which many together are a table of forests.
+"""A forest as kernels see it: an array of 64-bit words, of which the address is all that a kernel is given.
 
 The first words are addresses of arrays (arena.py, scaling.py, the calibrations), then come numbers, whole ones and
-float64. Python makes a row anew whenever an array moves, and keeps the arrays alive; of the numbers kernels change one,
+float64. Python writes them anew whenever an array moves, and keeps the arrays alive; of the numbers kernels change one,
 LARGEST. Addresses never get into the bytes of a forest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from operator import is_
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from amf._kernel import index
+from amf.addresses import address_of
 
 HEADS, BOXES, USED, RANDOM, CALIBRATION = (index(word) for word in range(5))
 ORIGIN, LOWEST, HIGHEST, WEIGHTS, SUBSAMPLE, COUNTERS = (index(word) for word in range(5, 11))
@@ -19,3 +27,36 @@ PURITY, PAUSE, FULL_PAUSE, RULES = (index(word) for word in range(22, 26))
 """float64: when leaves and nodes do not split (walk.py), and five numbers of which the system makes its rules."""
 N_RULES = 5
 N_WORDS = int(RULES) + N_RULES
+
+
+class Binding:
+    """The words of one forest, in memory that never moves.
+
+    words: uint64 (N_WORDS,). address: of them.
+    """
+
+    __slots__ = ("_arrays", "_state", "address", "words")
+
+    def __init__(self) -> None:
+        self.words = np.zeros(N_WORDS, np.uint64)
+        self.address = address_of(self.words)
+        self._arrays: tuple[NDArray[Any], ...] = ()
+        self._state: tuple[int, ...] = ()
+
+    def holds(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> bool:
+        """Whether the words were written for these very arrays, and these numbers."""
+        # Arrays move, and their owners replace them then: that they are still the same ones is all there is to ask.
+        return self._state == state and all(map(is_, arrays, self._arrays))
+
+    def write(
+        self,
+        arrays: tuple[NDArray[Any], ...],
+        state: tuple[int, ...],
+        addresses: Iterable[int],
+        wholes: Iterable[int],
+        fractions: Sequence[float],
+    ) -> None:
+        """Write all words, which hold for these arrays and these numbers, see `holds`."""
+        self.words[: int(PURE_UNTIL)] = [*addresses, *wholes]
+        self.words.view(np.float64)[int(PURE_UNTIL) : int(PURE_UNTIL) + len(fractions)] = fractions
+        self._arrays, self._state = arrays, state

@@ -62,8 +62,8 @@ def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
 def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     """Fill raw (mean over trees) and calibrated, both float64 (n, >= K), and learn from the labels, row by row.
 
-    forecasts: float64 (n_trees, n, K). labels: int64 (n,) numbers of classes. Where `state` is empty, only `raw` is
-    filled.
+    forecasts: float64 (n_trees, n, K). labels: int64 (n,) numbers of classes. Where `state` is empty, both are the
+    mean over trees.
     """
     n_classes = index(forecasts.shape[2])
     means, prior = np.empty((_N_MEANS, n_classes)), np.empty(n_classes)
@@ -71,7 +71,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):
-            raw[i, k] = means[0, k]
+            raw[i, k] = calibrated[i, k] = means[0, k]
         if state.shape[0] == 0:
             continue
         _prior_of(state, prior)

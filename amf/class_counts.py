@@ -15,14 +15,14 @@ from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
 
 
 @inlined
-def rules_of(numbers, model):
-    """The rules of a forest, of the numbers in its row of a table (binding.py)."""
+def rules_of(numbers):
+    """The rules of a forest, of its words (binding.py) as float64."""
     return (
-        index(numbers[model, RULES]),
-        numbers[model, RULES + index(1)],
-        numbers[model, RULES + index(2)] != 0.0,
-        numbers[model, RULES + index(3)] != 0.0,
-        numbers[model, RULES + index(4)] != 0.0,
+        index(numbers[RULES]),
+        numbers[RULES + index(1)],
+        numbers[RULES + index(2)] != 0.0,
+        numbers[RULES + index(3)] != 0.0,
+        numbers[RULES + index(4)] != 0.0,
     )
 
 

@@ -45,6 +45,7 @@ class AMFClassifier(Forest[AMFClassifierParams]):
 
     Parameters = AMFClassifierParams
     family = "amf-classifier"
+    _code = np.int64
     _run = staticmethod(amf_classifier.run)
     _walk_trees = staticmethod(amf_classifier.walk_trees)
     _calibrate = staticmethod(calibrate)

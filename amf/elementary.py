@@ -1,9 +1,10 @@
-"""Logarithms and exponentials with the same bits on any processor.
+"""Logarithms, exponentials and normal quantiles with the same bits on any processor.
 
 Those of the C library are as exact, but their last bits differ from one library to the next, and from one processor to
 the next within a library. Here every result is a fixed sequence of the operations that IEEE 754 defines to the last
-bit: + - * / of float64, none of them fused or reordered, and shifts of the bits of a number. Each result is within one
-ulp, a unit in the last place, of the exact value; tests/amf/test_elementary.py measures it.
+bit: + - * / and square roots of float64, none of them fused or reordered, and shifts of the bits of a number. Each
+logarithm and exponential is within one ulp, a unit in the last place, of the exact value, which
+tests/amf/test_elementary.py measures.
 
 The reductions are the classical ones (P. T. P. Tang, ACM TOMS 15-18, 1989-92; K. C. Ng's fdlibm, Sun, 1993):
 
@@ -17,9 +18,11 @@ left of all errors. Numbers outside of the usual range leave by one branch.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from amf._kernel import called, inlined
+from amf._kernel import called, inlined, kernel
 
 # ln 2 in two parts: products of the first one with whole numbers below 2**20 are exact.
 _LN2_HIGH, _LN2_LOW, _PER_LN2 = 0.6931471803691238, 1.9082149292705877e-10, 1.4426950408889634
@@ -189,3 +192,57 @@ def _log_of_parts(k, f, rest):
     high = k * _LN2_HIGH
     total = high + f
     return total + ((f - (total - high)) + t)
+
+
+# Rational functions for the middle, the tails and their far ends: numerator and denominator, highest power first.
+_MIDDLE = (
+    (
+        2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
+        13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608,
+    ),
+    (
+        5226.495278852854561, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867,
+        5394.1960214247511077, 687.1870074920579083, 42.313330701600911252, 1.0,
+    ),
+)  # fmt: skip
+_TAIL = (
+    (
+        7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177, 1.27045825245236838258,
+        3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734,
+    ),
+    (
+        1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966, 0.14810397642748007459,
+        0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187, 1.0,
+    ),
+)  # fmt: skip
+_FAR_TAIL = (
+    (
+        2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386, 0.026532189526576123093,
+        0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699, 6.6579046435011037772,
+    ),
+    (
+        2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5, 7.868691311456132591e-4,
+        0.0148753612908506148525, 0.13692988092273580531, 0.59983220655588793769, 1.0,
+    ),
+)  # fmt: skip
+
+
+@inlined
+def _ratio(polynomials, r):
+    above, below = 0.0, 0.0
+    for coefficient in polynomials[0]:
+        above = above * r + coefficient
+    for coefficient in polynomials[1]:
+        below = below * r + coefficient
+    return above / below
+
+
+@kernel
+def normal_quantile(probability):
+    """Quantile of the standard normal distribution, 0 < probability < 1, to 15 digits (M. J. Wichura, AS 241, 1988)."""
+    q = probability - 0.5
+    if abs(q) <= 0.425:
+        return q * _ratio(_MIDDLE, 0.180625 - q * q)
+    r = math.sqrt(-log(probability if q < 0.0 else 1.0 - probability))
+    distance = _ratio(_TAIL, r - 1.6) if r <= 5.0 else _ratio(_FAR_TAIL, r - 5.0)
+    return -distance if q < 0.0 else distance

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
-from operator import is_not
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -25,7 +24,7 @@ from amf._kernel import index
 from amf.addresses import address_of
 from amf.aggregation import mean_over_trees
 from amf.arena import Arena, Layout, room_for, whole_chunks
-from amf.binding import LARGEST, N_WORDS, PURITY
+from amf.binding import LARGEST, Binding
 from amf.boxes import LANES
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
@@ -37,8 +36,10 @@ from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
 from amf.scaling import Scaling, first_infinite
 
-_ROWS_PER_CALL = 1024
-_FORECASTS_PER_WALK = 1 << 18  # bounds the buffer of forecasts per tree to 2 MB
+ROWS_PER_CALL = 1024
+"""Rows of a forest in one call of a kernel, for which memory is reserved before."""
+MOST_FORECASTS = 1 << 18
+"""Numbers in the buffer of what trees say, which so has 2 MB at most, or room for one row."""
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 
 Params = TypeVar("Params", bound=ForestParams)
@@ -55,14 +56,16 @@ class Labels(NamedTuple):
     """Row -> label, for each row whose label the forest has to be prepared for, in order."""
     n_outputs: int
     """Numbers in a forecast after the last row."""
+    learns: bool = True
+    """Whether any row may have a label."""
 
     def part(self, rows: slice) -> Labels:
-        """Some rows, of one segment."""
-        return Labels(self.values[rows], self.labelled[rows], {}, self.n_outputs)
+        """Some rows, none of which brings a label of a new kind."""
+        return Labels(self.values[rows], self.labelled[rows], {}, self.n_outputs, self.learns)
 
     def hidden(self, rows: slice) -> Labels:
-        """The same without their labels."""
-        return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs)
+        """Some rows without their labels."""
+        return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs, False)
 
 
 class Told(NamedTuple):
@@ -103,15 +106,11 @@ class _Scratch(threading.local):
         return self._reals[:size]
 
 
-_scratch = _Scratch()
+SCRATCH = _Scratch()
 
 
 _UNCALIBRATED = np.empty(0)
-_ZERO, _ONE = index(0), index(1)
-
-
-_Bound = tuple[NDArray[np.uint64], NDArray[np.float64], tuple[Any, Any] | None]
-"""A table of one forest, the same words as float64, and what they say: None where they say nothing yet."""
+_LARGEST = int(LARGEST)
 
 
 @cache
@@ -122,7 +121,7 @@ def _spans(n_trees: int, n_threads: int) -> tuple[tuple[Any, Any], ...]:
 
 
 @cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
+def thread_pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads, thread_name_prefix="amf-trees")
 
 
@@ -140,12 +139,12 @@ class Forest(ABC, Generic[Params]):
     Parameters: ClassVar[type[Any]]
     family: ClassVar[str]
     """Name of the system (registry.py)."""
+    _code: ClassVar[type[Any]]
+    """Type of labels as kernels take them."""
     _run: ClassVar[Callable[..., None]]
     _walk_trees: ClassVar[Callable[..., None]]
     """Kernels of the system (batches.py)."""
     _calibrate: ClassVar[Callable[..., None]]
-
-    _bound: _Bound
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
         self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
@@ -159,7 +158,7 @@ class Forest(ABC, Generic[Params]):
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())
         self._calibration = self._fresh_calibration() if params.calibration else _UNCALIBRATED
-        self._unbind()
+        self._binding = Binding()
 
     def _start(self) -> None:
         self._words = seed_words(self.params.seed, self.params.n_estimators)
@@ -307,7 +306,7 @@ class Forest(ABC, Generic[Params]):
         """
         twin = self.__new__(type(self))
         vars(twin).update(vars(self))
-        twin._unbind()
+        twin._binding = Binding()
         twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
         twin._recall(self.class_labels)
         twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
@@ -400,7 +399,10 @@ class Forest(ABC, Generic[Params]):
         x = self._rows(X)
         if not self.n_features:
             x = x[:, :0]
-        return self._pass(x, self._encode([None] * x.shape[0], x.shape[0]), publish=True)
+        return self._pass(x, self._unlabelled(x.shape[0]), publish=True)
+
+    def _unlabelled(self, n: int) -> Labels:
+        return Labels(np.zeros(n, self._code), np.zeros(n, np.bool_), {}, self._n_outputs, False)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = np.ascontiguousarray(X, np.float64)
@@ -422,86 +424,85 @@ class Forest(ABC, Generic[Params]):
     def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> Told:
         n = x.shape[0]
         outputs = np.zeros((n, labels.n_outputs))
-        raw = np.zeros_like(outputs) if self.params.calibration else outputs
-        told = Told(outputs, raw, np.zeros((n, 2)))
-        for start, end in pairwise([*sorted({0, *labels.arrivals}), n]):
-            part, said = slice(start, end), None
-            if start in labels.arrivals:
-                # A label of a new kind may not show in the forecast of the row that brings it.
-                one = slice(start, start + 1)
-                self._batch(x[one], labels.hidden(one), told.part(one), publish=publish)
-                said = told.part(one).copy()
-                self._admit(labels.arrivals[start])
-            self._batch(x[part], labels.part(part), told.part(part), publish=publish)
-            if said is not None:
-                told.outputs[start], told.raw[start], told.depths[start] = said.outputs, said.raw, said.depths
+        told = Told(outputs, np.zeros_like(outputs) if self.params.calibration else outputs, np.zeros((n, 2)))
+        start = 0
+        for row, label in labels.arrivals.items():
+            self._batches(x, labels, told, start, row, publish=publish)
+            # A label of a new kind may not show in the forecast of the row that brings it.
+            one = slice(row, row + 1)
+            self._batches(x[one], labels.hidden(one), told.part(one), 0, 1, publish=publish)
+            said = told.part(one).copy()
+            self._admit(label)
+            self._batches(x, labels, told, row, row + 1, publish=publish)
+            told.outputs[one], told.raw[one], told.depths[one] = said
+            start = row + 1
+        self._batches(x, labels, told, start, n, publish=publish)
         return told
 
-    def _batch(self, x: NDArray[np.float64], labels: Labels, told: Told, *, publish: bool) -> None:
-        """Pass rows through the kernels, so many at a time that memory can be reserved for what they may need."""
-        n_trees, n_outputs = self.params.n_estimators, self._n_outputs
-        if not n_outputs:
+    def _batches(
+        self, x: NDArray[np.float64], labels: Labels, told: Told, start: int, stop: int, *, publish: bool
+    ) -> None:
+        """Pass rows [start, stop) through the kernels, some at a time, with memory for what those may need."""
+        if not self._n_outputs:
             return  # nothing to forecast yet, and no row here has a label
-        for start in range(0, x.shape[0], _ROWS_PER_CALL):
-            part = slice(start, start + _ROWS_PER_CALL)
-            rows, known = x[part], labels.part(part)
-            n = rows.shape[0]
-            table, numbers = self._table(room=2 * n if known.labelled.any() else 0)
-            if self._n_threads > 1 and n_trees > 1:
-                centred = self._scaling.centre(rows, known.labelled)
-                self._run_threads(table, numbers, centred, known, told.part(part), publish=publish)
-                table[0, LARGEST] = self._arena.used.max()
-                continue
-            bite = max(1, min(n, _FORECASTS_PER_WALK // (n_trees * n_outputs)))
-            self._run(
-                table, numbers, _ZERO, _ONE, np.array([0, n]), rows, known.values, known.labelled, publish,
-                _scratch.floats(n * self._scaling.weights.shape[0]), _scratch.reals(bite * n_trees * (n_outputs + 2)),
-                *told.part(part),
-            )  # fmt: skip
+        for first in range(start, stop, ROWS_PER_CALL):
+            last = min(first + ROWS_PER_CALL, stop)
+            if last - first == x.shape[0]:
+                self._batch(x, labels, told, publish=publish)
+            else:
+                part = slice(first, last)
+                self._batch(x[part], labels.part(part), told.part(part), publish=publish)
 
-    def _table(self, room: int) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-        """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit."""
-        arena, scaling, allowed = self._arena, self._scaling, max(self._allowed, _SMALLEST_TREE)
-        table, numbers, bound = self._bound
-        if table[0, LARGEST] + room > arena.capacity < allowed:
+    def _batch(self, x: NDArray[np.float64], labels: Labels, told: Told, *, publish: bool) -> None:
+        n, n_trees, n_outputs = x.shape[0], self.params.n_estimators, self._n_outputs
+        binding = self._bind(room=2 * n if labels.learns else 0)
+        if self._n_threads > 1 and n_trees > 1:
+            rows = self._scaling.centre(x, labels.labelled)
+            self._run_threads(binding.words, rows, labels, told, publish=publish)
+            binding.words[_LARGEST] = self._arena.used.max()
+            self._arena.give_up_room(int(binding.words[_LARGEST]))
+            return
+        at_once = max(1, min(n, MOST_FORECASTS // (n_trees * n_outputs)))
+        self._run(
+            np.array([binding.address], np.uint64), 0, 1, np.zeros(1, np.int64), np.array([n]),
+            x, labels.values, labels.labelled, publish,
+            SCRATCH.floats(n * self._scaling.weights.shape[0]), SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
+            *told,
+        )  # fmt: skip
+        self._arena.give_up_room(int(binding.words[_LARGEST]))
+
+    def _bind(self, room: int) -> Binding:
+        """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit.
+
+        It holds until the forest learns a label of a new kind, takes up features, or is bound with more room.
+        """
+        arena, binding, allowed = self._arena, self._binding, max(self._allowed, _SMALLEST_TREE)
+        while True:
+            arrays = arena.ints, arena.boxes, arena.used, self._scaling.weights, self._words, self._calibration
+            state = arena.capacity, self._allowed, self._n_outputs
+            if not binding.holds(arrays, state):
+                self._write_binding(arrays, state)
+            if int(binding.words[_LARGEST]) + room <= arena.capacity or arena.capacity >= allowed:
+                return binding
             arena.make_room(room, allowed)
-        # Arrays move, and their owners replace them then: that they are still the same ones is all there is to ask.
-        binds: tuple[object, ...] = (
-            arena.ints,
-            arena.boxes,
-            scaling.weights,
-            self._words,
-            self._calibration,
-            arena.used,
-        )
-        state = (arena.capacity, self._allowed, self._n_outputs)
-        if bound is None or bound[1] != state or any(map(is_not, bound[0], binds)):
-            self._bind(table, numbers)
-            self._bound = table, numbers, (binds, state)
-        return table, numbers
 
-    def _unbind(self) -> None:
-        table = np.zeros((1, N_WORDS), np.uint64)
-        self._bound = table, table.view(np.float64), None
-
-    def _bind(self, table: NDArray[np.uint64], numbers: NDArray[np.float64]) -> None:
+    def _write_binding(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> None:
         arena, scaling = self._arena, self._scaling
-        arrays: tuple[NDArray[Any], ...] = (
+        reached: tuple[NDArray[Any], ...] = (
             arena.ints, arena.boxes, arena.used, self._words, self._calibration, scaling.origin, scaling.lowest,
             scaling.highest, scaling.weights, scaling.subsample, scaling.counters,
         )  # fmt: skip
-        table[0, : int(PURITY)] = [
-            *map(address_of, arrays), arena.n_trees, arena.layout.head, arena.layout.box, arena.capacity, self._allowed,
-            int(arena.used.max()), self.n_features, scaling.adaptive, self._n_outputs, self._calibration.shape[0],
+        wholes = (
+            arena.n_trees, arena.layout.head, arena.layout.box, arena.capacity, self._allowed, int(arena.used.max()),
+            self.n_features, scaling.adaptive, self._n_outputs, self._calibration.shape[0],
             MODES.index(self.params.mode),
-        ]  # fmt: skip
-        values = (float(self.params.purity), *self._pauses, *self._rules)
-        numbers[0, int(PURITY) : int(PURITY) + len(values)] = values
+        )  # fmt: skip
+        fractions = (float(self.params.purity), *self._pauses, *self._rules)
+        self._binding.write(arrays, state, map(address_of, reached), wholes, fractions)
 
     def _run_threads(
         self,
-        table: NDArray[np.uint64],
-        numbers: NDArray[np.float64],
+        words: NDArray[np.uint64],
         rows: NDArray[np.float32],
         labels: Labels,
         told: Told,
@@ -514,20 +515,19 @@ class Forest(ABC, Generic[Params]):
             rest = start
             if self.params.mode != "existing" and labels.labelled[start] and publish:
                 one = slice(start, start + 1)
-                self._segment(table, numbers, rows[one], labels.hidden(one), told.part(one), publish=True)
+                self._segment(words, rows[one], labels.hidden(one), told.part(one), publish=True)
                 rest = start + 1
             stop = self._scaling.observe(rows, labels.labelled, start)
             if rest > start:
                 spare, calibrates = told.part(one).copy(), self.params.calibration
-                self._segment(table, numbers, rows[one], labels.part(one), spare, publish=calibrates)
+                self._segment(words, rows[one], labels.part(one), spare, publish=calibrates)
             part = slice(rest, stop)
-            self._segment(table, numbers, rows[part], labels.part(part), told.part(part), publish=publish)
+            self._segment(words, rows[part], labels.part(part), told.part(part), publish=publish)
             start = stop
 
     def _segment(
         self,
-        table: NDArray[np.uint64],
-        numbers: NDArray[np.float64],
+        words: NDArray[np.uint64],
         rows: NDArray[np.float32],
         labels: Labels,
         told: Told,
@@ -536,14 +536,14 @@ class Forest(ABC, Generic[Params]):
     ) -> None:
         """Pass rows of one segment through the trees, in several threads, and gather what they say."""
         n_trees, n_outputs = self.params.n_estimators, self._n_outputs
-        bite = max(1, _FORECASTS_PER_WALK // (n_trees * n_outputs))
+        bite = max(1, MOST_FORECASTS // (n_trees * n_outputs))
         for start in range(0, rows.shape[0], bite):
             part = slice(start, start + bite)
             x, y, known = rows[part], labels.values[part], labels.labelled[part]
             forecasts, depths = np.empty((n_trees, x.shape[0], n_outputs)), np.empty((n_trees, x.shape[0], 2))
             jobs = [
-                _pool(self._n_threads).submit(
-                    self._walk_trees, table, numbers, _ZERO, *span, x, y, known, publish, forecasts, depths
+                thread_pool(self._n_threads).submit(
+                    self._walk_trees, words, words.view(np.float64), *span, x, y, known, publish, forecasts, depths
                 )
                 for span in _spans(n_trees, self._n_threads)
             ]

@@ -44,11 +44,12 @@ def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
 def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     """Fill raw (of the trees alone) and calibrated, both float64 (n, 3), and learn from the labels, row by row.
 
-    forecasts: float64 (n_trees, n, 3). labels: float64 (n,). Where `state` is empty only raw is filled.
+    forecasts: float64 (n_trees, n, 3). labels: float64 (n,). Where `state` is empty both are the same.
     """
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
-        raw[i, MEAN], raw[i, BELOW], raw[i, ABOVE] = aggregate, spread, spread
+        raw[i, MEAN] = calibrated[i, MEAN] = aggregate
+        raw[i, BELOW] = raw[i, ABOVE] = calibrated[i, BELOW] = calibrated[i, ABOVE] = spread
         if state.shape[0] == 0:
             continue
         mean = _blend(aggregate, leaf, state)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.elementary import normal_quantile
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
 from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, losses_of
@@ -48,6 +48,7 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     Parameters = AMFRegressorParams
     family = "amf-regressor"
+    _code = np.float64
     _run = staticmethod(amf_regressor.run)
     _walk_trees = staticmethod(amf_regressor.walk_trees)
     _calibrate = staticmethod(calibrate)
@@ -123,6 +124,7 @@ def _std(told: Told) -> NDArray[np.float64]:
 
 
 def _quantiles(told: Told, probabilities: Sequence[float]) -> NDArray[np.float64]:
-    steps = [NormalDist().inv_cdf(probability) for probability in probabilities]
+    steps = [normal_quantile(float(probability)) for probability in probabilities]
     sides = [told.outputs[:, BELOW if step < 0.0 else ABOVE] * step for step in steps]
-    return told.outputs[:, [MEAN]] + np.column_stack(sides)
+    quantiles: NDArray[np.float64] = told.outputs[:, [MEAN]] + np.column_stack(sides)
+    return quantiles

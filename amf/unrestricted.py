@@ -82,7 +82,7 @@ class UnrestrictedAMFClassifier(AMFClassifier):
         for heads in super()._heads():
             inner, n_cells = _chains(heads)
             odds = heads.view(np.float64)[:, ODDS]
-            odds[inner] *= 2.0 ** np.minimum(n_cells, 1000) - 1.0
+            odds[inner] *= np.ldexp(1.0, np.minimum(n_cells, 1000)) - 1.0
             yield heads
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:

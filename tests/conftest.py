@@ -1,9 +1,8 @@
-"""Set-up that all tests share: the shared data sets, hypothesis."""
+"""Set-up that all tests share: the shared data sets, hypothesis, options."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,13 +14,5 @@ settings.register_profile("dev", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
 
 
-@pytest.fixture(scope="session")
-def data_dir() -> Path:
-    """Folder of the shared data sets: adult, car, cardio, default_cb and letter, each an .npz of X and y."""
-    named = os.environ.get("AMF_DATA")
-    if not named:
-        pytest.skip("AMF_DATA is not set: it names the folder of the shared data sets (adult.npz, car.npz, ...)")
-    folder = Path(named)
-    if not (folder / "adult.npz").is_file():
-        pytest.fail(f"AMF_DATA is set to {folder}, where there is no adult.npz")
-    return folder
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--hostile", metavar="SEEDS", help="streams of tests/amf/test_hostile.py to run alone: 17,1234")

@@ -42,8 +42,8 @@ STATE = (
     "worker.partition"
 )
 CORE = (
-    f"{BELOW_MODELS} {STATE} worker.beginning worker.until worker.watch worker.keeper worker.transaction "
-    "worker.backlog worker.reports worker.runtime worker.model_key worker.forwarder"
+    f"{BELOW_MODELS} {STATE} worker.beginning worker.until worker.watch worker.keeper worker.pending "
+    "worker.transaction worker.backlog worker.reports worker.runtime worker.model_key worker.forwarder"
 )
 ADAPTERS = "worker.kafka worker.kafka.* worker.store worker.spill worker.exposition"
 PROGRAMS = "worker.cli worker.cli.* worker.__main__ worker.demo worker.demo.*"
@@ -62,7 +62,8 @@ MAY_IMPORT = {
     "amf.learner": AMF_TREES,
     "amf.registry": f"{AMF_FORESTS} amf.serialize amf.learner",
     "amf.kernels": "amf.learner amf.registry",
-    "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels",
+    "amf.many": f"{AMF_TREES} amf.forest",
+    "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels amf.many",
     "amf.integrations amf.integrations.* amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker": "",
@@ -91,12 +92,13 @@ MAY_IMPORT = {
     "worker.beginning": f"{BASE} {CONFIG} {CHECKPOINT} amf worker.refusals worker.warm_start",
     "worker.keeper": f"{BELOW_MODELS} worker.models worker.snapshot worker.partition worker.beginning",
     "worker.opening": f"{BASE} worker.partition worker.keeper",
-    "worker.transaction": f"{BASE} worker.metrics",
+    "worker.pending": BASE,
+    "worker.transaction": f"{BASE} worker.metrics worker.pending",
     "worker.model_key": f"{BASE} {CONFIG} worker.rejects",
-    "worker.forwarder": f"{BELOW_MODELS} worker.model_key worker.transaction",
+    "worker.forwarder": f"{BELOW_MODELS} worker.model_key worker.pending worker.transaction worker.refusals",
     "worker.runtime": f"{BELOW_MODELS} worker.cache worker.models worker.intake worker.partition worker.keeper "
-    "worker.warm_start worker.opening worker.transaction worker.beginning worker.until worker.watch worker.backlog "
-    "worker.reports",
+    "worker.warm_start worker.opening worker.pending worker.transaction worker.beginning worker.until worker.watch "
+    "worker.backlog worker.reports worker.refusals",
     "worker.checks": f"{BASE} {CONFIG} {CHECKPOINT} worker.refusals {ADAPTERS}",
     # The adapters, which act, each with one library.
     "worker.exposition": f"{BASE} {CONFIG} worker.metrics",

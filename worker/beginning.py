@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import amf
 from worker.checkpoint import Checkpoints, Location, Manifest, Source
@@ -70,6 +70,18 @@ class Start:
     """Records from here on are predicted; those before it only replayed."""
 
 
+class _Lineage(NamedTuple):
+    """A history that a partition may have."""
+
+    checkpoints: Checkpoints
+    gap: int | None
+    """The offset behind the lost records, where it begins; None for the lineage that the configuration names."""
+
+    def committed(self) -> int:
+        """The last offset that was committed, as far as checkpoints prove it; that after a gap proves nothing yet."""
+        return max((offset for offset in self.checkpoints.offsets() if offset != self.gap), default=0)
+
+
 class Beginning:
     """Finds the start of one partition. Store errors (Transient, WorkerError) pass through."""
 
@@ -101,6 +113,7 @@ class Beginning:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
         self._require_partitions(manifest)
         live_from = manifest.offset if committed is None else committed
+        self._require_not_beyond(live_from, high)
         offset = self.reach(manifest, low, live_from)
         return Start(checkpoints, manifest, offset, max(live_from, offset))
 
@@ -146,10 +159,11 @@ class Beginning:
         record_gap(self._store, self._location, offset)
         return checkpoints, written
 
-    def _lineages(self) -> list[Checkpoints]:
+    def _lineages(self) -> list[_Lineage]:
         """Those that began after a gap, the last one first, and the one that the configuration names."""
-        gaps = (after_gap(self._location, gap) for gap in gaps_of(self._store, self._location))
-        return [Checkpoints(self._store, location) for location in (*gaps, self._location)]
+        gaps = gaps_of(self._store, self._location)
+        after = [_Lineage(Checkpoints(self._store, after_gap(self._location, gap)), gap) for gap in gaps]
+        return [*after, _Lineage(Checkpoints(self._store, self._location), None)]
 
     def _found(self, checkpoints: Checkpoints, committed: int | None, low: int, high: int) -> Manifest:
         """The checkpoint with which a history begins: empty, or with the models of a warm start."""
@@ -225,12 +239,12 @@ class Beginning:
             raise PartitionStopped("partitions-added", partitions_added(self._location.topic, known, found))
         _log.warning("%s: %d partitions instead of %d, models of keys that moved start anew", self._where, found, known)
 
-    def _require_not_rewound(self, lineages: Sequence[Checkpoints], committed: int) -> None:
+    def _require_not_rewound(self, lineages: Sequence[_Lineage], committed: int) -> None:
         """Only state whose offset is committed is saved: a group that is before that has lost commits, or was set back.
 
         What its offset says may then have been published already.
         """
-        newest = max((offset for checkpoints in lineages for offset in checkpoints.offsets()), default=0)
+        newest = max(lineage.committed() for lineage in lineages)
         if committed < newest:
             raise PartitionStopped(
                 "group-rewound",
@@ -238,6 +252,17 @@ class Beginning:
                 f"checkpoint: somebody set it back, or the broker lost commits. Set it to {newest} or later, where the "
                 f"last prediction ends; or have {newest - committed} records and more predicted a second time "
                 "(input.on_rewind: accept)",
+            )
+
+    def _require_not_beyond(self, live_from: int, high: int) -> None:
+        """Records that come below the offset from which they are predicted would be learned and never predicted."""
+        if live_from > high:
+            raise PartitionStopped(
+                "offset-out-of-range",
+                f"{self._where}: the group is at offset {live_from}, but the topic ends at {high}: the broker has lost "
+                f"records that were predicted, and others may take their place. Set the group to {high}, with "
+                "input.on_rewind: accept, where the records before it are what they were; else begin anew under "
+                "another checkpoint.lineage",
             )
 
     def _require_same_topic(self) -> None:
@@ -273,9 +298,9 @@ class Beginning:
             )
 
 
-def _newest(lineages: Sequence[Checkpoints], committed: int | None) -> tuple[Checkpoints, Manifest | None]:
+def _newest(lineages: Sequence[_Lineage], committed: int | None) -> tuple[Checkpoints, Manifest | None]:
     """The newest checkpoint at or before the committed offset, after the last gap that lies before it."""
-    for checkpoints in lineages:
+    for checkpoints, _ in lineages:
         manifest = checkpoints.newest(committed)
         if manifest is not None:
             break

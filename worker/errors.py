@@ -17,6 +17,10 @@ class Abort(WorkerError):
     """The open transaction must be aborted; its outputs are kept and sent again in the next one."""
 
 
+class Refused(WorkerError):
+    """The broker will never take a record of the transaction: abort it, find the record, send the others."""
+
+
 class Unknown(WorkerError):
     """The outcome of a transaction is unknown: replace the producer, read the committed offsets, then decide."""
 

@@ -19,9 +19,11 @@ from worker.errors import WorkerError
 from worker.metrics import Metrics
 from worker.model_key import KeyOf
 from worker.patience import patiently
+from worker.pending import Pending
 from worker.ports import Clock, Deadline, Input, Output
 from worker.records import Headers, Outgoing, Record, Reject
-from worker.transaction import Pending, Transactions
+from worker.refusals import output_refused
+from worker.transaction import Transactions
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +130,7 @@ class Forwarder:
 
     def _begin(self, metadata: object) -> None:
         """Make the next transaction of what has been read, if that is anything."""
-        pending = Pending(metadata)
+        pending = Pending(metadata, dead_letter_for=self._rekey.dead_letter_for)
         if self._starts:
             # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
             pending.offsets, self._starts = self._starts, {}
@@ -136,8 +138,7 @@ class Forwarder:
             return
         waiting, self._waiting = self._waiting, defaultdict(list)
         for number, records in waiting.items():
-            pending.outgoing[number] = self._rekeyed(number, records)
-            pending.offsets[number] = records[-1].offset + 1
+            pending.add(number, records, self._rekeyed(number, records), records[-1].offset + 1)
         if pending.offsets:
             self._transactions.pending = pending
 
@@ -156,13 +157,18 @@ class Forwarder:
 
     def _settle(self, pending: Pending) -> None:
         """Bring the pending transaction to an end, or leave it pending for the next turn."""
-        if not self._transactions.settle():
+        settled = self._transactions.settle()
+        for number, why in self._transactions.take_given_up().items():
+            raise WorkerError(output_refused(f"{self._config.input.topic}[{number}]", why))
+        if not settled:
             return
         rejects = sum(self._rejects.values(), Counter[str]())
+        rejects["unpublishable"] += sum(map(len, pending.replaced.values()))
         self._rejects = {}
         for code, n in rejects.items():
-            self._metrics.dead_letters_total.add(n, code=code)
-        self._metrics.forwarded_records_total.add(sum(map(len, pending.outgoing.values())) - rejects.total())
+            if n:
+                self._metrics.dead_letters_total.add(n, code=code)
+        self._metrics.forwarded_records_total.add(pending.committed - rejects.total())
         most = self._config.dead_letter.max_consecutive
         for number, n in self._rejects_in_a_row.items():
             if n > most:
@@ -210,7 +216,8 @@ class _Rekeying:
 
     def __call__(self, number: int, record: Record) -> tuple[str | None, Outgoing]:
         """The code of a dead letter, None where it is none, and the record to publish."""
-        key = self._key_of(record)
+        unreadable = record.headers_fault
+        key = self._key_of(record) if unreadable is None else Reject("invalid-headers", unreadable)
         if not isinstance(key, Reject):
             headers = self._headers(number, record)
             size = envelope.record_bytes(key, record.value, headers)
@@ -219,10 +226,19 @@ class _Rekeying:
             key = Reject(
                 "too-large", f"to be forwarded it needs {size} bytes, there is room for {self._max_message_bytes}"
             )
+        return key.code, self._dead_letter(number, record, key)
+
+    def dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
+        if refused.topic == self._config.dead_letter.topic:
+            return None
+        return self._dead_letter(number, record, Reject("unpublishable", why))
+
+    def _dead_letter(self, number: int, record: Record, why: Reject) -> Outgoing:
         config = self._config
         provenance = envelope.Provenance(config.input.topic, number, amf.ENGINE, config.checkpoint.lineage)
         ours = provenance.headers(record.offset, None)
-        return key.code, envelope.dead_letter(config.dead_letter.topic, record, key, ours, self._max_message_bytes)
+        return envelope.dead_letter(config.dead_letter.topic, record, why, ours, self._max_message_bytes)
 
     def _headers(self, number: int, record: Record) -> Headers:
         return [

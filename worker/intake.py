@@ -117,8 +117,12 @@ class Intake:
         keys = [known.get(record.key) or self._model_key(record) for record in records]  # type: ignore[arg-type]
         values = [framed_value(record) if self._is_framed else record.value for record in records]
         events = [
-            None if isinstance(key, Reject) or (value is None and resets) else decode(value, max_bytes)
-            for key, value in zip(keys, values, strict=True)
+            Reject("invalid-headers", record.headers_fault)
+            if record.headers_fault is not None
+            else None
+            if isinstance(key, Reject) or (value is None and resets)
+            else decode(value, max_bytes)
+            for record, key, value in zip(records, keys, values, strict=True)
         ]
         return Arrivals(keys, events)
 
@@ -160,6 +164,15 @@ class Intake:
             result.events = len(records)
             result.outgoing = self._publish(records, specs, outcomes)
         return result
+
+    def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
+        dead = self._config.dead_letter.topic
+        if refused.topic == dead:
+            return None
+        spec = dict(refused.headers)["spec"]
+        ours = self._provenance.headers(record.offset, None if spec is None else spec.decode())
+        return envelope.dead_letter(dead, record, Reject("unpublishable", why), ours, self._max_message_bytes)
 
     def _encoded(self, key: str, outcomes: Sequence[Answer | Reject | None]) -> Sequence[bytes | Reject | None]:
         """The same with every answer as it is published."""

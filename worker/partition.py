@@ -26,7 +26,7 @@ from worker.errors import CorruptCheckpoint
 from worker.intake import Arrivals, BatchResult, Intake
 from worker.models import Models
 from worker.ports import SchemaRegistry
-from worker.records import Event, Record, Reject
+from worker.records import Event, Outgoing, Record, Reject
 from worker.rejects import DECODERS
 from worker.slot import Fetch
 from worker.snapshot import Frozen
@@ -122,6 +122,10 @@ class Partition:
         Raises Transient where they cannot be read yet; nothing has happened then.
         """
         return self._take(records, publish=True)
+
+    def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
+        return self._intake.dead_letter_for(record, refused, why)
 
     def affordable(self, records: Sequence[Record], copied_bytes: int) -> tuple[int, int]:
         """How many of the records to take so that at most so much of the last snapshot has to be copied; at least one.

@@ -158,7 +158,10 @@ class Listener(Protocol):
 
 
 class Input(Protocol):
-    """The consumer of the group, one topic. See worker/kafka/consumer.py for what each method raises."""
+    """The consumer of the group, one topic. See worker/kafka/consumer.py for what each method raises.
+
+    Any thread may call `committed` and `bounds`, all other calls come from one.
+    """
 
     def subscribe(self, listener: Listener) -> None: ...
     def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]: ...

@@ -22,6 +22,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    headers_fault: str | None = None
+    """Why the headers cannot be read, none of which are in `headers` then; follows from their bytes alone."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

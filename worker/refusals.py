@@ -1,4 +1,4 @@
-"""What is said where a topic does not fit its checkpoints any more."""
+"""What is said where a topic does not fit its checkpoints any more, or does not take what is to be published."""
 
 from __future__ import annotations
 
@@ -21,3 +21,10 @@ def topic_recreated(topic: str, known_id: str, found_id: str) -> str:
 
 def topic_deleted(topic: str, known_id: str) -> str:
     return f"topic {topic} with the id {known_id} does not exist any more. Its checkpoints are still there"
+
+
+def output_refused(where: str, why: str) -> str:
+    return (
+        f"{where}: the broker refuses even the dead letter of the next record: {why}. Have the topics of outputs and "
+        "dead letters take it (max.message.bytes, message.timestamp.*, cleanup.policy), then start again"
+    )

@@ -45,6 +45,7 @@ DECODER = DECODERS["json"]
 REJECT_CODES = {
     "null-key": "The record has no key and `models.null_key` names no model.",
     "invalid-key": f"The record key is empty, longer than {MAX_KEY_BYTES} bytes or not UTF-8.",
+    "invalid-headers": "The name of a header is not UTF-8. Of such a record no headers are kept.",
     "missing-model-key": "The field that `input.model_key` names is absent, null, or neither text nor an integer nor a"
     " boolean; or the value cannot be read.",
     "null-value": "The record has no value and `input.tombstones` is not `reset`.",
@@ -77,6 +78,8 @@ REJECT_CODES = {
     "unknown-class": "The model's classes are fixed and the label is none of them.",
     "too-many-models": "The key has no model, and its partition has as many as `models.max_models` allows.",
     "spec-changed": "The model's specification changed and `models.on_spec_change` is `fail`.",
+    "unpublishable": "The broker refuses what was to be published of the record, by its size, its timestamp or its"
+    " missing key. The model has learned it all the same.",
 }
 """Every reject code with its sentence. The codes are stable: people alert on them and filter by them."""
 

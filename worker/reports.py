@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from worker.cache import Cache
 from worker.intake import BatchResult
 from worker.metrics import TOP_MODELS, Metrics
 from worker.partition import Partition
 from worker.ports import Input
+from worker.records import Outgoing
 
 
-def count(metrics: Metrics, result: BatchResult) -> None:
-    """Count a batch whose outputs are committed."""
+def count(metrics: Metrics, result: BatchResult, refused: Sequence[Outgoing] = ()) -> None:
+    """Count a batch whose outputs are committed, dead letters in place of those that were refused."""
     metrics.events_total.add(result.events)
-    metrics.predictions_total.add(result.predictions)
-    for code, n in result.rejects.items():
+    # A reset that is passed on has no value, and is no prediction.
+    metrics.predictions_total.add(result.predictions - sum(each.value is not None for each in refused))
+    rejects = result.rejects + Counter({"unpublishable": len(refused)})
+    for code, n in rejects.items():
         metrics.dead_letters_total.add(n, code=code)
     metrics.learned_samples_total.add(result.learned)
     classes, numbers = result.class_scores, result.number_scores

@@ -33,9 +33,11 @@ from worker.metrics import Metrics
 from worker.opening import Opening
 from worker.partition import Partition, State
 from worker.patience import patiently
+from worker.pending import Pending
 from worker.ports import Clock, Deadline, Input, ObjectStore, Output, SchemaRegistry, Spill
-from worker.records import Record
-from worker.transaction import Pending, Transactions
+from worker.records import Outgoing, Record
+from worker.refusals import output_refused
+from worker.transaction import Transactions
 from worker.until import Until
 from worker.warm_start import WarmStart
 from worker.watch import Watch
@@ -88,6 +90,7 @@ class Worker:
         clock: Clock,
         writer: Executor,
         appliers: Executor,
+        askers: Executor,
         watch: Watch | None = None,
         until: Until | None = None,
     ) -> None:
@@ -100,6 +103,7 @@ class Worker:
         self._clock = clock
         self._writer = writer
         self._appliers = appliers
+        self._askers = askers
         self._cache = Cache(config.models.cache_bytes, setting.spill)
         self._policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._partitions: dict[int, Partition] = {}
@@ -108,7 +112,7 @@ class Worker:
         self._results: dict[int, BatchResult] = {}
         """Of the pending transaction, by partition."""
         self._terms = Terms.of(config, setting.partitions)
-        self._opening = Opening(source, writer, clock)
+        self._opening = Opening(source, writer, askers, clock)
         self._watch = watch
         self._until = until
         self._verdict: WorkerError | None = None
@@ -144,6 +148,7 @@ class Worker:
         self._transactions.close()
         # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
         self._writer.shutdown(wait=False, cancel_futures=True)
+        self._askers.shutdown(wait=False, cancel_futures=True)
         self._appliers.shutdown(wait=True)
         reports.show(self._metrics, self._cache, self._partitions, self._input)
 
@@ -241,7 +246,7 @@ class Worker:
 
     def _work(self, metadata: Any) -> None:
         batches = list(self._next_batches())
-        pending = Pending(metadata)
+        pending = Pending(metadata, dead_letter_for=self._dead_letter_for)
         for (partition, records), result in zip(batches, self._take(batches), strict=True):
             number = partition.number
             if isinstance(result, Transient):
@@ -255,8 +260,7 @@ class Worker:
                     self._go_live(partition)
             else:
                 self._results[number] = result
-                pending.outgoing[number] = result.outgoing
-                pending.offsets[number] = partition.position
+                pending.add(number, records, result.outgoing, partition.position)
         if pending.offsets:
             self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
             self._transactions.pending = pending
@@ -384,12 +388,21 @@ class Worker:
 
     def _settle(self) -> None:
         """Bring the pending transaction to an end, or leave it pending for the next turn."""
-        if self._transactions.settle():
+        pending = self._transactions.pending
+        assert pending is not None
+        settled = self._transactions.settle()
+        for number, why in self._transactions.take_given_up().items():
+            self._results.pop(number, None)
+            self._stop(number, PartitionStopped("output-refused", output_refused(f"partition {number}", why)))
+        if settled:
             results, self._results = self._results, {}
             for number, result in results.items():
-                reports.count(self._metrics, result)
+                reports.count(self._metrics, result, pending.replaced.get(number, ()))
                 if result.stop is not None:
                     self._stop(number, result.stop)
+
+    def _dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        return self._partitions[number].dead_letter_for(record, refused, why)
 
     def _stop(self, number: int, error: PartitionStopped) -> None:
         """Stop one partition under a name; the others go on."""

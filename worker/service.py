@@ -49,6 +49,8 @@ STORE_S = 60.0
 """Longest time that a start waits for a store that does not answer."""
 
 
+ASKERS = 32
+"""Partitions of which it is asked at a time where they start. Those that have no leader do nothing but wait."""
 LEAVE_S = 2.0
 """Longest wait at the end for threads that still write to the store."""
 _WRITERS = "checkpoints"
@@ -156,6 +158,7 @@ def build(
         clock,
         ThreadPoolExecutor(2, thread_name_prefix=_WRITERS),
         ThreadPoolExecutor(2, thread_name_prefix="partitions"),
+        ThreadPoolExecutor(ASKERS, thread_name_prefix="starts"),
         watch=watch,
         until=None if ends is None else Until(ends),
     )

@@ -4,47 +4,36 @@ What a failure means is the error's type; what follows from it is decided here a
 
     committed                                 done
     Abort                                     abort; the same is sent again by the same producer
+    Refused                                   abort; what was sent is sent in halves, until the record is alone that the
+                                              broker refuses. A dead letter goes out in its place; where that is refused
+                                              too, its partition is given up
     Unknown, Transient, or the abort fails    a new producer, which ends what the old one left open; then the committed
                                               offsets tell whether it took effect: done, or sent again. Where they
                                               are before what was committed earlier they tell nothing: ask once more
     any other error                           nobody can go on: it is the caller's
 
-Nothing is computed twice: what is sent again are the same bytes, less those of partitions that were taken away.
+What fails a third time is sent in halves, too: it may have been too much for one transaction. Nothing is computed
+twice: what is sent again are the same bytes, less those of partitions that were taken away.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Collection
+from typing import Literal
 
-from worker.errors import Abort, Transient, Unknown
+from worker.errors import Abort, Refused, Transient, Unknown
 from worker.failpoints import failpoint
 from worker.metrics import Metrics
+from worker.pending import Pending
 from worker.ports import Input, Output
-from worker.records import Outgoing
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Pending:
-    """Outputs and offsets, by partition of the input, that are not known to be committed."""
-
-    metadata: Any
-    """Who read the records, as of when they were read."""
-    outgoing: dict[int, list[Outgoing]] = field(default_factory=dict)
-    offsets: dict[int, int] = field(default_factory=dict)
-    unknown: bool = False
-    """It may have been committed: the committed offsets must be read before it is sent again."""
-
-    def drop(self, partitions: Iterable[int]) -> None:
-        """Forget the part of partitions that this worker does not own any more."""
-        for number in partitions:
-            self.outgoing.pop(number, None)
-            self.offsets.pop(number, None)
+PARTS_A_TURN = 8
+"""Transactions after which the loop gets its turn, for the callbacks of the group are waiting."""
 
 
 class Transactions:
@@ -65,6 +54,7 @@ class Transactions:
         self._output: Output | None = None
         self._delivery = delivery
         self._metrics = metrics
+        self._given_up: dict[int, str] = {}
 
     def open(self) -> None:
         """Get the first producer. Raises Transient where another call may succeed."""
@@ -84,24 +74,51 @@ class Transactions:
         """Try to bring the pending transaction to its end; False where it is still pending, to be tried once more."""
         pending = self.pending
         assert pending is not None
-        started = time.perf_counter()
+        for _ in range(PARTS_A_TURN):
+            if not self._settle_part(pending):
+                return False
+            if not pending.offsets:
+                self.pending = None
+                return True
+        return False
+
+    def take_given_up(self) -> dict[int, str]:
+        """Partitions of which a record cannot be published at all, and why; each is told once."""
+        given_up, self._given_up = self._given_up, {}
+        return given_up
+
+    def _settle_part(self, pending: Pending) -> bool:
+        """Try to bring a part of it to its end; whether to go on with the next one at once."""
+        started, sent = time.perf_counter(), False
         try:
             if self._output is None:
                 self.open()
                 failpoint("reopened")
             # Without offsets: all of its partitions were taken away.
-            if not pending.offsets or (pending.unknown and self._was_committed(pending)):
+            if not pending.offsets:
+                return True
+            if pending.unknown and self._was_committed(pending):
                 self._done(pending)
                 return True
+            pending.cut()
+            sent = True
             self._publish(pending)
+        except Refused as error:
+            self._metrics.transactions_total.add(1, outcome="aborted")
+            self._narrow(pending, error)
+            self._abort(pending)
+            return self._output is not None
         except Abort as error:
             self._metrics.transactions_total.add(1, outcome="aborted")
             _log.warning("transaction aborted, its outputs will be sent again: %s", error)
+            pending.failed()
             self._abort(pending)
             return False
         except (Unknown, Transient) as error:
             self._metrics.transactions_total.add(1, outcome="unknown")
             _log.warning("outcome of a transaction unknown, asking the broker: %s", error)
+            if sent:
+                pending.failed()
             self._replace_output(pending)
             return False
         self._done(pending)
@@ -117,15 +134,28 @@ class Transactions:
             self._output.close()
 
     def _done(self, pending: Pending) -> None:
-        self._committed |= pending.offsets
-        self.pending = None
+        self._committed |= pending.part_offsets()
+        pending.advance()
 
     def _publish(self, pending: Pending) -> None:
         assert self._output is not None
-        outgoing = [record for some in pending.outgoing.values() for record in some]
-        self._output.publish(outgoing, pending.offsets, pending.metadata)
+        outgoing, offsets = pending.outputs(), pending.part_offsets()
+        self._output.publish(outgoing, offsets, pending.metadata)
         if self._delivery == "at-least-once":
-            self._input.commit(pending.offsets)
+            self._input.commit(offsets)
+
+    def _narrow(self, pending: Pending, error: Refused) -> None:
+        """Send less, or something else, after the broker has refused a record of the part."""
+        if pending.size() > 1:
+            _log.warning("the broker refuses one of %d records, they are sent in halves: %s", pending.size(), error)
+            pending.halve()
+            return
+        given_up = pending.replace_refused(str(error))
+        if given_up is None:
+            _log.error("a dead letter goes out in place of an output: %s", error)
+        else:
+            self._given_up[given_up] = str(error)
+            pending.drop([given_up])
 
     def _abort(self, pending: Pending) -> None:
         assert self._output is not None
@@ -143,12 +173,15 @@ class Transactions:
         self._output = None
 
     def _was_committed(self, pending: Pending) -> bool:
-        """Ask whether the transaction took effect; its offsets were committed all or none. Raises Transient."""
-        found = {number: offset or 0 for number, offset in self._input.committed(list(pending.offsets)).items()}
+        """Ask whether the part took effect; its offsets were committed all or none. Raises Transient."""
+        offsets = pending.part_offsets()
+        if not offsets:
+            return False
+        found = {number: offset or 0 for number, offset in self._input.committed(list(offsets)).items()}
         rewound = {number: offset for number, offset in found.items() if offset < self._committed.get(number, 0)}
         if rewound:
             # A coordinator that came back and has not read all of its log yet has been seen to answer like this.
             known = {number: self._committed[number] for number in rewound}
             raise Transient(f"the broker has the group at {rewound} (by partition), but {known} was committed")
         pending.unknown = False
-        return all(found[number] >= offset for number, offset in pending.offsets.items())
+        return all(found[number] >= offset for number, offset in offsets.items())

@@ -12,16 +12,18 @@ _run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, m
 
 
 @kernel
-def run(table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+def run(
+    forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+):  # fmt: skip
     """As batches.py says; labels: int64 (n,) numbers of classes, outputs: float64 (n, >= K) probabilities."""
     _run(
-        table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+        forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
     )  # fmt: skip
 
 
 @kernel
-def walk_trees(table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
+def walk_trees(words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
     """As batches.py says; forecasts: float64 (n_trees, n, K) probabilities."""
     _walk_trees(
-        table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
+        words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
     )  # fmt: skip

@@ -128,13 +128,13 @@ def may_part(ints, reals, here, rules, label):
 
 
 @inlined
-def _rules_of(numbers, model):
+def _rules_of(numbers):
     """(evidence by density or by square loss; bound of that; whether a fresh leaf pays; whether pure leaves split)."""
     return (
-        numbers[model, RULES] != 0.0,
-        numbers[model, RULES + index(1)],
-        numbers[model, RULES + index(2)] != 0.0,
-        numbers[model, RULES + index(3)] != 0.0,
+        numbers[RULES] != 0.0,
+        numbers[RULES + index(1)],
+        numbers[RULES + index(2)] != 0.0,
+        numbers[RULES + index(3)] != 0.0,
     )
 
 
@@ -142,16 +142,18 @@ _run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, m
 
 
 @kernel
-def run(table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+def run(
+    forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+):  # fmt: skip
     """As batches.py says; labels: float64 (n,), outputs: float64 (n, 3) as number_calibration.py says."""
     _run(
-        table, numbers, first, last, starts, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+        forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
     )  # fmt: skip
 
 
 @kernel
-def walk_trees(table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
+def walk_trees(words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
     """As batches.py says; forecasts: float64 (n_trees, n, 3), see `report`."""
     _walk_trees(
-        table, numbers, model, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
+        words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
     )  # fmt: skip

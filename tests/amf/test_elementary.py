@@ -151,6 +151,14 @@ def test_interpreted_results_have_the_same_bits():
     assert done.stdout.strip() == digest()
 
 
+@pytest.mark.parametrize("probability", [1e-300, 1e-20, 1e-12, 0.01, 0.07, 0.08, 0.3, 0.4999, 0.5, 0.92, 0.93, 0.99])
+def test_quantiles_of_the_normal_distribution(probability):
+    quantile = elementary.normal_quantile(probability)
+    with mpmath.workprec(160):
+        miss = (mpmath.ncdf(quantile) - mpf(probability)) / mpmath.npdf(quantile)
+    assert abs(miss) <= 1e-15 * abs(quantile)
+
+
 def interpolated(f: Callable[[Any], Any], low: float, high: float, n: int) -> list[float]:
     """Coefficients of the polynomial that meets `f` at the n Chebyshev nodes of [low, high]."""
     middle, half = (mpf(high) + mpf(low)) / 2, (mpf(high) - mpf(low)) / 2

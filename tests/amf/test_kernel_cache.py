@@ -100,7 +100,7 @@ def test_where_nothing_can_be_written_kernels_are_compiled_in_memory(tmp_path):
     assert run(script, home, **nobody(home)) == ["0.5", "0", "1", "1"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_image_brings_all_kernels_along_for_whoever_runs_it(tmp_path):
     portable = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": None}
     run("amf.compile_kernels()", env=portable)

@@ -65,7 +65,7 @@ def test_the_area_under_the_curve_by_hand():
     assert auc(np.array([0.1, 0.2, 0.2, 0.4]), np.array([False, True, False, True])) == pytest.approx(3.5 / 4)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_disc_of_one_percent_of_the_area(seed):
     figures = found(0.01, [[0.5, 0.5]], seed)
@@ -74,7 +74,7 @@ def test_a_disc_of_one_percent_of_the_area(seed):
     assert figures.n_nodes <= 30_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_disc_of_a_thousandth_of_the_area():
     """Some forty samples in all, in a disc narrower than the cells into which pure leaves split: most of them are found
     by what the first ones told, and the loss stays near that of who never looks."""
@@ -84,7 +84,7 @@ def test_a_disc_of_a_thousandth_of_the_area():
     assert all(each.n_nodes <= 3000 for each in figures)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_ball_in_five_dimensions(seed):
     figures = found(0.01, [[0.5] * 5], seed)
@@ -93,7 +93,7 @@ def test_a_ball_in_five_dimensions(seed):
     assert figures.n_nodes <= 30_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_three_rare_classes(seed):
     figures = found(0.01, [[0.25, 0.25], [0.75, 0.75], [0.25, 0.75]], seed)

@@ -48,6 +48,7 @@ def run(kind: str, selection: list[str], **environment: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.skipif(config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: everything is interpreted")
 def test_interpreted_kernels_give_the_same_bits():
     run("interpreted", SELECTION, NUMBA_DISABLE_JIT="1")

@@ -1,4 +1,5 @@
-"""The regret of amf.UnrestrictedAMFClassifier on real data: every sample of each shared set (algorithms.md C.6).
+"""The regret of amf.UnrestrictedAMFClassifier on real data: every sample of sets that scikit-learn ships, and of the
+shared ones (algorithms.md C.6).
 
 Nothing of the recursion of the kernels is used: weights come from the counts of the nodes alone, which hold forecasters
 of Krichevsky and Trofimov.
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +17,16 @@ from test_unrestricted_forest import n_cuts_of
 from trees import trees_of
 
 import amf
+from tests.datasets import SHARED, SHIPPED, in_unit_cube, load
 
-SETS = ["car", "cardio", "letter", "default_cb", "adult"]
+SETS = [*SHIPPED, *(pytest.param(name, marks=pytest.mark.full) for name in SHARED)]
 
 
 @cache
-def learned(path: Path, n_estimators: int):
+def learned(name: str, n_estimators: int):
     """The trees of a forest that has learned a whole set, each with its `chains`, and the cumulative log-loss."""
-    with np.load(path) as file:
-        x, y = file["X"], file["y"]
+    x, y = load(name)
+    x = in_unit_cube(x)
     forest = amf.UnrestrictedAMFClassifier(n_estimators, classes=range(int(y.max()) + 1), seed=7, max_bytes=10**9, **KT)
     table = forest.predict_learn(x, y)
     trees = trees_of(forest)
@@ -82,16 +83,16 @@ def log_averaged_weight(tree, cells) -> float:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_log_loss_on_real_data_is_minus_the_log_of_the_averaged_weight(data_dir, name):
-    ((tree, cells),), loss = learned(data_dir / f"{name}.npz", 1)
+def test_the_log_loss_on_real_data_is_minus_the_log_of_the_averaged_weight(name):
+    ((tree, cells),), loss = learned(name, 1)
     assert loss == pytest.approx(-log_averaged_weight(tree, cells), rel=1e-9)
-    assert len(tree.leaves) > 1000
+    assert len(tree.leaves) > 100
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_log_loss_on_real_data_is_below_the_bound_of_every_pruning(data_dir, name):
+def test_the_log_loss_on_real_data_is_below_the_bound_of_every_pruning(name):
     """Of the best one, found from the leaves upwards. A pruning that ends in a chain ends best in its first cell."""
-    ((tree, cells),), loss = learned(data_dir / f"{name}.npz", 1)
+    ((tree, cells),), loss = learned(name, 1)
     n, k = tree.counts.sum(axis=1), tree.counts.shape[1]
     exact = node_losses(tree.counts)
     with_constants = best_constant_losses(tree.counts) + (k - 1) / 2 * np.log(4 * n)
@@ -105,9 +106,9 @@ def test_the_log_loss_on_real_data_is_below_the_bound_of_every_pruning(data_dir,
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_log_loss_on_real_data_is_below_the_bound_of_every_time_pruning(data_dir, name):
+def test_the_log_loss_on_real_data_is_below_the_bound_of_every_time_pruning(name):
     """At each time at which samples part, the tree without later cuts, pruned to the first cells of its chains."""
-    ((tree, cells),), loss = learned(data_dir / f"{name}.npz", 1)
+    ((tree, cells),), loss = learned(name, 1)
     n, k = tree.counts.sum(axis=1), tree.counts.shape[1]
     ends = np.where(tree.child > 0, math.log(2), 0.0)  # a leaf of the tree itself is not charged
     for own in (node_losses(tree.counts), best_constant_losses(tree.counts) + (k - 1) / 2 * np.log(4 * n)):
@@ -116,13 +117,13 @@ def test_the_log_loss_on_real_data_is_below_the_bound_of_every_time_pruning(data
         left = tree.child[inner]
         steps = bound[left] + bound[left + 1] + cells[inner] * math.log(2) - bound[inner]
         bounds = bound[0] + np.concatenate([[0.0], np.cumsum(steps)])
-        assert len(bounds) > 1000
+        assert len(bounds) > 100
         assert (loss <= bounds * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_log_loss_of_a_forest_is_at_most_the_mean_of_its_trees(data_dir, name):
-    trees, loss = learned(data_dir / f"{name}.npz", 3)
+def test_the_log_loss_of_a_forest_is_at_most_the_mean_of_its_trees(name):
+    trees, loss = learned(name, 3)
     losses = [-log_averaged_weight(tree, cells) for tree, cells in trees]
     assert loss <= np.mean(losses)
     assert len({*losses}) == 3

@@ -14,7 +14,7 @@ from worker.errors import Unknown, WorkerError
 from worker.kafka import KafkaInput, KafkaOutput
 from worker.records import Outgoing
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.full]
 
 WITHIN_S = 60.0
 

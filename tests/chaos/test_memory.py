@@ -12,7 +12,7 @@ from tests.chaos.events import KEYS, Generator
 from tests.chaos.fleet import Fleet
 from tests.kafka.broker import committed_offsets
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.full]
 
 SEED = 5
 CAP = 64 * 2**10

@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.arena import Arena
 from tests.chaos.cluster import EVENTS, Cluster, Setup
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.full]
 
 SEED = 5
 

@@ -10,7 +10,7 @@ from tests.chaos.cluster import PREDICTIONS, Cluster
 from tests.chaos.faults.workers import NEXT_ENGINE, roll
 from tests.kafka.broker import read_all
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.full]
 
 SEED = 5
 

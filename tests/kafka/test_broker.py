@@ -97,7 +97,7 @@ def test_topics_are_not_made_by_asking_for_them(broker: Broker, topics: Names) -
     assert error.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_broker_comes_back_with_its_address_and_its_data(own_broker: Broker) -> None:
     own_broker.create_topic("topic")
     address = own_broker.bootstrap

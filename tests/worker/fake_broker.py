@@ -9,12 +9,12 @@ member and generation, not at who owns the partition.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tests.worker.fakes import FakeClock
-from worker.errors import Abort, Transient, Unknown
+from worker.errors import Abort, Refused, Transient, Unknown
 from worker.records import Headers, Outgoing, Record
 
 TRANSACTION_TIMEOUT_S = 10.0
@@ -86,6 +86,12 @@ class Broker:
         self.published: list[Outgoing] = []
         """What a read_committed reader sees."""
         self.open: dict[str, Transaction] = {}
+        self.refuses: Callable[[Outgoing], bool] = lambda _: False
+        """Records that the topics will not take, by their size, say. A transaction with one of them must be aborted."""
+        self.seconds_per_record = 0.0
+        """Time that it takes to send a record of a transaction."""
+        self.leaderless: set[int] = set()
+        """Partitions of the input that nobody can be asked about, and nothing is read of."""
         self.group = Group()
         self._epochs: Counter[str] = Counter()
         self._late: list[tuple[str, int]] = []
@@ -105,6 +111,13 @@ class Broker:
 
     def add(self, identity: str, epoch: int, outgoing: Sequence[Outgoing]) -> None:
         self._opened(identity, epoch).outgoing += outgoing
+        self.clock.now_s += self.seconds_per_record * len(outgoing)
+        self.check(outgoing)
+
+    def check(self, outgoing: Sequence[Outgoing]) -> None:
+        """Raises Refused where a record is none that the topics take; which one it is, it does not say."""
+        if any(map(self.refuses, outgoing)):
+            raise Refused("message size too large")
 
     def add_offsets(self, identity: str, epoch: int, offsets: Mapping[int, int], metadata: Metadata) -> None:
         """Raises Abort where the group does not know the member, or only of old."""
@@ -150,6 +163,12 @@ class Broker:
             self.clock.now_s += UNSTABLE_WAIT_S
             raise Transient("unstable offset commit")
         return {number: self.committed.get(number) for number in asked}
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """First offset, and the one after the last. Raises Transient where there is nobody to say so."""
+        if number in self.leaderless:
+            raise Transient(f"partition {number} has no leader")
+        return self.logs[number].low, self.logs[number].high
 
     def _require(self, identity: str, epoch: int) -> None:
         self.end_overdue()

@@ -78,7 +78,7 @@ class FakeInput:
 
     def bounds(self, partition: int) -> tuple[int, int]:
         self.hook("bounds")
-        return self.broker.logs[partition].low, self.broker.logs[partition].high
+        return self.broker.bounds(partition)
 
     def high_watermark(self, partition: int) -> int | None:
         return self.broker.logs[partition].high
@@ -139,7 +139,8 @@ class FakeInput:
         return Metadata(self.name, self.broker.group.generation) if self.is_member else self._metadata
 
     def _fetch(self, most: int, records: dict[int, list[Record]], missing: dict[int, str]) -> None:
-        for number in sorted(self.positions.keys() - self.paused - records.keys() - missing.keys()):
+        away = self.paused | self.broker.leaderless
+        for number in sorted(self.positions.keys() - away - records.keys() - missing.keys()):
             log, position = self.broker.logs[number], self.positions[number]
             some = log.after(position, min(self.batch_records(), most))
             if position < log.low:
@@ -215,7 +216,8 @@ class FakeOutput:
 
     def _send(self, outgoing: Sequence[Outgoing]) -> None:
         self.hook("produce")
-        self.broker.published += outgoing
+        self.broker.published += [record for record in outgoing if not self.broker.refuses(record)]
+        self.broker.check(outgoing)
         self.hook("produce:done")
 
     def _transact(

@@ -20,6 +20,7 @@ CORE = (
     "worker.intake",
     "worker.partition",
     "worker.keeper",
+    "worker.pending",
     "worker.transaction",
     "worker.backlog",
     "worker.runtime",
@@ -101,19 +102,19 @@ def in_cache(text: str, mistake: str) -> Mutant:
     return Mutant("worker.cache", text, mistake)
 
 
-PUBLISH = "publish(outgoing, pending.offsets, pending.metadata)"
+PUBLISH = "publish(outgoing, offsets, pending.metadata)"
 WAS_COMMITTED = "pending.unknown and self._was_committed(pending)"
 READ_AGAIN = """self._abort(pending)
-            self.pending = None
             self._input.assign({n: o or 0 for n, o in self._input.committed(list(pending.offsets)).items()})
+            pending.offsets.clear()
             return True
         except (Unknown"""
 
 MUTANTS = {
     # The transaction.
-    "outputs are not sent": in_transaction(PUBLISH, "publish([], pending.offsets, pending.metadata)"),
+    "outputs are not sent": in_transaction(PUBLISH, "publish([], offsets, pending.metadata)"),
     "offsets are not committed": in_transaction(PUBLISH, "publish(outgoing, {}, pending.metadata)"),
-    "metadata taken late": in_transaction(PUBLISH, "publish(outgoing, pending.offsets, self._input.group_metadata())"),
+    "metadata taken late": in_transaction(PUBLISH, "publish(outgoing, offsets, self._input.group_metadata())"),
     "sent again although committed": in_transaction(WAS_COMMITTED, "False"),
     "dropped although not committed": in_transaction(WAS_COMMITTED, "pending.unknown"),
     "learned twice after an abort": in_transaction(
@@ -122,6 +123,15 @@ MUTANTS = {
     "transaction not aborted": in_transaction("            self._output.abort()\n", "            pass\n"),
     "producer kept after an unknown result": in_transaction(
         "        self._output = None\n\n    def _was", "\n    def _was"
+    ),
+    "offsets of the whole with a part of the outputs": Mutant(
+        "worker.pending", "else self.records[number][n - 1].offset + 1\n", "else self.offsets[number]\n"
+    ),
+    "outputs of a part sent again with the rest": Mutant(
+        "worker.pending", "del self.outgoing[number][:n], self.records[number][:n]", "pass"
+    ),
+    "nothing in place of a refused output": Mutant(
+        "worker.pending", "self.outgoing[number][0] = letter\n", "del self.outgoing[number][0]\n"
     ),
     # Partitions that go.
     "pending outputs kept after a loss": in_runtime("self._transactions.drop(partitions)", "pass"),

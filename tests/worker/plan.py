@@ -80,6 +80,8 @@ class Plan:
     """How much of the models that wait to be saved a turn copies at most."""
     spill_room: int
     """How many models the spill takes."""
+    refused_every: int
+    """Predictions of every so manyth offset are refused by the topic; 0 if none is."""
     static: bool
     """Whether a process takes over the name, and so the transactional id, of the one before it."""
 
@@ -117,5 +119,6 @@ class Plan:
             look_s=rng.choice((0.0, 0.001)),
             copied_bytes=rng.choice((1, 10_000, Worker.copied_bytes)),
             spill_room=rng.choice((0, 0, 1, 1000, 1000)),
+            refused_every=rng.choice((0, 0, 0, 0, 1, 3, 7)),
             static=rng.random() < 0.5,
         )

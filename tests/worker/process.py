@@ -49,6 +49,7 @@ class Process:
         self.input = FakeInput(world.broker, self.hook)
         self.output: FakeOutput | None = None
         self.pool = FakePool(world.clock)
+        self.askers = FakePool(world.clock)
         self.spill = FakeSpill(plan.spill_room, self.hook)
         self._worker = world.worker(
             plan.config,
@@ -60,6 +61,7 @@ class Process:
             ProcessClock(world.clock, self.hook, plan.look_s),
             self.pool,
             FakePool(world.clock),
+            self.askers,
         )
         self._worker.copied_bytes = plan.copied_bytes
 

@@ -19,8 +19,9 @@ from tests.worker.fake_broker import TRANSACTION_TIMEOUT_S, Broker
 from tests.worker.fakes import FakeClock
 from tests.worker.plan import CRITICAL, ERRORS, Plan
 from tests.worker.process import SETTING, Process
-from tests.worker.verdict import Failed, Ledger, judge
+from tests.worker.verdict import Failed, Ledger, judge, source
 from worker.errors import Unknown
+from worker.records import Outgoing
 from worker.runtime import Worker
 
 MOST_ROUNDS = 100
@@ -39,6 +40,7 @@ class Simulation:
         self.plan = Plan.draw(self.rng)
         self.clock = FakeClock()
         self.broker = Broker(self.plan.partitions, self.clock)
+        self.broker.refuses = self._refuses
         self.store = Ledger(self.broker)
         self._seed = seed
         self._verbose = verbose
@@ -66,6 +68,10 @@ class Simulation:
     def say(self, process: Process | None, what: str) -> None:
         if self._verbose:
             print(f"{self.clock.now_s:9.3f} {process.name if process else '':>5} {what}")
+
+    def _refuses(self, outgoing: Outgoing) -> bool:
+        every = self.plan.refused_every
+        return bool(every) and outgoing.topic == "predictions" and source(outgoing)[1] % every == 0
 
     # --- what happens between the turns -------------------------------------------------------------------------------
 
@@ -126,6 +132,7 @@ class Simulation:
         process.input.batch_records = self._batch_records
         process.input.reads_ahead = lambda: not self._calm and self.rng.random() < 0.2
         process.pool.is_done_within = self._is_done_within
+        process.askers.is_done_within = self._is_done_within
         self._processes.append(process)
         self._latest[slot] = process
         self.say(process, "starts")

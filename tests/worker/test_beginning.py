@@ -190,6 +190,30 @@ def test_the_lineage_after_a_gap_is_found_again() -> None:
     assert lineages(bench)[5:] == ["main~p0@7"] * 2
 
 
+def test_a_gap_may_be_accepted_again_before_anything_is_committed_behind_it() -> None:
+    bench = saved_bench(2)
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.feed(*"ba")
+    bench.broker.logs[0].low = 7
+    # There is no record behind the gap yet, so the group stays where it is.
+    for name in ("two", "three"):
+        worker = bench.worker(name).join().turns(2)
+        assert (worker.stops(), bench.broker.committed[0]) == ({}, 5)
+        worker.close()
+    assert after_gap(bench, 7).offsets() == [7]
+    # Meanwhile more is lost, and then something comes.
+    bench.feed(*"ab")
+    bench.broker.logs[0].low = 8
+    worker = bench.worker("four").join().turns(2)
+    assert worker.stops() == {}
+    assert learned(bench, 0) == [*range(5), 5]
+    assert lineages(bench)[-1] == "main~p0@8"
+    worker.close()
+    # What is committed behind a gap is known, as anywhere else.
+    bench.broker.committed[0] = 8
+    assert bench.worker("five").join().turns(2).stops() == {"group-rewound": 1}
+
+
 def test_there_may_be_a_gap_after_a_gap() -> None:
     bench = saved_bench()
     bench.config = of_input(bench.config, on_gap="accept")
@@ -298,6 +322,42 @@ def test_what_is_in_hand_when_the_next_records_vanish_is_still_taken() -> None:
     assert [dict(each.headers)["source-offset"] for each in bench.published()[5:]] == [b"5", b"6", b"9"]
     assert learned(bench)[5:] == [5, 6, 7]
     assert lineages(bench)[5:] == ["main", "main", "main~p0@9"]
+
+
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("on_gap", ["fail", "accept"])
+def test_a_group_beyond_the_end_stops_instead_of_learning_what_it_never_predicts(
+    saved: bool, on_gap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(2, interval_s=60.0)
+    bench.feed(*"ababa")
+    bench.feed("a", partition=1)
+    one = bench.worker("one").join().turns(2)
+    if saved:
+        one.close()
+    else:
+        one.kill()
+    # The broker has lost the last records, and others take their place.
+    bench.config = of_input(bench.config, on_gap=on_gap)
+    log = bench.broker.logs[0]
+    log.records, log.high = log.records[:3], 3
+    bench.feed("b")
+    worker = bench.worker("two").join().turns(2)
+    assert worker.stops() == {"offset-out-of-range": 1}
+    assert "events[0]: the group is at offset 5, but the topic ends at 4" in caplog.text
+    bench.feed(*"baba")
+    bench.feed("b", partition=1)
+    worker.turns(2)
+    assert (len(bench.published(0)), learned(bench, 1)) == (5, [0, 1])
+    assert bench.broker.committed == {0: 5, 1: 2}
+
+
+def test_a_group_without_offsets_whose_checkpoint_is_beyond_the_end_stops_too() -> None:
+    bench = saved_bench()
+    bench.broker.committed.clear()
+    log = bench.broker.logs[0]
+    log.records, log.high = log.records[:3], 3
+    assert run_into_stop(bench.worker("two")) == {"offset-out-of-range": 1}
 
 
 def test_an_offset_beyond_the_end_is_no_gap() -> None:

@@ -80,7 +80,6 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
     pytest.fail(f"the demo never said {words!r}, but:\n{told}")
 
 
-@pytest.mark.slow
 def test_the_demo_survives_its_kill_without_losing_or_changing_a_prediction(tmp_path: Path) -> None:
     with running_demo(tmp_path, "--seconds", "6", "--rate", "1000", "--models", "3") as process:
         told, _ = process.communicate(timeout=150)

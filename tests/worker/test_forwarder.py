@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.worker.fake_broker import TRANSACTION_TIMEOUT_S, Broker
@@ -133,6 +134,19 @@ def test_a_record_without_a_model_key_is_a_dead_letter_of_the_same_transaction()
     series = forwarder.metrics.dead_letters_total.series()
     assert {labels.code: n for labels, n in series.items()} == {"missing-model-key": 2}
     assert list(forwarder.metrics.forwarded_records_total.series().values()) == [1]
+
+
+def test_a_record_whose_headers_cannot_be_read_is_a_dead_letter() -> None:
+    bench = Bench()
+    bench.feed(b'{"shop": "s"}', b'{"shop": "s"}')
+    log = bench.broker.logs[0]
+    log.records[0] = msgspec.structs.replace(log.records[0], headers=[], headers_fault="a name is not UTF-8")
+    bench.forwarder().join().turns(2)
+    letter, forwarded = bench.broker.published
+    assert (letter.topic, letter.key, letter.value) == ("dead-letters", b"record key", b'{"shop": "s"}')
+    assert dict(letter.headers)["error-code"] == b"invalid-headers"
+    assert dict(letter.headers)["error-reason"] == b"a name is not UTF-8"
+    assert (forwarded.topic, bench.broker.committed) == (INTERNAL, {0: 2})
 
 
 def test_a_record_that_does_not_fit_with_its_headers_is_a_dead_letter() -> None:

@@ -114,6 +114,20 @@ def _bytes(content: tuple[str, Any]) -> tuple[bytes, bytes]:
 # Outputs
 
 
+@pytest.mark.parametrize("value", [b'{"features": [1.0], "label": "a"}', b"{", None])
+def test_a_record_whose_headers_cannot_be_read_is_a_dead_letter_live_and_in_replay(value: bytes | None) -> None:
+    source = records(labelled("k"), ("k", value), labelled("k"))
+    source[1] = msgspec.structs.replace(source[1], headers_fault="a name is not UTF-8")
+    live, replayed = partition(config(tombstones="reset")), partition(config(tombstones="reset"), live_from=3)
+    outputs = live.apply(source).outgoing
+    replayed.replay(source)
+    assert codes(outputs) == [None, "invalid-headers", None]
+    assert (outputs[1].key, outputs[1].value, outputs[1].timestamp_ms) == (b"k", value, source[1].timestamp_ms)
+    assert header(outputs[1], "error-reason") == b"a name is not UTF-8"
+    assert value_of(outputs[2])["learned"] == 1
+    assert state(live) == state(replayed)
+
+
 def test_every_record_has_one_output_in_its_place() -> None:
     source = records(labelled("a"), labelled("b"), ("a", b"{"), (None, {"features": [1]}), labelled("a"), ("b", None))
     outputs = partition(config()).apply(source).outgoing

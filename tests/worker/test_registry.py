@@ -228,6 +228,28 @@ def test_a_json_schema_that_needs_other_documents_is_refused(stub: StubRegistry,
     assert outcome(events.decode(framed(number, b'{"features": [1]}'), MAX_BYTES)) == "unusable-schema"
 
 
+@pytest.mark.parametrize(("name", "reader"), [("avro", "read_avro"), ("json-schema", "read_json")])
+def test_a_machine_without_memory_makes_no_dead_letters(
+    stub: StubRegistry, name: str, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What becomes of a record follows from its bytes: a replay, with more memory, would learn what was refused."""
+    events, registry = open_codec(name, stub.url)
+    schema, payload = record(MAP), written(record(MAP), {"features": {"a": 1.0}})
+    if name == "json-schema":
+        schema, payload = JSON_EVENT, b'{"features": [1], "label": "yes"}'
+    value = framed(stub.add("events-value", schema, "AVRO" if name == "avro" else "JSON"), payload)
+    assert isinstance(events.decode(value, MAX_BYTES), Event)
+
+    def exhausted(_: bytes) -> object:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry._schemas, reader, exhausted)
+        with pytest.raises(MemoryError):
+            events.decode(value, MAX_BYTES)
+    assert isinstance(events.decode(value, MAX_BYTES), Event)
+
+
 # --- framing ----------------------------------------------------------------------------------------------------------
 
 

@@ -19,11 +19,11 @@ from tests.worker.fakes import FakeClock, FakePool, FakeStore, Faults, config
 from tests.worker.stores import DictStore
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
-from worker.errors import Abort, Transient, Unknown, WorkerError
+from worker.errors import Abort, Refused, Transient, Unknown, WorkerError
 from worker.intake import Intake
 from worker.kafka import decision
 from worker.metrics import Metrics
-from worker.opening import RETRY_S
+from worker.opening import LONGEST_RETRY_S, RETRY_S
 from worker.partition import Partition
 from worker.patience import patiently
 from worker.ports import Deadline
@@ -94,6 +94,7 @@ class Bound:
         self.faults = Faults()
         self.metrics = Metrics()
         self.pool = FakePool(bench.clock)
+        self.askers = FakePool(bench.clock)
         self.input = FakeInput(bench.broker, self.faults)
         self.opened = 0
         self._identity = name if settings.delivery == "exactly-once" else None
@@ -107,6 +108,7 @@ class Bound:
             bench.clock,
             self.pool,
             FakePool(bench.clock),
+            self.askers,
             watch=bench.watch,
             until=bench.until,
         )
@@ -184,6 +186,11 @@ class Bound:
         (KafkaError.GROUP_AUTHORIZATION_FAILED, {"txn_requires_abort": True}, WorkerError),
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, {"fatal": True}, WorkerError),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, {"fatal": True}, WorkerError),
+        (KafkaError.MSG_SIZE_TOO_LARGE, {}, Refused),
+        (KafkaError.MSG_SIZE_TOO_LARGE, {"txn_requires_abort": True}, Refused),
+        (KafkaError.INVALID_RECORD, {"txn_requires_abort": True}, Refused),
+        (KafkaError.INVALID_TIMESTAMP, {"txn_requires_abort": True}, Refused),
+        (KafkaError.INVALID_RECORD, {"fatal": True}, Unknown),
     ],
 )
 def test_an_error_means_what_the_table_says(code: int, flags: dict[str, bool], meaning: type[WorkerError]) -> None:
@@ -388,12 +395,13 @@ def test_the_first_record_at_or_after_the_committed_offset_ends_the_replay() -> 
     bench = Bench(interval_s=60.0)
     bench.feed("a", "b")
     bench.worker().join().turns(2).kill()
-    bench.broker.committed[0] = 4
+    # As markers of transactions leave it, which are no records.
+    bench.broker.committed[0] = bench.broker.logs[0].high = 4
     worker = bench.worker().join().turns(2)
     bench.clock.now_s += 1
     worker.turn()
     assert worker.state(0) == "replay"
-    bench.broker.logs[0].append(b"k", b'{"features": [1], "label": "b"}', gap=3)
+    bench.broker.logs[0].append(b"k", b'{"features": [1], "label": "b"}', gap=1)
     worker.turn()
     bench.clock.now_s += 1
     worker.turn()
@@ -744,7 +752,7 @@ def test_a_start_waits_for_what_does_not_answer_yet(point: str) -> None:
     worker.faults.at(point, Transient("x"), Transient("x"))
     worker.join()
     for _ in range(3):
-        bench.clock.now_s += RETRY_S
+        bench.clock.now_s += LONGEST_RETRY_S
         worker.turn()
     assert bench.published() == bench.expected()
 

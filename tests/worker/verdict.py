@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
@@ -12,6 +13,8 @@ from worker.checkpoint import Manifest
 from worker.config import Config
 from worker.partition import Partition
 from worker.records import Outgoing, Record
+
+Refuses = Callable[[Outgoing], bool]
 
 
 class Failed(AssertionError):
@@ -37,7 +40,8 @@ class Ledger(DictStore):
 class Reference:
     """The outputs of a partition and the hash of each of its models at any offset, without a worker."""
 
-    def __init__(self, number: int, config: Config, max_message_bytes: int) -> None:
+    def __init__(self, number: int, config: Config, max_message_bytes: int, refuses: Refuses = lambda _: False) -> None:
+        self._refuses = refuses
         self.outputs: list[Outgoing] = []
         self.state: dict[str, str] = {}
         self._partition = Partition(number, config, max_message_bytes)
@@ -45,7 +49,12 @@ class Reference:
         self._partition.go_live()
 
     def take(self, record: Record) -> None:
-        self.outputs += self._partition.apply([record]).outgoing
+        for output in self._partition.apply([record]).outgoing:
+            if self._refuses(output):
+                letter = self._partition.dead_letter_for(record, output, "message size too large")
+                assert letter is not None
+                output = letter
+            self.outputs.append(output)
 
     def look(self) -> dict[str, str]:
         """Model key -> hash of its bytes, as of now."""
@@ -64,7 +73,7 @@ def judge(broker: Broker, ledger: Ledger, config: Config, max_message_bytes: int
     for output in broker.published:
         published[source(output)[0]].append(output)
     for number, log in broker.logs.items():
-        reference = Reference(number, config, max_message_bytes)
+        reference = Reference(number, config, max_message_bytes, broker.refuses)
         try:
             _compare_checkpoints(ledger.manifests[number], reference, log.records)
             _compare_outputs(published[number], reference.outputs, repeats=config.delivery == "at-least-once")

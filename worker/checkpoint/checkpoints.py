@@ -14,6 +14,7 @@ from worker.checkpoint.manifest import (
     Manifest,
     ModelEntry,
     differing,
+    in_order,
     problem_of,
     read_manifest,
     readable,
@@ -152,9 +153,10 @@ class Checkpoints:
         return entries, sizes
 
     def write_manifest(self, manifest: Manifest) -> Manifest:
-        """Write the manifest of models that are written; returns it."""
+        """Write the manifest of models that are written; returns it, its models in the order of their keys."""
         if problem := problem_of(manifest, self._folder, manifest.offset):
             raise ValueError(f"refused to write a checkpoint that nobody could read: {problem}")
+        manifest = in_order(manifest)
         data = msgspec.json.encode(manifest, order="sorted")
         self._store.create(self._path(file_name(manifest.offset, data, "manifest")), data)
         failpoint("manifest-written")

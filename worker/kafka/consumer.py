@@ -6,6 +6,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -13,8 +14,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from worker.config import Config
 from worker.errors import Abort, Transient, WorkerError
 from worker.kafka.errors import CALL_S, client, error_of, explained, failure, forbidden
+from worker.kafka.questions import Questions
 from worker.ports import Listener
-from worker.records import Record
+from worker.records import Headers, Record
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +28,20 @@ REJOIN_S, MOST_REJOINS = 60.0, 3
 
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
+_NAME_SHOWN_BYTES = 40
+_headers_of = methodcaller("headers")
+"""`message.headers()`, by a call whose outcome is checked.
+
+Where a name is not UTF-8, confluent-kafka 2.16 returns a list with holes in it and an exception beside it. A loop that
+the interpreter has specialised takes the list, whose holes must not be touched, and meets the exception anywhere later.
+"""
 
 
 class KafkaInput:
-    """The consumer of the group. All calls come from one thread; the listener is called from `consume` and `close`."""
+    """The consumer of the group. The listener is called from `consume` and `close`.
+
+    Any thread may call `committed` and `bounds`, all other calls come from one.
+    """
 
     def __init__(self, config: Config, *, sees_ends: bool = False) -> None:
         self._topic = config.input.topic
@@ -39,6 +51,7 @@ class KafkaInput:
         self._ends: dict[int, int] = {}
         self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
         self._consumer: Consumer = client(Consumer, self._properties)
+        self._questions = Questions()
         self._rejoined_s: list[float] = []
         self._released_s = time.monotonic()
         """When the name of this member was last its own, or when it began to ask for it."""
@@ -78,15 +91,7 @@ class KafkaInput:
         for message in self._consumer.consume(max_records, timeout_s):
             error = message.error()
             if error is None:
-                records[message.partition()].append(
-                    Record(
-                        message.offset(),
-                        message.timestamp()[1],
-                        message.key(),
-                        message.value(),
-                        message.headers() or [],
-                    )
-                )
+                records[message.partition()].append(_record(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ends[message.partition()] = message.offset()
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
@@ -119,8 +124,10 @@ class KafkaInput:
             _log.warning("the consumer cannot go on, joining anew: %s", reason)
         self._listener.lost(sorted(self._owned))
         self._owned.clear()
+        self._questions.hold_off()
         self._consumer.close()
         self._consumer = client(Consumer, self._properties)
+        self._questions.go_on()
         self.subscribe(self._listener)
 
     def hold(self, partitions: Sequence[int]) -> None:
@@ -153,7 +160,8 @@ class KafkaInput:
         """Stable committed offsets of the group (an open transaction is waited for). Raises Transient."""
         asked = [TopicPartition(self._topic, number) for number in partitions]
         try:
-            found = self._consumer.committed(asked, timeout=CALL_S)
+            with self._questions.asking():
+                found = self._consumer.committed(asked, timeout=CALL_S)
         except KafkaException as exception:
             what = f"committed offsets of {self._topic}"
             raise failure(error_of(exception), Transient, what, *self._needs) from exception
@@ -166,7 +174,8 @@ class KafkaInput:
     def bounds(self, partition: int) -> tuple[int, int]:
         """First offset that exists and the one after the last. Raises Transient."""
         try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=CALL_S)
+            with self._questions.asking():
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=CALL_S)
         except KafkaException as exception:
             what = f"offsets of {self._topic}[{partition}]"
             raise failure(error_of(exception), Transient, what, *self._needs) from exception
@@ -198,7 +207,8 @@ class KafkaInput:
             raise failure(error, kind, "commit of offsets", *self._needs) from exception
 
     def close(self) -> None:
-        """Give up all partitions and leave the group."""
+        """Give up all partitions and leave the group; what other threads ask is waited for."""
+        self._questions.hold_off()
         self._consumer.close()
 
     def _give_up(self, partitions: Sequence[int]) -> None:
@@ -217,3 +227,27 @@ class KafkaInput:
 
     def _positions(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
+
+
+def _record(message: Any) -> Record:
+    """The record in a message, whatever its headers are: what one record does must not stop the others."""
+    headers: Headers = []
+    fault = None
+    try:
+        headers = _headers_of(message) or []
+    except (SystemError, UnicodeDecodeError) as error:
+        fault = _fault_of(error)
+    return Record(message.offset(), message.timestamp()[1], message.key(), message.value(), headers, fault)
+
+
+def _fault_of(error: BaseException) -> str:
+    """What the bytes of the headers have to do with it, the first of their names that is not UTF-8; else it goes on."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UnicodeDecodeError):
+        cause = cause.__cause__
+    if cause is None:
+        raise error
+    name: bytes = cause.object
+    shown = repr(name[:_NAME_SHOWN_BYTES])
+    size = f"... ({len(name)} bytes)" if len(name) > _NAME_SHOWN_BYTES else ""
+    return f"the name of a header is not UTF-8: {shown}{size}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from worker.errors import Abort, ConfigError, Transient, Unknown, WorkerError
+from worker.errors import Abort, ConfigError, Refused, Transient, Unknown, WorkerError
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +24,18 @@ _RESOURCES = {
 }
 """What the broker does not allow to be used, by the code that says so."""
 
+_REFUSALS = {
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError._INVALID_DIFFERENT_RECORD,
+}
+"""What is said of a record, or of one in the same batch, that will be refused however often it is sent."""
+
 _ADMISSION = {
     KafkaError._AUTHENTICATION: "check kafka.sasl.mechanism and the user's name and secret beside it",
     KafkaError._SSL: "check kafka.ssl.ca.location and the certificates, and whether the port expects TLS",
@@ -37,10 +49,13 @@ def decision(error: KafkaError) -> type[WorkerError]:
     A timeout comes first: librdkafka calls it retriable, but the request may be on its way and, without KIP-890, may
     hit the next transaction; only a new producer epoch rules that out. A fatal error kills the instance and says
     nothing of the transaction, so its outcome is as unknown; so is that of any error not foreseen here. Before all that
-    comes what the broker does not allow: no retry and no new producer helps, so the worker ends (WorkerError).
+    comes what the broker does not allow: no retry and no new producer helps, so the worker ends (WorkerError). A record
+    that is refused is refused again: the transaction that it is in must not be sent as it is.
     """
     if forbidden(error):
         return WorkerError
+    if refused(error) and not error.fatal():
+        return Refused
     if error.code() in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT) or error.fatal():
         return Unknown
     if error.txn_requires_abort():
@@ -58,6 +73,11 @@ def error_of(exception: KafkaException) -> KafkaError:
 def forbidden(error: KafkaError) -> bool:
     """Whether the broker knows who asks and does not allow it."""
     return error.code() in _RESOURCES
+
+
+def refused(error: KafkaError) -> bool:
+    """Whether the broker, or the client before it, will not take a record for what it is."""
+    return error.code() in _REFUSALS
 
 
 def shut_out(error: KafkaError) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from worker.config import Config
-from worker.errors import Abort, Transient, Unknown, WorkerError
+from worker.errors import Abort, Refused, Transient, Unknown, WorkerError
 from worker.failpoints import failpoint
-from worker.kafka.errors import CALL_S, Admission, client, decision, error_of, failure
+from worker.kafka.errors import CALL_S, Admission, client, decision, error_of, failure, refused
 from worker.records import Outgoing
 
 SEND_OFFSETS_S = 5.0
@@ -52,14 +52,14 @@ class KafkaOutput:
             self._init()
 
     def publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, int], metadata: Any) -> None:
-        """One transaction: all records and the offsets, or nothing. Raises Abort, Transient, Unknown; WorkerError where
-        the broker does not allow it.
+        """One transaction: all records and the offsets, or nothing. Raises Abort, Refused, Transient, Unknown;
+        WorkerError where the broker does not allow it.
 
         Without transactions: the records alone; the offsets are the consumer's to commit afterwards.
         """
         try:
             self._publish(outgoing, offsets, metadata)
-        except (Abort, Transient, Unknown):
+        except (Abort, Refused, Transient, Unknown):
             raise
         except WorkerError:
             # The worker ends: nobody comes back for the transaction, and readers would wait until it times out.
@@ -70,6 +70,7 @@ class KafkaOutput:
     def _publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, int], metadata: Any) -> None:
         if self._transactional:
             self._call("begin_transaction")
+        self._failed = None
         self._send(outgoing)
         if self._transactional:
             positions = [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
@@ -82,7 +83,8 @@ class KafkaOutput:
             if left or self._failed:
                 self._producer.purge()
                 if self._failed is not None:
-                    raise failure(self._failed, Unknown, "produce", *self._needs)
+                    kind = Refused if refused(self._failed) and not left else Unknown
+                    raise failure(self._failed, kind, "produce", *self._needs)
                 raise Unknown(f"produce: {left} records not acknowledged in {CALL_S:g} s")
 
     def abort(self) -> None:
@@ -90,7 +92,7 @@ class KafkaOutput:
         if self._transactional:
             try:
                 self._call("abort_transaction", CALL_S)
-            except (Abort, Transient) as error:
+            except (Abort, Refused, Transient) as error:
                 raise Unknown(str(error)) from error
 
     def close(self) -> None:
@@ -113,7 +115,8 @@ class KafkaOutput:
                         value=record.value,
                         key=record.key,
                         headers=record.headers,
-                        timestamp=max(record.timestamp_ms, 0),
+                        # A zero would be the time of day, another one each time that the record is sent.
+                        timestamp=record.timestamp_ms or 1,
                         on_delivery=report,
                     )
                     break
@@ -126,7 +129,8 @@ class KafkaOutput:
         poll(0)
 
     def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
-        if error is not None:
+        # Beside a refusal the other records of its batch fail too, for no reason of their own.
+        if error is not None and (self._failed is None or not refused(self._failed)):
             self._failed = error
 
     def _send_offsets(self, positions: list[TopicPartition], metadata: Any) -> None:

@@ -65,6 +65,8 @@ class ConfluentRegistry:
             return refused
         try:
             return schemas.read_avro(value)
+        except MemoryError:
+            raise  # It says nothing of the value.
         except Exception as error:
             return Reject("malformed-avro", _said("the value is not what its schema says", error))
 
@@ -75,6 +77,8 @@ class ConfluentRegistry:
             return refused
         try:
             schemas.read_json(value)
+        except MemoryError:
+            raise  # It says nothing of the value.
         except Exception as error:
             return Reject("schema-mismatch", _said("the value is not what its schema demands", error))
         return None

@@ -104,14 +104,19 @@ def _repeated_s(work: Callable[[], Any], times: int) -> float:
 
 
 def score_classes(probabilities: NDArray[np.float64], y: NDArray[Any]) -> dict[str, float]:
-    """Log-loss and accuracy over all rows but the first, for which nobody can know anything.
+    """Log-loss and accuracy over all rows but the first, for which nobody can know anything."""
+    loss = loss_of_labels(probabilities, y)[1:]
+    return {"log_loss": float(loss.mean()), "accuracy": float((probabilities[1:].argmax(axis=1) == y[1:]).mean())}
+
+
+def loss_of_labels(probabilities: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.float64]:
+    """-log of what each row's label was given (n,).
 
     A label of which the forecast did not know is charged log(rows learned + 2), as the worker does.
     """
-    learned = np.arange(1, len(y))
-    of_label = probabilities[learned, y[1:]]
-    loss = -np.log(np.where(of_label > 0, of_label, 1 / (learned + 2)))
-    return {"log_loss": float(loss.mean()), "accuracy": float((probabilities[1:].argmax(axis=1) == y[1:]).mean())}
+    learned = np.arange(len(y))
+    of_label = probabilities[learned, y]
+    return -np.log(np.where(of_label > 0, of_label, 1 / (learned + 2)))
 
 
 def score_numbers(forecasts: NDArray[np.float64], y: NDArray[Any]) -> dict[str, float]:

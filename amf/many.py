@@ -1,0 +1,137 @@
+"""Many forests in one call: rows, each for a forest of its own, at little more than the price of the walks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import wait
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf.boxes import padded
+from amf.forest import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, Forest, thread_pool
+from amf.scaling import first_infinite
+
+
+class ManyForecasts(NamedTuple):
+    """What `predict_learn_many` returns; row i belongs to row i of X, before its label was learned."""
+
+    outputs: NDArray[np.float64]
+    """(n, k): for classes their probabilities, 0 beyond the classes of the row's forest; for numbers the mean, and the
+    standard deviations below and above it."""
+    raw: NDArray[np.float64]
+    """(n, k), the same before calibration."""
+    depths: NDArray[np.float64]
+    """(n, 2): depth at which the sample ends (root: 0) and its weighted depth ([000] Sec. 5.1), means over trees."""
+
+
+def predict_learn_many(
+    forests: Sequence[Forest[Any]],
+    X: ArrayLike,  # noqa: N803
+    slots: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_threads: int = 1,
+) -> ManyForecasts:
+    """Predict each row by its own forest, then learn it there: bit for bit as one call a forest in the order of rows.
+
+    forests: of one system, each with as many features as X has columns, no forest twice. X: (n, d), NaN where missing.
+    slots: int (n,), the place of each row's forest. labels: (n,); for classes their places in `class_labels`, -1 where
+    a row has none; for numbers the numbers, NaN where there is none. n_threads: over which forests are spread.
+
+    A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such and
+    for anything else that does not fit, before anything is learned.
+    """
+    x = np.ascontiguousarray(X, np.float64)
+    place, n = np.asarray(slots, np.int64), x.shape[0]
+    if not forests or not n:
+        return ManyForecasts(np.zeros((n, 0)), np.zeros((n, 0)), np.zeros((n, 2)))
+    y = _checked(forests, x, place, labels)
+    order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
+    if not is_sorted:
+        x, y, place = x[order], y[order], place[order]
+    width = max(forest._n_outputs for forest in forests)
+    said = ManyForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    ends = np.append(starts[1:], n)
+    # Memory is reserved for what the rows of a call may need: a forest with more rows than that takes several calls.
+    while starts.size:
+        stops = np.minimum(starts + ROWS_PER_CALL, ends)
+        _call(forests, place, x, y, starts, stops, said, n_threads)
+        left = stops < ends
+        starts, ends = stops[left], ends[left]
+    if not is_sorted:
+        for array in said:
+            array[order] = array.copy()
+    return said
+
+
+def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDArray[np.int64], labels: Any) -> Any:
+    """Labels as the kernels take them. Raises ValueError where anything does not fit."""
+    n, kind = x.shape[0], type(forests[0])
+    if x.ndim != 2 or place.shape != (n,):
+        raise ValueError(f"X has shape {x.shape}, slots {place.shape}; they must be (n, d) and (n,)")
+    if place.min() < 0 or place.max() >= len(forests):
+        raise ValueError(f"slots must lie from 0 to {len(forests) - 1}, they reach from {place.min()} to {place.max()}")
+    infinite = first_infinite(x)
+    if infinite >= 0:
+        raise ValueError(f"X[{infinite // x.shape[1]}] holds an infinite number; numbers must be finite, or NaN")
+    if len({*map(id, forests)}) < len(forests):
+        raise ValueError("a forest stands in two slots: what it may need is reserved for one of them alone")
+    for slot, forest in enumerate(forests):
+        if type(forest) is not kind:
+            raise ValueError(f"forests[{slot}] is a {type(forest).__name__}, forests[0] a {kind.__name__}")
+        if forest.n_features != x.shape[1]:
+            raise ValueError(f"forests[{slot}] has {forest.n_features} features, X has {x.shape[1]} columns")
+    y = np.ascontiguousarray(labels, kind._code)
+    if y.shape != (n,):
+        raise ValueError(f"labels have shape {y.shape} for {n} rows of X")
+    if kind._code is np.int64:
+        known = np.array([forest._n_outputs for forest in forests])[place]
+        strange = np.flatnonzero((y < -1) | (y >= known))
+        if strange.size:
+            row = strange[0]
+            raise ValueError(f"labels[{row}] is {y[row]}, its forest has the classes 0 to {known[row] - 1}")
+    return y
+
+
+def _call(
+    forests: Sequence[Forest[Any]],
+    place: NDArray[np.int64],
+    x: NDArray[np.float64],
+    y: NDArray[Any],
+    starts: NDArray[np.intp],
+    stops: NDArray[np.intp],
+    said: ManyForecasts,
+    n_threads: int,
+) -> None:
+    """Pass the rows [start, stop) of each forest through it."""
+    lengths = (stops - starts).tolist()
+    mine = [forests[slot] for slot in place[starts].tolist()]
+    # Bound one by one, and all of them before anything is learned: memory that cannot be had ends the call here.
+    addresses = np.array(
+        [forest._bind(2 * rows).address for forest, rows in zip(mine, lengths, strict=True)], np.uint64
+    )
+    labelled = y >= 0 if y.dtype == np.int64 else ~np.isnan(y)
+    longest = max(lengths)
+    size = max(forest.params.n_estimators * (forest._n_outputs + 2) for forest in forests)
+    # By rows, not by forests: threads should end together.
+    bounds = np.searchsorted(np.cumsum(lengths), np.linspace(0, sum(lengths), n_threads + 1)[1:-1], "left")
+    spans = pairwise([0, *bounds.tolist(), len(mine)])
+
+    def run(first: int, last: int) -> None:
+        forests[0]._run(
+            addresses, first, last, starts, stops, x, y, labelled, True,
+            SCRATCH.floats(longest * padded(x.shape[1])), SCRATCH.reals(max(size, min(longest * size, MOST_FORECASTS))),
+            said.outputs, said.raw, said.depths,
+        )  # fmt: skip
+
+    if n_threads == 1:
+        run(0, len(mine))
+        return
+    jobs = [thread_pool(n_threads).submit(run, first, last) for first, last in spans]
+    wait(jobs)
+    for job in jobs:
+        job.result()

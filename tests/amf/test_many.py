@@ -1,0 +1,125 @@
+"""Many forests in one call: bit for bit what each of them says and learns by itself."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import amf
+
+SYSTEMS = [amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier]
+
+
+def stream(system: Any, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of three features from 0 to 1, and labels as `predict_learn_many` takes them, some of them missing."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 3))
+    if system is amf.AMFRegressor:
+        labels = x[:, 0] + rng.normal(size=n)
+        labels[rng.random(n) < 0.2] = np.nan
+    else:
+        labels = (x[:, 0] + 0.3 * rng.random(n) > 0.6).astype(np.int64)
+        labels[rng.random(n) < 0.2] = -1
+    return x, labels
+
+
+def as_labels(system: Any, labels: np.ndarray) -> list[Any]:
+    """The same labels as a forest's own methods take them."""
+    if system is amf.AMFRegressor:
+        return labels.tolist()
+    return [None if code < 0 else "ab"[code] for code in labels]
+
+
+def forests_of(system: Any, n: int, **parameters: Any) -> list[Any]:
+    """Forests of very different sizes, all of which know the features and the classes "a" and "b"."""
+    if system is not amf.AMFRegressor:
+        parameters["classes"] = ("a", "b")
+    forests = [system(1 + seed % 3, seed=seed, **parameters) for seed in range(n)]
+    for seed, forest in enumerate(forests):
+        x, labels = stream(system, 1 + 7 * seed % 90, 100 + seed)
+        labels[0] = 0
+        forest.partial_fit(x, as_labels(system, labels))
+    return forests
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(
+    "parameters", [{}, {"max_bytes": 20_000}, {"mode": "expected"}, {"calibration": False}], ids=str
+)
+def test_one_call_equals_one_call_each(system, parameters):
+    if system is amf.UnrestrictedAMFClassifier and "mode" in parameters:
+        parameters = {"prior": "dirichlet"}
+    forests = forests_of(system, 12, **parameters)
+    alone = [forest.copy() for forest in forests]
+    for turn in range(3):
+        x, labels = stream(system, 400, turn)
+        slots = np.random.default_rng(turn).integers(0, len(forests), 400) ** 2 % len(forests)  # some never, some often
+        said = amf.predict_learn_many(forests, x, slots, labels)
+        for slot, forest in enumerate(alone):
+            mine = slots == slot
+            if not mine.any():
+                continue
+            own = forest.prequential(x[mine], as_labels(system, labels[mine]))
+            np.testing.assert_array_equal(said.depths[mine], np.column_stack([own.depth, own.weighted_depth]))
+            expected, raw = (own.mean, own.raw_mean) if system is amf.AMFRegressor else (own.probabilities, own.raw)
+            first = said.outputs[mine], said.raw[mine]
+            if system is amf.AMFRegressor:
+                first = first[0][:, 0], first[1][:, 0]
+            np.testing.assert_array_equal(first[0], expected)
+            np.testing.assert_array_equal(first[1], raw)
+    assert [forest.dumps() for forest in forests] == [forest.dumps() for forest in alone]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_threads_and_cuts_change_nothing(system):
+    x, labels = stream(system, 3000, 5)
+    slots = np.repeat([0, 1, 2], [2500, 1, 499])  # more rows than memory is reserved for at once
+    results = []
+    for n_threads, cuts in ((1, [0, 3000]), (3, [0, 3000]), (2, [0, 1, 700, 2600, 3000])):
+        forests = forests_of(system, 3)
+        said = [
+            amf.predict_learn_many(forests, x[a:b], slots[a:b], labels[a:b], n_threads=n_threads).outputs
+            for a, b in itertools.pairwise(cuts)
+        ]
+        results.append((np.concatenate(said).tobytes(), [forest.dumps() for forest in forests]))
+    assert results[0] == results[1] == results[2]
+
+
+def test_rows_without_labels_change_nothing():
+    forests = forests_of(amf.AMFClassifier, 4)
+    before = [forest.dumps() for forest in forests]
+    x, _ = stream(amf.AMFClassifier, 50, 1)
+    said = amf.predict_learn_many(forests, x, np.arange(50) % 4, np.full(50, -1))
+    assert [forest.dumps() for forest in forests] == before
+    np.testing.assert_array_equal(said.outputs[::4], forests[0].predict_proba(x[::4]))
+
+
+def test_no_rows_and_no_forests_are_no_trouble():
+    assert amf.predict_learn_many([], np.empty((0, 3)), [], []).outputs.shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slots": [0, 2]}, "slots must lie from 0 to 1, they reach from 0 to 2"),
+        ({"slots": [0]}, r"X has shape \(2, 3\), slots \(1,\)"),
+        ({"labels": [0, 2]}, r"labels\[1\] is 2, its forest has the classes 0 to 1"),
+        ({"labels": [0]}, r"labels have shape \(1,\) for 2 rows"),
+        ({"x": [[0, 0, np.inf], [0, 0, 0]]}, r"X\[0\] holds an infinite number"),
+        ({"x": [[0.0], [1.0]]}, r"forests\[0\] has 3 features, X has 1 columns"),
+        ({"forests": "twice"}, "a forest stands in two slots"),
+        ({"forests": "mixed"}, r"forests\[1\] is a AMFRegressor, forests\[0\] a AMFClassifier"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_changes_nothing(changes, message):
+    forests = forests_of(amf.AMFClassifier, 2)
+    if "forests" in changes:
+        forests[1] = forests[0] if changes["forests"] == "twice" else forests_of(amf.AMFRegressor, 1)[0]
+    before = [forest.dumps() for forest in forests]
+    arguments = {"x": np.zeros((2, 3)), "slots": [0, 1], "labels": [0, 1], **changes}
+    with pytest.raises(ValueError, match=message):
+        amf.predict_learn_many(forests, arguments["x"], arguments["slots"], arguments["labels"])
+    assert [forest.dumps() for forest in forests] == before
