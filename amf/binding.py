@@ -57,6 +57,6 @@ class Binding:
         fractions: Sequence[float],
     ) -> None:
         """Write all words, which hold for these arrays and these numbers, see `holds`."""
-        self.words[: int(PURE_UNTIL)] = [*addresses, *wholes]
-        self.words.view(np.float64)[int(PURE_UNTIL) : int(PURE_UNTIL) + len(fractions)] = fractions
+        self.words[: int(PURITY)] = [*addresses, *wholes]
+        self.words.view(np.float64)[int(PURITY) : int(PURITY) + len(fractions)] = fractions
         self._arrays, self._state = arrays, state
