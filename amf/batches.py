@@ -35,7 +35,7 @@ from amf.binding import (
     N_WORDS,
     ORIGIN,
     PAUSE,
-    PURE_UNTIL,
+    PURITY,
     RANDOM,
     SUBSAMPLE,
     USED,
@@ -99,7 +99,7 @@ def batches_of(walk, calibrate, halve, rules_of):
                 rules_of(numbers), ints, floats, reals, boxes, used, random,
                 first_tree, last_tree, limit, head, box,
                 rows.reshape(-1), stride, labels, labelled, words[N_FEATURES], weights,
-                numbers[PURE_UNTIL], numbers[PAUSE], numbers[FULL_PAUSE], words[MODE],
+                numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], words[MODE],
                 publish, forecasts, depths, done, room,
             )  # fmt: skip
             # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in

@@ -23,7 +23,7 @@ N_TREES, HEAD_WORDS, BOX_WORDS, CAPACITY, LIMIT, LARGEST = (index(word) for word
 """Trees; words of a head and of a box; rows reserved and allowed for a tree; rows in use in the largest tree."""
 N_FEATURES, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(17, 22))
 """Features; whether they are weighed; numbers in a forecast and in the state of the calibration; see modes.py."""
-PURE_UNTIL, PAUSE, FULL_PAUSE, RULES = (index(word) for word in range(22, 26))
+PURITY, PAUSE, FULL_PAUSE, RULES = (index(word) for word in range(22, 26))
 """float64: when leaves and nodes do not split (walk.py), and five numbers of which the system makes its rules."""
 N_RULES = 5
 N_WORDS = int(RULES) + N_RULES
@@ -57,6 +57,6 @@ class Binding:
         fractions: Sequence[float],
     ) -> None:
         """Write all words, which hold for these arrays and these numbers, see `holds`."""
-        self.words[: int(PURE_UNTIL)] = [*addresses, *wholes]
-        self.words.view(np.float64)[int(PURE_UNTIL) : int(PURE_UNTIL) + len(fractions)] = fractions
+        self.words[: int(PURITY)] = [*addresses, *wholes]
+        self.words.view(np.float64)[int(PURITY) : int(PURITY) + len(fractions)] = fractions
         self._arrays, self._state = arrays, state

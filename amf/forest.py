@@ -540,7 +540,7 @@ class Forest(ABC, Generic[Params]):
             self.n_features, scaling.adaptive, self._n_outputs, self._calibration.shape[0],
             MODES.index(self.params.mode),
         )  # fmt: skip
-        fractions = (self.params.purity / max(self.n_features, 1), *self._pauses, *self._rules)
+        fractions = (float(self.params.purity), *self._pauses, *self._rules)
         self._binding.write(arrays, state, map(address_of, reached), wholes, fractions)
 
     def _run_threads(

@@ -45,9 +45,9 @@ class ForestParams:
         predicts better.
     split_pure: whether nodes split for labels that they expect anyway, so that trees are exact Mondrian partitions;
         else they pause: see `purity`, and `pause` of classifiers.
-    purity: a leaf whose labels all agree splits all the same if it was born before time purity / number of features,
-        and pauses afterwards. So a rare label inside a region of others is found by cells of about a `purity`-th of the
-        spread of the features. 0: such a leaf always pauses, as in the papers.
+    purity: a leaf whose labels all agree splits all the same if it was born before time purity / number of features in
+        which samples differed, and pauses afterwards. So a rare label inside a region of others is found by cells of
+        about a `purity`-th of the spread of the features. 0: such a leaf always pauses, as in the papers.
     mode: how a sample outside of the boxes is forecast (modes.py): "existing" by the tree as it is; "sampled" is
         literal [000] Alg. 6; "expected" its exact mean.
     calibration: whether forecasts are corrected by what came true of the forest's earlier ones (class_calibration.py,

@@ -50,6 +50,21 @@ def _first_split(budget, leaf_parts, pure_until, pause, given, reals, words, pat
     return length, 0.0
 
 
+@inlined
+def _pure_until(purity, boxes, low, width, n_features):
+    """Before which time a leaf has to be born to split while all its labels agree. low: of the root's box.
+
+    Features count in which samples differ. What a feature tells that is constant, or that no sample has shown yet, is
+    nothing, and so it changes nothing.
+    """
+    varied = 0.0
+    if purity > 0.0:
+        for j in range(n_features):
+            if boxes[low + j] < boxes[low + width // index(2) + j]:
+                varied += 1.0
+    return purity / max(varied, 1.0)
+
+
 @called
 def _part(
     ints, floats, reals, boxes, random, tree, row, pair, time, words, width, x, sample, n_features, weights, extension
@@ -104,7 +119,7 @@ def walk_of(consider, report, judge, charge, count, may_part):
         ints, floats, reals, boxes, used, random,                         # the arena; the generators
         first_tree, last_tree, limit, words, width,                       # trees; rows allowed; words of one
         x, stride, y, labelled, n_features, weights,                      # samples and labels
-        pure_until, pause, full_pause, mode, publish, forecasts, depths,  # when not to split; what to report
+        purity, pause, full_pause, mode, publish, forecasts, depths,      # when not to split; what to report
         done, room,                                                       # how far an earlier call came; buffers
     ):  # fmt: skip
         """Pass the samples through the trees [first_tree, last_tree), one by one; returns (passes done, whether `room`
@@ -116,9 +131,10 @@ def walk_of(consider, report, judge, charge, count, may_part):
         (n_trees, n, 2) the depth at which the sample ends and its weighted depth ([000] Sec. 5.1). done: passes (tree
         by tree, sample by sample) of earlier calls. room: nodes of a path that there is room for; a deeper one ends the
         call. The call also ends when a tree has learned so much that it needs to forget; where `limit` is 0 no node
-        splits. For each sample two rows beyond those in use are there, up to the limit. pure_until: a leaf that was
-        born earlier splits also while all its labels agree. pause: an inner node does not split for a label for which
-        its evidence is at least this; full_pause: in a tree with more than a quarter of the rows that are allowed.
+        splits. For each sample two rows beyond those in use are there, up to the limit. purity: a leaf that was
+        born before time purity / number of features in which samples differed splits also while all its labels agree.
+        pause: an inner node does not split for a label for which its evidence is at least this; full_pause: in a tree
+        with more than a quarter of the rows that are allowed.
         """
         n, n_trees = index(y.shape[0]), index(used.shape[0])
         turns, lengths = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
@@ -175,8 +191,9 @@ def walk_of(consider, report, judge, charge, count, may_part):
                     end, time = length, 0.0
                     if limit > index(0) and outer < length:
                         leaf_parts = may_part(ints, reals, path[start + length - index(1)] * words, rules, y[i])
-                        if leaf_parts or pure_until > 0.0 or outer < length - index(1):
+                        if leaf_parts or purity > 0.0 or outer < length - index(1):
                             scarce = index(4) * used[tree] > limit
+                            pure_until = _pure_until(purity, boxes, path[start] * width, width, n_features)
                             end, time = _first_split(
                                 -log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
                                 reals, words, path, start, length, outer, extensions,

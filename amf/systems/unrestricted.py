@@ -236,7 +236,7 @@ def _walk(
     ints, floats, reals, boxes, used, random,
     first_tree, last_tree, limit, words, width,
     x, stride, y, labelled, n_features, weights,
-    pure_until, pause, full_pause, mode, publish, forecasts, depths,
+    purity, pause, full_pause, mode, publish, forecasts, depths,
     done, room,
 ):  # fmt: skip
     """Pass the samples through the trees [first_tree, last_tree), one by one; returns how many passes are done.

@@ -160,10 +160,10 @@ class ReferenceTree:
     "parent" adds the forecast of its current parent, in which UNIFORM_SHARE of the uniform one is mixed (above the root
     there is but that), with the weight smoothing * m^2, m being the number of different labels it has seen. Without
     `charge_first` the first sample of a node costs it nothing. With `split_pure` a leaf splits even if it has seen one
-    label only; without, if it was born, by the split of its parent, before purity / n_features. An inner node that
-    gives its label at least `pause` is not split for a sample. `weights` (float32, one per feature, all ones by
-    default) may be assigned anew between samples. With fewer than two free slots below `max_nodes` the tree stops
-    splitting.
+    label only; without, if it was born, by the split of its parent, before purity / number of features in which the
+    samples of the tree differed. An inner node that gives its label at least `pause` is not split for a sample.
+    `weights` (float32, one per feature, all ones by default) may be assigned anew between samples. With fewer than two
+    free slots below `max_nodes` the tree stops splitting.
     """
 
     def __init__(
@@ -262,13 +262,13 @@ class ReferenceTree:
         budget = -log1p(-self.rng.uniform())
         birth = 0.0
         node = self.root
+        pure_until = self.purity / max(np.count_nonzero(node.lo < node.hi), 1)
         while True:
             terms = extensions(node, x, self.weights)
             rate = lane_sum(terms)
             if rate > 0 and self.n_nodes + 2 <= self.max_nodes:
                 if node.is_leaf:
-                    young = birth < self.purity / self.n_features
-                    if self.split_pure or young or node.counts[y] < node.n:
+                    if self.split_pure or birth < pure_until or node.counts[y] < node.n:
                         return self.split_above(node, x, birth + budget / rate, terms, rate)
                 elif self.forecast(node)[y] < self.pause:
                     hazard = rate * (node.time - birth)

@@ -158,10 +158,10 @@ def test_a_pure_leaf_splits_all_the_same_if_it_was_born_before_its_time():
     for seed in range(40):
         tree = ReferenceTree(seed, 2, 2, purity=2.0)
         for value in (0.0, 1.0):
-            tree.learn([value, 0.0], 0)
+            tree.learn([value, -value], 0)
         births.append(tree.root.time)
         assert tree.n_nodes == 3  # the first leaf was born at 0
-        tree.learn([0.5, 0.0], 0)  # inside the root, outside of both leaves
+        tree.learn([0.5, -0.5], 0)  # inside the root, outside of both leaves
         assert tree.n_nodes == (5 if births[-1] < 2.0 / 2 else 3)
     assert min(births) < 1 < max(births)
 
