@@ -193,7 +193,9 @@ def walk_of(consider, report, judge, charge, count, may_part):
                         leaf_parts = may_part(ints, reals, path[start + length - index(1)] * words, rules, y[i])
                         if leaf_parts or purity > 0.0 or outer < length - index(1):
                             scarce = index(4) * used[tree] > limit
-                            pure_until = _pure_until(purity, boxes, path[start] * width, width, n_features)
+                            pure_until = 0.0
+                            if not leaf_parts:
+                                pure_until = _pure_until(purity, boxes, path[start] * width, width, n_features)
                             end, time = _first_split(
                                 -log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
                                 reals, words, path, start, length, outer, extensions,
