@@ -15,7 +15,7 @@ from amf.regressor import AMFRegressor, RegressionForecasts
 from amf.serialize import FormatError, dumps
 from amf.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 
-ENGINE = "amf-1"
+ENGINE = "amf-2"
 """Version of the learner: forests of one engine are equal bit for bit. It changes whenever a bit of a forest would."""
 
 __all__ = [
