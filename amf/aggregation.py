@@ -8,6 +8,7 @@ these probabilities equals the average over all prunings with the prior 2**-(num
 from __future__ import annotations
 
 from amf._kernel import inlined, kernel
+from amf.elementary import power_of_two
 
 # The odds of a node that has seen a million samples can leave the range of float64; beyond these bounds the
 # probability of stopping is 0 or 1 to the last bit anyway.
@@ -19,6 +20,17 @@ LARGEST_ODDS = 1e250
 def stop_probability(odds):
     """Posterior probability of stopping at an inner node, given that it is reached."""
     return odds / (1.0 + odds)
+
+
+@inlined
+def chain_odds(odds, n_cells):
+    """Odds of stopping in one of several cells with the same forecast, of those of stopping in a single one.
+
+    n_cells: >= 1, one below the other, of which only the last has samples on both sides of its cut
+    (systems/unrestricted.py).
+    """
+    # Beyond a thousand cells the chain is passed with probability 0 to the last bit, and a float64 would overflow.
+    return clamped(odds * (power_of_two(min(n_cells, 1000)) - 1.0))
 
 
 @inlined

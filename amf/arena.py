@@ -5,11 +5,11 @@ Row of a node in the block of heads (32-bit word, type):
     0      float64  TIME       when the node splits; a leaf: +inf. Its birth is the TIME of its parent, 0 for the root
     2      float64  ODDS       odds of stopping at the node (aggregation.py); meaningless at a leaf
     4      int32    CHILD      row of the left child, the right one follows it; 0 at a leaf
-    5      int32    FEATURE    feature of the split
+    5      int32    FEATURE    feature of the split; a leaf keeps what forgetting.py needs in this word and the next
     6      float32  THRESHOLD  `value <= threshold` goes left
     7      int32    COUNT      labels seen
     8      int32    DISTINCT   different labels seen
-    9      int32               free for a system (systems/unrestricted.py)
+    9      int32    N_CUTS     for nodes that stand for several cells (systems/unrestricted.py); 0 in other systems
     10     int32    STATS      label statistics, room for `stats_room` words: for classes one count each
 
 and in the block of boxes:
@@ -39,7 +39,7 @@ from amf._kernel import index, inlined
 from amf.boxes import LANES
 
 TIME, ODDS = index(0), index(1)  # in float64 words
-CHILD, FEATURE, THRESHOLD, COUNT, DISTINCT, STATS = (index(word) for word in (4, 5, 6, 7, 8, 10))  # in 32-bit words
+CHILD, FEATURE, THRESHOLD, COUNT, DISTINCT, N_CUTS, STATS = (index(word) for word in range(4, 11))  # in 32-bit words
 LARGEST_COUNT = 2**31 - 1
 """A counter that reaches this is full, and is halved at once (halving.py)."""
 LARGEST_BLOCK = 2**31

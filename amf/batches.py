@@ -108,7 +108,7 @@ def batches_of(walk, calibrate, halve, rules_of):
                 if used[tree] > ROOT and is_full(ints, row_of(ROOT, tree, n_trees), head):
                     halve(ints, reals, used, tree, head, rules_of(numbers))
                 while limit > index(0) and used[tree] + index(2) > limit:
-                    forget(ints, boxes, used, tree, head, box)
+                    forget(ints, floats, reals, boxes, used, tree, head, box)
             if done == passes:
                 return
             if is_deep:

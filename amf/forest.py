@@ -608,8 +608,9 @@ class Forest(ABC, Generic[Params]):
         return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
 
     def _forget(self, tree: int) -> None:
-        arena = self._arena
-        forget(arena.ints, arena.boxes, arena.used, index(tree), index(arena.layout.head), index(arena.layout.box))
+        arena, layout = self._arena, self._arena.layout
+        blocks = arena.ints, arena.floats, arena.reals, arena.boxes, arena.used
+        forget(*blocks, index(tree), index(layout.head), index(layout.box))
 
     def _layout(self) -> Layout:
         return Layout(self._stats_room, room_for(self.n_features))

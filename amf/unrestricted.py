@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
-from amf.arena import CHILD, ODDS
+from amf.arena import CHILD, N_CUTS, ODDS
 from amf.cells import MAX_CUTS
 from amf.classifier import AMFClassifier
 from amf.params import AMFClassifierParams
@@ -89,7 +89,7 @@ class UnrestrictedAMFClassifier(AMFClassifier):
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         inner, n_cells = _chains(heads)
-        in_order = (n_cells > 0) & (heads[inner, unrestricted.N_CUTS] <= MAX_CUTS)
+        in_order = (n_cells > 0) & (heads[inner, N_CUTS] <= MAX_CUTS)
         unshifted = not self._scaling.origin.any()
         return bool(in_order.all()) and unshifted and self._is_partition() and super()._plausible(heads)
 
@@ -104,7 +104,7 @@ class UnrestrictedAMFClassifier(AMFClassifier):
 
 def _chains(heads: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Inner nodes of a tree, and for each how many cells it stands for (systems/unrestricted.py)."""
-    child, n_cuts = heads[:, CHILD], heads[:, unrestricted.N_CUTS].astype(np.int64)
+    child, n_cuts = heads[:, CHILD], heads[:, N_CUTS].astype(np.int64)
     inner = np.flatnonzero(child)
     cuts_above = np.zeros_like(n_cuts)
     for side in (0, 1):

@@ -8,6 +8,7 @@ inner node is that last cell, the box of a leaf its point: a sample outside of a
 All cells of a chain have the same forecast and the same weight w. A pruning stops in one of n cells with the prior
 probability 1 - 2**-n, so that the odds of stopping are (2**n - 1) * w / (averaged weight of left * that of right). ODDS
 holds those of a single cell; that a chain may have several is all in which the averaging differs from [000] Alg. 4-6.
+N_CUTS are the cuts that have made the child of the node's last cell; at a leaf they mean nothing.
 The parent whose forecast can be a node's prior is the chain above.
 
 Where a sample leaves a chain, the chain is divided and a fresh leaf appears. A forecast is made in the tree extended
@@ -20,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from amf._kernel import called, index, inlined, kernel
-from amf.aggregation import clamped, stop_probability
-from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
+from amf.aggregation import chain_odds, clamped, stop_probability
+from amf.arena import CHILD, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, TIME, row_of
 from amf.batches import batches_of
 from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
@@ -32,9 +33,6 @@ from amf.elementary import power_of_two
 from amf.halving import is_full
 from amf.walk import become_leaf
 
-N_CUTS = index(9)
-"""Column of its own, int32: the cuts that have made the child of the node's last cell; nothing at a leaf."""
-
 
 @inlined
 def _cuts_above(ints, words, path, k):
@@ -43,18 +41,11 @@ def _cuts_above(ints, words, path, k):
 
 
 @inlined
-def _chain_odds(odds, n_cells):
-    """Odds of stopping in a chain, of those of stopping in a single cell."""
-    # Beyond a thousand cells the chain is passed with probability 0 to the last bit, and a float64 would overflow.
-    return clamped(odds * (power_of_two(min(n_cells, 1000)) - 1.0))
-
-
-@inlined
 def _odds_at(ints, reals, words, path, k):
     """Odds of stopping at the inner node at this place of a path."""
     row = path[k] * words
     n_cells = np.int64(ints[row + N_CUTS]) - _cuts_above(ints, words, path, k)
-    return _chain_odds(reals[row // index(2) + ODDS], n_cells)
+    return chain_odds(reals[row // index(2) + ODDS], n_cells)
 
 
 @inlined
@@ -208,7 +199,7 @@ def _share_out(ints, reals, words, path, length, end, n_cuts, odds, stops, fresh
         weighted_depth += reach
     if end == length:
         return np.float64(max(length, index(1)) - index(1)), weighted_depth
-    stop = stop_probability(_chain_odds(odds, n_cuts - _cuts_above(ints, words, path, end)))
+    stop = stop_probability(chain_odds(odds, n_cuts - _cuts_above(ints, words, path, end)))
     stops[end] = reach * stop
     fresh[end] = reach * (1.0 - stop)
     return np.float64(end + index(1)), weighted_depth + fresh[end]

@@ -7,7 +7,11 @@ import pytest
 from trees import nodes_of, trees_of
 
 import amf
-from amf.arena import CHILD, COUNT
+from amf.arena import CHILD, COUNT, LARGEST_COUNT, ODDS
+from amf.forgetting import HEAT, SEEN, _kept
+
+LONGEST_MEMORY = 40
+"""Samples a leaf after which a sample counts for half, where samples come as they used to."""
 
 
 def induced(child, gone, row=0):
@@ -25,19 +29,65 @@ def inner_nodes(node):
     return [node, *inner_nodes(node[1]), *inner_nodes(node[2])]
 
 
-def least_visited(heads):
-    """The leaves that go: an eighth, those of the smallest counts, the older of equals."""
+def aged(heads):
+    """The heads of a tree at a time when it forgets: with the heat of each leaf brought up to date."""
+    heads = heads.copy()
     leaves = np.flatnonzero(heads[:, CHILD] == 0)
-    ordered = sorted(leaves, key=lambda row: (heads[row, COUNT], row))
-    return ordered[: max(len(leaves) // 8, 1)]
+    heat = heads.view(np.float32)[:, HEAT]
+    was = [float(h) for h in heat[leaves]]
+    new = [float(n) for n in heads[leaves, COUNT] - heads[leaves, SEEN]]
+    kept = 1.0
+    if sum(was) > 0 and sum(new) > 0:
+        met = sum_of(n * h for n, h in zip(new, was, strict=True)) / sum_of(new)
+        expected = sum_of(h * h for h in was) / sum_of(was)
+        foresight = min(met / expected, 1.0)
+        memory = LONGEST_MEMORY * foresight * foresight * len(leaves)
+        kept = memory / (memory + sum_of(new))
+    heat[leaves] = [kept * h + n for h, n in zip(was, new, strict=True)]
+    heads[leaves, SEEN] = heads[leaves, COUNT]
+    return heads
 
 
-def after_forgetting(heads, boxes):
-    """Nodes as `Arena.nodes` gives them: the slow way."""
-    root = induced(heads[:, CHILD], set(least_visited(heads)))
+def sum_of(terms):
+    """One after the other, each time rounded, which Python's own sum is not."""
+    total = 0.0
+    for term in terms:
+        total += term
+    return total
+
+
+def odds_in(forest, tree):
+    """Odds of stopping at the nodes of a tree, of whole chains where nodes stand for those."""
+    return list(forest._heads())[tree].view(float)[:, ODDS]
+
+
+def shares_below(heads, odds, row=0, share=1.0):
+    """(leaf, posterior probability that a pruning goes on down to it) of each leaf below a row."""
+    left = int(heads[row, CHILD])
+    if left == 0:
+        return [(row, share)]
+    goes_on = share / (1.0 + float(odds[row]))
+    return [each for side in (0, 1) for each in shares_below(heads, odds, left + side, goes_on)]
+
+
+def worth_of(heads, odds):
+    """Leaf -> what it is worth when its tree forgets."""
+    heat = aged(heads).view(np.float32)[:, HEAT].astype(float)
+    return {row: heat[row] * share for row, share in shares_below(heads, odds)}
+
+
+def least_worth(heads, odds):
+    """The leaves that go: an eighth, those of the least worth, the older of equals."""
+    worth = worth_of(heads, odds)
+    return sorted(worth, key=lambda row: (worth[row], row))[: max(len(worth) // 8, 1)]
+
+
+def after_forgetting(heads, boxes, odds):
+    """Nodes as `nodes_of` gives them: the slow way."""
+    root = induced(heads[:, CHILD], set(least_worth(heads, odds)))
     parents = sorted(inner_nodes(root), key=lambda node: heads[node[0], CHILD])
     rows = [root[0]] + [side[0] for _, *sides in parents for side in sides]
-    heads = heads[rows]
+    heads = aged(heads)[rows]
     heads[:, CHILD] = 0
     for place, (parent, _, _) in enumerate(parents):
         heads[rows.index(parent), CHILD] = 1 + 2 * place
@@ -54,7 +104,7 @@ def unused(arena):
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_a_tree_becomes_the_one_that_its_most_visited_leaves_induce(system, missing):
+def test_a_tree_becomes_the_one_that_its_worthiest_leaves_induce(system, missing):
     """Down to a single leaf, one tree after the other, which must not touch the others."""
     x, y = system.stream(400, 5, seed=3, missing=missing)
     x = np.round(x, 1)  # equal samples, so that leaves differ in their counts
@@ -63,7 +113,8 @@ def test_a_tree_becomes_the_one_that_its_most_visited_leaves_induce(system, miss
     n_passes = 0
     for tree in range(3):
         while nodes_of(forest, tree)[0].shape[0] > 1:
-            expected = [after_forgetting(*nodes_of(forest, t)) if t == tree else nodes_of(forest, t) for t in range(3)]
+            expected = [nodes_of(forest, t) for t in range(3)]
+            expected[tree] = after_forgetting(*expected[tree], odds_in(forest, tree))
             forest._forget(tree)
             n_passes += 1
             for t, (heads, boxes) in enumerate(expected):
@@ -86,8 +137,8 @@ def test_forecasts_move_by_no_more_than_the_weight_of_what_changed(prior):
         forest = amf.AMFClassifier(1, seed=seed, prior=prior).partial_fit(x, y)
         (tree,) = trees_of(forest)
         heads, _ = nodes_of(forest, 0)
-        gone = set(least_visited(heads))
-        assert tree.count[sorted(gone)].sum() <= tree.count[tree.leaves].sum() / 8
+        gone, worth = set(least_worth(heads, tree.odds)), worth_of(heads, tree.odds)
+        assert sum(worth[row] for row in gone) <= sum(worth.values()) / 8
         new_places = set()  # those that another node moves to, or where nobody is left
         for row in range(len(tree.child)):
             left = induced(tree.child, gone, row)
@@ -165,3 +216,72 @@ def test_an_endless_stream_stays_within_its_bytes_and_is_forecast_no_worse():
     assert np.all(quarters[1:] < first)
     assert forest.nbytes > 0.9 * limit
     assert forest.n_samples == n
+
+
+def board(n, seed, x=0.0):
+    """Samples on the unit square at x, labelled as the squares of a chess board, a twentieth of them wrong."""
+    rng = np.random.default_rng(seed)
+    samples = rng.random((n, 2)) + np.array([x, 0.0])
+    return samples, ((np.floor(6 * samples).sum(axis=1) % 2 != 0) ^ (rng.random(n) < 0.05)).astype(int)
+
+
+SMALL = {"n_estimators": 5, "classes": [0, 1], "max_bytes": 200_000}
+"""Trees with a few leaves for each square of the board."""
+
+
+def log_loss(forest, x, y, rows):
+    """Of the forecasts of the trees, over some rows; the forest learns them all."""
+    return -np.log(forest.prequential(x, y).raw[np.arange(len(y)), y])[rows].mean()
+
+
+LATER = slice(10_000, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_full_forest_follows_its_stream_to_another_region(seed):
+    """By counts alone those of the old region, which had more time to grow, would stay for ever."""
+    forest = amf.AMFClassifier(**SMALL, seed=seed).partial_fit(*board(60_000, seed))
+    next_board = board(20_000, seed + 100, x=1.0)
+    fresh = log_loss(amf.AMFClassifier(**SMALL, seed=seed), *next_board, LATER)
+    assert log_loss(forest, *next_board, LATER) < 1.25 * fresh
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_full_forest_follows_labels_that_turn_round(seed):
+    """Where labels have changed, nodes know the wrong ones; prunings stop above them, and what is below makes room."""
+    x, y = board(60_000, seed)
+    forest = amf.AMFClassifier(**SMALL, seed=seed).partial_fit(x, y)
+    other_x, other_y = board(40_000, seed + 100)
+    before = log_loss(forest.copy(), other_x, other_y, LATER)
+    assert log_loss(forest, other_x, 1 - other_y, LATER) < 1.25 * before
+
+
+@pytest.mark.parametrize(
+    ("samples", "heats", "left"),
+    [
+        ([40, 40], [3, 3], 1 / 2),  # as foretold: half is left after 40 samples a leaf
+        ([80, 0], [3, 3], 1 / 2),
+        ([60, 20], [3, 1], 1 / 2),
+        ([20, 20], [2, 0], 1 / 3),  # half as often where it was warm as foretold, a quarter of the memory: 10 a leaf
+        ([0, 7], [3, 0], 0),  # where nobody came before
+        ([7, 7], [0, 0], 1),
+        ([0, 0], [3, 5], 1),  # without samples time stands still
+    ],
+)
+def test_heat_fades_with_the_samples_that_come_and_faster_where_they_come_unforeseen(samples, heats, left):
+    assert _kept(np.array(samples, float), np.array(heats, float)) == pytest.approx(left, rel=1e-15)
+
+
+def test_heat_that_is_no_number_is_worth_nothing(system):
+    """Bytes may have come from anywhere: a tree never forgets everything, and is never without room for ever."""
+    x, y = system.stream(2000, 4, seed=5)
+    forest = system.new(**FULL).partial_fit(x[:500], y[:500])
+    expected = forest.n_nodes
+    heads = forest._arena.block()
+    rows = forest._arena.rows(0)
+    leaves = rows[heads[rows, CHILD] == 0]
+    for part, heat in zip(np.array_split(leaves, 3), (np.nan, -np.inf, np.inf), strict=True):
+        heads.view(np.float32)[part, HEAT] = heat
+    heads[leaves[::2], SEEN] = LARGEST_COUNT
+    system.ask(forest.partial_fit(x[500:], y[500:]), x)
+    assert expected / 2 < forest.n_nodes

@@ -16,7 +16,7 @@ from test_unrestricted import KT, PRIORS, samples
 from trees import nodes_of, trees_of
 
 import amf
-from amf.systems.unrestricted import N_CUTS
+from amf.arena import N_CUTS
 
 # Against the reference.
 

@@ -14,6 +14,7 @@
     keys         long: 100,000 models in half of the memory that they need
     recovery     long: kill -9, SIGTERM and a rolling restart under load
     pause        long: what a checkpoint of 1 GB keeps the loop from its work, and one of a model of 500 MB
+    moving       long: streams that change under a forest which is full
     growth       long: one tree up to ten million samples
     endless      long: twenty million events through 64 MB
 
@@ -34,6 +35,7 @@ from tests.bench import (
     imbalance,
     keys,
     latency,
+    moving,
     noise,
     pause,
     quality,
@@ -56,7 +58,7 @@ USUAL = {
     "bytes": serialization.main,
 }
 WITH_KAFKA = {"worker": worker.main, "quix": quix.main}
-LONG = {"pause": pause.main, "growth": growth.main, "endless": endless.main}
+LONG = {"pause": pause.main, "moving": moving.main, "growth": growth.main, "endless": endless.main}
 LONG_WITH_KAFKA = {"latency": latency.main, "keys": keys.main, "recovery": recovery.main}
 QUALITY = {"quality": quality.main, "imbalance": imbalance.main, "noise": noise.main}
 
