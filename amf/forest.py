@@ -43,6 +43,7 @@ ROWS_PER_CALL = 1024
 MOST_FORECASTS = 1 << 18
 """Numbers in the buffer of what trees say, which so has 2 MB at most, or room for one row."""
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
+_ONE_NODE = 8  # rows of a tree that never splits
 
 Params = TypeVar("Params", bound=ForestParams)
 
@@ -519,7 +520,7 @@ class Forest(ABC, Generic[Params]):
 
         It holds until the forest learns a label of a new kind, takes up features, or is bound with more room.
         """
-        arena, binding, allowed = self._arena, self._binding, max(self._allowed, _SMALLEST_TREE)
+        arena, binding, allowed = self._arena, self._binding, self._allowed or _ONE_NODE
         while True:
             arrays = arena.ints, arena.boxes, arena.used, self._scaling.weights, self._words, self._calibration
             state = arena.capacity, self._allowed, self._n_outputs

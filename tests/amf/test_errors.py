@@ -36,9 +36,9 @@ def test_a_bad_parameter_is_named(system, parameters, message):
 
 BAD_PARAMETERS_OF_ONE = [
     (amf.AMFClassifier, {"prior": None}, "prior must be 'parent' or 'dirichlet'"),
-    (amf.AMFClassifier, {"smoothing": 0.0}, "smoothing must be a number from 1e-06 to 1e\\+06, got 0.0"),
-    (amf.AMFClassifier, {"smoothing": float("nan")}, "smoothing must be a number from 1e-06"),
-    (amf.AMFClassifier, {"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a number from 1e-06"),
+    (amf.AMFClassifier, {"smoothing": 0.0}, "smoothing must be a number from 1e-09 to 1e\\+09, got 0.0"),
+    (amf.AMFClassifier, {"smoothing": float("nan")}, "smoothing must be a number from 1e-09"),
+    (amf.AMFClassifier, {"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a number from 1e-09"),
     (amf.AMFClassifier, {"pause": 0.0}, "pause must be a number from 1e-06 to 1, got 0.0"),
     (amf.AMFClassifier, {"dirichlet": 0.5}, "dirichlet needs prior='dirichlet'"),
     (amf.AMFRegressor, {"loss": "log"}, "loss must be 'student' or 'square', got 'log'"),

@@ -7,7 +7,10 @@ import pytest
 from trees import nodes_of
 
 import amf
+from amf import class_counts
+from amf._kernel import index
 from amf.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS
+from amf.systems import amf_regressor
 from amf.systems.amf_regressor import MEAN, SQUARES
 
 KINDS = [amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier]
@@ -45,6 +48,16 @@ def nearly_full(kind, missing_until=LARGEST_COUNT - 1, **parameters):
     return forest, x[400:], y[400:]
 
 
+def halve(forest):
+    """Halve the counts of every tree."""
+    arena = forest._arena
+    kernel, rules = amf_regressor.halve, (True, 0.0, False, False)
+    if forest.class_labels is not None:
+        kernel, rules = class_counts.halve, (index(len(forest.class_labels)), 1.0, True, False, False)
+    for tree in range(arena.n_trees):
+        kernel(arena.ints, arena.reals, arena.used, index(tree), index(arena.layout.head), rules)
+
+
 def halved(heads, words):
     """What the counts become, by the definition: int64 (nodes, words)."""
     now = heads[:, words].astype(np.int64)
@@ -71,8 +84,7 @@ def test_a_full_tree_halves_all_that_it_has_counted(kind):
     forest, _, _ = nearly_full(kind, LARGEST_COUNT)
     before = [nodes_of(forest, tree)[0] for tree in range(3)]
     words = columns(forest)
-    for tree in range(3):
-        forest._halve(tree)
+    halve(forest)
     for heads, was in zip((nodes_of(forest, tree)[0] for tree in range(3)), before, strict=True):
         expected = halved(was, words)
         np.testing.assert_array_equal(heads[:, words], expected)

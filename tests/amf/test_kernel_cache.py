@@ -115,7 +115,7 @@ def test_an_image_brings_all_kernels_along_for_whoever_runs_it(tmp_path):
 def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_arrays():
     """Whoever gives a whole number for a real one, or an array of another kind, must not stop the stream for it."""
     script = """
-    amf.compile_kernels()
+    amf.compile_kernels(threads=True)
     rng = np.random.default_rng(0)
     x = rng.random((100, 3))
     labels = [0, 1] * 50
@@ -130,7 +130,7 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
     prior = [{"prior": "dirichlet", "dirichlet": 1}, {"prior": "dirichlet"}, {"smoothing": 1}, {"classes": [0, 1]}]
     settings = {
         amf.AMFClassifier: [*common, *free, *prior, {"pause": 1}],
-        amf.AMFRegressor: [*common, *free, {"loss": "square", "bound": 1}, {"blend": False}],
+        amf.AMFRegressor: [*common, *free, {"loss": "square", "bound": 1}, {"calibration": False}],
         amf.UnrestrictedAMFClassifier: [*common, *prior],
     }
     for system, choices in settings.items():

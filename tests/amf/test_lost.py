@@ -50,10 +50,10 @@ USES = {
 
 
 def test_memory_that_runs_out_half_way_leaves_an_error_for_every_later_use(system, tight):
-    x, y = system.stream(500, 4, seed=2)
+    x, y = system.stream(1500, 4, seed=2)  # more rows than memory is reserved for at once
     forest = system.new(n_estimators=3).partial_fit(x[:50], y[:50])
     checkpoint = forest.dumps()
-    tight(2)
+    tight(1)
     with pytest.raises(MemoryError, match="no room"):
         forest.partial_fit(x, y)
     for use in USES.values():
@@ -103,7 +103,7 @@ def test_a_forecast_that_is_cut_short_changes_nothing(system, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(forest), "_kernel", staticmethod(interrupted))
+        patched.setattr(type(forest), "_run", staticmethod(interrupted))
         for ask in (lambda: forest.predict(x), lambda: forest.prequential(x, [None] * 60)):
             with pytest.raises(KeyboardInterrupt):
                 ask()

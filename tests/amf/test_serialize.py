@@ -78,13 +78,6 @@ def test_a_forest_comes_back_and_goes_on_bit_for_bit(name):
     assert forest.dumps() == data
 
 
-@pytest.mark.parametrize(("name", "complete"), [("empty", True), ("many features", True), ("example", False)])
-def test_whether_every_box_has_every_feature_is_found_out_again(name, complete):
-    """It is no part of the bytes, and what kernels may leave out follows from it."""
-    forest = FORESTS[name]()
-    assert (forest._scaling.complete, amf.loads(forest.dumps())._scaling.complete) == (complete, complete)
-
-
 def test_loads_takes_any_buffer_and_keeps_none():
     forest = example()
     data = forest.dumps()
