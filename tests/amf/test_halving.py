@@ -115,7 +115,9 @@ def test_counts_add_up_before_and_after_a_counter_is_full(kind):
             assert np.all(heads[:, COUNT] == heads[:, words].sum(axis=1))
             assert 0 < heads[:, COUNT].min() <= heads[:, COUNT].max() < LARGEST_COUNT
             full = row >= 19
-            assert (heads[0, COUNT] < 0.6 * LARGEST_COUNT) == full
+            # Where all leaves on one side are forgotten the other side's first node becomes the root.
+            halved_by_now = heads[0, COUNT] < 0.6 * LARGEST_COUNT
+            assert halved_by_now == full or (kind is amf.UnrestrictedAMFClassifier and halved_by_now)
         assert amf.loads(forest.dumps()).dumps() == forest.dumps()
 
 
