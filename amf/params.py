@@ -182,6 +182,7 @@ class AMFRegressorParams(ForestParams):
             "loss": "square",
             "charge_first": True,
             "split_pure": True,
+            "purity": 0.0,
             "mode": "sampled",
             "calibration": False,
         },

@@ -18,10 +18,9 @@ from worker.config import ModelParams
 from worker.records import Answer, ClassScores, Estimate, Event, Label, NumberScores, Prediction, Reject, Scores
 from worker.rejects import MAX_CLASS, MIN_CLASS
 
-Forest = amf.AMFClassifier | amf.AMFRegressor
+Forest = amf.Learner
 Rows = NDArray[np.float64]
 
-_FOREST: dict[type[amf.ForestParams], Any] = {each.Parameters: each for each in (amf.AMFClassifier, amf.AMFRegressor)}
 _SMALLEST_PROBABILITY = 5e-324  # keeps a loss finite, and so JSON
 NO_LABEL, UNKNOWN = -1, -2
 
@@ -33,8 +32,7 @@ def seed_of(key: str, seed: int) -> int:
 
 def forest_of(key: str, params: ModelParams) -> Forest:
     """A forest that has learned nothing."""
-    parameters = params.of_forest(seed_of(key, params.seed))
-    forest: Forest = _FOREST[type(parameters)].from_params(parameters)
+    forest = amf.SYSTEMS[params.algorithm].from_params(params.of_forest(seed_of(key, params.seed)))
     if isinstance(params.features, tuple):
         forest.add_features([str(amf.Column(name)) for name in params.features])
     return forest
@@ -42,7 +40,7 @@ def forest_of(key: str, params: ModelParams) -> Forest:
 
 def compile_kernels(algorithms: Iterable[str]) -> None:
     """Compile, or load from disk, what models of these algorithms need."""
-    amf.compile_kernels([type(forest_of("", ModelParams(algorithm=algorithm))) for algorithm in algorithms])
+    amf.compile_kernels(amf.SYSTEMS[algorithm] for algorithm in algorithms)
 
 
 class Told(NamedTuple):
@@ -61,6 +59,8 @@ class Learner(ABC):
     __slots__ = ("forest",)
 
     forest: Forest
+    in_unit_cube = False
+    """Whether features have to be numbers from 0 to 1, none of them missing, and all there from the first sample on."""
 
     @abstractmethod
     def scores(self) -> Scores:
@@ -187,6 +187,15 @@ class Classifier(Learner):
         return Told(answers, told.depth, told.weighted_depth)
 
 
+class UnitCubeClassifier(Classifier):
+    """The same for points of [0, 1]^d."""
+
+    __slots__ = ()
+
+    forest: amf.UnrestrictedAMFClassifier
+    in_unit_cube = True
+
+
 class Regressor(Learner):
     """Labels are numbers."""
 
@@ -243,7 +252,12 @@ class Regressor(Learner):
 
 def learner_of(forest: Forest) -> Learner:
     """The learner with this forest, be it a new one or restored."""
-    return Classifier(forest) if isinstance(forest, amf.AMFClassifier) else Regressor(forest)
+    if isinstance(forest, amf.UnrestrictedAMFClassifier):
+        return UnitCubeClassifier(forest)
+    if isinstance(forest, amf.AMFClassifier):
+        return Classifier(forest)
+    assert isinstance(forest, amf.AMFRegressor)
+    return Regressor(forest)
 
 
 def _numbers(events: Sequence[Event]) -> NDArray[np.float64]:

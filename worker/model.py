@@ -144,10 +144,13 @@ class Model:
 
     def _plain_cells(self, features: Features) -> Collection[Any] | None:
         """The values of an event where they are cells as they stand: nothing to look up, and nothing new."""
+        values: Collection[Any]
         if isinstance(features, list):
-            return features if self._kind is list and len(features) == self._width else None
-        columns, values = self._columns, features.values()
-        if columns.numbers_only and list(features) == columns.names and str not in map(type, values):
+            values, plain = features, self._kind is list and len(features) == self._width
+        else:
+            columns, values = self._columns, features.values()
+            plain = columns.numbers_only and list(features) == columns.names and str not in map(type, values)
+        if plain and (not self._learner.in_unit_cube or all(map(_is_in_unit_interval, values))):
             return values
         return None
 
@@ -166,6 +169,22 @@ class Model:
                 return Reject("too-many-features", f"features has {len(features)} numbers, max_features is {most}")
         elif n_new and len(self._columns) + n_new > most:
             return Reject("too-many-features", f"features brings the model to more than max_features={most} columns")
+        return self._outside_unit_cube(features, n_new) if self._learner.in_unit_cube else None
+
+    def _outside_unit_cube(self, features: Features, n_new: int) -> Reject | None:
+        """Why features are no point of the cube in which the model lives, None if they are one."""
+        values: dict[str, float | str | None]
+        if isinstance(features, list):
+            values = {f"features[{i}]": value for i, value in enumerate(features)}
+        else:
+            # Before the first sample those of the event are all there will be.
+            values = {f"features[{name[:40]!r}]": features.get(name) for name in self._columns.names or features}
+        for path, value in values.items():
+            if not _is_in_unit_interval(value):
+                got = "missing" if value is None else "text" if isinstance(value, str) else str(value)
+                return Reject("outside-unit-cube", f"{path} is {got}, this model takes numbers from 0 to 1")
+        if n_new and len(self._columns):
+            return Reject("outside-unit-cube", "features has names that were not in the model's first labelled event")
         return None
 
     def _new_columns(self, event: Event) -> list[Column]:
@@ -196,6 +215,10 @@ class Model:
         else:
             self._learner.learn(rows, run.events)
         applied.learned += self.forest.n_samples - learned
+
+
+def _is_in_unit_interval(value: float | str | None) -> bool:
+    return value is not None and not isinstance(value, str) and 0.0 <= value <= 1.0
 
 
 class _Run(NamedTuple):

@@ -69,6 +69,8 @@ REJECT_CODES = {
     "empty-features": "`features` holds no feature.",
     "feature-kind": "`features` is an array where the model has an object, or the reverse.",
     "feature-count": "The array `features` is not as long as the model's.",
+    "outside-unit-cube": "The model is an `unrestricted-amf-classifier`, and a feature of it is missing, text or not"
+    " from 0 to 1, or a labelled event brings one that was not in the first.",
     "too-many-features": "The model would have more features than `max_features`.",
     "feature-name-too-long": f"A feature name is longer than {MAX_FEATURE_NAME_CHARS} characters.",
     "category-too-long": f"A feature is text of more than {MAX_CATEGORY_CHARS} characters.",

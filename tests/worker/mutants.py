@@ -169,7 +169,7 @@ MUTANTS = {
     "text learned as a number": in_learners("isinstance(label, str | bool)", "isinstance(label, bool)"),
     "what was said not remembered in replay": in_learners(
         "self.forest.partial_fit(rows, _numbers(events))",
-        "self.forest.partial_fit(rows, _numbers(events)); self.forest._outlook[:] = 0",
+        "self.forest.partial_fit(rows, _numbers(events)); self.forest._calibration[:] = 0",
     ),
     "rejected events counted as learned": in_model(
         "applied.outcomes[i] = refused\n", "applied.outcomes[i] = refused\n                    applied.learned += 1\n"

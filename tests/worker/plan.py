@@ -31,7 +31,7 @@ ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
     },
 }
 """What the worker's adapters may raise, by the point at which they do; see worker/ports.py."""
-ALGORITHMS = ("amf", "amf", "amf-regressor")
+ALGORITHMS = ("amf-classifier", "amf-classifier", "amf-regressor")
 CRITICAL = {
     "begin",
     "produce",
@@ -103,7 +103,7 @@ class Plan:
                 split_pure=rng.random() < 0.5,
                 mode=rng.choice(("existing", "existing", "sampled", "expected")),
                 charge_first=rng.random() < 0.2,
-                blend=rng.random() < 0.8,
+                calibration=rng.random() < 0.8,
                 max_classes=rng.choice((2, 3, 100)),
                 max_features=rng.choice((2, 4, 100)),
                 max_categories=rng.choice((1, 2, 100)),

@@ -121,7 +121,7 @@ def test_a_restore_into_little_memory_is_the_same_state(seed: int, n: int) -> No
     assert state(again) == state(first)
 
 
-@pytest.mark.parametrize("algorithm", ["amf", "amf-regressor"])
+@pytest.mark.parametrize("algorithm", ["amf-classifier", "amf-regressor"])
 def test_a_snapshot_is_of_its_moment_wherever_its_models_go_meanwhile(algorithm: str) -> None:
     cache = Cache(1, FakeSpill())
     here = partition(cache, config(algorithm=algorithm, tombstones="reset"))

@@ -405,7 +405,7 @@ def test_inspect_shows_a_model_of_numbers(main: Main, tmp_path: Path) -> None:
     code, out, err = main("inspect", url, "--model", "a")
     assert (code, err) == (0, "")
     shown = figures(out)
-    assert (shown["algorithm"], shown["loss"], shown["blend"]) == ("amf-regressor", "student", "True")
+    assert (shown["algorithm"], shown["loss"], shown["calibration"]) == ("amf-regressor", "student", "True")
     assert "classes" not in shown
 
 

@@ -154,7 +154,8 @@ def test_malformed_set_is_deterministic_and_covers_the_codec() -> None:
     assert values != list(malformed(seed=6, count=300))
     keys_and_models = {
         "null-key", "invalid-key", "invalid-headers", "missing-model-key", "feature-kind", "feature-count",
-        "too-many-features", "too-many-classes", "too-many-models", "unknown-class", "spec-changed", "unpublishable",
+        "too-many-features",
+        "outside-unit-cube", "too-many-classes", "too-many-models", "unknown-class", "spec-changed", "unpublishable",
     }  # fmt: skip
     other_codecs = {
         "malformed-msgpack", "malformed-avro", "no-schema", "unknown-schema", "unusable-schema", "schema-mismatch",

@@ -69,7 +69,7 @@ def test_the_example_says_every_key_with_its_sentence() -> None:
 
     def check(section: type, data: dict[str, object]) -> None:
         declared = keys(section)
-        assert list(data) == [name for name in declared if section is not ModelParams or fits(name, "amf")]
+        assert list(data) == [name for name in declared if section is not ModelParams or fits(name, "amf-classifier")]
         for name, key in declared.items():
             sentence = re.escape(key.sentence).replace(r"\ ", r"(?: |\n# )")
             assert re.search(rf"# {sentence}.*\n(?:# .*\n)*# {name}:", lines), name
@@ -87,7 +87,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (config.input.start, config.input.tombstones, config.input.max_bytes) == ("earliest", "dead-letter", 10**6)
     assert (config.dead_letter.max_consecutive, config.delivery) == (1000, "exactly-once")
     assert config.models.default == ModelParams(
-        algorithm="amf",
+        algorithm="amf-classifier",
         preset="default",
         n_estimators=10,
         seed=0,
@@ -100,14 +100,15 @@ def test_defaults_are_those_of_the_documentation() -> None:
         max_categories=100,
         prior="parent",
         dirichlet=None,
-        smoothing=0.7,
+        smoothing=1.0,
         pause=0.7,
         loss="student",
         bound=None,
-        blend=True,
+        calibration=None,
         mode="existing",
         charge_first=False,
         split_pure=False,
+        purity=16.0,
     )
     assert (config.models.overrides, config.models.null_key, config.models.on_spec_change) == ((), None, "fail")
     assert (config.checkpoint.interval_s, config.checkpoint.lineage) == (30.0, "main")
@@ -154,7 +155,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         ("models", "{default: {pause: 1}}", "models.default.pause", 1.0),
         ("models", "{default: {mode: expected}}", "models.default.mode", "expected"),
         ("models", "{default: {charge_first: true}}", "models.default.charge_first", True),
-        ("models", "{default: {algorithm: amf-regressor, blend: false}}", "models.default.blend", False),
+        ("models", "{default: {algorithm: amf-regressor, calibration: false}}", "models.default.calibration", False),
         ("models", "{default: {algorithm: amf-regressor, loss: square, bound: 9}}", "models.default.bound", 9.0),
     ],
 )
@@ -234,7 +235,7 @@ def test_values(section: str, text: str, path: str, expected: object) -> None:
         ("models", "{default: {split_pure: yes}}", "models.default.split_pure", "'yes'"),
         ("models", "{default: {pause: 0}}", "models.default.pause", "0"),
         ("models", "{default: {pause: 1.01}}", "models.default.pause", "1.01"),
-        ("models", "{default: {algorithm: amf-classifier}}", "models.default.algorithm", "'amf-classifier'"),
+        ("models", "{default: {algorithm: amf}}", "models.default.algorithm", "'amf'"),
         ("models", "{default: {preset: papers}}", "models.default.preset", "'papers'"),
     ],
 )
@@ -549,17 +550,22 @@ def test_a_forest_has_the_defaults_of_the_library(algorithm: str) -> None:
     [
         ("{default: {algorithm: amf-regressor,\n  smoothing: 1}}", "models.default.smoothing", "amf-regressor"),
         ("{default: {algorithm: amf-regressor,\n  classes: auto}}", "models.default.classes", "amf-regressor"),
-        ("{default: {seed: 1,\n  loss: student}}", "models.default.loss", "amf"),
-        ("{overrides: [{match: a,\n  blend: true}]}", "models.overrides[0].blend", "amf"),
+        ("{default: {seed: 1,\n  loss: student}}", "models.default.loss", "amf-classifier"),
+        ("{overrides: [{match: a,\n  bound: 1}]}", "models.overrides[0].bound", "amf-classifier"),
         (
             "{overrides: [{match: a, algorithm: amf-regressor,\n  pause: 1}]}",
             "models.overrides[0].pause",
             "amf-regressor",
         ),
         (
-            "{overrides: [{match: a, algorithm: amf,\n  blend: true}], default: {algorithm: amf-regressor}}",
-            "models.overrides[0].blend",
-            "amf",
+            "{overrides: [{match: a, algorithm: amf-classifier,\n  bound: 1}], default: {algorithm: amf-regressor}}",
+            "models.overrides[0].bound",
+            "amf-classifier",
+        ),
+        (
+            "{default: {algorithm: unrestricted-amf-classifier,\n  pause: 1}}",
+            "models.default.pause",
+            "unrestricted-amf-classifier",
         ),
     ],
 )
@@ -588,7 +594,8 @@ def test_a_loss_that_needs_a_bound_has_it_beside_it(text: str, path: str) -> Non
 
 
 def test_the_library_has_the_last_word() -> None:
-    assert "smoothing must be a positive number up to" in the_problem(document(models="{default: {smoothing: 1e10}}"))
+    found = the_problem(document(models="{default: {smoothing: 1e10}}"))
+    assert "smoothing must be a number from 1e-06 to 1e+06" in found
 
 
 def test_overrides_go_together_in_any_combination() -> None:
@@ -606,20 +613,38 @@ def test_overrides_go_together_in_any_combination() -> None:
 
 def test_an_override_may_name_another_algorithm() -> None:
     found = models("{default: {smoothing: 2, seed: 5}, overrides: [{match: 'price-*', algorithm: amf-regressor}]}")
-    assert found.algorithms == {"amf", "amf-regressor"}
+    assert found.algorithms == {"amf-classifier", "amf-regressor"}
     price = found.params_for("price-1").of_forest(7)
     assert price == amf.AMFRegressorParams(seed=7)
     assert found.params_for("churn").of_forest(7) == amf.AMFClassifierParams(seed=7, smoothing=2.0)
 
 
+def test_forecasts_are_calibrated_as_the_algorithm_has_it_unless_a_key_says_so() -> None:
+    unrestricted = "algorithm: unrestricted-amf-classifier"
+    found = models(f"{{overrides: [{{match: u*, {unrestricted}}}, {{match: '*+', calibration: true}}]}}")
+    assert [found.params_for(key).of_forest(0).calibration for key in ("a", "u", "u+")] == [True, False, True]
+    found = models(f"{{default: {{calibration: false}}, overrides: [{{match: u, {unrestricted}, calibration: null}}]}}")
+    assert [found.params_for(key).of_forest(0).calibration for key in ("a", "u")] == [False, False]
+
+
+def test_an_unrestricted_forest_leaves_less_to_choose() -> None:
+    found = models(
+        "{default: {pause: 0.5, scaling: auto}, overrides: [{match: u, algorithm: unrestricted-amf-classifier}]}"
+    )
+    assert found.params_for("u").of_forest(7) == amf.UnrestrictedAMFClassifierParams(seed=7)
+    for name in amf.UnrestrictedAMFClassifierParams.FIXED:
+        assert fits(name, "amf-classifier")
+        assert not fits(name, "unrestricted-amf-classifier")
+
+
 def test_a_preset_is_short_for_its_keys() -> None:
     found = models(
         "{default: {preset: paper, pause: 0.5}, overrides: [{match: b, preset: default, mode: expected},"
-        " {match: c, algorithm: amf-regressor, preset: paper, bound: 3, blend: true}]}"
+        " {match: c, algorithm: amf-regressor, preset: paper, bound: 3, calibration: true}]}"
     )
     assert found.params_for("a").of_forest(0) == amf.AMFClassifierParams.preset("paper", pause=0.5)
     assert found.params_for("b").of_forest(0) == amf.AMFClassifierParams(mode="expected")
-    assert found.params_for("c").of_forest(0) == amf.AMFRegressorParams.preset("paper", bound=3.0, blend=True)
+    assert found.params_for("c").of_forest(0) == amf.AMFRegressorParams.preset("paper", bound=3.0, calibration=True)
 
 
 @pytest.mark.parametrize("algorithm", SYSTEMS)
@@ -631,10 +656,10 @@ def test_presets_are_those_of_the_library(algorithm: str) -> None:
 
 
 def test_the_effective_configuration_shows_the_keys_of_the_algorithm() -> None:
-    text = "{default: {algorithm: amf-regressor}, overrides: [{match: a, algorithm: amf, preset: paper, pause: 1}]}"
-    config = loads(document(models=text), {})
+    override = "{match: a, algorithm: amf-classifier, preset: paper, pause: 1}"
+    config = loads(document(models=f"{{default: {{algorithm: amf-regressor}}, overrides: [{override}]}}"), {})
     shown = yaml.safe_load(effective(config))["models"]
-    assert "blend" in shown["default"]
+    assert "loss" in shown["default"]
     assert "smoothing" not in shown["default"]
     assert shown["overrides"][0]["prior"] == "dirichlet"
     assert loads(effective(config), {}) == config

@@ -69,10 +69,11 @@ OTHER_VALUES: dict[str, Any] = {
     "pause": 0.5,
     "loss": "square",
     "bound": 2.0,
-    "blend": False,
+    "calibration": False,
     "mode": "expected",
     "charge_first": True,
     "split_pure": True,
+    "purity": 4.0,
 }
 NEEDED = {"dirichlet": {"prior": "dirichlet"}, "loss": {"bound": 1.0}, "bound": {"loss": "square", "bound": 1.0}}
 """What a parameter needs beside it to have a meaning."""
@@ -83,11 +84,19 @@ def test_the_spec_changes_with_every_parameter_and_with_the_key(algorithm: str) 
     assert OTHER_VALUES.keys() | {"algorithm", "preset"} == {each.name for each in fields(ModelParams)}
     params = replace(PARAMS, algorithm=algorithm)
     own = {name: value for name, value in OTHER_VALUES.items() if fits(name, algorithm)}
+    own["calibration"] = not params.calibrates
     specs = {spec_of("key", replace(params, **{name: value})) for name, value in own.items()}
     specs |= {spec_of("key", params), spec_of("other", params)}
     assert len(specs) == len(own) + 2
     for name in OTHER_VALUES.keys() - own.keys():
         assert spec_of("key", replace(params, **{name: OTHER_VALUES[name]})) == spec_of("key", params)
+
+
+def test_the_spec_tells_whether_forecasts_are_calibrated_and_not_who_said_so() -> None:
+    for algorithm, on in (("amf-classifier", True), ("unrestricted-amf-classifier", False)):
+        params = replace(PARAMS, algorithm=algorithm)
+        assert spec_of("key", params) == spec_of("key", replace(params, calibration=on))
+        assert spec_of("key", params) != spec_of("key", replace(params, calibration=not on))
 
 
 def test_the_spec_changes_with_the_algorithm() -> None:
@@ -110,6 +119,8 @@ def test_the_spec_does_not_change_with_anything_else() -> None:
 def test_every_parameter_reaches_the_forest(name: str, value: Any, algorithm: str) -> None:
     """A parameter of which the spec tells but the forest does not know would be a lie in both directions."""
     plain = replace(PARAMS, algorithm=algorithm, **NEEDED.get(name, {}))
+    if name == "calibration":
+        value = not plain.calibrates
     changed = replace(plain, **{name: value})
     if not fits(name, algorithm):
         assert forest_of("key", changed).dumps() == forest_of("key", plain).dumps()
@@ -334,16 +345,80 @@ def test_what_is_configured_is_kept(params: dict[str, Any], events: list[Event],
     ],
 )
 def test_the_algorithm_says_what_a_label_is(label: Any, classifies: str | None, estimates: str | None) -> None:
-    for algorithm, code in (("amf", classifies), ("amf-regressor", estimates)):
+    for algorithm, code in (("amf-classifier", classifies), ("amf-regressor", estimates)):
         here = model(algorithm=algorithm)
         # The same class in other words must not open the door: 1.0 is not "1.0".
-        known = [event([1.0], each if algorithm == "amf" else 0.0) for each in ("1.0", "18446744073709551616")]
+        known = [
+            event([1.0], each if algorithm == "amf-classifier" else 0.0) for each in ("1.0", "18446744073709551616")
+        ]
         here.apply(known, publish=True)
         before = here.forest.dumps()
         applied = here.apply([event([2.0], label)], publish=True)
         assert codes(applied) == [code]
         assert applied.learned == (code is None and label is not None)
         assert (here.forest.dumps() == before) == (not applied.learned)
+
+
+UNRESTRICTED = "unrestricted-amf-classifier"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ([[0.0, 1.0]], [0.5, 0.5], None),
+        ([], [0.5, 1.5], "features[1] is 1.5"),
+        ([], [0.5, None], "features[1] is missing"),
+        ([[0.5, 0.5]], [0.5, -1e-9], "features[1] is -1e-09"),
+        ([[0.5, 0.5]], [None, 0.5], "features[0] is missing"),
+        ([], {"x": 0.5, "y": "red"}, "features['y'] is text"),
+        ([], {"x": 2, "y": 0.5}, "features['x'] is 2"),
+        ([{"x": 0.5, "y": 0.5}], {"y": 0.25, "x": 1.0}, None),
+        ([{"x": 0.5, "y": 0.5}], {"x": 0.5}, "features['y'] is missing"),
+        ([{"x": 0.5, "y": 0.5}], {"x": 0.5, "y": None}, "features['y'] is missing"),
+        ([{"x": 0.5, "y": 0.5}], {"x": 0.5, "y": "0.5"}, "features['y'] is text"),
+        ([{"x": 0.5, "y": 0.5}], {"x": 0.5, "y": 1.0001}, "features['y'] is 1.0001"),
+    ],
+)
+@pytest.mark.parametrize("label", [None, "a"])
+def test_an_unrestricted_model_takes_points_of_the_unit_cube_alone(
+    first: list[Features], then: Features, said: str | None, label: str | None
+) -> None:
+    here = model(algorithm=UNRESTRICTED)
+    here.apply([event(features, "a") for features in first], publish=True)
+    before = here.forest.dumps()
+    [outcome] = here.apply([event(then, label)], publish=True).outcomes
+    if said is None:
+        assert isinstance(outcome, Prediction)
+    else:
+        assert outcome == Reject("outside-unit-cube", f"{said}, this model takes numbers from 0 to 1")
+        assert here.forest.dumps() == before
+
+
+def test_an_unrestricted_model_takes_no_features_that_come_late() -> None:
+    here = model(algorithm=UNRESTRICTED)
+    events = [
+        event({"x": 0.5}, "a"),
+        event({"x": 0.5, "y": 0.5}, "b"),
+        event({"x": 0.5, "y": 9.0}),
+        event({"x": 0.25}, "b"),
+    ]
+    applied = here.apply(events, publish=True)
+    assert codes(applied) == [None, "outside-unit-cube", None, None]
+    assert (here.forest.feature_names, here.forest.n_samples) == (("x",), 2)
+    listed = model(algorithm=UNRESTRICTED, features=("x", "y"))
+    events = [event({"x": 0.5}, "a"), event({"x": 0.5, "y": 1.0, "z": "red"}, "a"), event({"y": 0.0, "x": 1}, "b")]
+    assert codes(listed.apply(events, publish=True)) == ["outside-unit-cube", None, None]
+
+
+def test_an_unrestricted_model_is_the_forest_of_that_name() -> None:
+    here = model(algorithm=UNRESTRICTED, prior="dirichlet")
+    rng = np.random.default_rng(0)
+    rows = rng.random((60, 3))
+    told = predictions(here.apply([event(row, "ab"[int(row[0] > 0.5)]) for row in rows.tolist()], publish=True))
+    forest = amf.UnrestrictedAMFClassifier(PARAMS.n_estimators, seed=seed_of("key", 0), prior="dirichlet")
+    table = forest.predict_learn(rows, ["ab"[int(row[0] > 0.5)] for row in rows])
+    assert here.forest.dumps() == forest.dumps()
+    assert told[-1].probabilities == table[-1].tolist()
 
 
 def test_names_outside_of_a_configured_list_are_ignored() -> None:
@@ -523,7 +598,7 @@ def test_numbers_of_any_size_are_published_as_numbers() -> None:
 
 def test_a_restored_model_keeps_its_algorithm() -> None:
     """Where the configuration says another one by now, it goes on as it was: a replay does not know better."""
-    for algorithm, other, label in (("amf", "amf-regressor", "a"), ("amf-regressor", "amf", 1.5)):
+    for algorithm, other, label in (("amf-classifier", "amf-regressor", "a"), ("amf-regressor", "amf-classifier", 1.5)):
         first = model(algorithm=algorithm)
         first.apply([event([1.0], label)], publish=True)
         models = Models(config(algorithm=other).models.params_for)
@@ -538,7 +613,9 @@ def test_a_restored_model_keeps_its_algorithm() -> None:
 # Batches, replay and rejects change nothing
 
 
-VALUES = st.one_of(st.none(), st.floats(-1e3, 1e3, width=32), st.sampled_from([0.0, 1.0, 1e300]))
+VALUES = st.one_of(
+    st.none(), st.floats(-1e3, 1e3, width=32), st.floats(0.0, 1.0, width=32), st.sampled_from([0.0, 1.0, 1e300])
+)
 MIXED = st.one_of(VALUES, st.sampled_from(["red", "green", "blue", "1.0", ""]))
 FEATURES = st.one_of(
     st.lists(VALUES, min_size=1, max_size=3), st.dictionaries(st.sampled_from("xyz"), MIXED, min_size=1, max_size=3)
@@ -555,8 +632,10 @@ LIMITS = st.sampled_from(
         {"classes": ("a", "b")},
         {"features": ("x", "y")},
         {"algorithm": "amf-regressor"},
-        {"algorithm": "amf-regressor", "max_features": 2, "blend": False},
+        {"algorithm": "amf-regressor", "max_features": 2, "calibration": False},
         {"algorithm": "amf-regressor", "features": ("x", "y"), "loss": "square", "bound": 1e8},
+        {"algorithm": "unrestricted-amf-classifier", "max_features": 2},
+        {"algorithm": "unrestricted-amf-classifier", "features": ("x", "y"), "calibration": True},
     ]
 )
 

@@ -16,18 +16,20 @@ from worker.config.keys import Key, key, keys
 from worker.config.values import ClassValue, Kind
 
 ForestParams: TypeAlias = amf.AMFClassifierParams | amf.AMFRegressorParams
-SYSTEMS: Mapping[str, type[ForestParams]] = {"amf": amf.AMFClassifierParams, "amf-regressor": amf.AMFRegressorParams}
+SYSTEMS: Mapping[str, type[ForestParams]] = {name: system.Parameters for name, system in amf.SYSTEMS.items()}
 """Algorithm -> the parameters of its forests."""
 PRESETS = tuple(amf.AMFClassifierParams.PRESETS)
 
-_OWN_KEYS = {name: {each.name for each in fields(system)} for name, system in SYSTEMS.items()}
+_OWN_KEYS = {name: {each.name for each in fields(system)} - system.FIXED for name, system in SYSTEMS.items()}
 _ALL_KEYS = set().union(*_OWN_KEYS.values())
-_DEFAULTS = {each.name: each.default for system in SYSTEMS.values() for each in fields(system)}
-_TYPES = {name: hint for system in SYSTEMS.values() for name, hint in get_type_hints(system).items()}
+# What a key may be, and is by default, is what the first system says that has it: a later one may leave less to choose.
+_SYSTEMS = tuple(SYSTEMS.values())[::-1]
+_DEFAULTS = {each.name: each.default for system in _SYSTEMS for each in fields(system)} | {"calibration": None}
+_TYPES = {name: hint for system in _SYSTEMS for name, hint in get_type_hints(system).items()}
 
 
 def fits(name: str, algorithm: str) -> bool:
-    """Whether a key is one of this algorithm: a parameter of its forests, or none of any forest's."""
+    """Whether a key is one of this algorithm: a parameter that its forests let choose, or none of any forest's."""
     return name in _OWN_KEYS[algorithm] or name not in _ALL_KEYS
 
 
@@ -51,10 +53,11 @@ class ModelParams:
     """The parameters of one model's forest; each of them is part of what determines its state."""
 
     algorithm: str = field(
-        default="amf",
+        default="amf-classifier",
         metadata=key(
             kinds.choice(*SYSTEMS),
-            "The learner: amf, whose labels are classes, or amf-regressor, whose labels are numbers.",
+            "The learner: amf-classifier, whose labels are classes, amf-regressor, whose labels are numbers, or "
+            "unrestricted-amf-classifier: classes, all features from 0 to 1 and none of them ever missing.",
         ),
     )
     preset: str = field(
@@ -128,8 +131,11 @@ class ModelParams:
         kinds.optional(kinds.positive_number()),
         "With loss: square, which needs it, the largest absolute value of a label.",
     )
-    blend: bool = _of_forest(
-        "blend", kinds.boolean(), "Whether a forecast is the blend of what the trees offer that was best in the past."
+    calibration: bool | None = _of_forest(
+        "calibration",
+        kinds.optional(kinds.boolean()),
+        "Whether forecasts are corrected by what came true of the model's earlier ones; null: as the algorithm has it, "
+        "which is true but for unrestricted-amf-classifier.",
     )
     mode: str = _choice_of_forest(
         "mode",
@@ -142,20 +148,33 @@ class ModelParams:
     split_pure: bool = _of_forest(
         "split_pure", kinds.boolean(), "Whether nodes are split for labels that they expect anyway, as in the papers."
     )
+    purity: float = _of_forest(
+        "purity",
+        kinds.number(0.0, 1e9),
+        "How finely regions with one label are split all the same, so that rare labels are found; 0: not at all.",
+    )
 
     @property
     def labels_are_numbers(self) -> bool:
         """Whether the model estimates a number; else it chooses a class."""
-        return SYSTEMS[self.algorithm] is amf.AMFRegressorParams
+        return issubclass(SYSTEMS[self.algorithm], amf.AMFRegressorParams)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether forecasts are calibrated, be it by the key or by the algorithm."""
+        if self.calibration is None:
+            return next(bool(each.default) for each in fields(SYSTEMS[self.algorithm]) if each.name == "calibration")
+        return self.calibration
 
     def determining(self) -> dict[str, Any]:
         """What determines the state of a model, with its key and its input."""
         names = [each.name for each in fields(self) if each.name != "preset" and fits(each.name, self.algorithm)]
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in names}, "calibration": self.calibrates}
 
     def of_forest(self, seed: int) -> ForestParams:
         """The parameters of a forest with its own seed. Raises ValueError where they do not go together."""
         values = {name: getattr(self, name) for name in _OWN_KEYS[self.algorithm]}
+        values["calibration"] = self.calibrates
         # max_classes and max_features bound what `auto` takes in; what is listed is meant.
         if self.features != "auto":
             listed = self.features if isinstance(self.features, int) else len(self.features)

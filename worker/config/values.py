@@ -131,6 +131,15 @@ def positive_number() -> Kind[float]:
     return Kind("a number above 0", parse, float)
 
 
+def number(low: float, high: float) -> Kind[float]:
+    def parse(value: Plain) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            return float(value)
+        raise ValueError
+
+    return Kind(f"a number between {low:g} and {high:g}", parse, float)
+
+
 def positive_share() -> Kind[float]:
     def parse(value: Plain) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
