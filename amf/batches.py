@@ -19,34 +19,38 @@ from amf.binding import (
     BOXES,
     CALIBRATION,
     CAPACITY,
-    COUNTERS,
     FULL_PAUSE,
     HEAD_WORDS,
     HEADS,
     HIGHEST,
     LARGEST,
+    LAST,
     LIMIT,
     LOWEST,
     MODE,
+    MOVES,
     N_CALIBRATION,
     N_FEATURES,
+    N_LABELLED,
     N_OUTPUTS,
     N_TREES,
     N_WORDS,
     ORIGIN,
+    PAIR_WORDS,
+    PAIRS,
     PAUSE,
     PURITY,
     RANDOM,
-    SUBSAMPLE,
+    STRIDES,
     USED,
     WEIGHTS,
-)  # fmt: skip
+)
 from amf.boxes import LANES
 from amf.forgetting import forget
 from amf.halving import is_full
 from amf.modes import EXISTING
-from amf.scaling import SUBSAMPLE as SUBSAMPLE_ROWS
-from amf.scaling import centre, observe
+from amf.scaling import centre, observe, recentre
+from amf.shifting import shift
 
 _LANES = index(LANES)
 _DEPTH = index(128)
@@ -55,17 +59,45 @@ _FORECAST_FIRST, _LEARN_FIRST, _REST = range(3)
 
 @called
 def _scaling_of(words):
-    """(origin, lowest, highest, weights, subsample, counters) of a forest (scaling.py): views."""
-    d = words[N_FEATURES]
-    rows = index(SUBSAMPLE_ROWS) if words[ADAPTIVE] != index(0) else index(0)
+    """The arrays that `observe` of scaling.py takes, in its order from origin on: views."""
+    d, width = words[N_FEATURES], words[PAIR_WORDS]
     return (
         reals_at(words[ORIGIN], d),
-        floats_at(words[LOWEST], d),
-        floats_at(words[HIGHEST], d),
+        reals_at(words[LOWEST], d),
+        reals_at(words[HIGHEST], d),
+        reals_at(words[LAST], d),
+        longs_at(words[MOVES], d),
+        longs_at(words[STRIDES], d),
+        reals_at(words[PAIRS], d * width).reshape((np.intp(d), np.intp(width))),
         floats_at(words[WEIGHTS], (d + _LANES - index(1)) // _LANES * _LANES),
-        floats_at(words[SUBSAMPLE], rows * d).reshape((np.intp(rows), np.intp(d))),
-        longs_at(words[COUNTERS], 3),
+        longs_at(words[N_LABELLED], 1),
     )
+
+
+@called
+def _observe(
+    words, x, labelled, start, origin, lowest, highest, last, moves, strides, pairs, weights, n_labelled
+):  # fmt: skip
+    """As `Scaling.observe`: where the segment ends, and whether an origin has to move after it."""
+    if words[PAIR_WORDS] == index(0):
+        for i in range(start, x.shape[0]):
+            n_labelled[0] += labelled[i]
+        return x.shape[0], False
+    return observe(
+        x, labelled, start, words[ADAPTIVE] != index(0), origin, lowest, highest, last, moves, strides, pairs, weights,
+        n_labelled,
+    )  # fmt: skip
+
+
+@called
+def _shift_trees(words, shifts):
+    """Move the trees of a forest with the origins of its features, see shifting.py."""
+    n_trees, head, box = words[N_TREES], words[HEAD_WORDS], words[BOX_WORDS]
+    reserved = n_trees * words[CAPACITY]
+    shift(
+        ints_at(words[HEADS], reserved * head), floats_at(words[HEADS], reserved * head),
+        floats_at(words[BOXES], reserved * box + _LANES), words_at(words[USED], n_trees), head, box, shifts,
+    )  # fmt: skip
 
 
 def batches_of(walk, calibrate, halve, rules_of):
@@ -153,23 +185,26 @@ def batches_of(walk, calibrate, halve, rules_of):
         for forest in range(first, last):
             words, numbers = words_at(forests[forest], N_WORDS), reals_at(forests[forest], N_WORDS)
             here = slice(starts[forest], stops[forest])
-            origin, lowest, highest, weights, subsample, counters = _scaling_of(words)
+            origin, lowest, highest, last_values, moves, strides, pairs, weights, n_labelled = _scaling_of(words)
             state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
             y, known, n = labels[here], labelled[here], here.stop - here.start
             rows = row_scratch[: n * weights.shape[0]].reshape((n, weights.shape[0]))
-            centre(x[here], known, origin, rows)
+            values = x[here]
             # Nothing that a row brings along may show in its forecast: where samples branch off, that are the weights
             # that it changes. So the first row of a segment is forecast by itself before it is learned.
             apart = publish and words[MODE] != EXISTING
             unknown = np.zeros(n if apart else 0, np.bool_)
-            start = stop = 0
+            start, stop, strays = 0, 0, False
             while start < n:
                 for step in range(_FORECAST_FIRST, _REST + 1):
-                    if step == _LEARN_FIRST:
-                        stop = observe(
-                            rows, known, start, words[ADAPTIVE] != index(0), lowest, highest, weights,
-                            subsample, counters,
+                    if step == _FORECAST_FIRST and apart:
+                        centre(values[start : start + 1], origin, rows[start : start + 1])
+                    elif step == _LEARN_FIRST:
+                        stop, strays = _observe(
+                            words, values, known, start, origin, lowest, highest, last_values, moves, strides, pairs,
+                            weights, n_labelled,
                         )  # fmt: skip
+                        centre(values[start:stop], origin, rows[start:stop])
                     begin, end = (start + apart, stop) if step == _REST else (start, start + apart)
                     if begin == end:
                         continue
@@ -181,6 +216,10 @@ def batches_of(walk, calibrate, halve, rules_of):
                         spare_outputs if aside else outputs, spare_outputs if aside else raw,
                         spare_depths if aside else depths, 0 if aside else here.start + begin,
                     )  # fmt: skip
+                if strays:
+                    shifts = np.zeros(moves.shape[0])
+                    recentre(origin, moves, strides, pairs, shifts)
+                    _shift_trees(words, shifts)
                 start = stop
             words[LARGEST] = words_at(words[USED], words[N_TREES]).max()
 

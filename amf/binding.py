@@ -18,12 +18,13 @@ from amf._kernel import index
 from amf.addresses import address_of
 
 HEADS, BOXES, USED, RANDOM, CALIBRATION = (index(word) for word in range(5))
-ORIGIN, LOWEST, HIGHEST, WEIGHTS, SUBSAMPLE, COUNTERS = (index(word) for word in range(5, 11))
-N_TREES, HEAD_WORDS, BOX_WORDS, CAPACITY, LIMIT, LARGEST = (index(word) for word in range(11, 17))
+ORIGIN, LOWEST, HIGHEST, LAST, MOVES, STRIDES, PAIRS, WEIGHTS, N_LABELLED = (index(word) for word in range(5, 14))
+N_TREES, HEAD_WORDS, BOX_WORDS, CAPACITY, LIMIT, LARGEST = (index(word) for word in range(14, 20))
 """Trees; words of a head and of a box; rows reserved and allowed for a tree; rows in use in the largest tree."""
-N_FEATURES, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(17, 22))
-"""Features; whether they are weighed; numbers in a forecast and in the state of the calibration; see modes.py."""
-PURITY, PAUSE, FULL_PAUSE, RULES = (index(word) for word in range(22, 26))
+N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(20, 26))
+"""Features; numbers in the pairs of one, 0 where features are taken as they are; whether they are weighed; numbers in a
+forecast and in the state of the calibration; see modes.py."""
+PURITY, PAUSE, FULL_PAUSE, RULES = (index(word) for word in range(26, 30))
 """float64: when leaves and nodes do not split (walk.py), and five numbers of which the system makes its rules."""
 N_RULES = 5
 N_WORDS = int(RULES) + N_RULES

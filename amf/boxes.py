@@ -28,6 +28,8 @@ ir: Any = cgutils.ir  # type: ignore[attr-defined]  # numba's own copy of the in
 _intrinsic: Any = intrinsic
 
 LANES = 8
+LARGEST = np.float32(2.0**100)
+"""Centred values are clipped here, so that no difference of two of them overflows float32."""
 _LINE_WORDS = 16  # a cache line
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _ZERO = np.float32(0.0)

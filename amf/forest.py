@@ -27,6 +27,7 @@ from amf.aggregation import mean_over_trees
 from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, whole_chunks
 from amf.binding import LARGEST, Binding
 from amf.boxes import LANES
+from amf.boxes import LARGEST as LARGEST_VALUE
 from amf.explain import Description, mean_depth, survey
 from amf.forgetting import forget
 from amf.labels import Label
@@ -35,8 +36,8 @@ from amf.modes import MODES
 from amf.packing import heads_of
 from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
-from amf.scaling import LARGEST as LARGEST_VALUE
 from amf.scaling import Scaling, first_infinite
+from amf.shifting import shift
 
 ROWS_PER_CALL = 1024
 """Rows of a forest in one call of a kernel, for which memory is reserved before."""
@@ -170,6 +171,8 @@ class Forest(ABC, Generic[Params]):
     _walk_trees: ClassVar[Callable[..., None]]
     """Kernels of the system (batches.py)."""
     _calibrate: ClassVar[Callable[..., None]]
+    _fixed: ClassVar[bool] = False
+    """Whether features are taken as they are, neither centred nor weighted."""
     _bounds: ClassVar[tuple[float, float]] = (-float(LARGEST_VALUE), float(LARGEST_VALUE))
     """Within which the values lie that trees see."""
 
@@ -181,7 +184,7 @@ class Forest(ABC, Generic[Params]):
         self.params: Params = params
         self.n_threads = n_threads
         self.feature_names: tuple[str, ...] | None = None
-        self._scaling = Scaling(adaptive=self.params.scaling == "auto")
+        self._scaling = Scaling(adaptive=self.params.scaling == "auto", fixed=self._fixed)
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())
         self._calibration = self._fresh_calibration() if params.calibration else _UNCALIBRATED
@@ -225,7 +228,7 @@ class Forest(ABC, Generic[Params]):
     @property
     def n_samples(self) -> int:
         """Labelled samples learned."""
-        return int(self._scaling.counters[2])
+        return int(self._scaling.n_labelled[0])
 
     @property
     def n_features(self) -> int:
@@ -501,8 +504,7 @@ class Forest(ABC, Generic[Params]):
         n, n_trees, n_outputs = x.shape[0], self.params.n_estimators, self._n_outputs
         binding = self._bind(room=2 * n if labels.learns else 0)
         if self._n_threads > 1 and n_trees > 1:
-            rows = self._scaling.centre(x, labels.labelled)
-            self._run_threads(binding.words, rows, labels, told, publish=publish)
+            self._run_threads(binding.words, x, labels, told, publish=publish)
             binding.words[_LARGEST] = self._arena.used.max()
             self._arena.give_up_room(int(binding.words[_LARGEST]))
             return
@@ -534,11 +536,12 @@ class Forest(ABC, Generic[Params]):
         arena, scaling = self._arena, self._scaling
         reached: tuple[NDArray[Any], ...] = (
             arena.ints, arena.boxes, arena.used, self._words, self._calibration, scaling.origin, scaling.lowest,
-            scaling.highest, scaling.weights, scaling.subsample, scaling.counters,
+            scaling.highest, scaling.last, scaling.moves, scaling.strides, scaling.pairs, scaling.weights,
+            scaling.n_labelled,
         )  # fmt: skip
         wholes = (
             arena.n_trees, arena.layout.head, arena.layout.box, arena.capacity, self._allowed, int(arena.used.max()),
-            self.n_features, scaling.adaptive, self._n_outputs, self._calibration.shape[0],
+            self.n_features, scaling.pairs.shape[1], scaling.adaptive, self._n_outputs, self._calibration.shape[0],
             MODES.index(self.params.mode),
         )  # fmt: skip
         fractions = (float(self.params.purity), *self._pauses, *self._rules)
@@ -547,26 +550,29 @@ class Forest(ABC, Generic[Params]):
     def _run_threads(
         self,
         words: NDArray[np.uint64],
-        rows: NDArray[np.float32],
+        x: NDArray[np.float64],
         labels: Labels,
         told: Told,
         *,
         publish: bool,
     ) -> None:
         """As `run` of batches.py for this forest, with its trees spread over threads."""
-        start, n = 0, rows.shape[0]
+        arena, scaling, start, n = self._arena, self._scaling, 0, x.shape[0]
         while start < n:
-            rest = start
+            rest, one = start, slice(start, start + 1)
             if self.params.mode != "existing" and labels.labelled[start] and publish:
-                one = slice(start, start + 1)
-                self._segment(words, rows[one], labels.hidden(one), told.part(one), publish=True)
+                self._segment(words, scaling.centre(x[one]), labels.hidden(one), told.part(one), publish=True)
                 rest = start + 1
-            stop = self._scaling.observe(rows, labels.labelled, start)
+            stop, strays = scaling.observe(x, labels.labelled, start)
+            rows = scaling.centre(x[start:stop])
             if rest > start:
                 spare, calibrates = told.part(one).copy(), self.params.calibration
-                self._segment(words, rows[one], labels.part(one), spare, publish=calibrates)
+                self._segment(words, rows[:1], labels.part(one), spare, publish=calibrates)
             part = slice(rest, stop)
-            self._segment(words, rows[part], labels.part(part), told.part(part), publish=publish)
+            self._segment(words, rows[rest - start :], labels.part(part), told.part(part), publish=publish)
+            if strays:
+                head, box = index(arena.layout.head), index(arena.layout.box)
+                shift(arena.ints, arena.floats, arena.boxes, arena.used, head, box, scaling.recentre())
             start = stop
 
     def _segment(

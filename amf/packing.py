@@ -37,22 +37,22 @@ def heads_of(arena: Arena) -> Iterator[NDArray[np.int32]]:
         yield packed[start:stop]
 
 
-def unpack(packed: NDArray[np.int32], sizes: Sequence[int], arena: Arena, n_features: int) -> tuple[str, bool]:
+def unpack(packed: NDArray[np.int32], sizes: Sequence[int], arena: Arena, n_features: int) -> str:
     """Replace all nodes of the arena by those in `packed`, `sizes` of them in each tree (>= 0).
 
-    Returns what is wrong with them, which then must not be used, or nothing; and whether no box lacks a feature.
-    Raises ValueError where there are not as many words as these nodes have.
+    Returns what is wrong with them, which then must not be used, or nothing. Raises ValueError where there are not as
+    many words as these nodes have.
     """
     words, width = arena.layout.head, arena.layout.box
     if packed.shape[0] != sum(sizes) * (words + width):
         raise ValueError(f"{sum(sizes)} nodes of {words + width} words are not {packed.shape[0]} words")
     arena.prepare(sizes)
     parents = np.zeros(arena.capacity, np.uint64)
-    fault, complete = _unpack(
+    fault = _unpack(
         packed, packed.view(np.float32), arena.used, index(words), index(width), index(n_features),
         arena.ints, arena.boxes, parents,
     )  # fmt: skip
-    return _FAULTS[fault], complete
+    return _FAULTS[fault]
 
 
 def _pack_into(packed: NDArray[np.int32], arena: Arena, width: int) -> None:
@@ -86,16 +86,16 @@ def _pack(ints, boxes, used, words, width, packed, bounds):
 
 @kernel
 def _unpack(packed, bounds, used, words, width, n_features, ints, boxes, parents):
-    """Fill the rows with what `_pack` gave; returns (fault, whether no box lacks a feature). parents: zeros."""
-    n_trees, at, complete = index(used.shape[0]), index(0), True
+    """Fill the rows with what `_pack` gave; returns their fault. parents: zeros."""
+    n_trees, at = index(used.shape[0]), index(0)
     for tree in range(n_trees):
         fault = _unpack_heads(packed, at, used[tree], tree, n_trees, words, n_features, ints, parents)
         if fault != _SOUND:
-            return fault, False
+            return fault
         at += (used[tree] - ROOT) * words
-        complete &= _unpack_boxes(bounds, at, used[tree], tree, n_trees, width, n_features, boxes)
+        _unpack_boxes(bounds, at, used[tree], tree, n_trees, width, boxes)
         at += (used[tree] - ROOT) * width
-    return _SOUND, complete
+    return _SOUND
 
 
 @called
@@ -125,16 +125,12 @@ def _unpack_heads(packed, at, end, tree, n_trees, words, n_features, ints, paren
 
 
 @called
-def _unpack_boxes(bounds, at, end, tree, n_trees, width, n_features, boxes):
-    """Fill the boxes of one tree; returns whether none of them lacks a feature."""
-    number, complete = ROOT, True
+def _unpack_boxes(bounds, at, end, tree, n_trees, width, boxes):
+    """Fill the boxes of one tree."""
+    number = ROOT
     while number < end:
         stop, row = chunk_end(number, end), row_of(number, tree, n_trees)
         for k in range((stop - number) * width):
             boxes[row * width + k] = bounds[at + k]
-        for _ in range(stop - number):
-            for j in range(n_features):
-                complete &= bounds[at + j] == bounds[at + j]
-            at += width
+        at += (stop - number) * width
         number = stop
-    return complete

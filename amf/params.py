@@ -132,7 +132,7 @@ class AMFClassifierParams(ForestParams):
 
     classes: tuple[Label, ...] | None = None
     prior: Literal["parent", "dirichlet"] = "parent"
-    smoothing: float = 1.0
+    smoothing: float = 1.5
     dirichlet: float | None = None
     pause: float = 0.7
     max_classes: int = 1000

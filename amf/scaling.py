@@ -1,14 +1,27 @@
 """Features as the trees see them: centred float32, and the weight of each feature in the rate of cuts.
 
-Centre. A feature is stored as float32 after its first value has been subtracted in float64: seconds since the epoch
-keep their fractions, and the trees never learn of the shift.
+Moves. What a feature is like shows where it moves: in labelled rows whose value differs from the one before, missing
+ones left out. A move is a pair of values, before and after. The subsample of a feature is at most sixteen of its moves,
+evenly spaced over all of them: however long a feature rests, at first, in between or most of the time, as many zeros
+do, its rest counts no more than the rows in which something happens. Pairs, since every second value of a feature that
+switches to and fro is the same.
 
 Weights. A weight multiplies the extension of a box in its feature: weight 1 / spread is feature scaling that never
 touches a stored box or threshold. The spread is robust and deterministic: the range of all values seen, or five times
-the distance between the first and ninth decile of an evenly spaced subsample where that is smaller and not zero (of
-uniform or normal values the range is the smaller one, of values with a far outlier it is not). The weight of a feature
-changes when it moves for the first time, all weights when the number of labelled samples reaches a power of two, both
-before that sample is learned; between two such samples they are constant, whatever the batches.
+the distance between the first and ninth decile of the subsample where that is smaller (of uniform or normal values the
+range is the smaller one, of values with a far outlier it is not). A weight is computed again at moves 1, 3, 7 and 15
+of the feature, and then with each that enters the subsample, which is whenever they have become 6 to 12 % more; before
+the row of that move is learned. So it follows from the labelled rows alone, whatever the batches.
+
+Centre. A feature is stored as float32 after an origin has been subtracted in float64, which at first is its first
+value: seconds since the epoch keep their fractions. float32 has 24 bits, and each doubling of the distance between the
+origin and the values costs one of them. If the shortest interval with more than half of the subsample is more than 64
+times its length away from the origin, because the first values were outliers or the feature has left for elsewhere, the
+origin moves there once the row is learned, and all bounds and thresholds with it. Of the first two values, which say
+nothing of such an interval, a much smaller second one becomes the origin. A move keeps the order of all numbers, but
+what was told apart by less than the steps of float32 at its distance from the new origin becomes equal. So a feature is
+seen in steps of at most 2**-18 of the interval in which most of its moves are; of another place, so far away that these
+steps are coarse for it, the fine structure is not seen.
 """
 
 from __future__ import annotations
@@ -20,30 +33,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import called, inlined, kernel
-from amf.boxes import padded
+from amf.boxes import LARGEST, padded
 
-SUBSAMPLE = 64
-# Values are clipped here after centring, so that no difference of two of them overflows float32.
-LARGEST = np.float32(2.0**100)
+PAIRS = 16
+"""Moves in a full subsample."""
+_LARGEST_SPREAD = 2.0**101
 _LARGEST_WEIGHT = 2.0**100
+_FAR = 64.0
+"""Distance of the origin, in lengths of the interval with half of the values, beyond which it moves."""
 
 
 class Scaling:
     """Per-feature state of a forest; only labelled rows change it.
 
-    origin: float64 (d,), first finite value, NaN before. lowest, highest: float32 (d,), range of centred values, NaN
-    before the first. weights: float32 (padded(d),). subsample: float32 (64, d), the first `n_kept` rows hold every
-    `stride`-th labelled row.
+    origin: float64 (d,). lowest, highest, last: float64 (d,), range of the values and the last one. All four are NaN
+    before the first value. moves: int64 (d,). pairs: float64 (d, 32), the subsample: every `stride`-th move, before and
+    after. strides: int64 (d,), powers of two that follow from the moves. weights: float32 (padded(d),). n_labelled:
+    int64 (1,), labelled rows.
     """
 
-    def __init__(self, *, adaptive: bool) -> None:
+    def __init__(self, *, adaptive: bool, fixed: bool = False) -> None:
+        """adaptive: whether features are weighted. fixed: whether values are taken as they are; then nothing adapts."""
         self.adaptive = adaptive
-        self.origin = np.empty(0)
-        self.lowest = np.empty(0, np.float32)
-        self.highest = np.empty(0, np.float32)
+        self.fixed = fixed
+        self.origin, self.lowest, self.highest, self.last = (np.empty(0) for _ in range(4))
+        self.moves, self.strides = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.pairs = np.empty((0, 0 if fixed else 2 * PAIRS))
         self.weights = np.empty(0, np.float32)
-        self.subsample = np.empty((SUBSAMPLE if adaptive else 0, 0), np.float32)
-        self.counters = np.array([0, 1, 0], np.int64)  # rows kept, stride, labelled rows seen
+        self.n_labelled = np.zeros(1, np.int64)
 
     @property
     def n_features(self) -> int:
@@ -53,8 +70,7 @@ class Scaling:
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        arrays = (self.origin, self.lowest, self.highest, self.weights, self.subsample)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     def copy(self) -> Scaling:
         """The same state in memory of its own."""
@@ -68,42 +84,58 @@ class Scaling:
 
         None: nothing has been seen of it yet. A column: the new one was 0 in every sample that had a value of that one.
         """
-        known, more = self.n_features, len(like)
-        n_features = known + more
-        self.origin = _wider(self.origin, n_features, np.nan)
-        self.lowest = _wider(self.lowest, n_features, np.nan)
-        self.highest = _wider(self.highest, n_features, np.nan)
-        self.subsample = _wider(self.subsample, n_features, np.nan)
-        self.subsample[self.counters[0] :] = 0.0  # rows not kept yet are zero: equal states, equal bytes
-        self.weights = _wider(self.weights[:known], padded(n_features), 0.0)
+        known, n_features = self.n_features, self.n_features + len(like)
+        for name in ("origin", "lowest", "highest", "last"):
+            setattr(self, name, _longer(getattr(self, name), n_features, np.nan))
+        self.moves = _longer(self.moves, n_features, 0)
+        self.strides = _longer(self.strides, n_features, 1)
+        self.pairs = _longer(self.pairs, n_features, 0.0)
+        self.weights = _longer(self.weights[:known], padded(n_features), 0.0)
         self.weights[known:n_features] = 1.0
+        if self.fixed:
+            self.origin[known:] = 0.0
         for column, sibling in enumerate(like, known):
-            if sibling is not None and not np.isnan(self.origin[sibling]):
-                self.origin[column] = 0.0
-                if self.adaptive:
-                    self.lowest[column] = self.highest[column] = 0.0
-                self.subsample[~np.isnan(self.subsample[:, sibling]), column] = 0.0
+            if sibling is not None and not np.isnan(self.last[sibling]):
+                for array in (self.origin, self.lowest, self.highest, self.last):
+                    array[column] = 0.0
 
-    def centre(self, x: NDArray[Any], labelled: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Rows as the trees take them: float32 (n, padded(d)), padding NaN. Labelled rows set missing origins."""
+    def centre(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Rows as the trees take them: float32 (n, padded(d)), padding NaN."""
         centred = np.empty((x.shape[0], self.weights.shape[0]), np.float32)
-        centre(x, labelled, self.origin, centred)
+        centre(x, self.origin, centred)
         return centred
 
-    def observe(self, x: NDArray[np.float32], labelled: NDArray[np.bool_], start: int) -> int:
-        """Take note of the rows [start, stop) about to be learned, refresh the weights for them, and return stop."""
-        stop = observe(
-            x, labelled, start, self.adaptive, self.lowest, self.highest, self.weights, self.subsample, self.counters
-        )
-        return int(stop)
+    def observe(self, x: NDArray[Any], labelled: NDArray[np.bool_], start: int) -> tuple[int, bool]:
+        """Take note of the rows [start, stop) about to be learned and refresh the weights for them.
+
+        Returns stop, and whether to `recentre` once they are learned.
+        """
+        if self.fixed:
+            self.n_labelled += np.count_nonzero(labelled[start : x.shape[0]])
+            return x.shape[0], False
+        stop, far = observe(
+            x, labelled, start, self.adaptive, self.origin, self.lowest, self.highest, self.last, self.moves,
+            self.strides, self.pairs, self.weights, self.n_labelled,
+        )  # fmt: skip
+        return int(stop), bool(far)
+
+    def recentre(self) -> NDArray[np.float64]:
+        """Move origins that are far from the values; returns by how much, (d,)."""
+        shifts = np.zeros(self.n_features)
+        recentre(self.origin, self.moves, self.strides, self.pairs, shifts)
+        return shifts
 
 
-def _wider(array: NDArray[Any], columns: int, value: float) -> NDArray[Any]:
-    """A copy with so many columns, the new ones filled."""
-    wide = np.empty((*array.shape[:-1], columns), array.dtype)
-    wide[..., : array.shape[-1]] = array
-    wide[..., array.shape[-1] :] = value
-    return wide
+def strides_of(moves: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of all moves of each feature, (d,), one in so many is in the subsample."""
+    return np.array([1 << (max(n - 1, 0) // PAIRS).bit_length() for n in moves.tolist()], np.int64)
+
+
+def _longer(array: NDArray[Any], rows: int, value: float) -> NDArray[Any]:
+    """A copy with so many rows, the new ones filled."""
+    grown = np.full((rows, *array.shape[1:]), value, array.dtype)
+    grown[: array.shape[0]] = array
+    return grown
 
 
 @kernel
@@ -122,95 +154,128 @@ def first_infinite(x):
 
 
 @kernel
-def centre(x, labelled, origin, centred):
-    """Fill `centred`: rows as the trees take them. Labelled rows set missing origins."""
+def centre(x, origin, centred):
+    """Fill `centred`."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            value = np.float64(x[i, j])
-            if value == value and origin[j] != origin[j] and labelled[i]:
-                origin[j] = value
             # A value of a feature that no labelled row has shown yet is missing: no tree can ask for it.
-            shifted = np.float32(min(max(value - origin[j], -LARGEST), LARGEST))
-            centred[i, j] = shifted if value == value and origin[j] == origin[j] else np.float32(np.nan)
+            shifted = np.float64(x[i, j]) - origin[j]
+            clipped = np.float32(min(max(shifted, -LARGEST), LARGEST))
+            centred[i, j] = clipped if shifted == shifted else np.float32(np.nan)
         for j in range(x.shape[1], centred.shape[1]):
             centred[i, j] = np.float32(np.nan)
 
 
 @kernel
-def observe(x, labelled, start, adaptive, lowest, highest, weights, subsample, counters):
-    """Note the rows from `start` on, up to the next one that changes a weight; returns the place of that one.
+def observe(x, labelled, start, adaptive, origin, lowest, highest, last, moves, strides, pairs, weights, n_labelled):
+    """Note the rows from `start` on, up to the next one that changes a weight, or with the one that strays too far.
 
-    The weights follow from the rows up to the one that changes them: they must not know of the rows after it.
+    Returns (place of the first row that is not noted, whether an origin has to move). The weights follow from the rows
+    up to the one that changes them: they must not know of the rows after it.
     """
-    n_features = lowest.shape[0]
-    moved = np.zeros(n_features, np.bool_)
     for i in range(start, x.shape[0]):
         if not labelled[i]:
             continue
-        seen = counters[2] + 1
-        if not adaptive:
-            counters[2] = seen
-            continue
-        due = seen & (seen - 1) == 0
-        changes = due
-        for j in range(n_features):
-            moved[j] = lowest[j] == highest[j] and (x[i, j] < lowest[j] or x[i, j] > highest[j])
-            changes |= moved[j]
-        if changes and i > start:
-            return i
-        for j in range(n_features):
-            value = x[i, j]
-            if value == value:
-                if not (lowest[j] <= value):
-                    lowest[j] = value
-                if not (highest[j] >= value):
-                    highest[j] = value
-        keep(x, i, subsample, counters)
-        counters[2] = seen
-        for j in range(n_features if changes else 0):
-            if due or moved[j]:
-                weights[j] = weight_of(highest[j] - np.float64(lowest[j]), subsample, counters[0], j)
-    return x.shape[0]
+        for j in range(last.shape[0] if adaptive and i > start else 0):
+            value = np.float64(x[i, j])
+            if _enters(value, j, last, moves, strides) and _due(moves[j] + 1):
+                subsample = pairs[j : j + 1].copy()
+                stride = _keep(subsample, 0, moves[j], strides[j], last[j], value)
+                extent = max(highest[j], value) - min(lowest[j], value)
+                if _weight_of(_sorted(subsample, 0, moves[j] + 1, stride), extent) != weights[j]:
+                    return i, False
+        n_labelled[0] += 1
+        far = False
+        for j in range(last.shape[0]):
+            value = np.float64(x[i, j])
+            if value != value or value == last[j]:
+                continue
+            if last[j] != last[j]:
+                origin[j] = lowest[j] = highest[j] = last[j] = value
+                continue
+            lowest[j], highest[j] = min(lowest[j], value), max(highest[j], value)
+            enters = _enters(value, j, last, moves, strides)
+            if enters:
+                strides[j] = _keep(pairs, j, moves[j], strides[j], last[j], value)
+            moves[j] += 1
+            last[j] = value
+            if enters:
+                values = _sorted(pairs, j, moves[j], strides[j])
+                far |= _home_of(values, origin[j]) != origin[j]
+                if adaptive and _due(moves[j]):
+                    weights[j] = _weight_of(values, highest[j] - lowest[j])
+        if far:
+            return i + 1, True
+    return x.shape[0], False
 
 
-@called
-def weight_of(extent, subsample, kept, j):
-    """1 / robust spread of feature j, 1 where that is 0. extent: its range, NaN where it has none."""
-    values = np.empty(kept)
-    present = 0
-    for k in range(kept):
-        value = np.float64(subsample[k, j])
-        if value == value:
-            at = present
-            while at > 0 and values[at - 1] > value:
-                values[at] = values[at - 1]
-                at -= 1
-            values[at] = value
-            present += 1
-    spread = extent if extent > 0.0 else 0.0
-    if present > 0:
-        # Deciles by the nearest rank, so that they are values of the sample and not sums that could round.
-        decile = (present - 1) // 10
-        deciles = 5.0 * (values[present - 1 - decile] - values[decile])
-        if deciles > 0.0:
-            spread = min(spread, deciles)
-    return np.float32(min(1.0 / spread, _LARGEST_WEIGHT)) if spread > 0.0 else np.float32(1.0)
+@kernel
+def recentre(origin, moves, strides, pairs, shifts):
+    """Move each origin that is far from the values, and say in `shifts`, zeros, by how much."""
+    for j in range(origin.shape[0]):
+        if moves[j] > 0:
+            home = _home_of(_sorted(pairs, j, moves[j], strides[j]), origin[j])
+            shifts[j] = home - origin[j]
+            origin[j] = home
 
 
 @inlined
-def keep(x, i, subsample, counters):
-    """Every stride-th row enters the subsample; a full subsample drops every second row and doubles the stride."""
-    if counters[2] % counters[1] != 0:
-        return
-    room, n_features = subsample.shape
-    if counters[0] == room:
-        for k in range(room):
-            for j in range(n_features):
-                subsample[k, j] = subsample[2 * k, j] if k < room // 2 else np.float32(0.0)
-        counters[0] = room // 2
-        counters[1] *= 2
-        if counters[2] % counters[1] != 0:
-            return
-    for j in range(n_features):
-        subsample[counters[0], j] = x[i, j]
-    counters[0] += 1
+def _enters(value, j, last, moves, strides):
+    """Whether a value is a move of feature j, and one that the subsample takes in."""
+    return value == value and value != last[j] and last[j] == last[j] and moves[j] & (strides[j] - 1) == 0
+
+
+@inlined
+def _due(moves):
+    """Whether so many moves ask for another weight, if the last of them entered the subsample."""
+    return moves >= PAIRS or moves & (moves + 1) == 0
+
+
+@called
+def _keep(pairs, j, move, stride, before, after):
+    """Take a move into the subsample of a feature, of which a full one drops every second; returns its stride."""
+    if move == PAIRS * stride:
+        stride *= 2
+        for k in range(2 * PAIRS):
+            pairs[j, k] = pairs[j, 2 * k - k % 2] if k < PAIRS else 0.0
+    at = 2 * (move // stride)
+    pairs[j, at], pairs[j, at + 1] = before, after
+    return stride
+
+
+@called
+def _sorted(pairs, j, moves, stride):
+    """The values of a subsample in order, after so many moves, one in `stride` of which is in it."""
+    values = np.empty(2 * ((moves - 1) // stride + 1))
+    for k in range(values.shape[0]):
+        at = k
+        while at > 0 and values[at - 1] > pairs[j, k]:
+            values[at] = values[at - 1]
+            at -= 1
+        values[at] = pairs[j, k]
+    return values
+
+
+@called
+def _weight_of(values, extent):
+    """1 / robust spread. values: those of the subsample in order. extent: the range of all values."""
+    # Deciles by the nearest rank, so that they are values of the sample and not sums that could round.
+    last = values.shape[0] - 1
+    spread = min(extent, 5.0 * (values[last - last // 10] - values[last // 10]), _LARGEST_SPREAD)
+    return np.float32(min(1.0 / spread, _LARGEST_WEIGHT))
+
+
+@called
+def _home_of(values, origin):
+    """Where the origin should be: where it is, unless that is far from most values, which are given in order."""
+    last = values.shape[0] - 1
+    if last == 1:
+        other = values[0] if values[1] == origin else values[1]
+        return other if abs(other) * _FAR < abs(origin) else origin
+    # No value is that of more than half of the subsample, so that the interval has a length.
+    half, first = last // 2 + 1, 0
+    for k in range(last + 1 - half):
+        if values[k + half] - values[k] < values[first + half] - values[first]:
+            first = k
+    home = values[first + half // 2]
+    return home if abs(home - origin) > _FAR * (values[first + half] - values[first]) else origin

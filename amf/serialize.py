@@ -7,11 +7,13 @@
                  classes (labels in the order of their columns, null where a family has none), n_features,
                  feature_names (or null)
     origin       float64 (d,)            see scaling.py
-    lowest       float32 (d,)
-    highest      float32 (d,)
+    lowest       float64 (d,)
+    highest      float64 (d,)
+    last         float64 (d,)
+    moves        int64 (d,)
+    pairs        float64 (d, 32)         or (d, 0) where features are taken as they are
     weights      float32 (padded d,)
-    counters     int64 (3,)              subsample rows kept, stride, labelled samples
-    subsample    float32 (kept, d)
+    labelled     int64                   samples learned
     calibration  float64 (...)           see class_calibration.py, number_calibration.py; empty where there is none
     words        uint64 (n_trees,)       state of each tree's generator
     nodes        int64 (n_trees,)        nodes of each tree
@@ -20,7 +22,7 @@
     boxes        float32 (nodes, 2, room)
     checksum     32 bytes                SHA-256 of everything before it
 
-Equal states give equal bytes: capacities and thread counts are not written, and padding is zero.
+Equal states give equal bytes: capacities and thread counts are not written.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from amf.boxes import padded
 from amf.labels import Label
 from amf.packing import pack, unpack
 from amf.params import ForestParams
-from amf.scaling import SUBSAMPLE, Scaling
+from amf.scaling import Scaling, strides_of
 from amf.soundness import fault_of, fault_of_scaling
 
 MAGIC = b"AMFF"
@@ -113,14 +115,12 @@ def _header(forest: Forest) -> bytes:
 def dumps(forest: Forest) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
-    kept = scaling.subsample[: scaling.counters[0]]
     columns = (
-        scaling.origin, scaling.lowest, scaling.highest, scaling.weights, scaling.counters, kept,
-        forest._calibration, forest._words, arena.sizes,
+        scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.pairs, scaling.weights,
+        scaling.n_labelled, forest._calibration, forest._words, arena.sizes,
     )  # fmt: skip
-    # Columns are made of words of four bytes or eight: of padding there are four bytes or none.
-    padded_columns = (column.tobytes() + bytes(column.nbytes % 8) for column in columns)
-    front = b"".join((_PREFIX.pack(MAGIC, FORMAT, len(header)), header, *padded_columns))
+    # Each column is a multiple of eight bytes.
+    front = b"".join((_PREFIX.pack(MAGIC, FORMAT, len(header)), header, *(column.tobytes() for column in columns)))
     end = len(front) + arena.n_nodes * arena.layout.nbytes
     # The only bytes that can be written to where they are: a large forest is copied once.
     stream = BytesIO()
@@ -143,11 +143,9 @@ class _Reader:
     def array(self, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
         """So many numbers: a view."""
         start, stop = self._at, self._at + dtype.itemsize * length
-        self._at = _size(stop)
-        if length < 0 or self._at > len(self._data):
+        self._at = stop
+        if length < 0 or stop > len(self._data):
             raise FormatError("the bytes of the forest end too early")
-        if self._at > stop and any(self._data[stop : self._at]):
-            raise FormatError("the padding of the forest is not zero")
         return np.frombuffer(self._data, dtype, length, start)
 
     def end(self) -> None:
@@ -207,18 +205,15 @@ def _may_name(names: Any, n_features: int) -> bool:
 
 
 def _read_scaling(scaling: Scaling, d: int, reader: _Reader) -> None:
-    scaling.origin = reader.array(_F8, d).copy()
-    scaling.lowest = reader.array(_F4, d).copy()
-    scaling.highest = reader.array(_F4, d).copy()
+    scaling.origin, scaling.lowest, scaling.highest, scaling.last = (reader.array(_F8, d).copy() for _ in range(4))
+    scaling.moves = reader.array(_I8, d).copy()
+    width = scaling.pairs.shape[1]
+    scaling.pairs = reader.array(_F8, d * width).reshape(d, width).copy()
     scaling.weights = reader.array(_F4, padded(d)).copy()
-    scaling.counters = reader.array(_I8, 3).copy()
-    kept, room = int(scaling.counters[0]), SUBSAMPLE if scaling.adaptive else 0
-    scaling.subsample = np.zeros((room, d), np.float32)
-    if not 0 <= kept <= room:
-        raise FormatError(f"the forest keeps {kept} subsample rows, there is room for {room}")
-    scaling.subsample[:kept] = reader.array(_F4, kept * d).reshape(kept, d)
+    scaling.n_labelled = reader.array(_I8, 1).copy()
     if fault := fault_of_scaling(scaling):
         raise FormatError(fault)
+    scaling.strides = strides_of(scaling.moves)
 
 
 def _read_trees(forest: Forest, reader: _Reader) -> None:
@@ -235,7 +230,7 @@ def _read_trees(forest: Forest, reader: _Reader) -> None:
     if not packed.flags.aligned:
         packed = packed.copy()
         packed.flags.writeable = False
-    fault, _ = unpack(packed, sizes, arena, forest.n_features)
+    fault = unpack(packed, sizes, arena, forest.n_features)
     fault = fault or fault_of(arena, forest.n_features, forest.n_samples, forest._bounds)
     if fault:
         raise FormatError(fault)

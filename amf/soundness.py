@@ -12,7 +12,8 @@ import numpy as np
 from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import LARGEST_ODDS, SMALLEST_ODDS
 from amf.arena import CHILD, COUNT, FEATURE, LARGEST_COUNT, ODDS, ROOT, THRESHOLD, TIME, Arena, row_of
-from amf.scaling import LARGEST, SUBSAMPLE, Scaling
+from amf.boxes import LARGEST
+from amf.scaling import Scaling, strides_of
 
 _MOST_SAMPLES = 2**53
 _SOUND, _ODDS, _TIME, _BOX, _CUT, _COUNT, _SAMPLES = range(7)
@@ -29,20 +30,21 @@ _FAULTS = (
 
 def fault_of_scaling(scaling: Scaling) -> str:
     """What is wrong with the state of the features, or nothing."""
-    (kept, stride, n_samples), d = scaling.counters.tolist(), scaling.n_features
+    n_samples, d = int(scaling.n_labelled[0]), scaling.n_features
     if not 0 <= n_samples <= (_MOST_SAMPLES if d else 0):
         return f"the forest has learned {n_samples} samples of {d} features"
-    # Every stride-th row has been kept, and the stride has been doubled only when there was no room for the next one.
-    expected = (n_samples - 1) // max(stride, 1) + 1 if scaling.adaptive and n_samples else 0
-    doubled = stride > 0 and stride & (stride - 1) == 0 and (stride == 1 or kept > SUBSAMPLE // 2)
-    if not doubled or kept != expected or kept > SUBSAMPLE:
-        return f"the forest keeps {kept} subsample rows at stride {stride} after {n_samples} samples"
-    low, high, weights = scaling.lowest, scaling.highest, scaling.weights
-    unseen = np.isnan(low) & np.isnan(high)
-    ranges = unseen | (scaling.adaptive & (low >= -LARGEST) & (low <= high) & (high <= LARGEST))
-    origins = np.isnan(scaling.origin) | np.isfinite(scaling.origin)
-    subsample = np.isnan(scaling.subsample) | (np.abs(scaling.subsample) <= LARGEST)
-    if not (ranges.all() and origins.all() and subsample.all()):
+    if not (np.all(scaling.moves >= 0) and np.all(scaling.moves <= max(n_samples - 1, 0))):
+        return "the features of the forest cannot have moved that often"
+    low, high, last, weights = scaling.lowest, scaling.highest, scaling.last, scaling.weights
+    seen = (-np.inf < low) & (low <= last) & (last <= high) & (high < np.inf) & ~np.array(scaling.fixed)
+    ranges = np.where(seen, np.isfinite(scaling.origin), np.isnan(low) & np.isnan(high) & np.isnan(last))
+    origins = scaling.origin == 0.0 if scaling.fixed else np.isnan(scaling.origin) == ~seen
+    moved = np.where(seen, (scaling.moves > 0) == (low < high), scaling.moves == 0)
+    # One move in so many is in the subsample, and what lies beyond those is zero.
+    kept = 2 * ((scaling.moves - 1) // strides_of(scaling.moves) + 1)[:, None] > np.arange(scaling.pairs.shape[1])
+    within = (low[:, None] <= scaling.pairs) & (scaling.pairs <= high[:, None])
+    pairs = np.where(kept & (scaling.moves > 0)[:, None], within, scaling.pairs == 0.0)
+    if not (ranges.all() and origins.all() and moved.all() and pairs.all()):
         return "the forest has seen values of a feature that are out of range"
     if not (np.all((weights[:d] > 0.0) & (weights[:d] <= LARGEST)) and not weights[d:].any()):
         return "the weights of the features of the forest are out of range"

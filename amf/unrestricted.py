@@ -62,6 +62,7 @@ class UnrestrictedAMFClassifier(AMFClassifier):
     family = "unrestricted-amf-classifier"
     _run = staticmethod(unrestricted.run)
     _walk_trees = staticmethod(unrestricted.walk_trees)
+    _fixed = True
     _bounds = 0.0, 1.0
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
@@ -78,7 +79,6 @@ class UnrestrictedAMFClassifier(AMFClassifier):
         if self.n_samples:
             raise ValueError("an unrestricted forest cannot take up features after its first sample")
         super()._grow_features(like)
-        self._scaling.origin[:] = 0.0  # numbers are taken as they are
 
     def _heads(self) -> Iterator[NDArray[np.int32]]:
         for heads in super()._heads():

@@ -23,8 +23,8 @@ AMF_BASE = (
     "amf.arena amf.modes"
 )
 AMF_KERNELS = (
-    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.binding amf.batches amf.scaling amf.forgetting "
-    "amf.packing amf.explain amf.halving amf.soundness"
+    "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.binding amf.batches amf.scaling amf.shifting "
+    "amf.forgetting amf.packing amf.explain amf.halving amf.soundness"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"

@@ -44,7 +44,7 @@ def nearly_full(kind, missing_until=LARGEST_COUNT - 1, **parameters):
     for root in forest._arena.roots:
         heads[root, words[-1]] += missing_until - heads[root, COUNT]
         heads[root, COUNT] = missing_until
-    forest._scaling.counters[2] = missing_until
+    forest._scaling.n_labelled[0] = missing_until
     return forest, x[400:], y[400:]
 
 
@@ -146,6 +146,6 @@ def test_a_leaf_of_one_label_counts_on():
     for label, expected in [(0, [LARGEST_COUNT // 2, 0]), (1, [LARGEST_COUNT // 2, 0])]:
         head = forest._arena.block()[forest._arena.roots[0]]
         head[[COUNT, STATS, STATS + 1]] = LARGEST_COUNT - 1, LARGEST_COUNT - 1, 0
-        forest._scaling.counters[2] = LARGEST_COUNT - 1
+        forest._scaling.n_labelled[0] = LARGEST_COUNT - 1
         forest.partial_fit(np.zeros((1, 1)), [label])
         assert nodes_of(forest, 0)[0][0, [STATS, STATS + 1]].tolist() == expected

@@ -71,7 +71,9 @@ def test_an_offset_changes_the_origin_and_nothing_else(scaling):
     plain, moved = (amf.AMFClassifier(3, scaling=scaling) for _ in range(2))
     np.testing.assert_array_equal(moved.predict_learn(x + offset, y), plain.predict_learn(x, y))
     np.testing.assert_array_equal(moved._scaling.origin, x[0] + offset)
-    moved._scaling.origin[:] = x[0]
+    for state in (moved._scaling.origin, moved._scaling.lowest, moved._scaling.highest, moved._scaling.last):
+        state -= offset
+    moved._scaling.pairs[moved._scaling.pairs != 0.0] -= np.repeat(offset, 26)  # 399 moves, one in 32: 13 pairs
     assert moved.dumps() == plain.dumps()
 
 
@@ -127,27 +129,130 @@ def test_one_outlier_of_a_million_spreads_does_not_ruin_the_weights(row):
     assert wild_losses[2048:].mean() == pytest.approx(losses[2048:].mean(), rel=0.1)
 
 
-def test_weights_change_only_where_a_count_of_samples_is_a_power_of_two_or_a_constant_moves():
-    x, y = stream(300)
+def moves_that_count(n):
+    """The moves at which a weight may change, of n."""
+    due = [1, 3, 7, 15, 16]
+    for power in range(1, 60):
+        due += range(8 * 2**power + 1, 16 * 2**power + 1, 2**power)
+    return {move for move in due if move <= n}
+
+
+def test_a_weight_changes_at_certain_moves_of_its_feature_alone():
+    x, y = stream(900)
     x[:100, 2] = 1.0
-    forest, changes = amf.AMFClassifier(1).partial_fit(x[:1], y[:1]), []
-    for row in range(1, 300):
+    x[:, 1] = np.where(np.arange(900) % 3, 0.0, x[:, 1])
+    moves = np.cumsum(np.diff(x, axis=0, prepend=x[:1]) != 0, axis=0)
+    forest, changes = amf.AMFClassifier(1).partial_fit(x[:1], y[:1]), [set(), set(), set()]
+    for row in range(1, 900):
         before = forest._scaling.weights.copy()
         forest.partial_fit(x[row : row + 1], y[row : row + 1])
-        if not np.array_equal(before, forest._scaling.weights):
-            changes.append(row + 1)
-    assert changes == [2, 4, 8, 16, 32, 64, 101, 128, 256]
+        for j in np.flatnonzero(forest._scaling.weights != before):
+            assert moves[row, j] > moves[row - 1, j]
+            changes[j].add(int(moves[row, j]))
+    for j in range(3):
+        assert changes[j] <= moves_that_count(900)
+        assert 10 < len(changes[j]) < 50
+    np.testing.assert_array_equal(forest._scaling.moves, moves[-1])
 
 
-@pytest.mark.parametrize("n", [1, 63, 64, 65, 128, 1000, 4097])
+@pytest.mark.parametrize("n", [1, 2, 16, 17, 18, 33, 34, 128, 1000, 4097])
 def test_the_subsample_is_evenly_spaced(n):
+    """Of a feature that always moves, and of one that does every fifth time."""
     x, y = stream(n)
+    x[:, 1] = np.repeat(x[: -(-n // 5), 1], 5)[:n]
     forest = amf.AMFClassifier(1).partial_fit(x, y)
-    kept, stride, seen = forest._scaling.counters
-    assert seen == n
-    assert kept == -(-n // stride)
-    assert kept > 32 or stride == 1
-    np.testing.assert_array_equal(forest._scaling.subsample[:kept], centred(forest, x)[::stride])
+    for j, step in ((0, 1), (1, 5)):
+        values = x[::step, j]
+        before, after = values[:-1], values[1:]
+        moves, stride = forest._scaling.moves[j], forest._scaling.strides[j]
+        assert moves == len(after)
+        assert -(-moves // stride) <= 16
+        assert moves // stride >= 8 or stride == 1
+        kept = np.column_stack([before[::stride], after[::stride]]).ravel()
+        np.testing.assert_array_equal(forest._scaling.pairs[j], np.pad(kept, (0, 32 - len(kept))))
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("asleep", [0, 30, 5000])
+def test_a_feature_that_wakes_has_its_weight_within_dozens_of_rows(asleep, size):
+    """Whatever its first move was, and however long it had slept."""
+    x, y = stream(asleep + 64, d=1)
+    awake = x[asleep + 1 :].copy()
+    x[: asleep + 1] = 0.0
+    x[asleep + 1] = size
+    forest = amf.AMFClassifier(1).partial_fit(x, y)
+    assert 0.1 < forest._scaling.weights[0] * np.ptp(awake) < 2
+
+
+def test_a_feature_that_wakes_late_is_heard_soon():
+    x, y = stream(7000)
+    x[:5000, 2] = 0.0
+    rng = np.random.default_rng(1)
+    y[5000:] = x[5000:, 2] + 0.3 * rng.normal(size=2000) > 0
+    calm, wild = x.copy(), x.copy()
+    calm[5000, 2], wild[5000, 2] = 1.0, 1e4
+    losses, wild_losses = log_loss(amf.AMFClassifier(10), calm, y), log_loss(amf.AMFClassifier(10), wild, y)
+    assert wild_losses[5200:].mean() < 1.2 * losses[5200:].mean()
+
+
+def test_a_feature_that_is_mostly_zero_is_weighted_by_its_other_values():
+    """Its deciles are all zero; an outlier that comes first must not be its measure for ever."""
+    rng = np.random.default_rng(2)
+    x = np.where(rng.random((4000, 1)) < 0.03, rng.integers(1, 9, (4000, 1)), 0).astype(float)
+    x[np.flatnonzero(x[:, 0])[0]] = 1e6
+    forest = amf.AMFClassifier(1).partial_fit(x, x[:, 0] > 4)
+    assert 1 / 50 < forest._scaling.weights[0] < 1 / 4
+
+
+def test_a_switch_is_seen_on_both_sides():
+    """Every second value of it is the same."""
+    x = np.arange(1000.0)[:, None] % 2
+    assert amf.AMFClassifier(1).partial_fit(x, x[:, 0])._scaling.weights[0] == 1.0
+
+
+# The origin.
+
+
+SENTINELS = [[1e6], [1e6, 2e6, 3e6], [-1e9] * 5, [1e6 + k for k in range(12)], [1e300]]
+
+
+@pytest.mark.parametrize("first", SENTINELS, ids=str)
+@pytest.mark.parametrize("scaling", ["auto", "none"])
+def test_outliers_in_the_first_rows_do_not_blur_small_numbers(first, scaling):
+    """Of cents beside a million float32 has steps of six: what follows from the last digit could not be learned."""
+    cents = np.random.default_rng(3).integers(0, 20, 3000)
+    x, y = cents[:, None] / 100, cents % 2
+    calm, wild = x.copy(), x.copy()
+    wild[: len(first), 0] = first
+    losses, wild_losses = (log_loss(amf.AMFClassifier(10, scaling=scaling), rows, y) for rows in (calm, wild))
+    assert losses[-1000:].mean() < 0.3
+    assert wild_losses[-1000:].mean() < 0.6
+
+
+@pytest.mark.parametrize("first", [[0.0], [0.0] * 200, [-1.0, 0.0, 1.0], [1e12]], ids=len)
+def test_fractions_of_seconds_are_seen_after_sentinels(first):
+    quarters = np.random.default_rng(4).integers(0, 8, 2000)
+    x, y = 1_700_000_000 + quarters[:, None] / 4, quarters % 2
+    x[: len(first), 0] = first
+    assert log_loss(amf.AMFClassifier(10), x, y)[-500:].mean() < 0.45
+
+
+def test_an_origin_that_moves_keeps_the_order_of_values_and_thresholds():
+    x, y = stream(600)
+    x[:40, 1] += 1e7
+    forest = amf.AMFClassifier(3).partial_fit(x, y)
+    np.testing.assert_array_equal(forest._scaling.origin[[0, 2]], x[0, [0, 2]])
+    assert abs(forest._scaling.origin[1]) < 10
+    for tree in trees_of(forest):
+        left, feature, rows = tree.child[tree.inner], tree.feature[tree.inner], tree.inner
+        assert len({*feature.tolist()}) == 3
+        for child in (left, left + 1):
+            assert np.all(tree.low[rows] <= tree.low[child])
+            assert np.all(tree.high[child] <= tree.high[rows])
+        assert np.all(tree.high[left, feature] <= tree.threshold[rows])
+        assert np.all(tree.threshold[rows] <= tree.low[left + 1, feature])
+    last = centred(forest, x[300:])
+    assert all(np.all((tree.low[0] <= last) & (last <= tree.high[0])) for tree in trees_of(forest))
 
 
 def test_without_scaling_all_weights_are_one():
