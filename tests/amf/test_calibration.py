@@ -85,10 +85,9 @@ def test_without_a_label_nothing_is_learned_and_without_a_state_nothing_is_calib
     _, again, _ = through_kernel(said, np.full(20, -1), state)
     np.testing.assert_array_equal(state, kept)
     assert not np.array_equal(once, again)
-    raw, nothing = np.empty((20, 3)), np.full((20, 3), -1.0)
-    calibrate(said, labels, labels >= 0, np.empty(0), raw, nothing)
+    raw, calibrated, _ = through_kernel(said, labels, np.empty(0))
     np.testing.assert_allclose(raw, said.mean(axis=0), **CLOSE)
-    np.testing.assert_array_equal(nothing, raw)
+    np.testing.assert_array_equal(calibrated, raw)
 
 
 def test_the_first_label_of_a_class_judges_nobody():

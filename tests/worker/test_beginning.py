@@ -398,15 +398,15 @@ def test_what_must_be_replayed_must_be_learned_by_the_same_learner(
     bench.feed(*"aba")
     bench.worker("one").join().turns(2).kill()
     engine = amf.ENGINE
-    monkeypatch.setattr(amf, "ENGINE", "amf-2")
+    monkeypatch.setattr(amf, "ENGINE", "another")
     assert run_into_stop(bench.worker("two")) == {"engine-changed": 1}
     assert (
-        f"3 records up to offset 3 must be replayed as they were learned, by {engine}, and this is amf-2" in caplog.text
+        f"3 records up to offset 3 must be replayed as they were learned, by {engine}, and this is another" in caplog.text
     )
     # As the message says: once more with the former version.
     monkeypatch.undo()
     bench.worker("three").join().turns(2).close()
-    monkeypatch.setattr(amf, "ENGINE", "amf-2")
+    monkeypatch.setattr(amf, "ENGINE", "another")
     bench.feed("b")
     worker = bench.worker("four").join().turns(2)
     assert (worker.stops(), learned(bench)) == ({}, [0, 1, 2, 3])

@@ -100,7 +100,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         max_categories=100,
         prior="parent",
         dirichlet=None,
-        smoothing=1.0,
+        smoothing=1.5,
         pause=0.7,
         loss="student",
         bound=None,
@@ -595,7 +595,7 @@ def test_a_loss_that_needs_a_bound_has_it_beside_it(text: str, path: str) -> Non
 
 def test_the_library_has_the_last_word() -> None:
     found = the_problem(document(models="{default: {smoothing: 1e10}}"))
-    assert "smoothing must be a number from 1e-06 to 1e+06" in found
+    assert "smoothing must be a number from 1e-09 to 1e+09" in found
 
 
 def test_overrides_go_together_in_any_combination() -> None:
