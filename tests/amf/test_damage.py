@@ -158,12 +158,12 @@ def test_a_header_in_another_form_is_refused_though_the_checksum_is_right():
     assert all(refused(with_header(data, other)) for other in twisted if other != text)
 
 
-def test_padding_that_is_not_zero_is_refused_though_the_checksum_is_right():
-    body = bytearray(example().dumps()[:-32])
-    lowest_ends = PREFIX.size + len(header_of(body)) + 3 * 8 + 3 * 4
-    assert amf.loads(sealed(body))
-    body[lowest_ends] = 1
-    assert refused(sealed(body))
+@pytest.mark.parametrize("moves", [-1, 31, 2**63 - 1])
+def test_features_that_moved_more_often_than_there_were_rows_are_refused_though_the_checksum_is_right(moves):
+    forest = example()
+    assert forest.n_samples == 30
+    forest._scaling.moves[1] = moves
+    assert refused(forest.dumps())
 
 
 def test_links_out_of_the_tree_or_in_circles_are_refused_though_the_checksum_is_right():

@@ -112,12 +112,13 @@ def test_the_bytes_are_as_documented(max_bytes):
 
     scaling, arena = forest._scaling, forest._arena
     np.testing.assert_array_equal(column("<f8", d), scaling.origin)
-    np.testing.assert_array_equal(column("<f4", d), scaling.lowest)
-    np.testing.assert_array_equal(column("<f4", d), scaling.highest)
+    np.testing.assert_array_equal(column("<f8", d), scaling.lowest)
+    np.testing.assert_array_equal(column("<f8", d), scaling.highest)
+    np.testing.assert_array_equal(column("<f8", d), scaling.last)
+    np.testing.assert_array_equal(column("<i8", d), scaling.moves)
+    np.testing.assert_array_equal(column("<f8", d, 32), scaling.pairs)
     np.testing.assert_array_equal(column("<f4", 8), scaling.weights)
-    kept, stride, seen = column("<i8", 3)
-    assert (kept, stride, seen) == (30, 1, 30)
-    np.testing.assert_array_equal(column("<f4", kept, d), scaling.subsample[:kept])
+    assert column("<i8", 1) == 30
     np.testing.assert_array_equal(column("<f8", forest._calibration.shape[0]), forest._calibration)
     np.testing.assert_array_equal(column("<u8", 3), forest._words)
     n_nodes = column("<i8", 3)
