@@ -93,10 +93,10 @@ WRONG = {
     "weight": [np.nan, np.inf, 0.0, -1.0],
     "origin": [np.inf, -np.inf],
     "lowest": [np.nan, np.inf, 1e20],
-    "subsample": [np.inf, 1e35],
+    "pairs": [np.nan, np.inf, 1e35],
+    "last": [np.nan, np.inf, 1e35],
     "samples": [-1, 0, 99, 2**62],
-    "stride": [0, -1, 1, 3, 4, 2**62],
-    "kept": [-1, 0, 63, 65],
+    "moves": [-1, 0, 100, 2**62],
     "calibration": [np.nan, np.inf, -1.0],
 }
 
@@ -128,8 +128,8 @@ def spoil(forest, part, value):
             arena.boxes[low + arena.layout.feature_room] = value
         case "bound of no feature":
             arena.boxes[low + forest.n_features] = value
-        case "samples" | "stride" | "kept":
-            scaling.counters[["kept", "stride", "samples"].index(part)] = value
+        case "samples":
+            scaling.n_labelled[0] = value
         case "weight":
             scaling.weights[0] = value
         case "calibration":
