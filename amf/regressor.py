@@ -124,7 +124,7 @@ def _std(told: Told) -> NDArray[np.float64]:
 
 
 def _quantiles(told: Told, probabilities: Sequence[float]) -> NDArray[np.float64]:
-    steps = [normal_quantile(float(probability)) for probability in probabilities]
+    steps = [float(normal_quantile(float(probability))) for probability in probabilities]
     sides = [told.outputs[:, BELOW if step < 0.0 else ABOVE] * step for step in steps]
     quantiles: NDArray[np.float64] = told.outputs[:, [MEAN]] + np.column_stack(sides)
     return quantiles

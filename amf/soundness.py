@@ -101,9 +101,10 @@ def _fault_of_node(ints, floats, reals, boxes, row, words, width, n_features, le
         return _TIME
     cut, threshold = index(ints[here + FEATURE]), floats[here + THRESHOLD]
     left, right = child * width + cut, (child + index(1)) * width + cut
-    if not (boxes[low + cut] <= threshold < boxes[low + half + cut]):
+    # An origin that moves (shifting.py) rounds: a threshold may then be what it was just below.
+    if not (boxes[low + cut] <= threshold <= boxes[low + half + cut]):
         return _CUT
-    if boxes[left + half] > threshold or boxes[right] <= threshold:
+    if boxes[left + half] > threshold or boxes[right] < threshold:
         return _CUT
     below = np.int64(0)
     for row_below in range(child, child + index(2)):
