@@ -20,7 +20,8 @@ forecasts does not age.
 A memory that is right for a stream of rare visits is too long once the stream moves on. So m follows from how well heat
 foretells where samples come. If they came to each leaf in proportion to its heat h, the mean heat of the leaves that
 they come to were sum h^2 / sum h; what it really was, over that, but at most 1, is the foresight r, and m = 40 r^2.
-After a change r is next to nothing, and soon only the leaves of today have heat; then r is near 1 again.
+After a change r is next to nothing, and soon only the leaves of today have heat; then r is near 1 again. An eighth of a
+sample is added to both means: where no leaf is visited twice, as in trees that split for every sample, m is about 1.
 
 An eighth of the leaves goes at a time, those of the least worth, which together have at most an eighth of the worth; of
 equals the older ones, which are those of lower number. All of it follows from the nodes of the tree alone: its time are
@@ -46,6 +47,8 @@ leaf began: labels seen when the tree last forgot something, and the heat that t
 
 _LONGEST_MEMORY = 40.0
 """m where heat foretells well: of a shorter one, what came to a leaf within it is more a matter of chance."""
+_PRIOR_HEAT = 0.125
+"""Samples that are added to mean heats before they are compared."""
 _PARTS = 8
 """One leaf in so many goes at a time: if fewer go, rows are moved more often; if more go, more rows are empty."""
 _PAIR = index(2)
@@ -129,9 +132,9 @@ def _kept(samples, heats):
         heat += heats[k]
         squares += heats[k] * heats[k]
         met += samples[k] * heats[k]
-    if n_samples == 0.0 or not squares > 0.0:
+    if n_samples == 0.0 or heat == 0.0:
         return 1.0
-    foresight = min((met / n_samples) / (squares / heat), 1.0)
+    foresight = min((met / n_samples + _PRIOR_HEAT) / (squares / heat + _PRIOR_HEAT), 1.0)
     memory = _LONGEST_MEMORY * foresight * foresight * samples.shape[0]
     return memory / (memory + n_samples)
 

@@ -12,6 +12,7 @@ from amf.forgetting import HEAT, SEEN, _kept
 
 LONGEST_MEMORY = 40
 """Samples a leaf after which a sample counts for half, where samples come as they used to."""
+PRIOR_HEAT = 1 / 8
 
 
 def induced(child, gone, row=0):
@@ -40,7 +41,7 @@ def aged(heads):
     if sum(was) > 0 and sum(new) > 0:
         met = sum_of(n * h for n, h in zip(new, was, strict=True)) / sum_of(new)
         expected = sum_of(h * h for h in was) / sum_of(was)
-        foresight = min(met / expected, 1.0)
+        foresight = min((met + PRIOR_HEAT) / (expected + PRIOR_HEAT), 1.0)
         memory = LONGEST_MEMORY * foresight * foresight * len(leaves)
         kept = memory / (memory + sum_of(new))
     heat[leaves] = [kept * h + n for h, n in zip(was, new, strict=True)]
@@ -262,8 +263,9 @@ def test_a_full_forest_follows_labels_that_turn_round(seed):
         ([40, 40], [3, 3], 1 / 2),  # as foretold: half is left after 40 samples a leaf
         ([80, 0], [3, 3], 1 / 2),
         ([60, 20], [3, 1], 1 / 2),
-        ([20, 20], [2, 0], 1 / 3),  # half as often where it was warm as foretold, a quarter of the memory: 10 a leaf
-        ([0, 7], [3, 0], 0),  # where nobody came before
+        ([7, 8], [1.875, 0], 4 / 7),  # half as warm as foretold, a quarter of the memory: 10 samples a leaf
+        ([0, 20], [11.125, 0], 1 / (1 + 20 / (80 / 90**2))),  # where nobody came before: next to nothing is left
+        ([0, 1], [0.875, 0], 1 / (1 + 1 / (80 / 8**2))),  # more where heat means next to nothing
         ([7, 7], [0, 0], 1),
         ([0, 0], [3, 5], 1),  # without samples time stands still
     ],

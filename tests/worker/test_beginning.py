@@ -401,7 +401,8 @@ def test_what_must_be_replayed_must_be_learned_by_the_same_learner(
     monkeypatch.setattr(amf, "ENGINE", "another")
     assert run_into_stop(bench.worker("two")) == {"engine-changed": 1}
     assert (
-        f"3 records up to offset 3 must be replayed as they were learned, by {engine}, and this is another" in caplog.text
+        f"3 records up to offset 3 must be replayed as they were learned, by {engine}, and this is another"
+        in caplog.text
     )
     # As the message says: once more with the former version.
     monkeypatch.undo()
