@@ -1,4 +1,4 @@
-"""An origin that moves (scaling.py), and the trees with it: bounds and thresholds of its feature, by the same number."""
+"""Origins that move (scaling.py), and the trees with them: bounds and thresholds of a feature, by the same number."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class ReferenceTree:
         *,
         prior: Literal["dirichlet", "parent"] = "dirichlet",
         dirichlet: float = 0.5,
-        smoothing: float = 1.0,
+        smoothing: float = 1.5,
         charge_first: bool = False,
         split_pure: bool = False,
         purity: float = 16.0,
