@@ -114,6 +114,6 @@ def _std(told: Told) -> NDArray[np.float64]:
 
 
 def _quantiles(told: Told, probabilities: Sequence[float]) -> NDArray[np.float64]:
-    steps = [normal_quantile(float(probability)) for probability in probabilities]
+    steps = [float(normal_quantile(float(probability))) for probability in probabilities]
     sides = [told.outputs[:, BELOW if step < 0.0 else ABOVE] * step for step in steps]
     return told.outputs[:, [MEAN]] + np.column_stack(sides)

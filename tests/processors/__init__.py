@@ -1,0 +1,1 @@
+"""Forests on another kind of processor: what the test, the preparation and the emulated program share."""

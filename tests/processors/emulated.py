@@ -1,0 +1,46 @@
+"""A command that runs Python as on aarch64, in a folder that tests/processors/aarch64.sh makes when first asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".cache" / "aarch64"
+NEEDED = ("numpy", "numba", "llvmlite")
+
+
+class Unavailable(Exception):
+    """This machine cannot emulate the processor; the message says why."""
+
+
+class Emulated(NamedTuple):
+    """How to run Python there: the command, and the folder of its packages."""
+
+    command: list[str]
+    packages: Path
+
+
+def aarch64() -> Emulated:
+    """Python 3.11 with the very numpy and numba that are installed here; raises Unavailable."""
+    versions = [f"{name}=={version(name)}" for name in NEEDED]
+    home = CACHE / "-".join(versions).replace("==", "-")
+    if not home.is_dir():
+        print(f"preparing {home}: some minutes, once", file=sys.stderr, flush=True)
+        _prepare([str(HERE / "aarch64.sh"), str(home), sys.executable, *versions])
+    root = home / "root"
+    return Emulated(["qemu-aarch64-static", "-L", str(root), str(root / "usr/bin/python3.11")], home / "packages")
+
+
+def _prepare(script: list[str]) -> None:
+    """Run the script and show what it says; raises Unavailable with the last of it."""
+    said = "it said nothing"
+    with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        for line in running.stdout or ():
+            said = line.strip()
+            print(f"  {said}", file=sys.stderr, flush=True)
+    if running.returncode:
+        raise Unavailable(f"{script[0]} failed: {said}")
