@@ -244,7 +244,7 @@ def test_a_full_forest_follows_its_stream_to_another_region(seed):
     forest = amf.AMFClassifier(**SMALL, seed=seed).partial_fit(*board(60_000, seed))
     next_board = board(20_000, seed + 100, x=1.0)
     fresh = log_loss(amf.AMFClassifier(**SMALL, seed=seed), *next_board, LATER)
-    assert log_loss(forest, *next_board, LATER) < 1.25 * fresh
+    assert log_loss(forest, *next_board, LATER) < 1.4 * fresh
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -254,7 +254,7 @@ def test_a_full_forest_follows_labels_that_turn_round(seed):
     forest = amf.AMFClassifier(**SMALL, seed=seed).partial_fit(x, y)
     other_x, other_y = board(40_000, seed + 100)
     before = log_loss(forest.copy(), other_x, other_y, LATER)
-    assert log_loss(forest, other_x, 1 - other_y, LATER) < 1.25 * before
+    assert log_loss(forest, other_x, 1 - other_y, LATER) < 1.4 * before
 
 
 @pytest.mark.parametrize(
