@@ -630,7 +630,7 @@ class Forest(ABC, Generic[Params]):
         rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
         self._allowed = rows if rows >= _SMALLEST_TREE else 0
         at_least = max(self._allowed, _SMALLEST_TREE)
-        for tree in range(arena.n_trees if arena.capacity > at_least else 0):
+        for tree in np.flatnonzero(arena.used + index(2) > at_least).tolist():
             self._shrink(tree, at_least)
         if arena.capacity > at_least:
             arena.reserve(at_least)

@@ -94,3 +94,14 @@ def test_links_fit_however_much_memory_is_allowed():
         last = forest._allowed * n_trees - 1
         assert 2**31 - 2 * 8 * n_trees < last < 2**31
         assert np.int32(last) == last
+
+
+def test_rows_that_grow_while_trees_are_nearly_full_leave_room_for_the_next_split():
+    """Each new class makes rows longer, so that fewer of them are allowed than are in use."""
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        forest = amf.AMFClassifier(4, seed=seed, max_bytes=20_000)
+        for row, x in enumerate(np.exp(rng.normal(size=(60, 1)) * 6)):
+            forest.partial_fit(x[None], [row])
+            assert (forest._arena.used.astype(int) + 2 <= max(forest._allowed, 16)).all()
+            assert forest._arena.used.max() <= forest._arena.capacity
