@@ -37,6 +37,10 @@ def share_out(mode, draw, reals, words, path, start, length, first, extensions, 
     stops[leaf] = reach
     fresh[leaf] = 0.0
     depth = np.float64(leaf)
+    # A sample does not branch off where its extension is zero, which it is of a value that no sample has shown before:
+    # such a value may not even show in how a sum is rounded.
+    while mode != EXISTING and first < length and extensions[first] == 0.0:
+        first += index(1)
     if mode != EXISTING and first < length:
         if mode == SAMPLED:
             depth = _branch_off(draw, reals, words, path, start, length, first, extensions, stops, fresh)
