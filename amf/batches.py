@@ -78,7 +78,7 @@ def _scaling_of(words):
 def _observe(
     words, x, labelled, start, origin, lowest, highest, last, moves, strides, pairs, weights, n_labelled
 ):  # fmt: skip
-    """As `Scaling.observe`: where the segment ends, and whether an origin has to move after it."""
+    """Note rows from `start` on (scaling.py); returns where the segment ends, and whether an origin moves then."""
     if words[PAIR_WORDS] == index(0):
         for i in range(start, x.shape[0]):
             n_labelled[0] += labelled[i]
@@ -103,9 +103,8 @@ def _shift_trees(words, shifts):
 def batches_of(walk, calibrate, halve, rules_of):
     """The functions `run` and `walk_trees` of one system, to be called by kernels of its own.
 
-    walk: see walk.py. calibrate: see class_calibration.py. halve(ints, reals, used, tree, words,
-    rules): see halving.py. rules_of(numbers): the rules of the system, of five of the
-    words of a forest as float64.
+    walk: see walk.py. calibrate: see class_calibration.py. halve(ints, reals, used, tree, words, rules): halving.py.
+    rules_of(numbers): the rules of the system, of five of the words of a forest as float64.
     """
 
     @spliced
@@ -176,10 +175,9 @@ def batches_of(walk, calibrate, halve, rules_of):
     ):  # fmt: skip
         """Pass rows through forests [first, last), each through its own, and learn them.
 
-        forests: uint64, the address of the words (binding.py) of each. starts, stops: int64 (forests,), where
-        the rows of each begin and end. x: float64 (n, d), NaN where missing;
-        labels, labelled: (n,). For each row two rows of memory are free in every tree, up to its limit. row_scratch:
-        float32, room for the padded rows of one forest.
+        forests: uint64, the address of the words (binding.py) of each. starts, stops: int64 (forests,), where the
+        rows of each begin and end. x: float64 (n, d), NaN where missing; labels, labelled: (n,). For each row two rows
+        of memory are free in every tree, up to its limit. row_scratch: float32, room for the padded rows of a forest.
         """
         spare_outputs, spare_depths = np.empty((1, outputs.shape[1])), np.empty((1, 2))
         for forest in range(first, last):

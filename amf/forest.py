@@ -91,7 +91,7 @@ class Told(NamedTuple):
         return Told(self.outputs[rows], self.raw[rows], self.depths[rows])
 
     def copy(self) -> Told:
-        """The same, apart."""
+        """All that is said, in arrays of its own: what is written to one is not seen in the other."""
         return Told(self.outputs.copy(), self.raw.copy(), self.depths.copy())
 
 

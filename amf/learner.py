@@ -110,4 +110,4 @@ class Learner(Protocol):
         """Canonical bytes, which `amf.loads` reads."""
 
     def copy(self) -> Self:
-        """The same forest in memory of its own."""
+        """A copy of the forest, in memory of its own, that goes on bit for bit."""

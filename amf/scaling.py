@@ -73,7 +73,7 @@ class Scaling:
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     def copy(self) -> Scaling:
-        """The same state in memory of its own."""
+        """A copy of the state of all features, in memory of its own."""
         twin = Scaling.__new__(Scaling)
         for name, value in vars(self).items():
             setattr(twin, name, value.copy() if isinstance(value, np.ndarray) else value)
