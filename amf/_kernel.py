@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit as _njit
 
 from amf._cache import KernelCache
+from amf._parts import PartCompiler
 
 njit: Any = _njit  # its annotations do not name all of its options
 
@@ -36,21 +37,13 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a function that kernels call, into each of them: passing an array costs a dozen machine words a call.
+    """A part of kernels that is compiled into each of them: passing an array costs a dozen machine words a call.
 
     It makes no array, and so needs not count the references to those that it is given: two atomic operations each.
     """
-    return njit(forceinline=True, _nrt=False, **_COMMON)(function)
-
-
-def spliced(function: Callable[..., Any]) -> Any:
-    """A part of one kernel, for its readers alone: it is not compiled by itself, and so may make arrays at no price.
-
-    Whatever is compiled by itself is optimised once more, with all that it calls, in each that calls it.
-    """
-    return njit(inline="always", **_COMMON)(function)
+    return njit(forceinline=True, _nrt=False, pipeline_class=PartCompiler, **_COMMON)(function)
 
 
 def called(function: Callable[..., Any]) -> Any:
-    """Compile a function that kernels call now and then: inlining it would only make them longer to compile."""
-    return njit(_nrt=True, **_COMMON)(function)
+    """A part of kernels that they call now and then: inlining it would only make them longer to compile."""
+    return njit(_nrt=True, pipeline_class=PartCompiler, **_COMMON)(function)

@@ -7,7 +7,7 @@ these probabilities equals the average over all prunings with the prior 2**-(num
 
 from __future__ import annotations
 
-from amf._kernel import inlined, kernel
+from amf._kernel import called, inlined
 from amf.elementary import power_of_two
 
 # The odds of a node that has seen a million samples can leave the range of float64; beyond these bounds the
@@ -45,13 +45,18 @@ def odds_of_split(odds, was_leaf, forecast, fresh_forecast):
 
 
 @inlined
-def revise(odds, forecast, from_below):
-    """One step of the upward pass: (odds after the sample, averaged forecast that goes up).
+def average(stop, forecast, from_below):
+    """Averaged forecast of a label at an inner node: of its own and of the averaged one of its child on the path.
 
-    forecast: what the node gave to the label. from_below: the averaged forecast of the child on the path.
+    stop: the probability of stopping at the node.
     """
-    stop = stop_probability(odds)
-    return clamped(odds * forecast / from_below), stop * forecast + (1.0 - stop) * from_below
+    return stop * forecast + (1.0 - stop) * from_below
+
+
+@inlined
+def revised(odds, forecast, from_below):
+    """Odds of an inner node after a label, to which it gave `forecast`, and its child on the path `from_below`."""
+    return clamped(odds * forecast / from_below)
 
 
 @inlined
@@ -61,7 +66,7 @@ def clamped(odds):
     return positive if positive < LARGEST_ODDS else LARGEST_ODDS
 
 
-@kernel
+@called
 def mean_over_trees(forecasts, mean):
     """Mean of float64 (n_trees, n, k) over trees, always added in their order: threads must not change a bit."""
     n_trees = forecasts.shape[0]

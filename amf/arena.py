@@ -30,13 +30,14 @@ slice of an array would cost them two atomic operations on its reference count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import index, inlined
-from amf.boxes import LANES
+from amf.pages import Block
+from amf.vectors import LANES
 
 TIME, ODDS = index(0), index(1)  # in float64 words
 CHILD, FEATURE, THRESHOLD, COUNT, DISTINCT, N_CUTS, STATS = (index(word) for word in range(4, 11))  # in 32-bit words
@@ -47,6 +48,20 @@ LARGEST_BLOCK = 2**31
 ROOT = index(1)
 """Number of a tree's first row."""
 _CHUNK = index(8)
+
+
+class Nodes(NamedTuple):
+    """The rows of all trees of a forest, as kernels see them."""
+
+    ints: Any
+    """int32, float32 and float64 views of the heads: all flat, as are the boxes."""
+    floats: Any
+    reals: Any
+    boxes: Any
+    """float32; up to 7 words beyond the last box may be read."""
+    words: Any
+    """32-bit words of a head, and of a box."""
+    width: Any
 
 
 class Layout(NamedTuple):
@@ -100,6 +115,8 @@ class Arena:
 
     layout: Layout
     capacity: int
+    generation: int = 0
+    """Grows whenever the arrays move."""
 
     def __init__(self, n_trees: int, layout: Layout) -> None:
         self.used = np.full(n_trees, ROOT)
@@ -139,10 +156,14 @@ class Arena:
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` rows in every tree, or give up room that is not in use."""
-        heads, boxes = self.ints, self.boxes
-        self._allocate(self.layout, capacity)
-        self.ints[: heads.shape[0]] = heads[: self.ints.shape[0]]
-        self.boxes[: boxes.shape[0]] = boxes[: self.boxes.shape[0]]
+        rows = self.n_trees * capacity
+        del self.ints, self.floats, self.reals, self.boxes  # views keep a block from being resized in place
+        try:
+            self._heads.resize(rows * self.layout.head + LANES)
+            self._bounds.resize(rows * self.layout.box + LANES)
+        finally:
+            self._look()
+        self.capacity = capacity
 
     def relayout(self, layout: Layout) -> None:
         """Change the rooms of a row. New statistics are zero, new bounds are NaN: nothing was seen of them."""
@@ -193,23 +214,30 @@ class Arena:
         twin.layout, twin.used = self.layout, self.used.copy()
         twin.capacity = min(self.capacity, _rounded_up(int(self.used.max())))
         rows = self.n_trees * twin.capacity
-        twin._hold(self.ints[: rows * twin.layout.head].copy(), self.boxes[: rows * twin.layout.box + LANES].copy())
+        twin._allocate(twin.layout, twin.capacity)
+        twin.ints[: rows * twin.layout.head] = self.ints[: rows * twin.layout.head]
+        twin.boxes[: rows * twin.layout.box] = self.boxes[: rows * twin.layout.box]
         return twin
 
     def _allocate(self, layout: Layout, capacity: int) -> None:
         self.layout, self.capacity = layout, capacity
         rows = self.n_trees * capacity
-        # A box is read in whole groups of lanes: the last one may be overread by less than one group.
-        self._hold(np.zeros(rows * layout.head, np.int32), np.zeros(rows * layout.box + LANES, np.float32))
+        # Counts and boxes are read in whole groups of lanes: the last ones may be overread by less than one group.
+        self._heads, self._bounds = Block(rows * layout.head + LANES), Block(rows * layout.box + LANES)
+        self._look()
 
-    def _hold(self, ints: NDArray[np.int32], boxes: NDArray[np.float32]) -> None:
-        self.ints, self.boxes = ints, boxes
-        self.floats: NDArray[np.float32] = ints.view(np.float32)
-        self.reals: NDArray[np.float64] = ints.view(np.float64)
+    def _look(self) -> None:
+        """See the blocks as the arrays that they hold now."""
+        self.ints: NDArray[np.int32] = self._heads.words
+        self.floats: NDArray[np.float32] = self.ints.view(np.float32)
+        self.reals: NDArray[np.float64] = self.ints.view(np.float64)
+        self.boxes: NDArray[np.float32] = self._bounds.words.view(np.float32)
+        self.generation += 1
 
     def block(self) -> NDArray[np.int32]:
         """The heads of all trees, int32 (rows, words), also of rows that are not in use: a view."""
-        return self.ints.reshape(-1, self.layout.head)
+        rows = self.ints.shape[0] // self.layout.head
+        return self.ints[: rows * self.layout.head].reshape(rows, self.layout.head)
 
     def _boxes(self) -> NDArray[np.float32]:
         rows = self.ints.shape[0] // self.layout.head

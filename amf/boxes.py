@@ -13,25 +13,17 @@ The scalar loop stands beside it as the definition; it is what runs under NUMBA_
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import types
-from numba.core import cgutils, config
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from amf._kernel import index, inlined
+from amf._kernel import inlined
+from amf.vectors import BITS, FLAGS, FLOATS, LANES, address_in, data_of, intrinsic, ir, load_vector, plain_form_of
 
-ir: Any = cgutils.ir  # type: ignore[attr-defined]  # numba's own copy of the instruction builder
-
-_intrinsic: Any = intrinsic
-
-LANES = 8
 LARGEST = np.float32(2.0**100)
 """Centred values are clipped here, so that no difference of two of them overflows float32."""
-_LINE_WORDS = 16  # a cache line
-_FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _ZERO = np.float32(0.0)
 
 
@@ -40,96 +32,69 @@ def padded(n_features: int) -> int:
     return -(-n_features // LANES) * LANES
 
 
-def _plain_form_of(fast: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator of a definition in plain Python: `fast` takes its place wherever kernels are compiled."""
-    return lambda plain: plain if config.DISABLE_JIT else fast  # type: ignore[attr-defined]
-
-
-def _vectors(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Data pointers of the arrays among the arguments and a loader of eight floats; shared by the two intrinsics."""
-
-    def data(position: int) -> Any:
-        return context.make_array(signature.args[position])(context, builder, args[position]).data
-
-    def address(base: Any, index: Any) -> Any:
-        return builder.bitcast(builder.gep(base, [index], source_etype=ir.FloatType()), _FLOATS.as_pointer())
-
-    def load(base: Any, index: Any) -> Any:
-        return builder.load(address(base, index), align=4, typ=_FLOATS)
-
-    return data, address, load
-
-
-@_intrinsic
-def _extension(typingctx, floats, low, high, x, at, weights, n_features):
-    signature = types.float32(floats, low, high, x, at, weights, n_features)
+@intrinsic
+def _extension(typingctx, floats, low, high, x, at, weights, weights_at, n_features):
+    signature = types.Tuple((types.float32, types.boolean))(floats, low, high, x, at, weights, weights_at, n_features)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data, _, load = _vectors(context, builder, signature, args)
-        floats, low, high, x, at, weights, n_features = data(0), args[1], args[2], data(3), args[4], data(5), args[6]
-        integer, zero = n_features.type, ir.Constant(_FLOATS, [0.0] * LANES)
+        floats, x, weights = (data_of(context, builder, signature, args, place) for place in (0, 3, 5))
+        low, high, at = args[1], args[2], args[4]
+        weights_at, n_features = args[6], args[7]
+        integer, zero = n_features.type, ir.Constant(FLOATS, [0.0] * LANES)
+        nowhere = ir.Constant(FLAGS, [0] * LANES)
 
         def larger(a: Any, b: Any) -> Any:
             # An ordered comparison is false for NaN: missing values and empty bounds fall through to zero.
             return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
         lanes = cgutils.alloca_once_value(builder, zero)
+        exceeded = cgutils.alloca_once_value(builder, nowhere)
         groups = builder.udiv(builder.add(n_features, integer(LANES - 1)), integer(LANES))
         with cgutils.for_range(builder, groups, intp=integer) as loop:
             j = builder.mul(loop.index, integer(LANES))
-            value = load(x, builder.add(at, j))
-            above = builder.fsub(value, load(floats, builder.add(high, j)))
-            below = builder.fsub(load(floats, builder.add(low, j)), value)
-            outside = larger(larger(above, below), zero)
-            builder.store(builder.fadd(builder.load(lanes), builder.fmul(outside, load(weights, j))), lanes)
+            value = load_vector(builder, x, builder.add(at, j), FLOATS)
+            lower, upper = (load_vector(builder, floats, builder.add(start, j), FLOATS) for start in (low, high))
+            outside = larger(larger(builder.fsub(value, upper), builder.fsub(lower, value)), zero)
+            weighted = builder.fmul(outside, load_vector(builder, weights, builder.add(weights_at, j), FLOATS))
+            builder.store(builder.fadd(builder.load(lanes), weighted), lanes)
+            # Unordered: NaN bounds are exceeded by any value.
+            above, below = builder.fcmp_unordered("<", upper, value), builder.fcmp_unordered(">", lower, value)
+            beyond = builder.and_(builder.fcmp_ordered("ord", value, value), builder.or_(above, below))
+            builder.store(builder.or_(builder.load(exceeded), builder.sext(beyond, FLAGS)), exceeded)
         sums = [builder.extract_element(builder.load(lanes), ir.IntType(32)(k)) for k in range(LANES)]
         while len(sums) > 1:
             sums = [builder.fadd(sums[k], sums[k + 1]) for k in range(0, len(sums), 2)]
-        return sums[0]
+        flags = builder.bitcast(builder.trunc(builder.load(exceeded), BITS), ir.IntType(LANES))
+        changes = builder.icmp_unsigned("!=", flags, flags.type(0))
+        return context.make_tuple(builder, signature.return_type, [sums[0], changes])
 
     return signature, codegen
 
 
-@_intrinsic
-def _widen_groups(typingctx, floats, low, high, x, at, n_features):
-    signature = n_features(floats, low, high, x, at, n_features)
+@intrinsic
+def _widen(typingctx, floats, low, high, x, at, n_features):
+    signature = types.void(floats, low, high, x, at, n_features)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data, address, load = _vectors(context, builder, signature, args)
-        floats, low, high, x, at, n_features = data(0), args[1], args[2], data(3), args[4], args[5]
+        floats, x = (data_of(context, builder, signature, args, place) for place in (0, 3))
+        low, high, at, n_features = args[1], args[2], args[4], args[5]
         integer = n_features.type
-        groups = builder.udiv(n_features, integer(LANES))
+        groups = builder.udiv(builder.add(n_features, integer(LANES - 1)), integer(LANES))
+        pointer = FLOATS.as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [FLOATS, pointer, ir.IntType(32), BITS])
+        masked_store = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
         with cgutils.for_range(builder, groups, intp=integer) as loop:
             j = builder.mul(loop.index, integer(LANES))
-            value = load(x, builder.add(at, j))
-            present = builder.fcmp_ordered("==", value, value)
+            # The padding of a sample is NaN: what lies beyond the features is read and left alone.
+            value = load_vector(builder, x, builder.add(at, j), FLOATS)
+            present = builder.fcmp_ordered("ord", value, value)
             for start, beyond in ((low, ">"), (high, "<")):
                 here = builder.add(start, j)
-                bound = load(floats, here)
                 # Unordered: NaN bounds count as exceeded by any value.
+                bound = load_vector(builder, floats, here, FLOATS)
                 moved = builder.and_(present, builder.fcmp_unordered(beyond, bound, value))
-                builder.store(builder.select(moved, value, bound), address(floats, here), align=4)
-        return builder.mul(groups, integer(LANES))
-
-    return signature, codegen
-
-
-@_intrinsic
-def _prefetch(typingctx, floats, start, words):
-    signature = types.void(floats, start, words)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data, _, _ = _vectors(context, builder, signature, args)
-        floats, start, words = data(0), args[1], args[2]
-        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", (pointer,), kind)
-        integer = words.type
-        lines = builder.udiv(builder.add(words, integer(_LINE_WORDS - 1)), integer(_LINE_WORDS))
-        with cgutils.for_range(builder, lines, intp=integer) as loop:
-            at = builder.add(start, builder.mul(loop.index, integer(_LINE_WORDS)))
-            address = builder.bitcast(builder.gep(floats, [at], source_etype=ir.FloatType()), pointer)
-            builder.call(prefetch, [address, flag(0), flag(3), flag(1)])  # to read, into every cache, data
+                target = builder.bitcast(address_in(builder, floats, here, ir.FloatType()), pointer)
+                builder.call(masked_store, [value, target, ir.IntType(32)(4), moved])
         return context.get_dummy_value()
 
     return signature, codegen
@@ -144,36 +109,30 @@ def outside(low, high, value):
     return distance if distance > _ZERO else _ZERO
 
 
-@_plain_form_of(_extension)
-def extension(floats, low, high, x, at, weights, n_features):
-    """Weighted size by which a sample lies outside a box (the rate of [000] Alg. 5 line 3), float32.
+@plain_form_of(_extension)
+def extension(floats, low, high, x, at, weights, weights_at, n_features):
+    """(weighted size by which a sample lies outside a box, float32; whether the box would change to contain it).
 
+    The size is the rate of [000] Alg. 5 line 3. It can be 0 where the box changes: the box lacks a feature that the
+    sample has, or weight times distance is less than any float32.
     floats: flat float32; the bounds start at `low` and `high`, and up to 7 words past the upper bounds may be read.
-    x: flat float32; the sample starts at `at` and is padded with NaN. weights: float32 (padded(n_features),).
+    x: flat float32; the sample starts at `at` and is padded with NaN. weights: flat float32; padded(n_features) of them
+    start at `weights_at`.
     """
-    lanes = np.zeros(LANES, np.float32)
+    lanes, changes = np.zeros(LANES, np.float32), False
     for j in range(n_features):
-        lanes[j % LANES] += weights[j] * outside(floats[low + j], floats[high + j], x[at + j])
+        value, lower, upper = x[at + j], floats[low + j], floats[high + j]
+        lanes[j % LANES] += weights[weights_at + j] * outside(lower, upper, value)
+        changes |= value == value and not (lower <= value and value <= upper)
     while lanes.shape[0] > 1:
         lanes = lanes[0::2] + lanes[1::2]
-    return lanes[0]
+    return lanes[0], changes
 
 
-@_plain_form_of(_widen_groups)
-def widen_groups(floats, low, high, x, at, n_features):
-    """Extend the bounds of all whole groups of eight features to contain the sample; returns how many that were."""
-    return index(0)  # plain Python gains nothing by groups: `widen` takes the features one by one
-
-
-@_plain_form_of(_prefetch)
-def prefetch(floats, start, words):
-    """Ask for words that will be read soon: the rows of many forests fit no cache, and this hides part of the wait."""
-
-
-@inlined
+@plain_form_of(_widen)
 def widen(floats, low, high, x, at, n_features):
     """Extend the box to contain the sample. Missing values leave it alone, a first value replaces NaN bounds."""
-    for j in range(widen_groups(floats, low, high, x, at, n_features), n_features):
+    for j in range(n_features):
         value = x[at + j]
         if value == value:
             if not (floats[low + j] <= value):

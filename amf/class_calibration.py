@@ -27,7 +27,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import index, inlined, kernel
+from amf._kernel import called, index, inlined
 from amf.elementary import log
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
@@ -69,7 +69,7 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     return sums_to_one and counted and are_sound(losses_of(state), _LARGEST_LOSS)
 
 
-@kernel
+@called
 def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     """Fill raw (mean over trees) and calibrated, both float64 (n, >= K), and learn from the labels, row by row.
 

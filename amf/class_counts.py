@@ -6,13 +6,60 @@ first sample, whether a leaf splits while all its labels agree).
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from amf._kernel import index, inlined, kernel
+import numpy as np
+from numba import types
+from numba.core import cgutils
+
+from amf._kernel import called, index, inlined, kernel
 from amf.arena import CHILD, COUNT, DISTINCT, STATS
 from amf.binding import RULES
 from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
 from amf.halving import halve_counts
+from amf.vectors import LANES, address_in, data_of, intrinsic, ir, load_vector, plain_form_of
+from amf.walk import Statistics
+
+
+@intrinsic
+def _weigh_counts(typingctx, ints, words, first, path, start, length, weights, sums):
+    signature = types.void(ints, words, first, path, start, length, weights, sums)
+    counts_type, sums_type = (ir.VectorType(element, LANES) for element in (ir.IntType(32), ir.DoubleType()))
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ints, path, weights, out = (data_of(context, builder, signature, args, place) for place in (0, 3, 6, 7))
+        words, first, start, length = args[1], args[2], args[4], args[5]
+        integer, lane = length.type, ir.IntType(32)
+        sums = cgutils.alloca_once_value(builder, ir.Constant(sums_type, [0.0] * LANES))
+        with cgutils.for_range(builder, length, intp=integer) as loop:
+            k = builder.sub(builder.sub(length, integer(1)), loop.index)
+            row = builder.load(address_in(builder, path, builder.add(start, k), integer), typ=integer)
+            counts = load_vector(builder, ints, builder.add(builder.mul(row, words), first), counts_type)
+            weight = builder.load(address_in(builder, weights, k, ir.DoubleType()), typ=ir.DoubleType())
+            nothing = ir.Constant(sums_type, ir.Undefined)
+            spread = builder.shuffle_vector(
+                builder.insert_element(nothing, weight, lane(0)), nothing, ir.Constant(counts_type, [0] * LANES)
+            )
+            weighted = builder.fmul(spread, builder.sitofp(counts, sums_type))
+            builder.store(builder.fadd(builder.load(sums), weighted), sums)
+        builder.store(builder.load(sums), builder.bitcast(out, sums_type.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@plain_form_of(_weigh_counts)
+def weigh_counts(ints, words, first, path, start, length, weights, sums):
+    """Fill sums[:LANES], float64, with sums over the nodes of a path, from the last one on, of weighted class counts.
+
+    first: word of the first class's count in a head. weights: float64, one for each node of the path. Up to 7 words
+    beyond a head may be read, and sums of words that are no counts mean nothing.
+    """
+    sums[:LANES] = 0.0
+    for j in range(length):
+        here = path[start + length - index(1) - j] * words + first
+        for lane in range(min(LANES, ints.shape[0] - here)):
+            sums[lane] += weights[length - index(1) - j] * ints[here + lane]
 
 
 @inlined
@@ -28,33 +75,29 @@ def rules_of(numbers):
 
 
 @inlined
-def consider(ints, reals, words, path, start, length, rules, strengths, scales):
-    """Weight of the prior and 1 / (samples + that weight) of each node: the division stays out of the loops."""
+def prepare(nodes, path, start, length, rules, strengths, scales):
+    """Weight of the prior and 1 / (samples + that weight) of each node: the division stays out of the other loops."""
     _, strength, inherit, _, _ = rules
     for k in range(length):
-        here = path[start + k] * words
-        strengths[k] = prior_strength(strength, ints[here + DISTINCT], inherit)
-        scales[k] = 1.0 / (ints[here + COUNT] + strengths[k])
+        here = path[start + k] * nodes.words
+        strengths[k] = prior_strength(strength, nodes.ints[here + DISTINCT], inherit)
+        scales[k] = nodes.ints[here + COUNT] + strengths[k]
+    for k in range(length):
+        scales[k] = 1.0 / scales[k]
 
 
 @inlined
-def report(
-    ints, reals, words, path, start, length, rules, strengths, scales, stops, fresh, forecasts, tree, i
-):  # fmt: skip
+def predict(nodes, path, start, length, rules, strengths, scales, stops, fresh, forecasts, tree, i):
     """Class probabilities. From the leaf upwards, since a node's forecast is its counts and a share of its parent's."""
     n_classes, _, inherit, _, _ = rules
-    for label in range(n_classes):
-        forecasts[tree, i, label] = 0.0
     carried, uniform = 0.0, 1.0 if length == index(0) else 0.0
     for j in range(length):
         k = length - index(1) - j
-        here = path[start + k] * words
         share = stops[k]
         if inherit:
             share += fresh[k] + carried  # an empty leaf repeats its parent
         share *= scales[k]
-        for label in range(n_classes):
-            forecasts[tree, i, label] += share * ints[here + STATS + label]
+        stops[k] = share
         carried = share * strengths[k]
         if inherit:
             uniform += UNIFORM_SHARE * carried
@@ -64,49 +107,53 @@ def report(
     if inherit:
         uniform += carried  # the prior of the root
     uniform /= n_classes
-    for label in range(n_classes):
-        forecasts[tree, i, label] += uniform
+    for first in range(index(0), n_classes, index(LANES)):
+        weigh_counts(nodes.ints, nodes.words, STATS + first, path, start, length, stops, fresh)
+        for lane in range(min(index(LANES), n_classes - first)):
+            forecasts[tree, i, first + lane] = fresh[lane] + uniform
 
 
 @inlined
-def judge(ints, here, rules, strength, scale, depth, above, label):
-    """Probability that the node alone gives to the label."""
+def likelihoods(nodes, path, start, length, rules, strengths, scales, label, given):
+    """Probability that each node alone gives to the label."""
     n_classes, _, inherit, _, _ = rules
-    prior = 1.0 / n_classes
-    if inherit and depth > index(0):
-        prior = above + UNIFORM_SHARE * (prior - above)
-    return class_forecast(ints[here + STATS + index(label)], prior, strength, scale)
+    uniform = prior = 1.0 / n_classes
+    for k in range(length):
+        count = nodes.ints[path[start + k] * nodes.words + STATS + index(label)]
+        given[k] = class_forecast(count, prior, strengths[k], scales[k])
+        if inherit:
+            prior = given[k] + UNIFORM_SHARE * (uniform - given[k])
 
 
 @inlined
-def charge(rules, strength, scale, forecast, label):
-    """Probability that an empty leaf gives to the label, 1 where its first sample is free."""
+def likelihood_of_empty(rules, strength, scale, likelihood, label):
+    """Probability that an empty leaf gives to the label, 1 where its first sample is free. likelihood: its parent's."""
     n_classes, _, inherit, charge_first, _ = rules
     if not charge_first:
         return 1.0
-    return forecast if inherit else 1.0 / n_classes
+    return likelihood if inherit else 1.0 / n_classes
 
 
 @inlined
-def count(ints, reals, here, rules, label):
+def update(nodes, here, rules, label):
     """Count a label at a node."""
     at = here + STATS + index(label)
-    ints[here + DISTINCT] += ints[at] == 0
-    ints[at] += 1
-    ints[here + COUNT] += 1
+    nodes.ints[here + DISTINCT] += nodes.ints[at] == 0
+    nodes.ints[at] += 1
+    nodes.ints[here + COUNT] += 1
 
 
-@kernel
-def halve(ints, reals, used, tree, words, rules):
+@called
+def halve(nodes, used, tree, rules):
     """Halve the counts of a tree whose root's is full (halving.py)."""
     n_classes = rules[0]
-    rows = halve_counts(ints, used, tree, words, STATS, STATS + n_classes)
+    rows = halve_counts(nodes, used, tree, STATS, STATS + n_classes)
     for k in range(rows.shape[0]):
-        here, total, distinct = rows[k] * words, 0, 0
+        here, total, distinct = rows[k] * nodes.words, 0, 0
         for label in range(n_classes):
-            total += ints[here + STATS + label]
-            distinct += ints[here + STATS + label] > 0
-        ints[here + COUNT], ints[here + DISTINCT] = total, distinct
+            total += nodes.ints[here + STATS + label]
+            distinct += nodes.ints[here + STATS + label] > 0
+        nodes.ints[here + COUNT], nodes.ints[here + DISTINCT] = total, distinct
 
 
 @kernel
@@ -132,6 +179,9 @@ def add_up(heads, n_classes):
 
 
 @inlined
-def may_part(ints, reals, here, rules, label):
+def may_split(nodes, here, rules, label):
     """A leaf whose labels all agree with the sample's stays whole, unless `split_pure` says otherwise."""
-    return rules[4] or ints[here + STATS + index(label)] != ints[here + COUNT]
+    return rules[4] or nodes.ints[here + STATS + index(label)] != nodes.ints[here + COUNT]
+
+
+CLASS_COUNTS = Statistics(rules_of, prepare, predict, likelihoods, likelihood_of_empty, update, may_split, halve)

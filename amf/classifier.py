@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
 from amf.arena import room_for
-from amf.class_calibration import calibrate, fresh_state, is_sound, losses_of
+from amf.class_calibration import fresh_state, is_sound, losses_of
 from amf.class_counts import add_up
 from amf.forest import Forest, Labels
 from amf.labels import Classes, Label, distinct, scalars
@@ -46,9 +46,7 @@ class AMFClassifier(Forest[AMFClassifierParams]):
     Parameters = AMFClassifierParams
     family = "amf-classifier"
     _code = np.int64
-    _run = staticmethod(amf_classifier.run)
-    _walk_trees = staticmethod(amf_classifier.walk_trees)
-    _calibrate = staticmethod(calibrate)
+    _kernels = amf_classifier.KERNELS
 
     @property
     def classes_(self) -> NDArray[Any]:

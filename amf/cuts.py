@@ -11,7 +11,7 @@ from amf.boxes import outside
 
 
 @called
-def gap_cut(floats, low, high, x, at, weights, n_features, total, pick, place):
+def gap_cut(floats, low, high, x, at, weights, weights_at, n_features, total, pick, place):
     """Cut in the gap between a box and a sample outside it ([000] Alg. 5 lines 4-6).
 
     total: extension of the box by x, > 0. pick, place: uniforms on [0, 1). Returns (feature, threshold float32,
@@ -22,7 +22,7 @@ def gap_cut(floats, low, high, x, at, weights, n_features, total, pick, place):
     reached = 0.0
     feature: Any = index(0)
     for j in range(n_features):
-        share = weights[j] * outside(floats[low + j], floats[high + j], x[at + j])
+        share = weights[weights_at + j] * outside(floats[low + j], floats[high + j], x[at + j])
         if share > 0.0:
             # Rounding can leave the target just above the sum of all shares: then the last candidate stands.
             feature = j

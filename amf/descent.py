@@ -1,4 +1,4 @@
-"""The way of samples through a tree, and the last part of it, where a sample lies outside the boxes.
+"""The way of a sample through trees, and the last part of it, where the sample lies outside the boxes.
 
 Boxes are nested: where a sample changes nothing of a node's box it changes nothing of any box above it. So boxes are
 read from the leaf upwards, and of a path of forty nodes only the last three or four are looked at.
@@ -9,82 +9,64 @@ from __future__ import annotations
 import numpy as np
 
 from amf._kernel import index, inlined
-from amf.arena import CHILD, COUNT, FEATURE, THRESHOLD
-from amf.boxes import extension, holds, prefetch
+from amf.arena import CHILD, COUNT, FEATURE, ROOT, THRESHOLD, row_of
+from amf.boxes import extension
+from amf.vectors import prefetch
 
 # Beyond this an extension is as good as infinite; it keeps infinity out of the arithmetic of times.
 _LARGEST_EXTENSION = 1e38
 
 
 @inlined
-def side(ints, floats, here, child, words, x, sample):
-    """(row of the child on the sample's side, whether its value is missing).
-
-    A missing value follows the larger crowd, ties left.
-    """
-    value = x[sample + index(ints[here + FEATURE])]
+def _side(nodes, here, child, x, at):
+    """Row of the child on the sample's side. A missing value follows the larger crowd, ties left."""
+    value = x[at + index(nodes.ints[here + FEATURE])]
     if value == value:
-        return child + index(value > floats[here + THRESHOLD]), False
-    left = child * words
-    return child + index(ints[left + COUNT] < ints[left + words + COUNT]), True
+        return child + index(value > nodes.floats[here + THRESHOLD])
+    left = child * nodes.words
+    return child + index(nodes.ints[left + COUNT] < nodes.ints[left + nodes.words + COUNT])
 
 
 @inlined
-def descend(ints, floats, words, x, sample, path, start, level, room):
-    """Go on from the row at path[start + level] to the leaf; as `descend_together` does for one lane.
+def descend(nodes, used, first_tree, lanes, x, at, wants_boxes, path, room, turns, lengths):
+    """Descend with one sample in several trees in turn: while memory is fetched for one of them, the others go on.
 
-    Returns (nodes on the path, whether a missing value was met).
+    The path in tree first_tree + lane takes `room` words of `path`, from lane * room on, and begins with the row of the
+    root. lengths: nodes on it, 0 in an empty tree. wants_boxes: whether the boxes of the leaves will be looked at.
+    Returns whether all paths fit.
     """
-    unsure = False
-    while True:
-        here = path[start + level] * words
-        child = index(ints[here + CHILD])
-        level += index(1)
-        if child == index(0):
-            return level, unsure
-        if level == room:
-            return index(0), unsure
-        path[start + level], missing = side(ints, floats, here, child, words, x, sample)
-        unsure |= missing
-
-
-@inlined
-def descend_together(ints, floats, boxes, words, width, x, samples, lanes, path, room, turns, lengths, unsure):
-    """Descend with several samples in turn: while the memory is fetched for one, the others go on.
-
-    The path of a lane takes `room` words of `path` and begins with the row of a root. lengths: nodes on it, 0 where
-    room ends before the leaf. unsure: whether a missing value was met, so that the way follows from counts, which
-    change.
-    """
+    going, level, n_trees = index(0), index(0), index(used.shape[0])
     for lane in range(lanes):
-        turns[lane] = lane
+        path[lane * room] = row_of(ROOT, first_tree + lane, n_trees)
         lengths[lane] = index(0)
-        unsure[lane] = False
-    going, level = lanes, index(0)
-    while going > index(0) and level < room:
+        if used[first_tree + lane] > ROOT:
+            turns[going] = lane
+            going += index(1)
+    while going > index(0):
         turn = index(0)
         while turn < going:
             lane = turns[turn]
-            at = lane * room + level
-            here = path[at] * words
-            child = index(ints[here + CHILD])
+            here = path[lane * room + level] * nodes.words
+            child = index(nodes.ints[here + CHILD])
             if child == index(0):
                 lengths[lane] = level + index(1)
-                prefetch(boxes, path[at] * width, width)
+                if wants_boxes:
+                    prefetch(nodes.boxes, path[lane * room + level] * nodes.width, nodes.width)
                 going -= index(1)
                 turns[turn] = turns[going]
             else:
-                if level + index(1) < room:
-                    row, missing = side(ints, floats, here, child, words, x, samples[lane])
-                    prefetch(floats, row * words, words)
-                    path[at + index(1)] = row
-                    unsure[lane] |= missing
+                if level + index(1) == room:
+                    return False
+                row = _side(nodes, here, child, x, at)
+                prefetch(nodes.floats, row * nodes.words, nodes.words)
+                path[lane * room + level + index(1)] = row
                 turn += index(1)
         level += index(1)
+    return True
 
 
 @inlined
-def outer_part(boxes, width, path, start, length, x, sample, weights, n_features, extensions):
+def outer_part(nodes, path, start, length, x, at, weights, weights_at, n_features, extensions):
     """Where the part of the path begins whose boxes the sample changes; extensions: float64, filled from there on.
 
     An extension may be zero there: of a sample with a value that the box lacks, or where weight times distance is less
@@ -92,10 +74,10 @@ def outer_part(boxes, width, path, start, length, x, sample, weights, n_features
     """
     first = length
     while first > index(0):
-        low = path[start + first - index(1)] * width
-        high = low + width // index(2)
-        beyond = extension(boxes, low, high, x, sample, weights, n_features)
-        if beyond == np.float32(0.0) and holds(boxes, low, high, x, sample, n_features):
+        low = path[start + first - index(1)] * nodes.width
+        high = low + nodes.width // index(2)
+        beyond, changes = extension(nodes.boxes, low, high, x, at, weights, weights_at, n_features)
+        if not changes:
             break
         first -= index(1)
         extensions[first] = min(np.float64(beyond), _LARGEST_EXTENSION)

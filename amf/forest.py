@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
@@ -23,13 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 from amf import serialize
 from amf._kernel import index
 from amf.addresses import address_of
-from amf.aggregation import mean_over_trees
 from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, whole_chunks
+from amf.batches import SEGMENTS, Kernels
 from amf.binding import LARGEST, Binding
-from amf.boxes import LANES
 from amf.boxes import LARGEST as LARGEST_VALUE
 from amf.explain import Description, mean_depth, survey
-from amf.forgetting import forget
+from amf.forgetting import shrink
 from amf.labels import Label
 from amf.losses import Losses
 from amf.modes import MODES
@@ -37,7 +36,7 @@ from amf.packing import heads_of
 from amf.params import ForestParams, check_whole
 from amf.rng import seed_words
 from amf.scaling import Scaling, first_infinite
-from amf.shifting import shift
+from amf.vectors import LANES
 
 ROWS_PER_CALL = 1024
 """Rows of a forest in one call of a kernel, for which memory is reserved before."""
@@ -167,10 +166,7 @@ class Forest(ABC, Generic[Params]):
     """Name of the system (registry.py)."""
     _code: ClassVar[type[Any]]
     """Type of labels as kernels take them."""
-    _run: ClassVar[Callable[..., None]]
-    _walk_trees: ClassVar[Callable[..., None]]
-    """Kernels of the system (batches.py)."""
-    _calibrate: ClassVar[Callable[..., None]]
+    _kernels: ClassVar[Kernels]
     _fixed: ClassVar[bool] = False
     """Whether features are taken as they are, neither centred nor weighted."""
     _bounds: ClassVar[tuple[float, float]] = (-float(LARGEST_VALUE), float(LARGEST_VALUE))
@@ -509,10 +505,11 @@ class Forest(ABC, Generic[Params]):
             self._arena.give_up_room(int(binding.words[_LARGEST]))
             return
         at_once = max(1, min(n, MOST_FORECASTS // (n_trees * n_outputs)))
-        self._run(
+        self._kernels.run(
             np.array([binding.address], np.uint64), 0, 1, np.zeros(1, np.int64), np.array([n]),
             x, labels.values, labels.labelled, publish,
-            SCRATCH.floats(n * self._scaling.weights.shape[0]), SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
+            SCRATCH.floats((n + SEGMENTS + 1) * self._scaling.weights.shape[0]),
+            SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
             *told,
         )  # fmt: skip
         self._arena.give_up_room(int(binding.words[_LARGEST]))
@@ -524,8 +521,8 @@ class Forest(ABC, Generic[Params]):
         """
         arena, binding, allowed = self._arena, self._binding, self._allowed or _ONE_NODE
         while True:
-            arrays = arena.ints, arena.boxes, arena.used, self._scaling.weights, self._words, self._calibration
-            state = arena.capacity, self._allowed, self._n_outputs
+            arrays = arena.used, self._scaling.weights, self._words, self._calibration
+            state = arena.generation, self._allowed, self._n_outputs
             if not binding.holds(arrays, state):
                 self._write_binding(arrays, state)
             if int(binding.words[_LARGEST]) + room <= arena.capacity or arena.capacity >= allowed:
@@ -548,76 +545,44 @@ class Forest(ABC, Generic[Params]):
         self._binding.write(arrays, state, map(address_of, reached), wholes, fractions)
 
     def _run_threads(
-        self,
-        words: NDArray[np.uint64],
-        x: NDArray[np.float64],
-        labels: Labels,
-        told: Told,
-        *,
-        publish: bool,
+        self, words: NDArray[np.uint64], x: NDArray[np.float64], labels: Labels, told: Told, *, publish: bool
     ) -> None:
         """As `run` of batches.py for this forest, with its trees spread over threads."""
-        arena, scaling, start, n = self._arena, self._scaling, 0, x.shape[0]
+        kernels, n_trees, n_outputs = self._kernels, self.params.n_estimators, self._n_outputs
+        start, n, stride = 0, x.shape[0], self._scaling.weights.shape[0]
+        bite = max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
+        rows, weights = np.empty((min(n, bite), stride), np.float32), np.empty((SEGMENTS + 1, stride), np.float32)
+        ends = np.empty(SEGMENTS, np.int64)
         while start < n:
-            rest, one = start, slice(start, start + 1)
-            if self.params.mode != "existing" and labels.labelled[start] and publish:
-                self._segment(words, scaling.centre(x[one]), labels.hidden(one), told.part(one), publish=True)
-                rest = start + 1
-            stop, strays = scaling.observe(x, labels.labelled, start)
-            rows = scaling.centre(x[start:stop])
-            if rest > start:
-                spare, calibrates = told.part(one).copy(), self.params.calibration
-                self._segment(words, rows[:1], labels.part(one), spare, publish=calibrates)
-            part = slice(rest, stop)
-            self._segment(words, rows[rest - start :], labels.part(part), told.part(part), publish=publish)
-            if strays:
-                head, box = index(arena.layout.head), index(arena.layout.box)
-                shift(arena.ints, arena.floats, arena.boxes, arena.used, head, box, scaling.recentre())
-            start = stop
-
-    def _segment(
-        self,
-        words: NDArray[np.uint64],
-        rows: NDArray[np.float32],
-        labels: Labels,
-        told: Told,
-        *,
-        publish: bool,
-    ) -> None:
-        """Pass rows of one segment through the trees, in several threads, and gather what they say."""
-        n_trees, n_outputs = self.params.n_estimators, self._n_outputs
-        bite = max(1, MOST_FORECASTS // (n_trees * n_outputs))
-        for start in range(0, rows.shape[0], bite):
-            part = slice(start, start + bite)
-            x, y, known = rows[part], labels.values[part], labels.labelled[part]
-            forecasts, depths = np.empty((n_trees, x.shape[0], n_outputs)), np.empty((n_trees, x.shape[0], 2))
+            stop, n_segments, strays = kernels.prepare(
+                words, x[: start + bite], labels.labelled, start, rows, weights, ends
+            )
+            part = slice(start, stop)
+            y, known, here = labels.values[part], labels.labelled[part], told.part(part)
+            forecasts, depths = np.empty((n_trees, stop - start, n_outputs)), np.empty((n_trees, stop - start, 2))
+            of_rows = rows[: stop - start], weights, ends[:n_segments], y, known, publish, forecasts, depths
             jobs = [
-                thread_pool(self._n_threads).submit(
-                    self._walk_trees, words, words.view(np.float64), *span, x, y, known, publish, forecasts, depths
-                )
+                thread_pool(self._n_threads).submit(kernels.walk, words, *span, *of_rows)
                 for span in _spans(n_trees, self._n_threads)
             ]
             wait(jobs)
             for job in jobs:
                 job.result()
             if publish:
-                here = told.part(part)
-                self._calibrate(forecasts, y, known, self._calibration, here.raw, here.outputs)
-                mean_over_trees(depths, here.depths)
+                kernels.gather(words, forecasts, depths, y, known, here.outputs, here.raw, here.depths)
+            if strays:
+                kernels.recentre(words)
+            start = stop
 
     def _shrink(self, tree: int, limit: int) -> None:
         """Let a tree forget until it may split again within so many rows."""
-        while int(self._arena.used[tree]) + 2 > limit:
-            self._forget(tree)
+        arena, layout = self._arena, self._arena.layout
+        blocks = arena.ints, arena.floats, arena.reals, arena.boxes, arena.used
+        shrink(*blocks, index(layout.head), index(layout.box), index(tree), index(limit))
 
     def _needs_to_forget(self, n_nodes: int) -> bool:
         """Whether a tree with so many nodes is one that learning would not leave."""
         return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
-
-    def _forget(self, tree: int) -> None:
-        arena, layout = self._arena, self._arena.layout
-        blocks = arena.ints, arena.floats, arena.reals, arena.boxes, arena.used
-        forget(*blocks, index(tree), index(layout.head), index(layout.box))
 
     def _layout(self) -> Layout:
         return Layout(self._stats_room, room_for(self.n_features))

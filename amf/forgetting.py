@@ -39,7 +39,7 @@ import numpy as np
 
 from amf._kernel import called, index, kernel
 from amf.aggregation import chain_odds
-from amf.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, number_of, row_of
+from amf.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, Nodes, number_of, row_of
 
 SEEN, HEAT = FEATURE, THRESHOLD
 """Columns of a leaf, int32 and float32, which an inner node has other use for; 0 where nothing was forgotten since the
@@ -55,12 +55,13 @@ _PAIR = index(2)
 _FIRST_PAIR = ROOT + index(1)
 
 
-@kernel
-def forget(ints, floats, reals, boxes, used, tree, words, width):
+@called
+def forget(nodes, used, tree):
     """Forget the leaves of least worth of a tree, which has more than one, and close the gaps that they leave.
 
-    ints, floats, reals, boxes, used: the arena (arena.py). words, width: of a head and of a box.
+    nodes, used: the arena (arena.py).
     """
+    ints, floats, reals, boxes, words, width = nodes
     n_trees, end = index(used.shape[0]), used[tree]
     # All of these go by numbers of nodes; 0 is nobody's.
     child = np.zeros(end, np.uint64)  # the left child, 0 at a leaf
@@ -80,6 +81,14 @@ def forget(ints, floats, reals, boxes, used, tree, words, width):
     _keep_worthiest(leaves, worth, heir)
     _find_heirs(child, order, heir)
     used[tree] = _rearrange(ints, boxes, tree, n_trees, words, width, child, heir)
+
+
+@kernel
+def shrink(ints, floats, reals, boxes, used, words, width, tree, limit):
+    """Let a tree forget until it may split again within `limit` rows. Arguments up to `width`: those of Nodes."""
+    nodes = Nodes(ints, floats, reals, boxes, words, width)
+    while used[tree] + index(2) > limit:
+        forget(nodes, used, tree)
 
 
 @called

@@ -21,11 +21,12 @@ def is_full(ints, root, words):
 
 
 @called
-def halve_counts(ints, used, tree, words, first, last):
+def halve_counts(nodes, used, tree, first, last):
     """Halve the words [first, last) of all heads of a tree, which are counts: what is below a node is part of its own.
 
-    ints, used: the arena (arena.py). words: of a head. Returns the rows of the tree, uint64 (nodes,).
+    nodes, used: the arena (arena.py). Returns the rows of the tree, uint64 (nodes,).
     """
+    ints, words = nodes.ints, nodes.words
     n_trees, length = index(used.shape[0]), 1
     rows = np.empty(used[tree] - ROOT, np.uint64)  # a parent comes before its children, which its number does not say
     rows[0] = row_of(ROOT, tree, n_trees)

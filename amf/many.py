@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.batches import SEGMENTS
 from amf.boxes import padded
 from amf.forest import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, Forest, thread_pool
 from amf.scaling import first_infinite
@@ -128,9 +129,10 @@ def _call(
     spans = pairwise([0, *bounds.tolist(), len(mine)])
 
     def run(first: int, last: int) -> None:
-        forests[0]._run(
+        forests[0]._kernels.run(
             addresses, first, last, starts, stops, x, y, labelled, True,
-            SCRATCH.floats(longest * padded(x.shape[1])), SCRATCH.reals(max(size, min(longest * size, MOST_FORECASTS))),
+            SCRATCH.floats((longest + SEGMENTS + 1) * padded(x.shape[1])),
+            SCRATCH.reals(max(size, min(longest * size, MOST_FORECASTS))),
             said.outputs, said.raw, said.depths,
         )  # fmt: skip
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from amf._kernel import called, index, inlined
-from amf.aggregation import stop_probability
-from amf.arena import ODDS, TIME
+from amf.arena import TIME
 from amf.elementary import expm1, log1p
 from amf.rng import GOLDEN, mix, to_unit
 
@@ -21,18 +20,18 @@ EXISTING, SAMPLED, EXPECTED = range(3)
 
 
 @inlined
-def share_out(mode, draw, reals, words, path, start, length, first, extensions, stops, fresh):
+def share_out(mode, draw, nodes, path, start, length, first, extensions, stopping, stops, fresh):
     """Fill `stops` and `fresh`; returns (depth at which the sample ends, weighted depth).
 
-    first, extensions: where the sample is outside the boxes (descent.py). draw: uniform on [0, 1), for SAMPLED.
+    stopping: posterior probability of stopping at each inner node, if it is reached. first, extensions: where the
+    sample is outside the boxes (descent.py). draw: uniform on [0, 1), for SAMPLED.
     """
     leaf = length - index(1)
     reach, weighted_depth = 1.0, 0.0
     for k in range(leaf):
-        stop = stop_probability(reals[path[start + k] * words // index(2) + ODDS])
-        stops[k] = reach * stop
+        stops[k] = reach * stopping[k]
         fresh[k] = 0.0
-        reach *= 1.0 - stop
+        reach *= 1.0 - stopping[k]
         weighted_depth += reach
     stops[leaf] = reach
     fresh[leaf] = 0.0
@@ -43,9 +42,9 @@ def share_out(mode, draw, reals, words, path, start, length, first, extensions, 
         first += index(1)
     if mode != EXISTING and first < length:
         if mode == SAMPLED:
-            depth = _branch_off(draw, reals, words, path, start, length, first, extensions, stops, fresh)
+            depth = _branch_off(draw, nodes, path, start, length, first, extensions, stops, fresh)
         else:
-            depth = _expect(reals, words, path, start, length, first, extensions, stops, fresh)
+            depth = _expect(nodes, path, start, length, first, extensions, stops, fresh)
         weighted_depth = 0.0
         for k in range(length):
             weighted_depth += stops[k] * k + fresh[k] * (k + 1.0)
@@ -53,7 +52,7 @@ def share_out(mode, draw, reals, words, path, start, length, first, extensions, 
 
 
 @called
-def _branch_off(draw, reals, words, path, start, length, first, extensions, stops, fresh):
+def _branch_off(draw, nodes, path, start, length, first, extensions, stops, fresh):
     """The shares in a tree where the sample branches off at one node; returns its depth there."""
     leaf = length - index(1)
     budget = -log1p(-draw)
@@ -63,7 +62,7 @@ def _branch_off(draw, reals, words, path, start, length, first, extensions, stop
     for k in range(first, length):
         splits = k == leaf and extensions[k] > 0.0
         if k != leaf:
-            hazard = extensions[k] * _lifetime(reals, words, path, start, k)
+            hazard = extensions[k] * _lifetime(nodes, path, start, k)
             splits = budget < hazard
             budget -= hazard
         if splits:
@@ -81,7 +80,7 @@ def _branch_off(draw, reals, words, path, start, length, first, extensions, stop
 
 
 @called
-def _expect(reals, words, path, start, length, first, extensions, stops, fresh):
+def _expect(nodes, path, start, length, first, extensions, stops, fresh):
     """The mean of the shares over all the places where the sample can branch off; returns its mean depth."""
     leaf = length - index(1)
     branch, reaches = np.empty(length), np.empty(length)
@@ -92,7 +91,7 @@ def _expect(reals, words, path, start, length, first, extensions, stops, fresh):
         reaches[k] = reach
         leaves = 1.0 if extensions[k] > 0.0 else 0.0
         if k != leaf:
-            leaves = -expm1(-extensions[k] * _lifetime(reals, words, path, start, k))
+            leaves = -expm1(-extensions[k] * _lifetime(nodes, path, start, k))
         stop = 0.5 * reach if k == leaf else stops[k]
         branch[k] = remaining * leaves / (1.0 - 0.5 * reach + stop)
         depth += remaining * leaves * (k + 1.0)
@@ -112,12 +111,12 @@ def _expect(reals, words, path, start, length, first, extensions, stops, fresh):
 
 
 @inlined
-def _lifetime(reals, words, path, start, k):
+def _lifetime(nodes, path, start, k):
     """Time between the birth and the split of an inner node."""
     birth = 0.0
     if k > index(0):
-        birth = reals[path[start + k - index(1)] * words // index(2) + TIME]
-    return reals[path[start + k] * words // index(2) + TIME] - birth
+        birth = nodes.reals[path[start + k - index(1)] * nodes.words // index(2) + TIME]
+    return nodes.reals[path[start + k] * nodes.words // index(2) + TIME] - birth
 
 
 @called

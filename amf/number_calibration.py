@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import index, inlined, kernel
+from amf._kernel import called, index, inlined
 from amf.elementary import exp
 from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
@@ -57,7 +57,7 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     return in_range and positive and are_sound(losses_of(state), largest)
 
 
-@kernel
+@called
 def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     """Fill raw (of the trees alone) and calibrated, both float64 (n, 3), and learn from the labels, row by row.
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from amf.elementary import normal_quantile
 from amf.forest import Forest, Labels, Told
 from amf.labels import numbers
-from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, calibrate, is_sound, losses_of
+from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, is_sound, losses_of
 from amf.params import AMFRegressorParams
 from amf.systems import amf_regressor
 
@@ -49,9 +49,7 @@ class AMFRegressor(Forest[AMFRegressorParams]):
     Parameters = AMFRegressorParams
     family = "amf-regressor"
     _code = np.float64
-    _run = staticmethod(amf_regressor.run)
-    _walk_trees = staticmethod(amf_regressor.walk_trees)
-    _calibrate = staticmethod(calibrate)
+    _kernels = amf_regressor.KERNELS
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""

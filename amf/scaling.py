@@ -27,7 +27,7 @@ steps are coarse for it, the fine structure is not seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,22 @@ _LARGEST_SPREAD = 2.0**101
 _LARGEST_WEIGHT = 2.0**100
 _FAR = 64.0
 """Distance of the origin, in lengths of the interval with half of the values, beyond which it moves."""
+
+
+class Features(NamedTuple):
+    """What is known of features, as kernels see it: the arrays of Scaling."""
+
+    origin: Any
+    lowest: Any
+    highest: Any
+    last: Any
+    moves: Any
+    strides: Any
+    pairs: Any
+    weights: Any
+    n_labelled: Any
+    adaptive: Any
+    """bool: whether features are weighted."""
 
 
 class Scaling:
@@ -99,32 +115,6 @@ class Scaling:
                 for array in (self.origin, self.lowest, self.highest, self.last):
                     array[column] = 0.0
 
-    def centre(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Rows as the trees take them: float32 (n, padded(d)), padding NaN."""
-        centred = np.empty((x.shape[0], self.weights.shape[0]), np.float32)
-        centre(x, self.origin, centred)
-        return centred
-
-    def observe(self, x: NDArray[Any], labelled: NDArray[np.bool_], start: int) -> tuple[int, bool]:
-        """Take note of the rows [start, stop) about to be learned and refresh the weights for them.
-
-        Returns stop, and whether to `recentre` once they are learned.
-        """
-        if self.fixed:
-            self.n_labelled += np.count_nonzero(labelled[start : x.shape[0]])
-            return x.shape[0], False
-        stop, far = observe(
-            x, labelled, start, self.adaptive, self.origin, self.lowest, self.highest, self.last, self.moves,
-            self.strides, self.pairs, self.weights, self.n_labelled,
-        )  # fmt: skip
-        return int(stop), bool(far)
-
-    def recentre(self) -> NDArray[np.float64]:
-        """Move origins that are far from the values; returns by how much, (d,)."""
-        shifts = np.zeros(self.n_features)
-        recentre(self.origin, self.moves, self.strides, self.pairs, shifts)
-        return shifts
-
 
 def strides_of(moves: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of all moves of each feature, (d,), one in so many is in the subsample."""
@@ -153,31 +143,33 @@ def first_infinite(x):
     return -1
 
 
-@kernel
-def centre(x, origin, centred):
-    """Fill `centred`."""
-    for i in range(x.shape[0]):
+@called
+def centre(x, start, stop, origin, rows, first):
+    """Rows [start, stop) of x, float64 (n, d), as the trees take them: float32, from `first` of `rows` on."""
+    for i in range(start, stop):
+        row = first + i - start
         for j in range(x.shape[1]):
             # A value of a feature that no labelled row has shown yet is missing: no tree can ask for it.
-            shifted = np.float64(x[i, j]) - origin[j]
+            shifted = x[i, j] - origin[j]
             clipped = np.float32(min(max(shifted, -LARGEST), LARGEST))
-            centred[i, j] = clipped if shifted == shifted else np.float32(np.nan)
-        for j in range(x.shape[1], centred.shape[1]):
-            centred[i, j] = np.float32(np.nan)
+            rows[row, j] = clipped if shifted == shifted else np.float32(np.nan)
+        for j in range(x.shape[1], rows.shape[1]):
+            rows[row, j] = np.float32(np.nan)
 
 
-@kernel
-def observe(x, labelled, start, adaptive, origin, lowest, highest, last, moves, strides, pairs, weights, n_labelled):
+@called
+def observe(x, labelled, start, features):
     """Note the rows from `start` on, up to the next one that changes a weight, or with the one that strays too far.
 
     Returns (place of the first row that is not noted, whether an origin has to move). The weights follow from the rows
     up to the one that changes them: they must not know of the rows after it.
     """
+    origin, lowest, highest, last, moves, strides, pairs, weights, n_labelled, adaptive = features
     for i in range(start, x.shape[0]):
         if not labelled[i]:
             continue
         for j in range(last.shape[0] if adaptive and i > start else 0):
-            value = np.float64(x[i, j])
+            value = x[i, j]
             if _enters(value, j, last, moves, strides) and _due(moves[j] + 1):
                 subsample = pairs[j : j + 1].copy()
                 stride = _keep(subsample, 0, moves[j], strides[j], last[j], value)
@@ -187,7 +179,7 @@ def observe(x, labelled, start, adaptive, origin, lowest, highest, last, moves, 
         n_labelled[0] += 1
         far = False
         for j in range(last.shape[0]):
-            value = np.float64(x[i, j])
+            value = x[i, j]
             if value != value or value == last[j]:
                 continue
             if last[j] != last[j]:
@@ -209,14 +201,17 @@ def observe(x, labelled, start, adaptive, origin, lowest, highest, last, moves, 
     return x.shape[0], False
 
 
-@kernel
-def recentre(origin, moves, strides, pairs, shifts):
-    """Move each origin that is far from the values, and say in `shifts`, zeros, by how much."""
+@called
+def recentre(features):
+    """Move each origin that is far from the values; returns by how much, float64 (d,)."""
+    origin, moves = features.origin, features.moves
+    shifts = np.zeros(origin.shape[0])
     for j in range(origin.shape[0]):
         if moves[j] > 0:
-            home = _home_of(_sorted(pairs, j, moves[j], strides[j]), origin[j])
+            home = _home_of(_sorted(features.pairs, j, moves[j], features.strides[j]), origin[j])
             shifts[j] = home - origin[j]
             origin[j] = home
+    return shifts
 
 
 @inlined

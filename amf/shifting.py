@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf._kernel import called, index, inlined, kernel
+from amf._kernel import called, index, inlined
 from amf.arena import CHILD, FEATURE, ROOT, THRESHOLD, row_of
 from amf.boxes import LARGEST
 
 
-@kernel
-def shift(ints, floats, boxes, used, words, width, shifts):
-    """Subtract shifts[j], float64 (d,), from the bounds and thresholds of each feature j, in all trees of an arena.
+@called
+def shift(nodes, used, shifts):
+    """Subtract shifts[j], float64 (d,), from the bounds and thresholds of each feature j, in all trees.
 
-    ints, floats, boxes, used: the arena (arena.py). words, width: of a head and of a box.
+    nodes, used: the arena (arena.py).
     """
     n_trees = index(used.shape[0])
     for j in range(index(shifts.shape[0])):
         if shifts[j] != 0.0:
             for tree in range(n_trees):
                 for number in range(ROOT, used[tree]):
-                    _shift_node(ints, floats, boxes, row_of(number, tree, n_trees), words, width, j, shifts[j])
+                    _shift_node(nodes, row_of(number, tree, n_trees), j, shifts[j])
 
 
-@called
-def _shift_node(ints, floats, boxes, row, words, width, feature, by):
-    here, low = row * words, row * width + feature
-    high = low + width // index(2)
-    boxes[low], boxes[high] = _shifted(boxes[low], by), _shifted(boxes[high], by)
-    if ints[here + CHILD] != 0 and index(ints[here + FEATURE]) == feature:
-        floats[here + THRESHOLD] = _shifted(floats[here + THRESHOLD], by)
+@inlined
+def _shift_node(nodes, row, feature, by):
+    here, low = row * nodes.words, row * nodes.width + feature
+    high = low + nodes.width // index(2)
+    nodes.boxes[low], nodes.boxes[high] = _shifted(nodes.boxes[low], by), _shifted(nodes.boxes[high], by)
+    if nodes.ints[here + CHILD] != 0 and index(nodes.ints[here + FEATURE]) == feature:
+        nodes.floats[here + THRESHOLD] = _shifted(nodes.floats[here + THRESHOLD], by)
 
 
 @inlined

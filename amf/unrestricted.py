@@ -60,8 +60,7 @@ class UnrestrictedAMFClassifier(AMFClassifier):
 
     Parameters: ClassVar[type[Any]] = UnrestrictedAMFClassifierParams
     family = "unrestricted-amf-classifier"
-    _run = staticmethod(unrestricted.run)
-    _walk_trees = staticmethod(unrestricted.walk_trees)
+    _kernels = unrestricted.KERNELS
     _fixed = True
     _bounds = 0.0, 1.0
 

@@ -5,38 +5,81 @@ node at rate `extension of the node's box` between the node's birth and its spli
 inhomogeneous Poisson process, so its first arrival needs one draw for the whole path and not one a node: it is spent
 as a budget. Forecasts of the sample are made by the tree as it was, the weights are updated in the tree as it becomes.
 
-What differs between kinds of labels are six functions, which a system passes in: see `walk`.
+Samples come one by one, and each of them takes all trees in turn: trees are independent of each other, so that memory
+is fetched for one while another one is looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from amf._kernel import called, index, inlined
-from amf.aggregation import odds_of_split, revise
+from amf.aggregation import average, odds_of_split, revised, stop_probability
 from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
 from amf.boxes import enclose, widen
 from amf.cuts import gap_cut
-from amf.descent import descend, descend_together, outer_part
+from amf.descent import descend, outer_part
 from amf.elementary import log1p
+from amf.forgetting import forget
 from amf.halving import is_full
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
 
-_LANES = index(8)
-"""Samples that descend together."""
+_LANES = index(16)
+"""Trees that a sample descends in at a time."""
+_DEPTH = index(128)
+"""Nodes of a path for which there is room at first."""
+
+
+class Statistics(NamedTuple):
+    """What nodes remember of labels, and what they say of them: functions for kernels.
+
+    rules is a tuple of what the kind of label wants to know. A path are the rows path[start : start + length].
+    """
+
+    rules_of: Callable[..., Any]
+    """(numbers) -> rules, of the words of a forest (binding.py) as float64."""
+    prepare: Callable[..., Any]
+    """(nodes, path, start, length, rules, first, second): derive two numbers a node from its statistics."""
+    predict: Callable[..., Any]
+    """(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i): make the tree's forecast of
+    the shares of the nodes, `stops`, and of empty leaves that branch off above them, `fresh`. Both may be used up."""
+    likelihoods: Callable[..., Any]
+    """(nodes, path, start, length, rules, first, second, label, given): each node's own forecast of the label."""
+    likelihood_of_empty: Callable[..., Any]
+    """(rules, first, second, likelihood, label) -> that of a fresh leaf, of its parent's: what it is charged."""
+    update: Callable[..., Any]
+    """(nodes, here, rules, label): count the label at a node."""
+    may_split: Callable[..., Any]
+    """(nodes, here, rules, label) -> whether this leaf may split for the label."""
+    halve: Callable[..., Any]
+    """(nodes, used, tree, rules): halve the counts of a tree (halving.py)."""
+
+
+class Pauses(NamedTuple):
+    """When nodes do not split."""
+
+    purity: Any
+    """A leaf born before time purity / number of features in which samples differed splits also while it is pure."""
+    evidence: Any
+    """An inner node does not split for a label for which its evidence is at least this."""
+    full_evidence: Any
+    """The same in a tree with more than a quarter of the rows that are allowed."""
 
 
 @inlined
-def _first_split(budget, leaf_parts, pure_until, pause, given, reals, words, path, start, length, outer, extensions):
+def _first_split(budget, leaf_splits, pure_until, pause, given, nodes, path, start, length, outer, extensions):
     """(place on the path of the node above which the sample splits off, when), place = length where there is none."""
     birth = 0.0
     if outer > index(0):
-        birth = reals[path[start + outer - index(1)] * words // index(2) + TIME]
+        birth = nodes.reals[path[start + outer - index(1)] * nodes.words // index(2) + TIME]
     for k in range(outer, length):
-        split_time = reals[path[start + k] * words // index(2) + TIME]
+        split_time = nodes.reals[path[start + k] * nodes.words // index(2) + TIME]
         if k == length - index(1):
-            splits = (leaf_parts or birth < pure_until) and extensions[k] > 0.0
+            splits = (leaf_splits or birth < pure_until) and extensions[k] > 0.0
         else:
             splits = False
             if given[k] < pause:
@@ -51,195 +94,214 @@ def _first_split(budget, leaf_parts, pure_until, pause, given, reals, words, pat
 
 
 @inlined
-def _pure_until(purity, boxes, low, width, n_features):
-    """Before which time a leaf has to be born to split while all its labels agree. low: of the root's box.
+def _pure_until(purity, nodes, root, n_features):
+    """Before which time a leaf has to be born to split while all its labels agree.
 
     Features count in which samples differ. What a feature tells that is constant, or that no sample has shown yet, is
     nothing, and so it changes nothing.
     """
     varied = 0.0
     if purity > 0.0:
+        low = root * nodes.width
+        high = low + nodes.width // index(2)
         for j in range(n_features):
-            if boxes[low + j] < boxes[low + width // index(2) + j]:
-                varied += 1.0
+            varied += nodes.boxes[low + j] < nodes.boxes[high + j]
     return purity / max(varied, 1.0)
 
 
 @called
-def _part(
-    ints, floats, reals, boxes, random, tree, row, pair, time, words, width, x, sample, n_features, weights, extension
-):  # fmt: skip
+def _split(nodes, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extension):
     """Make a node the parent of its old self and of a leaf for the sample; returns the row of that leaf.
 
     The row of the node becomes the parent's, with a copy of the statistics; the new rows begin at `pair`.
     """
-    low = row * width
-    high = low + width // index(2)
+    low, here = row * nodes.width, row * nodes.words
+    high = low + nodes.width // index(2)
     pick, place = uniform(random, tree), uniform(random, tree)
     feature, threshold, box_goes_left = gap_cut(
-        boxes, low, high, x, sample, weights, n_features, extension, pick, place
+        nodes.boxes, low, high, x, at, weights, weights_at, n_features, extension, pick, place
     )
     old, fresh = (pair, pair + index(1)) if box_goes_left else (pair + index(1), pair)
-    for word in range(words):
-        ints[old * words + word] = ints[row * words + word]
-    for word in range(width):
-        boxes[old * width + word] = boxes[low + word]
-    become_leaf(ints, reals, boxes, fresh, words, width, x, sample, n_features)
-    here = row * words
-    ints[here + CHILD] = np.int32(pair)
-    ints[here + FEATURE] = np.int32(feature)
-    floats[here + THRESHOLD] = threshold
-    reals[here // index(2) + TIME] = time
-    widen(boxes, low, high, x, sample, n_features)
+    for word in range(nodes.words):
+        nodes.ints[old * nodes.words + word] = nodes.ints[here + word]
+    for word in range(nodes.width):
+        nodes.boxes[old * nodes.width + word] = nodes.boxes[low + word]
+    become_leaf(nodes, fresh, x, at, n_features)
+    nodes.ints[here + CHILD] = np.int32(pair)
+    nodes.ints[here + FEATURE] = np.int32(feature)
+    nodes.floats[here + THRESHOLD] = threshold
+    nodes.reals[here // index(2) + TIME] = time
+    widen(nodes.boxes, low, high, x, at, n_features)
     return fresh
 
 
-@called
-def become_leaf(ints, reals, boxes, row, words, width, x, sample, n_features):
+@inlined
+def become_leaf(nodes, row, x, at, n_features):
     """Make an empty row the leaf of one sample, whose label is not counted yet."""
-    reals[row * words // index(2) + TIME] = np.inf
-    reals[row * words // index(2) + ODDS] = 1.0
-    enclose(boxes, row * width, row * width + width // index(2), x, sample, n_features)
+    nodes.reals[row * nodes.words // index(2) + TIME] = np.inf
+    nodes.reals[row * nodes.words // index(2) + ODDS] = 1.0
+    low = row * nodes.width
+    enclose(nodes.boxes, low, low + nodes.width // index(2), x, at, n_features)
 
 
-def walk_of(consider, report, judge, charge, count, may_part):
-    """The walk for one kind of label, to be inlined into a kernel.
+@inlined
+def _stopping(nodes, path, start, length, odds, stopping):
+    """Fill `odds` of the inner nodes of a path, and `stopping` with the probabilities that they are."""
+    for k in range(length - index(1)):
+        odds[k] = nodes.reals[path[start + k] * nodes.words // index(2) + ODDS]
+    for k in range(length - index(1)):
+        stopping[k] = stop_probability(odds[k])
 
-    rules is a tuple of what the kind of label wants to know. consider(ints, reals, words, path, start, length, rules,
-    first, second) derives two numbers a node from its statistics. report(ints, reals, words, path, start, length,
-    rules, first, second, stops, fresh, forecasts, tree, i) makes a forecast of the shares of the nodes. judge(ints,
-    here, rules, first, second, depth, above, label) is the node's own forecast of the label, `above` that of its
-    parent; charge(rules, forecast, label) what a fresh leaf pays for it. count(ints, reals, here, rules, label) adds
-    the label to the statistics. may_part(ints, reals, here, rules, label) tells whether this leaf may be split.
+
+@inlined
+def _revise(nodes, path, start, length, odds, stopping, given, averaged, from_below):
+    """The upward pass: new odds of the first `length` nodes of a path. from_below: averaged forecast of the next one.
+
+    odds and averaged: float64, used up.
     """
+    # In three loops, of which the middle one, with the division, takes several nodes at a time.
+    for j in range(length):
+        k = length - index(1) - j
+        averaged[k] = from_below
+        from_below = average(stopping[k], given[k], from_below)
+    for k in range(length):
+        odds[k] = revised(odds[k], given[k], averaged[k])
+    for k in range(length):
+        nodes.reals[path[start + k] * nodes.words // index(2) + ODDS] = odds[k]
+
+
+@called
+def scratch(room):
+    """(room for the paths of all lanes, for eight numbers of each node on a path)."""
+    numbers = np.empty((8, room))
+    return np.empty(_LANES * room, np.uint64), (
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
+    )  # fmt: skip
+
+
+def walk_of(statistics: Statistics) -> Any:
+    """The walk for one kind of statistics, a function for kernels."""
+    prepare, predict, likelihoods = statistics.prepare, statistics.predict, statistics.likelihoods
+    likelihood_of_empty, update, may_split = (
+        statistics.likelihood_of_empty, statistics.update, statistics.may_split,
+    )  # fmt: skip
+    halve = statistics.halve
+
+    @inlined
+    def insert(
+        nodes, used, random, tree, limit, path, start, length, outer, extensions,
+        x, at, weights, weights_at, n_features, pauses, rules, first, second, given, label,
+    ):  # fmt: skip
+        """Add the sample to the boxes and counts of a tree. Returns (place of the last node on the path which stays
+        above the sample's own leaf, plus one; the averaged forecast of what is below that)."""
+        draw = uniform(random, tree)
+        end, time = length, 0.0
+        if limit > index(0) and outer < length:
+            leaf_splits = may_split(nodes, path[start + length - index(1)] * nodes.words, rules, label)
+            if leaf_splits or pauses.purity > 0.0 or outer < length - index(1):
+                is_scarce = index(4) * used[tree] > limit
+                pure_until = 0.0
+                if not leaf_splits:
+                    pure_until = _pure_until(pauses.purity, nodes, path[start], n_features)
+                end, time = _first_split(
+                    -log1p(-draw), leaf_splits, pure_until, pauses.full_evidence if is_scarce else pauses.evidence,
+                    given, nodes, path, start, length, outer, extensions,
+                )  # fmt: skip
+        for k in range(end):
+            update(nodes, path[start + k] * nodes.words, rules, label)
+        for k in range(outer, end):
+            low = path[start + k] * nodes.width
+            widen(nodes.boxes, low, low + nodes.width // index(2), x, at, n_features)
+        if end == length:
+            return length - index(1), given[length - index(1)]
+        row, pair = path[start + end], row_of(used[tree], tree, index(used.shape[0]))
+        used[tree] += index(2)
+        leaf = _split(
+            nodes, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extensions[end]
+        )  # fmt: skip
+        odds = row * nodes.words // index(2) + ODDS
+        nodes.reals[odds], below = odds_of_split(
+            nodes.reals[odds],
+            end == length - index(1),
+            given[end],
+            likelihood_of_empty(rules, first[end], second[end], given[end], label),
+        )
+        update(nodes, leaf * nodes.words, rules, label)
+        update(nodes, row * nodes.words, rules, label)
+        return end, below
 
     @called
     def walk(
-        rules,                                                            # of the label
-        ints, floats, reals, boxes, used, random,                         # the arena; the generators
-        first_tree, last_tree, limit, words, width,                       # trees; rows allowed; words of one
-        x, stride, y, labelled, n_features, weights,                      # samples and labels
-        purity, pause, full_pause, mode, publish, forecasts, depths,      # when not to split; what to report
-        done, room,                                                       # how far an earlier call came; buffers
+        rules, nodes, used, random, first_tree, last_tree, limit,
+        x, stride, n_features, weights, ends, y, labelled, pauses, mode, publish, forecasts, depths,
     ):  # fmt: skip
-        """Pass the samples through the trees [first_tree, last_tree), one by one; returns (passes done, whether `room`
-        ended).
+        """Pass samples through the trees [first_tree, last_tree), one by one.
 
         x: flat float32, n samples of `stride` = padded(n_features) words, NaN where missing. y: (n,) labels; labelled:
-        bool (n,): a sample without a label changes nothing. weights: float32 (stride,). With `publish`, forecasts:
-        float64 (n_trees, n, ...) receives what each tree says before the sample is learned, and depths: float64
-        (n_trees, n, 2) the depth at which the sample ends and its weighted depth ([000] Sec. 5.1). done: passes (tree
-        by tree, sample by sample) of earlier calls. room: nodes of a path that there is room for; a deeper one ends the
-        call. The call also ends when a tree has learned so much that it needs to forget; where `limit` is 0 no node
-        splits. For each sample two rows beyond those in use are there, up to the limit. purity: a leaf that was
-        born before time purity / number of features in which samples differed splits also while all its labels agree.
-        pause: an inner node does not split for a label for which its evidence is at least this; full_pause: in a tree
-        with more than a quarter of the rows that are allowed.
+        bool (n,): a sample without a label changes nothing. weights: flat float32, `stride` for each segment and
+        before the first one; ends: where segments end. With `publish`, forecasts: float64 (n_trees, n, ...) receives
+        what each tree says before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the
+        sample ends and its weighted depth ([000] Sec. 5.1). Where `limit` is 0 no node splits. For each sample two rows
+        beyond those in use are there, up to the limit.
         """
-        n, n_trees = index(y.shape[0]), index(used.shape[0])
-        turns, lengths = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
-        samples, unsure = np.empty(_LANES, np.uint64), np.empty(_LANES, np.bool_)
-        path, first, second = np.empty(_LANES * room, np.uint64), np.empty(room), np.empty(room)
-        stops, fresh, given, extensions = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
-        passes = (last_tree - first_tree) * n
-        while done < passes:
-            lanes = min(_LANES, passes - done)
-            for lane in range(lanes):
-                path[lane * room] = row_of(ROOT, first_tree + (done + lane) // n, n_trees)
-                samples[lane] = (done + lane) % n * stride
-            descend_together(ints, floats, boxes, words, width, x, samples, lanes, path, room, turns, lengths, unsure)
-            for lane in range(lanes):
-                tree, i = first_tree + done // n, done % n
-                start, length, sample, learns = lane * room, lengths[lane], samples[lane], labelled[i]
-                if used[tree] == ROOT:
+        n, room = index(y.shape[0]), _DEPTH
+        lengths, turns = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
+        path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
+        for block in range(first_tree, last_tree, _LANES):
+            lanes = min(_LANES, last_tree - block)
+            segment, weights_before = 0, index(0)
+            for i in range(n):
+                at, learns = i * stride, labelled[i]
+                wants_boxes = learns or mode != EXISTING
+                weights_at = index(segment + 1) * stride
+                while not descend(nodes, used, block, lanes, x, at, wants_boxes, path, room, turns, lengths):
+                    room *= index(2)
+                    path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
+                for lane in range(lanes):
+                    tree, start, length = block + lane, lane * room, lengths[lane]
+                    prepare(nodes, path, start, length, rules, first, second)
+                    outer = length
+                    if length > index(0):
+                        _stopping(nodes, path, start, length, odds, stopping)
+                        if wants_boxes:
+                            by = weights_at if mode == EXISTING else weights_before
+                            outer = outer_part(nodes, path, start, length, x, at, weights, by, n_features, extensions)
                     if publish:
-                        report(
-                            ints, reals, words, path, start, index(0), rules, first, second, stops, fresh,
-                            forecasts, tree, i,
-                        )  # fmt: skip
-                        depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
-                    if learns:
+                        draw = 0.0
+                        if mode == SAMPLED and length > index(0):
+                            draw = draw_of(random[tree], nodes.boxes, path[start] * nodes.width, x, at, n_features)
+                        if length > index(0):
+                            depths[tree, i, 0], depths[tree, i, 1] = share_out(
+                                mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh
+                            )
+                        else:
+                            depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
+                        predict(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i)
+                    if not learns:
+                        continue
+                    if length == index(0):
                         used[tree] = ROOT + index(1)
-                        become_leaf(ints, reals, boxes, path[start], words, width, x, sample, n_features)
-                        count(ints, reals, path[start] * words, rules, y[i])
-                    done += index(1)
-                    continue
-                if unsure[lane] and lane > index(0):
-                    length, _ = descend(ints, floats, words, x, sample, path, start, index(0), room)
-                if length == index(0):
-                    return done, True
-                consider(ints, reals, words, path, start, length, rules, first, second)
-                outer = length
-                if learns or mode != EXISTING:
-                    outer = outer_part(boxes, width, path, start, length, x, sample, weights, n_features, extensions)
-                if publish:
-                    draw = 0.0
-                    if mode == SAMPLED:
-                        draw = draw_of(random[tree], boxes, path[start] * width, x, sample, n_features)
-                    depths[tree, i, 0], depths[tree, i, 1] = share_out(
-                        mode, draw, reals, words, path, start, length, outer, extensions, stops, fresh
-                    )
-                    report(
-                        ints, reals, words, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i
-                    )
-                if learns:
-                    draw = uniform(random, tree)
-                    above = 0.0
-                    for k in range(length):
-                        above = judge(ints, path[start + k] * words, rules, first[k], second[k], k, above, y[i])
-                        given[k] = above
-                    end, time = length, 0.0
-                    if limit > index(0) and outer < length:
-                        leaf_parts = may_part(ints, reals, path[start + length - index(1)] * words, rules, y[i])
-                        if leaf_parts or purity > 0.0 or outer < length - index(1):
-                            scarce = index(4) * used[tree] > limit
-                            pure_until = 0.0
-                            if not leaf_parts:
-                                pure_until = _pure_until(purity, boxes, path[start] * width, width, n_features)
-                            end, time = _first_split(
-                                -log1p(-draw), leaf_parts, pure_until, full_pause if scarce else pause, given,
-                                reals, words, path, start, length, outer, extensions,
-                            )  # fmt: skip
-                    for k in range(end):
-                        count(ints, reals, path[start + k] * words, rules, y[i])
-                    for k in range(outer, end):
-                        low = path[start + k] * width
-                        widen(boxes, low, low + width // index(2), x, sample, n_features)
-                    if end < length:
-                        row = path[start + end]
-                        pair = row_of(used[tree], tree, n_trees)
-                        used[tree] += index(2)
-                        leaf = _part(
-                            ints, floats, reals, boxes, random, tree, row, pair, time, words, width,
-                            x, sample, n_features, weights, extensions[end],
-                        )  # fmt: skip
-                        odds = row * words // index(2) + ODDS
-                        reals[odds], below = odds_of_split(
-                            reals[odds],
-                            end == length - index(1),
-                            given[end],
-                            charge(rules, first[end], second[end], given[end], y[i]),
+                        become_leaf(nodes, path[start], x, at, n_features)
+                        update(nodes, path[start] * nodes.words, rules, y[i])
+                        continue
+                    if mode != EXISTING and weights_before != weights_at:
+                        outer = outer_part(
+                            nodes, path, start, length, x, at, weights, weights_at, n_features, extensions
                         )
-                        count(ints, reals, leaf * words, rules, y[i])
-                        count(ints, reals, row * words, rules, y[i])
-                        for other in range(lane + index(1), lanes):
-                            if lengths[other] > end and path[other * room + end] == row:
-                                lengths[other], missing = descend(
-                                    ints, floats, words, x, samples[other], path, other * room, end, room
-                                )
-                                unsure[other] |= missing
-                    else:
-                        end = length - index(1)
-                        below = given[end]
-                    for j in range(end):
-                        k = end - index(1) - j
-                        odds = path[start + k] * words // index(2) + ODDS
-                        reals[odds], below = revise(reals[odds], given[k], below)
-                done += index(1)
-                if learns and limit > index(0) and used[tree] + index(2) > limit:
-                    return done, False
-                if learns and is_full(ints, path[start], words):
-                    return done, False
-        return done, False
+                    likelihoods(nodes, path, start, length, rules, first, second, y[i], given)
+                    above, below = insert(
+                        nodes, used, random, tree, limit, path, start, length, outer, extensions,
+                        x, at, weights, weights_at, n_features, pauses, rules, first, second, given, y[i],
+                    )  # fmt: skip
+                    _revise(nodes, path, start, above, odds, stopping, given, stops, below)
+                    # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are
+                    # made in between must not depend on when they are asked for.
+                    if is_full(nodes.ints, path[start], nodes.words):
+                        halve(nodes, used, tree, rules)
+                    while limit > index(0) and used[tree] + index(2) > limit:
+                        forget(nodes, used, tree)
+                weights_before = weights_at
+                if segment < ends.shape[0] and i + index(1) == index(ends[segment]):
+                    segment += 1
 
     return walk

@@ -18,8 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 AMF_BASE = (
-    "amf._cache amf._kernel amf.addresses amf.labels amf.params amf.rng amf.elementary amf.boxes amf.hulls "
-    "amf.forecasters amf.aggregation amf.losses "
+    "amf._cache amf._parts amf._kernel amf.vectors amf.pages amf.addresses amf.labels amf.params amf.rng "
+    "amf.elementary amf.boxes amf.forecasters amf.aggregation amf.losses "
     "amf.arena amf.modes"
 )
 AMF_KERNELS = (

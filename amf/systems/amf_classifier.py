@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-from amf._kernel import kernel
-from amf.batches import batches_of
+from amf.batches import kernels_of
 from amf.class_calibration import calibrate
-from amf.class_counts import charge, consider, count, halve, judge, may_part, report, rules_of
+from amf.class_counts import CLASS_COUNTS
 from amf.walk import walk_of
 
-_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, halve, rules_of)
-
-
-@kernel
-def run(
-    forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
-):  # fmt: skip
-    """As batches.py says; labels: int64 (n,) numbers of classes, outputs: float64 (n, >= K) probabilities."""
-    _run(
-        forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
-    )  # fmt: skip
-
-
-@kernel
-def walk_trees(words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
-    """As batches.py says; forecasts: float64 (n_trees, n, K) probabilities."""
-    _walk_trees(
-        words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
-    )  # fmt: skip
+KERNELS = kernels_of("amf_classifier", walk_of(CLASS_COUNTS), CLASS_COUNTS.rules_of, calibrate)

@@ -13,15 +13,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import index, inlined, kernel
+from amf._kernel import called, index, inlined
 from amf.arena import COUNT, ROOT, STATS, row_of
-from amf.batches import batches_of
+from amf.batches import kernels_of
 from amf.binding import RULES
 from amf.elementary import exp
 from amf.halving import halve_counts
 from amf.labels import LARGEST_NUMBER
 from amf.number_calibration import AGGREGATE, LEAF, VARIANCE, calibrate
-from amf.walk import walk_of
+from amf.walk import Statistics, walk_of
 
 MEAN, SQUARES = STATS // index(2), STATS // index(2) + index(1)  # in float64 words: mean, sum of squares about it
 STATS_ROOM = 4
@@ -31,13 +31,13 @@ _SMALLEST = 1e-60
 
 
 @inlined
-def consider(ints, reals, words, path, start, length, rules, means, variances):
+def _prepare(nodes, path, start, length, rules, means, variances):
     """Mean of each node, and its variance, shrunk to that of its parent."""
     for k in range(length):
-        here = path[start + k] * words
-        n = np.float64(ints[here + COUNT])
-        means[k] = reals[here // index(2) + MEAN]
-        squares = reals[here // index(2) + SQUARES]
+        here = path[start + k] * nodes.words
+        n = np.float64(nodes.ints[here + COUNT])
+        means[k] = nodes.reals[here // index(2) + MEAN]
+        squares = nodes.reals[here // index(2) + SQUARES]
         if k == index(0):
             variances[k] = squares / max(n - 1.0, 1.0)
         else:
@@ -45,9 +45,7 @@ def consider(ints, reals, words, path, start, length, rules, means, variances):
 
 
 @inlined
-def report(
-    ints, reals, words, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i
-):  # fmt: skip
+def _predict(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
     """AGGREGATE, VARIANCE and LEAF; NaN where nothing is known. Shifted by the root's mean, so that nothing cancels."""
     student, _, _, _ = rules
     if length == index(0):
@@ -70,19 +68,21 @@ def report(
 
 
 @inlined
-def judge(ints, here, rules, mean, variance, depth, above, label):
-    """Evidence of the node for the label: a density up to a factor that all nodes share."""
+def _likelihoods(nodes, path, start, length, rules, means, variances, label, given):
+    """Evidence of each node for the label: a density up to a factor that all nodes share."""
     student, bound, _, _ = rules
-    if not student:
-        return _square_evidence(mean, label, bound)
-    if variance == 0.0:
-        return 1.0
-    closeness = _closeness(mean, variance, label)
-    return closeness * closeness / math.sqrt(variance)
+    for k in range(length):
+        if not student:
+            given[k] = _square_evidence(means[k], label, bound)
+        elif variances[k] == 0.0:
+            given[k] = 1.0
+        else:
+            closeness = _closeness(means[k], variances[k], label)
+            given[k] = closeness * closeness / math.sqrt(variances[k])
 
 
 @inlined
-def charge(rules, mean, variance, evidence, label):
+def _likelihood_of_empty(rules, mean, variance, evidence, label):
     """Evidence of an empty leaf for the label: its parent's, or halfway between that and its peak where it is free."""
     student, bound, charge_first, _ = rules
     if not student:
@@ -112,19 +112,23 @@ def _closeness(mean, variance, label):
 
 
 @inlined
-def count(ints, reals, here, rules, label):
+def _update(nodes, here, rules, label):
     """Add a label to a node (Welford)."""
     mean, squares = here // index(2) + MEAN, here // index(2) + SQUARES
-    ints[here + COUNT] += 1
-    beyond = label - reals[mean]
-    reals[mean] += beyond / ints[here + COUNT]
-    reals[squares] += beyond * (label - reals[mean])
+    nodes.ints[here + COUNT] += 1
+    beyond = label - nodes.reals[mean]
+    nodes.reals[mean] += beyond / nodes.ints[here + COUNT]
+    nodes.reals[squares] += beyond * (label - nodes.reals[mean])
 
 
 @inlined
-def may_part(ints, reals, here, rules, label):
+def _may_split(nodes, here, rules, label):
     """A leaf whose labels all equal the sample's stays whole, unless `split_pure` says otherwise."""
-    return rules[3] or reals[here // index(2) + SQUARES] != 0.0 or reals[here // index(2) + MEAN] != label
+    return (
+        rules[3]
+        or nodes.reals[here // index(2) + SQUARES] != 0.0
+        or nodes.reals[here // index(2) + MEAN] != label
+    )  # fmt: skip
 
 
 @inlined
@@ -138,16 +142,17 @@ def _rules_of(numbers):
     )
 
 
-@kernel
-def halve(ints, reals, used, tree, words, rules):
+@called
+def halve(nodes, used, tree, rules):
     """Halve the counts of a tree whose root's is full (halving.py); means and variances stay."""
+    n_trees = index(used.shape[0])
     for number in range(ROOT, used[tree]):
-        here = row_of(number, tree, index(used.shape[0])) * words
-        reals[here // index(2) + SQUARES] /= ints[here + COUNT]
-    rows = halve_counts(ints, used, tree, words, COUNT, COUNT + index(1))
+        here = row_of(number, tree, n_trees) * nodes.words
+        nodes.reals[here // index(2) + SQUARES] /= nodes.ints[here + COUNT]
+    rows = halve_counts(nodes, used, tree, COUNT, COUNT + index(1))
     for k in range(rows.shape[0]):
-        here = rows[k] * words
-        reals[here // index(2) + SQUARES] *= ints[here + COUNT]
+        here = rows[k] * nodes.words
+        nodes.reals[here // index(2) + SQUARES] *= nodes.ints[here + COUNT]
 
 
 def are_sound(heads: NDArray[np.int32]) -> bool:
@@ -157,22 +162,9 @@ def are_sound(heads: NDArray[np.int32]) -> bool:
     return bool(np.all((np.abs(means) <= 1.1 * LARGEST_NUMBER) & (squares >= 0.0) & (squares <= largest)))
 
 
-_run, _walk_trees = batches_of(walk_of(consider, report, judge, charge, count, may_part), calibrate, halve, _rules_of)
-
-
-@kernel
-def run(
-    forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
-):  # fmt: skip
-    """As batches.py says; labels: float64 (n,), outputs: float64 (n, 3) as number_calibration.py says."""
-    _run(
-        forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
-    )  # fmt: skip
-
-
-@kernel
-def walk_trees(words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths):
-    """As batches.py says; forecasts: float64 (n_trees, n, 3), see `report`."""
-    _walk_trees(
-        words, numbers, first_tree, last_tree, rows, labels, labelled, publish, forecasts, depths
-    )  # fmt: skip
+KERNELS = kernels_of(
+    "amf_regressor",
+    walk_of(Statistics(_rules_of, _prepare, _predict, _likelihoods, _likelihood_of_empty, _update, _may_split, halve)),
+    _rules_of,
+    calibrate,
+)

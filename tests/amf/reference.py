@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-
-from amf.elementary import log1p
+from parts import log1p
 
 N_LANES = 8
 UNIFORM_SHARE = 1e-4

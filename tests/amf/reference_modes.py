@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
+from parts import expm1, log1p
 from reference import GOLDEN_GAMMA, Node, ReferenceForest, ReferenceTree, SplitMix64, extensions, lane_sum, mix
-
-from amf.elementary import expm1, log1p
 
 Mode = Literal["existing", "sampled", "expected"]
 

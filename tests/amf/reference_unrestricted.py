@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from parts import log1p
 from reference import (
     GOLDEN_GAMMA,
     UINT64_MASK,
@@ -41,8 +42,6 @@ from reference import (
     mix,
     pick_feature,
 )
-
-from amf.elementary import log1p
 
 MAX_CUTS = 10_000
 

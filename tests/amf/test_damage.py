@@ -171,7 +171,7 @@ def test_links_out_of_the_tree_or_in_circles_are_refused_though_the_checksum_is_
     for _ in range(400):
         forest = example()
         arena, tree = forest._arena, int(rng.integers(3))
-        heads, rows = arena.ints.reshape(-1, arena.layout.head), arena.rows(tree)
+        heads, rows = arena.block(), arena.rows(tree)
         inner = rows[heads[rows, CHILD] > 0]
         if rng.random() < 0.3:
             heads[rng.choice(inner), FEATURE] = rng.choice([3, 7, 2**31 - 1, -1, -(2**31)])

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from parts import callable_part
 from trees import nodes_of, trees_of
 
 import amf
+from amf import forgetting
 from amf.arena import CHILD, COUNT, LARGEST_COUNT, ODDS
-from amf.forgetting import HEAT, SEEN, _kept
+from amf.forgetting import HEAT, SEEN
 
 LONGEST_MEMORY = 40
 """Samples a leaf after which a sample counts for half, where samples come as they used to."""
 PRIOR_HEAT = 1 / 8
+
+kept = callable_part(forgetting._kept)
+
+
+def forget(forest, tree):
+    """Let a tree forget once."""
+    forest._shrink(tree, int(forest._arena.used[tree]) + 1)
 
 
 def induced(child, gone, row=0):
@@ -98,7 +107,7 @@ def after_forgetting(heads, boxes, odds):
 def unused(arena):
     """Words of the rows that no node has."""
     taken = np.concatenate([arena.rows(tree) for tree in range(arena.n_trees)])
-    heads = np.delete(arena.ints.reshape(-1, arena.layout.head), taken, axis=0)
+    heads = np.delete(arena.block(), taken, axis=0)
     n_rows = arena.ints.shape[0] // arena.layout.head
     boxes = np.delete(arena.boxes[: n_rows * arena.layout.box].reshape(n_rows, -1), taken, axis=0)
     return heads, boxes
@@ -116,7 +125,7 @@ def test_a_tree_becomes_the_one_that_its_worthiest_leaves_induce(system, missing
         while nodes_of(forest, tree)[0].shape[0] > 1:
             expected = [nodes_of(forest, t) for t in range(3)]
             expected[tree] = after_forgetting(*expected[tree], odds_in(forest, tree))
-            forest._forget(tree)
+            forget(forest, tree)
             n_passes += 1
             for t, (heads, boxes) in enumerate(expected):
                 np.testing.assert_array_equal(nodes_of(forest, t)[0], heads)
@@ -146,7 +155,7 @@ def test_forecasts_move_by_no_more_than_the_weight_of_what_changed(prior):
             if left is None or left[0] != row:
                 new_places.add(row)
         before = forest.predict_proba(x, calibrated=False)
-        forest._forget(0)
+        forget(forest, 0)
         moved.append(np.abs(forest.predict_proba(x, calibrated=False) - before).max(axis=1))
         centred = (x - forest._scaling.origin).astype(np.float32)
         for sample in centred:
@@ -271,7 +280,7 @@ def test_a_full_forest_follows_labels_that_turn_round(seed):
     ],
 )
 def test_heat_fades_with_the_samples_that_come_and_faster_where_they_come_unforeseen(samples, heats, left):
-    assert _kept(np.array(samples, float), np.array(heats, float)) == pytest.approx(left, rel=1e-15)
+    assert kept(np.array(samples, float), np.array(heats, float)) == pytest.approx(left, rel=1e-15)
 
 
 def test_heat_that_is_no_number_is_worth_nothing(system):

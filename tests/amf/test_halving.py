@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from parts import callable_part
 from trees import nodes_of
 
 import amf
 from amf import class_counts
 from amf._kernel import index
-from amf.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS
+from amf.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS, Nodes
 from amf.systems import amf_regressor
 from amf.systems.amf_regressor import MEAN, SQUARES
 
@@ -51,11 +52,13 @@ def nearly_full(kind, missing_until=LARGEST_COUNT - 1, **parameters):
 def halve(forest):
     """Halve the counts of every tree."""
     arena = forest._arena
-    kernel, rules = amf_regressor.halve, (True, 0.0, False, False)
+    rules, part = (True, 0.0, False, False), amf_regressor.halve
     if forest.class_labels is not None:
-        kernel, rules = class_counts.halve, (index(len(forest.class_labels)), 1.0, True, False, False)
+        rules, part = (index(len(forest.class_labels)), 1.0, True, False, False), class_counts.halve
+    blocks = arena.ints, arena.floats, arena.reals, arena.boxes
+    nodes = Nodes(*blocks, index(arena.layout.head), index(arena.layout.box))
     for tree in range(arena.n_trees):
-        kernel(arena.ints, arena.reals, arena.used, index(tree), index(arena.layout.head), rules)
+        callable_part(part)(nodes, arena.used, index(tree), rules)
 
 
 def halved(heads, words):

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 
 import amf
-from amf.arena import Arena
+from amf.pages import Block
 
 
 @pytest.fixture
 def tight(monkeypatch):
-    """Memory runs out at the n-th time that an arena grows."""
+    """Memory runs out at the n-th time that an arena asks for a block of it, of which it has two."""
 
-    allocate = Arena._allocate
+    allocate = Block.__init__
 
     def run_out(after: int) -> None:
         calls = iter(range(after))
 
-        def scarce(self, layout, capacity):
+        def scarce(self, size):
             if next(calls, None) is None:
                 raise MemoryError("no room")
-            allocate(self, layout, capacity)
+            allocate(self, size)
 
-        monkeypatch.setattr(Arena, "_allocate", scarce)
+        monkeypatch.setattr(Block, "__init__", scarce)
 
     return run_out
 
@@ -103,7 +103,7 @@ def test_a_forecast_that_is_cut_short_changes_nothing(system, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(forest), "_run", staticmethod(interrupted))
+        patched.setattr(type(forest), "_kernels", forest._kernels._replace(run=interrupted))
         for ask in (lambda: forest.predict(x), lambda: forest.prequential(x, [None] * 60)):
             with pytest.raises(KeyboardInterrupt):
                 ask()

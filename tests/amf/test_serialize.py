@@ -138,7 +138,7 @@ def test_nodes_are_packed_in_order_of_creation(kind, n_samples):
     forest = kind(5, split_pure=True).partial_fit(rng.random((n_samples, 9)), rng.integers(0, 3, n_samples))
     for tree in range(5 if n_samples > 2 else 0):
         for _ in range(tree):
-            forest._forget(tree)
+            forest._shrink(tree, int(forest._arena.used[tree]) + 1)
     arena, trees = forest._arena, [nodes_of(forest, tree) for tree in range(5)]
     assert len({heads.shape[0] for heads, _ in trees}) == (5 if n_samples > 2 else 1)
     packed = np.empty(arena.n_nodes * arena.layout.nbytes // 4, np.int32)

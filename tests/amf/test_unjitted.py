@@ -27,8 +27,8 @@ SELECTION = [
 RUN = """
 import sys, types, pytest
 failed = pytest.main(sys.argv[2:])
-from amf.systems.amf_classifier import run
-interpreted = isinstance(run, types.FunctionType)
+from amf.systems.amf_classifier import KERNELS
+interpreted = isinstance(KERNELS.run, types.FunctionType)
 assert interpreted == (sys.argv[1] == "interpreted")
 sys.exit(failed)
 """

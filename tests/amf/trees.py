@@ -51,7 +51,7 @@ def nodes_of(forest: amf.AMFClassifier, tree: int) -> tuple[NDArray[np.int32], N
     arena = forest._arena
     layout, rows = arena.layout, arena.rows(tree)
     n_rows = arena.n_trees * arena.capacity
-    heads = arena.ints.reshape(n_rows, layout.head)[rows]
+    heads = arena.block()[rows]
     boxes = arena.boxes[: n_rows * layout.box].reshape(n_rows, 2, layout.feature_room)[rows]
     inner = heads[:, CHILD] > 0
     heads[inner, CHILD] = np.searchsorted(rows, heads[inner, CHILD])

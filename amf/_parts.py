@@ -1,0 +1,82 @@
+"""How the parts of kernels are compiled: to code that their kernels optimise, and nothing else.
+
+numba takes each function for one that Python may call: it optimises it, with all that it calls, makes machine code of
+it and two wrappers. Of a part none of that is ever used, since kernels link its code and optimise it anew. It took half
+of the time to compile.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from numba import _dynfunc, njit  # type: ignore[attr-defined]
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.compiler_machinery import register_pass
+from numba.core.typed_passes import NativeLowering
+
+_njit: Any = njit
+_Library: Any = JITCodeLibrary
+_Pass: Any = NativeLowering
+_Pipelines: Any = Compiler
+
+
+class _Part(_Library):
+    """The code of a function and of all that it calls, for others to link."""
+
+    def finalize(self) -> None:
+        """Link, and no more."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _PartLowering(_Pass):
+    """NativeLowering without what only Python would use."""
+
+    _name = "amf_part_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = True
+        super().run_pass(state)
+        entry = _entry_of(state["cr"].fndesc)
+        state.targetctx.insert_user_function(entry, state["cr"].fndesc, [state.library])
+        state["cr"] = state["cr"]._replace(cfunc=entry)
+        return True
+
+
+class PartCompiler(_Pipelines):
+    """numba's compiler for a function that only kernels call; from Python it raises TypeError."""
+
+    def define_pipelines(self) -> Any:
+        """numba's own pipelines, with another last step."""
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.passes = [(_PartLowering if step is _Pass else step, name) for step, name in pipeline.passes]
+        return pipelines
+
+
+@cache
+def _refusal() -> Any:
+    """What stands where numba keeps a pointer for Python."""
+
+    @_njit(())
+    def refuse() -> None:
+        raise TypeError("this function is a part of kernels, which Python cannot call")
+
+    (compiled,) = refuse.overloads.values()
+    return compiled
+
+
+def _entry_of(function: Any) -> Any:
+    """The object by which numba knows a compiled function: each needs one of its own."""
+    refusal = _refusal()
+    pointer = refusal.library.get_pointer_to_function(refusal.fndesc.llvm_cpython_wrapper_name)
+    name = function.qualname.split(".")[-1]
+    return _dynfunc.make_function(
+        function.lookup_module(), name, "", pointer, refusal.environment, (refusal.library,)
+    )  # fmt: skip
