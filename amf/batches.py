@@ -105,7 +105,7 @@ def _features_of(words):
         longs_at(words[STRIDES], d),
         reals_at(words[PAIRS], d * width).reshape((np.intp(d), np.intp(width))),
         floats_at(words[WEIGHTS], _padded(d)),
-        longs_at(words[N_LABELLED], 1),
+        longs_at(words[N_LABELLED], index(1)),
         words[ADAPTIVE] != index(0),
     )
 
@@ -135,9 +135,9 @@ def _copy(numbers, table, row):
 def _prepare(words, x, labelled, start, rows, weights, ends):
     """As Kernels says; returns (stop, number of segments, whether an origin has to move after these rows)."""
     features = _features_of(words)
-    n, n_segments, strays = x.shape[0], 0, False
+    n, n_segments, strays = x.shape[0], np.int64(0), False
     stop = start
-    _copy(features.weights, weights, 0)
+    _copy(features.weights, weights, np.int64(0))
     while stop < n and n_segments < SEGMENTS and not strays:
         first = stop
         if words[PAIR_WORDS] == index(0):
@@ -189,7 +189,7 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels
         weights = row_scratch[: table * stride].reshape((table, stride))
         n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
         bite = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
-        ends, start, n = np.empty(SEGMENTS, np.int64), 0, x.shape[0]
+        ends, start, n = np.empty(SEGMENTS, np.int64), np.int64(0), x.shape[0]
         rows = row_scratch[table * stride : (table + n) * stride].reshape((n, stride))
         while start < n:
             stop, n_segments, strays = _prepare(words, x[: start + bite], labelled, start, rows, weights, ends)
@@ -208,13 +208,16 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels
             if strays:
                 _recentre(words)
             start = stop
-        words[LARGEST] = words_at(words[USED], words[N_TREES]).max()
+        largest, used = index(0), words_at(words[USED], words[N_TREES])
+        for tree in range(words[N_TREES]):
+            largest = max(largest, used[tree])
+        words[LARGEST] = largest
 
     def run(
         forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
     ):  # fmt: skip
         for forest in range(first, last):
-            words = words_at(forests[forest], N_WORDS)
+            words = words_at(forests[forest], index(N_WORDS))
             here = slice(starts[forest], stops[forest])
             pass_rows(
                 words, x[here], labels[here], labelled[here], publish, row_scratch, scratch,

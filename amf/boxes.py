@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 
-from amf._kernel import inlined
+from amf._kernel import index, inlined
 from amf.vectors import BITS, FLAGS, FLOATS, LANES, address_in, data_of, intrinsic, ir, load_vector, plain_form_of
 
 LARGEST = np.float32(2.0**100)
@@ -67,6 +67,40 @@ def _extension(typingctx, floats, low, high, x, at, weights, weights_at, n_featu
         flags = builder.bitcast(builder.trunc(builder.load(exceeded), BITS), ir.IntType(LANES))
         changes = builder.icmp_unsigned("!=", flags, flags.type(0))
         return context.make_tuple(builder, signature.return_type, [sums[0], changes])
+
+    return signature, codegen
+
+
+@intrinsic
+def _group_outside(typingctx, floats, low, high, x, at):
+    signature = types.boolean(floats, low, high, x, at)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        floats, x = (data_of(context, builder, signature, args, place) for place in (0, 3))
+        value = load_vector(builder, x, args[4], FLOATS)
+        lower, upper = (load_vector(builder, floats, start, FLOATS) for start in (args[1], args[2]))
+        beyond = builder.or_(builder.fcmp_ordered("<", upper, value), builder.fcmp_ordered(">", lower, value))
+        bits = builder.bitcast(beyond, ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", bits, bits.type(0))
+
+    return signature, codegen
+
+
+@intrinsic
+def _groups_varied(typingctx, floats, low, high, n_features):
+    signature = n_features(floats, low, high, n_features)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        floats, low, high, n_features = data_of(context, builder, signature, args, 0), args[1], args[2], args[3]
+        integer, byte = n_features.type, ir.IntType(LANES)
+        count = builder.module.declare_intrinsic("llvm.ctpop", (byte,))
+        total = cgutils.alloca_once_value(builder, integer(0))
+        with cgutils.for_range(builder, builder.udiv(n_features, integer(LANES)), intp=integer) as loop:
+            j = builder.mul(loop.index, integer(LANES))
+            lower, upper = (load_vector(builder, floats, builder.add(start, j), FLOATS) for start in (low, high))
+            bits = builder.bitcast(builder.fcmp_ordered("<", lower, upper), byte)
+            builder.store(builder.add(builder.load(total), builder.zext(builder.call(count, [bits]), integer)), total)
+        return builder.load(total)
 
     return signature, codegen
 
@@ -129,6 +163,26 @@ def extension(floats, low, high, x, at, weights, weights_at, n_features):
     return lanes[0], changes
 
 
+@plain_form_of(_group_outside)
+def group_outside(floats, low, high, x, at):
+    """Whether a sample lies outside a box in any of LANES features, of which bounds and values begin at the places."""
+    return any(outside(floats[low + j], floats[high + j], x[at + j]) > _ZERO for j in range(LANES))
+
+
+@plain_form_of(_groups_varied)
+def _varied_in_groups(floats, low, high, n_features):
+    return index(sum(floats[low + j] < floats[high + j] for j in range(n_features // LANES * LANES)))
+
+
+@inlined
+def varied(floats, low, high, n_features):
+    """In how many features a box has a length, uint64: in which samples in it differ."""
+    count = _varied_in_groups(floats, low, high, n_features)
+    for j in range(n_features // index(LANES) * index(LANES), n_features):
+        count += index(floats[low + j] < floats[high + j])
+    return count
+
+
 @plain_form_of(_widen)
 def widen(floats, low, high, x, at, n_features):
     """Extend the box to contain the sample. Missing values leave it alone, a first value replaces NaN bounds."""
@@ -154,8 +208,10 @@ def holds(floats, low, high, x, at, n_features):
 @inlined
 def enclose(floats, low, high, x, at, n_features):
     """Make the box the single sample. The room for features to come is NaN: nothing has been seen of them."""
+    # Two loops, each of which moves several numbers at a time.
     for j in range(n_features):
         floats[low + j] = x[at + j]
+    for j in range(n_features):
         floats[high + j] = x[at + j]
     for j in range(n_features, high - low):
         floats[low + j] = np.nan

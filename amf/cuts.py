@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from amf._kernel import called, index
-from amf.boxes import outside
+from amf.boxes import group_outside, outside
+from amf.vectors import LANES
 
 
 @called
@@ -21,14 +22,18 @@ def gap_cut(floats, low, high, x, at, weights, weights_at, n_features, total, pi
     target = pick * total
     reached = 0.0
     feature: Any = index(0)
-    for j in range(n_features):
-        share = weights[weights_at + j] * outside(floats[low + j], floats[high + j], x[at + j])
-        if share > 0.0:
-            # Rounding can leave the target just above the sum of all shares: then the last candidate stands.
-            feature = j
-            reached += np.float64(share)
-            if reached > target:
-                break
+    for first in range(index(0), n_features, index(LANES)):
+        # In most features most samples are inside, and so they are passed in groups.
+        if not group_outside(floats, low + first, high + first, x, at + first):
+            continue
+        for j in range(first, min(first + index(LANES), n_features)):
+            share = weights[weights_at + j] * outside(floats[low + j], floats[high + j], x[at + j])
+            if share > 0.0 and not reached > target:
+                # Rounding can leave the target just above the sum of all shares: then the last candidate stands.
+                feature = j
+                reached += np.float64(share)
+        if reached > target:
+            break
     box_goes_left = x[at + feature] > floats[high + feature]
     if box_goes_left:
         lower, upper = floats[high + feature], x[at + feature]

@@ -172,9 +172,9 @@ def observe(x, labelled, start, features):
             value = x[i, j]
             if _enters(value, j, last, moves, strides) and _due(moves[j] + 1):
                 subsample = pairs[j : j + 1].copy()
-                stride = _keep(subsample, 0, moves[j], strides[j], last[j], value)
+                stride = _keep(subsample, np.int64(0), moves[j], strides[j], last[j], value)
                 extent = max(highest[j], value) - min(lowest[j], value)
-                if _weight_of(_sorted(subsample, 0, moves[j] + 1, stride), extent) != weights[j]:
+                if _weight_of(_sorted(subsample, np.int64(0), moves[j] + 1, stride), extent) != weights[j]:
                     return i, False
         n_labelled[0] += 1
         far = False

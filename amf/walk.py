@@ -19,7 +19,7 @@ import numpy as np
 from amf._kernel import called, index, inlined
 from amf.aggregation import average, odds_of_split, revised, stop_probability
 from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
-from amf.boxes import enclose, widen
+from amf.boxes import enclose, varied, widen
 from amf.cuts import gap_cut
 from amf.descent import descend, outer_part
 from amf.elementary import log1p
@@ -100,13 +100,10 @@ def _pure_until(purity, nodes, root, n_features):
     Features count in which samples differ. What a feature tells that is constant, or that no sample has shown yet, is
     nothing, and so it changes nothing.
     """
-    varied = 0.0
-    if purity > 0.0:
-        low = root * nodes.width
-        high = low + nodes.width // index(2)
-        for j in range(n_features):
-            varied += nodes.boxes[low + j] < nodes.boxes[high + j]
-    return purity / max(varied, 1.0)
+    if purity == 0.0:
+        return 0.0
+    low = root * nodes.width
+    return purity / max(varied(nodes.boxes, low, low + nodes.width // index(2), n_features), index(1))
 
 
 @called
