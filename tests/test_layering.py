@@ -94,7 +94,7 @@ MAY_IMPORT = {
     "worker.opening": f"{BASE} worker.partition worker.keeper",
     "worker.pending": BASE,
     "worker.transaction": f"{BASE} worker.metrics worker.pending",
-    "worker.model_key": f"{BASE} {CONFIG} worker.rejects",
+    "worker.model_key": f"{BASE} {CONFIG} worker.codec worker.codec.* worker.rejects",
     "worker.forwarder": f"{BELOW_MODELS} worker.model_key worker.pending worker.transaction worker.refusals",
     "worker.runtime": f"{BELOW_MODELS} worker.cache worker.models worker.intake worker.partition worker.keeper "
     "worker.warm_start worker.opening worker.pending worker.transaction worker.beginning worker.until worker.watch "

@@ -12,15 +12,16 @@ from typing import Any, Protocol
 
 import msgspec
 
+from worker.codec import msgpack
 from worker.config import Config, repartition
 from worker.records import Record, Reject
-from worker.rejects import MAX_KEY_BYTES
+from worker.rejects import MAX_DEPTH, MAX_KEY_BYTES, is_too_deep
 
 KeyOf = Callable[[Record], bytes | Reject | None]
 """The model key of a record, None where it has none and `models.null_key` names no model, or why it cannot be told."""
 
 _JSON_TEXT = re.compile(rb"-?[0-9]+|true|false")
-_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_FAULTS = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def key_reader(config: Config) -> KeyOf:
@@ -32,8 +33,9 @@ def key_reader(config: Config) -> KeyOf:
         return lambda record: nobody if record.key is None else record.key
     value = _with_field(name)
     if config.input.codec == "msgpack":
-        return _FieldReader(name, msgspec.msgpack.Decoder(value).decode, _text_in_message_pack)
-    return _FieldReader(name, msgspec.json.Decoder(value).decode, _text_in_json)
+        decode = msgspec.msgpack.Decoder(value).decode
+        return _FieldReader(name, decode, _text_in_message_pack, lambda value: msgpack.fault_of(value) is not None)
+    return _FieldReader(name, msgspec.json.Decoder(value).decode, _text_in_json, is_too_deep)
 
 
 class _Keyed(Protocol):
@@ -45,10 +47,17 @@ class _Keyed(Protocol):
 class _FieldReader:
     """Model keys from a field at the top of the value."""
 
-    def __init__(self, name: str, decode: Callable[[bytes], _Keyed], text_of: Callable[[bytes], str | None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        decode: Callable[[bytes], _Keyed],
+        text_of: Callable[[bytes], str | None],
+        is_too_deep: Callable[[bytes], bool],
+    ) -> None:
         self._name = name
         self._decode = decode
         self._text_of = text_of
+        self._is_too_deep = is_too_deep
 
     def __call__(self, record: Record) -> bytes | Reject:
         if record.value is None:
@@ -58,6 +67,11 @@ class _FieldReader:
             text = self._text_of(field) if field else None
         except _FAULTS as error:
             return self._missing(f"the value cannot be read: {error}")
+        except RecursionError:
+            # How deep msgspec can follow depends on the stack; what becomes of the record must not.
+            if self._is_too_deep(record.value):
+                return self._missing(f"the value cannot be read: it is nested deeper than {MAX_DEPTH} levels")
+            raise
         if text is None:
             return self._missing("it is absent, null, or neither a text nor an integer nor a boolean")
         key = text.encode()

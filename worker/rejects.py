@@ -14,6 +14,7 @@ import math
 import re
 from decimal import Decimal
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from worker.records import Reject
@@ -37,7 +38,7 @@ DECODERS = {
     "json": f"json-3 {_LIMITS}",
     "msgpack": f"msgpack-1 {_LIMITS}",
     "avro": f"avro-1 {_LIMITS}",
-    "json-schema": f"json-schema-1 {_LIMITS}",
+    "json-schema": f"json-schema-2 {_LIMITS}",
 }
 """Version and limits of each codec's `decode`. Part of every model's spec, since they decide what it learns."""
 DECODER = DECODERS["json"]
@@ -57,8 +58,9 @@ REJECT_CODES = {
     "no-schema": "The value names no schema: it does not begin with a zero byte and the 4 bytes of a schema id, and no"
     " header `__value_schema_id` names one.",
     "unknown-schema": "The schema registry has no schema of the id in the value.",
-    "unusable-schema": "The schema of the value is none of the codec, refers to other documents, is nested deeper than"
-    f" {MAX_DEPTH} levels or within itself, or has arrays of items without bytes.",
+    "unusable-schema": "The schema of the value is none of the codec, refers to other documents or to what is nowhere,"
+    f" is nested deeper than {MAX_DEPTH} levels, what it refers to included, or within itself, or has arrays of items"
+    " without bytes.",
     "schema-mismatch": "The value is JSON, but not as its JSON Schema demands.",
     "wrong-type": "A field has a type that the contract does not allow there, such as text in an array of features."
     " A number with a fraction or an exponent is no class, be it 1.0; text and booleans are no label of a regressor.",
@@ -126,15 +128,16 @@ _KIND = {
 def diagnose(value: bytes) -> Reject:
     """The code and the reason for a value that `decode` refuses."""
     try:
-        root = _lenient_decode(value.decode())
+        text = value.decode()
     except UnicodeDecodeError as error:
         return Reject("malformed-json", f"the value is not UTF-8 at byte {error.start}")
-    except RecursionError:
-        return Reject("malformed-json", f"the value is nested deeper than {MAX_DEPTH} levels")
-    except json.JSONDecodeError as error:
-        return Reject("malformed-json", f"the value is not JSON at character {error.pos}: {error.msg}")
+    # Before it is parsed: how deep the parser can follow depends on how deep the stack is already.
     if is_too_deep(value):
         return Reject("malformed-json", f"the value is nested deeper than {MAX_DEPTH} levels")
+    try:
+        root = _lenient_decode(text)
+    except json.JSONDecodeError as error:
+        return Reject("malformed-json", f"the value is not JSON at character {error.pos}: {error.msg}")
     # What the lenient parser lets pass outside of the fields that are checked:
     rest = "the value is not JSON: it has a bare NaN or Infinity, or a \\u escape that is half of a surrogate pair"
     return _check_root(root) or Reject("malformed-json", rest)
@@ -275,14 +278,28 @@ def is_utf8(value: bytes) -> bool:
     return True
 
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string, up to the end of the text where it does not end before."""
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def is_too_deep(value: bytes) -> bool:
-    """Whether well-formed JSON is nested deeper than MAX_DEPTH: each round removes its innermost brackets."""
-    brackets = _STRING.sub(b"", value).translate(_AS_SQUARE, _NO_BRACKETS)
+    """Whether a text of JSON, well-formed or not, is nested deeper than MAX_DEPTH."""
+    brackets = _brackets(value)
+    # Each round removes the innermost ones. Of good values that leaves nothing, sooner than they could be counted.
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
+        if not brackets:
+            return False
+    return nesting(value) > MAX_DEPTH
+
+
+def nesting(value: bytes) -> int:
+    """Levels of nesting of a text of JSON, well-formed or not: the most brackets that are open at a time."""
+    return max(accumulate(1 if bracket == ord("[") else -1 for bracket in _brackets(value)), default=0)
+
+
+def _brackets(value: bytes) -> bytes:
+    """The brackets of a text of JSON that are not in strings, all of them square."""
+    return _STRING.sub(b"", value).translate(_AS_SQUARE, _NO_BRACKETS)

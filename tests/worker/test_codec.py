@@ -8,6 +8,7 @@ import math
 import re
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -21,9 +22,10 @@ from malformed import MAX_BYTES, good_fields, malformed, text_of
 from amf.labels import LARGEST_NUMBER
 from worker import envelope
 from worker.codec import decode, decode_key, encode_answers
+from worker.codec import json as json_codec
 from worker.envelope import Provenance, dead_letter, record_bytes
 from worker.records import Estimate, Event, Headers, Prediction, Record, Reject
-from worker.rejects import MAX_DEPTH, MAX_NUMBER, REJECT_CODES
+from worker.rejects import MAX_DEPTH, MAX_NUMBER, REJECT_CODES, is_too_deep
 
 
 def code_of(decoded: Event | str | Reject) -> str | None:
@@ -133,7 +135,28 @@ def test_verdict_does_not_depend_on_the_stack() -> None:
         return decode(value, MAX_BYTES) if frames == 0 else decode_below(frames - 1, value)
 
     for levels in (MAX_DEPTH, MAX_DEPTH + 1, 300, 600):
-        assert decode_below(500, nested(levels)) == decode(nested(levels), MAX_BYTES)
+        for value in (nested(levels), nested(levels)[:-1], b'"' + nested(levels), b"]" + nested(levels)):
+            assert decode_below(500, value) == decode(value, MAX_BYTES)
+
+
+@pytest.mark.parametrize("value", [message(), message(features={"a": "x"}), nested(MAX_DEPTH), b'{"features": [1'])
+def test_a_stack_without_room_makes_no_dead_letter(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the levels of the value that count, not those of the stack."""
+
+    def exhausted(_: bytes) -> object:
+        raise RecursionError
+
+    monkeypatch.setattr(json_codec, "_decode_numbers", exhausted)
+    with pytest.raises(RecursionError):
+        decode(value, MAX_BYTES)
+    assert code_of(decode(nested(MAX_DEPTH + 1), MAX_BYTES)) == "malformed-json"
+
+
+def test_a_string_without_an_end_is_looked_at_once() -> None:
+    """In a text of escaped quotes each might begin another string."""
+    started = time.perf_counter()
+    assert is_too_deep(b"[" * (MAX_DEPTH + 1) + b'"' + b'\\"' * 500_000)
+    assert time.perf_counter() - started < 5
 
 
 # --- values that are none ---------------------------------------------------------------------------------------------

@@ -92,6 +92,28 @@ def test_a_field_of_message_pack_that_is_no_key_is_a_dead_letter(field: object) 
     assert found.code == "missing-model-key"
 
 
+def test_a_value_of_message_pack_that_is_too_deep_to_be_read_is_a_dead_letter() -> None:
+    found = reader("field:shop", codec="msgpack")(record(b"\x82\xa4shop\x01\xa1x" + b"\x91" * 5000 + b"\x01"))
+    assert isinstance(found, Reject)
+    assert (found.code, found.reason.rpartition(": ")[2]) == (
+        "missing-model-key",
+        "it is nested deeper than 64 levels",
+    )
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+def test_a_stack_without_room_makes_no_dead_letter(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    key_of = reader("field:shop", codec=codec)
+
+    def exhausted(_: bytes) -> object:
+        raise RecursionError
+
+    monkeypatch.setattr(key_of, "_decode", exhausted)
+    value = {"shop": 1, "x": [[1]]}
+    with pytest.raises(RecursionError):
+        key_of(record(msgspec.json.encode(value) if codec == "json" else msgspec.msgpack.encode(value)))
+
+
 @pytest.mark.parametrize("text", ["", "x" * 513])
 def test_a_field_must_be_a_model_key_in_length(text: str) -> None:
     found = reader("field:shop")(record(msgspec.json.encode({"shop": text})))

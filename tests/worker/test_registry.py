@@ -26,7 +26,7 @@ from worker.config import effective, loads
 from worker.errors import ConfigError, Transient, WorkerError
 from worker.kafka import registry as adapter
 from worker.kafka.registry import ConfluentRegistry
-from worker.records import Estimate, Event, Record
+from worker.records import Estimate, Event, Record, Reject
 from worker.rejects import REJECT_CODES
 
 LABEL = ["null", "boolean", "long", "double", "string"]
@@ -228,11 +228,125 @@ def test_a_json_schema_that_needs_other_documents_is_refused(stub: StubRegistry,
     assert outcome(events.decode(framed(number, b'{"features": [1]}'), MAX_BYTES)) == "unusable-schema"
 
 
-@pytest.mark.parametrize(("name", "reader"), [("avro", "read_avro"), ("json-schema", "read_json")])
-def test_a_machine_without_memory_makes_no_dead_letters(
-    stub: StubRegistry, name: str, reader: str, monkeypatch: pytest.MonkeyPatch
+def all_of(levels: int) -> dict[str, Any]:
+    """A schema that takes twice as many levels, and one."""
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"allOf": [schema]}
+    return schema
+
+
+def chained(references: int) -> dict[str, Any]:
+    """Definitions each of which is the next one, in a schema of a few levels."""
+    definitions = {f"d{i}": {"$ref": f"#/definitions/d{i + 1}"} for i in range(references)}
+    return {"definitions": {**definitions, f"d{references}": {}}, "$ref": "#/definitions/d0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"$ref": "#"}, "refers to itself"),
+        ({"properties": {"label": {"$ref": "#"}}}, "refers to itself"),
+        ({"properties": {"features": {"$ref": "#/definitions/a"}},
+          "definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"anyOf": [{"$ref": "#/definitions/a"}, {}]}}},
+         "refers to itself"),
+        ({"$defs": {"a": {"$anchor": "again", "not": {"$ref": "#again"}}}}, "refers to itself"),
+        ({"definitions": {"a": {"$id": "#again", "not": {"$ref": "#again"}}}}, "refers to itself"),
+        ({"definitions": {"a~/b": {"items": [{"$ref": "#/definitions/a~0~1b/items"}]}}}, "refers to itself"),
+        ({"definitions": {"ä": {"items": {"$ref": "#/definitions/%C3%A4"}}}}, "refers to itself"),
+        ({"$schema": "https://json-schema.org/draft/2019-09/schema", "items": {"$recursiveRef": "#"}},
+         "refers to itself"),
+        ({"$defs": {"a": {"$dynamicAnchor": "n", "items": {"$dynamicRef": "#n"}}}}, "refers to itself"),
+        ({"$ref": "#/definitions/nothing"}, "leads nowhere"),
+        ({"$ref": "#nothing"}, "leads nowhere"),
+        ({"definitions": {"a": {"$id": "http://example.com/other.json", "$ref": "#"}}}, "name of its own"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "definitions": {"a": {"id": "other.json"}}},
+         "name of its own"),
+        (all_of(32), "deeper than 64 levels"),
+        (all_of(5_000), "deeper than 64 levels"),
+        (chained(64), "deeper than 64 levels"),
+    ],
+)  # fmt: skip
+def test_a_json_schema_by_which_reading_might_not_end_is_refused(
+    stub: StubRegistry, schema: dict[str, Any], reason: str
 ) -> None:
-    """What becomes of a record follows from its bytes: a replay, with more memory, would learn what was refused."""
+    """It is the schema that is refused, before a record is judged by it, however deep the stack is by then."""
+    events, _ = open_codec("json-schema", stub.url)
+    value = framed(stub.add("events-value", text_of(schema), "JSON"), b'{"features": [1], "label": "yes"}')
+    decoded = events.decode(value, MAX_BYTES)
+    assert isinstance(decoded, Reject)
+    assert decoded.code == "unusable-schema"
+    assert reason in decoded.reason
+
+
+def text_of(schema: object) -> str:
+    """The JSON text of a schema that may be nested deeper than json.dumps can follow."""
+    head, levels = "", 0
+    while isinstance(schema, dict) and list(schema) == ["allOf"]:
+        [schema], levels = schema["allOf"], levels + 1
+        head += '{"allOf": ['
+    return head + json.dumps(schema) + "]}" * levels
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        all_of(31),
+        chained(60),
+        {"$id": "http://example.com/event.json", "properties": {"id": {"$ref": "#/definitions/id"}},
+         "definitions": {"id": {"type": ["string", "null"]}}},
+        {"properties": {"$anchor": {"type": "string"}, "$id": {"type": "string"}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"$id": "#a"}},
+         "properties": {"id": {"$ref": "#a"}, "label": {"$ref": "#a"}}},
+    ],
+)  # fmt: skip
+def test_a_json_schema_may_refer_to_what_is_in_it(stub: StubRegistry, schema: dict[str, Any]) -> None:
+    events, _ = open_codec("json-schema", stub.url)
+    value = framed(stub.add("events-value", json.dumps(schema), "JSON"), b'{"features": [1], "label": "yes"}')
+    assert outcome(events.decode(value, MAX_BYTES)) == outcome(Event([1.0], "yes", None))
+
+
+def deepest(keyword: str, draft: str) -> tuple[dict[str, Any], Any]:
+    """The deepest schema of one keyword that is not refused, and data that are judged by all of it."""
+    schema: dict[str, Any] = {}
+    data: Any = 0
+    steps = 30 if keyword in ("allOf", "properties") else 58
+    for _ in range(steps):
+        match keyword:
+            case "allOf":
+                schema = {"allOf": [schema], "unevaluatedProperties": False}
+            case "properties":
+                schema, data = {"properties": {"a": schema}, "unevaluatedProperties": False}, {"a": data}
+            case _:
+                schema, data = {keyword: schema}, [data]
+    return {"$schema": draft, "properties": {"x": schema}}, data
+
+
+@pytest.mark.parametrize(
+    "draft", ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"]
+)
+@pytest.mark.parametrize("keyword", ["allOf", "properties", "items", "not", "contains"])
+def test_judging_by_the_deepest_schema_leaves_the_stack_room(stub: StubRegistry, keyword: str, draft: str) -> None:
+    events, _ = open_codec("json-schema", stub.url)
+    schema, data = deepest(keyword, draft)
+    number = stub.add("events-value", json.dumps(schema), "JSON")
+    value = framed(number, json.dumps({"features": [1], "x": data}).encode())
+    verdict = deeper(300, lambda: outcome(events.decode(value, MAX_BYTES)))
+    assert verdict == outcome(events.decode(value, MAX_BYTES))
+    assert verdict != "unusable-schema"
+
+
+def deeper(calls: int, call: Any) -> Any:
+    """What a call gives where the stack is so much deeper."""
+    return deeper(calls - 1, call) if calls else call()
+
+
+@pytest.mark.parametrize(("name", "reader"), [("avro", "read_avro"), ("json-schema", "read_json")])
+@pytest.mark.parametrize("shortage", [MemoryError, RecursionError])
+def test_a_machine_without_memory_or_stack_makes_no_dead_letters(
+    stub: StubRegistry, name: str, reader: str, shortage: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What becomes of a record follows from its bytes: a replay, with more of it, would learn what was refused."""
     events, registry = open_codec(name, stub.url)
     schema, payload = record(MAP), written(record(MAP), {"features": {"a": 1.0}})
     if name == "json-schema":
@@ -241,11 +355,11 @@ def test_a_machine_without_memory_makes_no_dead_letters(
     assert isinstance(events.decode(value, MAX_BYTES), Event)
 
     def exhausted(_: bytes) -> object:
-        raise MemoryError
+        raise shortage
 
     with monkeypatch.context() as patched:
         patched.setattr(registry._schemas, reader, exhausted)
-        with pytest.raises(MemoryError):
+        with pytest.raises(shortage):
             events.decode(value, MAX_BYTES)
     assert isinstance(events.decode(value, MAX_BYTES), Event)
 

@@ -25,16 +25,25 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
-    """The event in a record value of at most `max_bytes` bytes, or why there is none. Never raises."""
+    """The event in a record value of at most `max_bytes` bytes, or why there is none.
+
+    It raises nothing, but RecursionError where the stack has no room for a value that is as deep as it may be.
+    """
     if value is None or len(value) > max_bytes:
         return unread(value, max_bytes)
     try:
-        message = _decode_numbers(value)
-    except FAULTS:
-        mixed = _with_text(value)
-        if mixed is None:
+        try:
+            message = _decode_numbers(value)
+        except FAULTS:
+            mixed = _with_text(value)
+            if mixed is None:
+                return diagnose(value)
+            message = mixed
+    except RecursionError:
+        # How deep msgspec can follow depends on the stack; what becomes of the value must not.
+        if is_too_deep(value):
             return diagnose(value)
-        message = mixed
+        raise
     label = message.label
     if (
         not message.features

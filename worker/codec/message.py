@@ -34,8 +34,8 @@ class Message(msgspec.Struct, Generic[Value], gc=False):
     id: Annotated[str, Meta(max_length=MAX_ID_CHARS)] | None = None
 
 
-FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoders of messages raise."""
+FAULTS = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoders of messages raise of the bytes. RecursionError is none of them: it tells of the stack, too."""
 
 
 def unread(value: bytes | None, max_bytes: int) -> Reject:

@@ -38,7 +38,8 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     for typed in (_decode_numbers, _decode_mixed):
         try:
             event = event_of(typed(value))
-        except FAULTS:
+        except (*FAULTS, RecursionError):
+            # The parser below counts levels itself and finds the same event, if there is one.
             continue
         return event or _parsed(value)
     return _parsed(value)
@@ -58,6 +59,15 @@ def prepare() -> None:
 
 class _Malformed(Exception):
     """The bytes are no MessagePack that could be an event."""
+
+
+def fault_of(value: bytes) -> str | None:
+    """Why the bytes cannot be read as an event, such as that they are nested too deep; None where they can."""
+    try:
+        _Parser(value).whole()
+    except _Malformed as fault:
+        return str(fault)
+    return None
 
 
 def _parsed(value: bytes) -> Event | Reject:

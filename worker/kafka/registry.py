@@ -65,7 +65,7 @@ class ConfluentRegistry:
             return refused
         try:
             return schemas.read_avro(value)
-        except MemoryError:
+        except (MemoryError, RecursionError):
             raise  # It says nothing of the value.
         except Exception as error:
             return Reject("malformed-avro", _said("the value is not what its schema says", error))
@@ -77,7 +77,7 @@ class ConfluentRegistry:
             return refused
         try:
             schemas.read_json(value)
-        except MemoryError:
+        except (MemoryError, RecursionError):
             raise  # It says nothing of the value.
         except Exception as error:
             return Reject("schema-mismatch", _said("the value is not what its schema demands", error))
