@@ -13,6 +13,10 @@ class Transient(WorkerError):
     """A dependency did not answer or is overloaded: try again until the deadline, nothing is lost."""
 
 
+class Unanswered(Transient):
+    """Nobody answered, or who did is not ready yet: a start waits for that without a limit, all others as above."""
+
+
 class Abort(WorkerError):
     """The open transaction must be aborted; its outputs are kept and sent again in the next one."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from socket import AF_INET, AF_INET6
 from socketserver import ThreadingTCPServer
 from typing import Any
@@ -87,10 +87,17 @@ class _Handler(MetricsHandler):
         match self.path.partition("?")[0]:
             case "/metrics":
                 super().do_GET()
+            case "/live":
+                trouble = self._trouble()
+                self._say(200 if trouble is None else 503, "alive\n" if trouble is None else f"{trouble}\n")
             case "/":
-                self._say(200, "amf-worker: the metrics are at /metrics\n")
+                self._say(200, "amf-worker: the metrics are at /metrics, whether it is alive is at /live\n")
             case _:
-                self._say(404, "Not found: the metrics are at /metrics\n")
+                self._say(404, "Not found: there are /metrics and /live\n")
+
+    def _trouble(self) -> str | None:
+        assert isinstance(self.server, _Server)
+        return self.server.trouble()
 
     def _say(self, status: int, text: str) -> None:
         body = text.encode()
@@ -106,7 +113,8 @@ class _Server(ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, host: str, port: int, collector: Collector) -> None:
+    def __init__(self, host: str, port: int, collector: Collector, trouble: Callable[[], str | None]) -> None:
+        self.trouble = trouble
         self.address_family = AF_INET6 if ":" in host else AF_INET
         registry = CollectorRegistry()
         registry.register(collector)
@@ -140,10 +148,13 @@ class MetricsServer:
         self._thread.join()
 
 
-def serve(metrics: Metrics, host: str, port: int) -> MetricsServer:
-    """Serve the metrics over HTTP at /metrics; port 0 takes any free one. Raises ConfigError if it cannot listen."""
+def serve(metrics: Metrics, host: str, port: int, trouble: Callable[[], str | None] = lambda: None) -> MetricsServer:
+    """Serve the metrics over HTTP at /metrics; port 0 takes any free one. Raises ConfigError if it cannot listen.
+
+    `trouble` says why the process is not alive, None where it is: what /live answers, with status 503 or 200.
+    """
     try:
-        return MetricsServer(_Server(host, port, _MetricsCollector(metrics)))
+        return MetricsServer(_Server(host, port, _MetricsCollector(metrics), trouble))
     except OSError as error:
         raise ConfigError(
             f"metrics.listen: cannot listen on {Address(host, port)} ({error.strerror}): "

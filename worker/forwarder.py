@@ -18,7 +18,7 @@ from worker.config import Config
 from worker.errors import WorkerError
 from worker.metrics import Metrics
 from worker.model_key import KeyOf
-from worker.patience import patiently
+from worker.patience import Patience, Stopped, patiently
 from worker.pending import Pending
 from worker.ports import Clock, Deadline, Input, Output
 from worker.records import Headers, Outgoing, Record, Reject
@@ -28,7 +28,10 @@ from worker.transaction import Transactions
 _log = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0
-"""Longest time to open a producer, or to find out where partitions start; well below max.poll.interval.ms."""
+"""Longest time to open a producer at a broker that answers, or to find out where partitions start.
+
+Well below max.poll.interval.ms.
+"""
 
 
 class Forwarder:
@@ -62,15 +65,17 @@ class Forwarder:
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and forward. Raises WorkerError when it cannot go on; nothing is lost then."""
         try:
-            self.start()
+            self.start(should_stop)
             while not should_stop():
                 self.turn()
+        except Stopped:
+            _log.info("told to stop before there was a producer")
         finally:
             self.close()
 
-    def start(self) -> None:
-        """Join the group; partitions come with the turns."""
-        patiently(self._clock, self._deadline(), "producer of the forwarder", self._transactions.open)
+    def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        Patience(self._clock, should_stop, PATIENCE_S).ask("producer of the forwarder", self._transactions.open)
         self._input.subscribe(self)
 
     def close(self) -> None:

@@ -1,18 +1,24 @@
-"""Waiting for what does not answer yet, within a deadline."""
+"""Waiting for what does not answer yet: within a deadline, or at a start for as long as it takes."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from worker.errors import Transient
+from worker.errors import Transient, Unanswered
 from worker.ports import Clock, Deadline
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+ASKING = "asking"
+"""Name of the threads that put the questions of a start. They are left behind where it is told to stop."""
+SAY_EVERY_S = 60.0
 _RETRY_S = 0.5
+_LOOK_EVERY_S = 0.1
 
 
 def patiently(clock: Clock, deadline: Deadline, what: str, call: Callable[[], T]) -> T:
@@ -25,3 +31,81 @@ def patiently(clock: Clock, deadline: Deadline, what: str, call: Callable[[], T]
                 raise
             _log.warning("%s: %s; trying again", what, error)
             clock.sleep(_RETRY_S)
+
+
+class Stopped(Exception):
+    """A start was told to stop while it waited for an answer. Nothing has begun, so that nothing is left to do."""
+
+
+class Patience:
+    """What a start waits with for those whom it needs.
+
+    Each attempt has a deadline of its own, the row of them has none while nobody answers (Unanswered): who comes up
+    again finds the worker waiting, and to start it anew would help nobody. An answer that is no good (any other
+    Transient) is waited for `limit_s` at most. `moved` is called before each attempt.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        should_stop: Callable[[], bool],
+        limit_s: float,
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock = clock
+        self._should_stop = should_stop
+        self._limit_s = limit_s
+        self._moved = moved
+
+    def ask(self, what: str, call: Callable[[], T]) -> T:
+        """The answer to a call. Raises Stopped as soon as the start is told to stop, Transient, and what else it does.
+
+        What it waits for is logged at once, and then once a minute.
+        """
+        deadline: Deadline | None = None
+        told_s: float | None = None
+        while True:
+            self._moved()
+            try:
+                answer = self._aside(call)
+            except Transient as error:
+                reason = error
+                deadline = None if isinstance(error, Unanswered) else deadline or self._deadline()
+                if deadline is not None and deadline.remaining() <= _RETRY_S:
+                    raise
+            else:
+                if told_s is not None:
+                    _log.info("%s: there is an answer", what)
+                return answer
+            if told_s is None or self._clock.monotonic() - told_s >= SAY_EVERY_S:
+                told_s = self._clock.monotonic()
+                how_long = "for as long as it takes" if deadline is None else f"for {self._limit_s:g} s"
+                _log.warning("%s: %s; trying again %s", what, reason, how_long)
+            self._clock.sleep(_RETRY_S)
+            if self._should_stop():
+                raise Stopped
+
+    def _aside(self, call: Callable[[], T]) -> T:
+        """The outcome of a call in a thread of its own: a client that waits for its broker hears of no signal."""
+        outcome = SimpleQueue[tuple[T, None] | tuple[None, BaseException]]()
+
+        def attempt() -> None:
+            try:
+                outcome.put((call(), None))
+            except BaseException as error:
+                outcome.put((None, error))
+
+        threading.Thread(target=attempt, name=ASKING, daemon=True).start()
+        while True:
+            try:
+                answer, error = outcome.get(timeout=_LOOK_EVERY_S)
+            except Empty:
+                if self._should_stop():
+                    raise Stopped from None
+                continue
+            if error is not None:
+                raise error
+            return answer  # type: ignore[return-value]
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._clock, self._limit_s)

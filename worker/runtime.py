@@ -32,7 +32,7 @@ from worker.keeper import Keeper
 from worker.metrics import Metrics
 from worker.opening import Opening
 from worker.partition import Partition, State
-from worker.patience import patiently
+from worker.patience import Patience, Stopped
 from worker.pending import Pending
 from worker.ports import Clock, Deadline, Input, ObjectStore, Output, SchemaRegistry, Spill
 from worker.records import Outgoing, Record
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 AGAIN_S = 0.05
 """Pause before a transaction that failed is tried again."""
 START_S = 60.0
-"""Longest time to get a producer at the start."""
+"""Longest time to get a producer at the start from a broker that answers."""
 DECREE_S = 60.0
 """Longest time to save what changed by decree, before it can be committed; well below max.poll.interval.ms."""
 REVOKE_S = 10.0
@@ -123,9 +123,11 @@ class Worker:
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and work. Raises WorkerError when it cannot go on; nothing is lost then."""
         try:
-            self.start()
+            self.start(should_stop)
             while not (should_stop() or self._is_done()):
                 self.turn()
+        except Stopped:
+            _log.info("told to stop before there was a producer")
         except BaseException:
             self.abandon()
             raise
@@ -133,9 +135,9 @@ class Worker:
         if self._verdict is not None:
             raise self._verdict
 
-    def start(self) -> None:
-        """Join the group; partitions come with the turns."""
-        patiently(self._clock, self._deadline(START_S), "producer", self._transactions.open)
+    def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        Patience(self._clock, should_stop, START_S).ask("producer", self._transactions.open)
         self._input.subscribe(self)
 
     def close(self) -> None:

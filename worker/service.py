@@ -34,8 +34,8 @@ from worker.kafka.registry import open_registry
 from worker.learners import compile_kernels
 from worker.metrics import Metrics
 from worker.model_key import key_reader
-from worker.patience import patiently
-from worker.ports import Deadline
+from worker.patience import ASKING, Patience, Stopped
+from worker.ports import Clock
 from worker.runtime import Setting, Worker
 from worker.spill import Spill
 from worker.store import open_store
@@ -45,9 +45,10 @@ from worker.watch import Watch
 
 _log = logging.getLogger(__name__)
 
-STORE_S = 60.0
-"""Longest time that a start waits for a store that does not answer."""
-
+START_S = 60.0
+"""Longest time that a start waits for a store that does not answer, or for a better answer of a broker."""
+MOVE_S = 300.0
+"""Longest time without a move of a loop that is alive: what it takes to be shut out of the group, if not more."""
 
 ASKERS = 32
 """Partitions of which it is asked at a time where they start. Those that have no leader do nothing but wait."""
@@ -69,6 +70,36 @@ class SystemClock:
         time.sleep(seconds)
 
 
+class Pulse:
+    """Whether the start goes on, and then each of the loops. Any thread may call."""
+
+    def __init__(self, clock: Clock, within_s: float) -> None:
+        self._clock = clock
+        self._within_s = within_s
+        self._moved_s = {"worker": clock.monotonic()}
+
+    def moved(self, loop: str = "worker") -> None:
+        """The loop is at its next turn, or the start at its next attempt."""
+        self._moved_s[loop] = self._clock.monotonic()
+
+    def at_each_turn(self, loop: str, should_stop: Callable[[], bool]) -> Callable[[], bool]:
+        """What a loop asks before each turn, which tells that it moves."""
+
+        def asked() -> bool:
+            self.moved(loop)
+            return should_stop()
+
+        return asked
+
+    def trouble(self) -> str | None:
+        """Why the process is not alive, None where it is."""
+        for loop, moved_s in self._moved_s.copy().items():
+            silence_s = self._clock.monotonic() - moved_s
+            if silence_s > self._within_s:
+                return f"the loop of the {loop} has not moved for {silence_s:.0f} s"
+        return None
+
+
 class Signals:
     """SIGTERM or SIGINT asks for an orderly end; a second one ends the process at once, which loses nothing."""
 
@@ -85,42 +116,68 @@ class Signals:
 
 
 def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | None = None) -> None:
-    """Work until SIGTERM or SIGINT, or until the partitions are at their ends. Raises ConfigError, WorkerError."""
+    """Work until SIGTERM or SIGINT, or until the partitions are at their ends. Raises ConfigError, WorkerError.
+
+    A start waits for its broker for as long as it takes. What the broker refuses ends it.
+    """
     if until is not None and config.input.repartition:
         raise ConfigError("--until does not go with input.repartition: the internal topic has no end")
     give_back_early()
     signals = Signals()
     metrics = Metrics()
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE)
-    server = serve(metrics, config.metrics.host, config.metrics.port)
+    pulse = Pulse(SystemClock(), max(MOVE_S, int(config.kafka.get("max.poll.interval.ms", 0)) / 1000))
+    server = serve(metrics, config.metrics.host, config.metrics.port, pulse.trouble)
     try:
         _log.info("metrics at http://%s:%d/metrics", config.metrics.host, server.port)
-        admin = KafkaAdmin(config)
-        require_topics(admin, config, path)
-        identity = transactional_id(config)
-        forwarder = None
-        if config.input.repartition:
-            forwarder = _forwarder(config, admin, identity, metrics)
-            config = repartition.of_worker(config)
-        worker = build(config, admin, identity, metrics, until)
-        _compile_kernels(config)
-        calm_the_collector()
-        if forwarder is None:
-            worker.run(lambda: signals.stop)
-        else:
-            _run_both(worker, forwarder, lambda: signals.stop)
-        _log.info("stopped in order")
+        _work(config, path, until, metrics, signals, pulse)
+    except Stopped:
+        _log.info("told to stop before it had begun")
     finally:
         server.close()
+    _log.info("stopped in order")
 
 
-def is_held_up() -> bool:
-    """Whether a store that does not answer would hold up the end of the process, for as long as its own deadline."""
+def _work(
+    config: Config,
+    path: str,
+    until: Literal["end"] | Mapping[int, int] | None,
+    metrics: Metrics,
+    signals: Signals,
+    pulse: Pulse,
+) -> None:
+    """Start, and work to the end. Raises ConfigError, WorkerError; Stopped where it comes to no start."""
+    start = Patience(SystemClock(), lambda: signals.stop, START_S, pulse.moved)
+    admin = KafkaAdmin(config)
+    start.ask("broker", lambda: require_topics(admin, config, path))
+    identity = transactional_id(config)
+    forwarder = None
+    if config.input.repartition:
+        forwarder = _forwarder(config, admin, identity, metrics, start)
+        config = repartition.of_worker(config)
+    worker = build(config, admin, identity, metrics, until, start)
+    _compile_kernels(config)
+    calm_the_collector()
+    if forwarder is None:
+        worker.run(pulse.at_each_turn("worker", lambda: signals.stop))
+    else:
+        _run_both(worker, forwarder, lambda: signals.stop, pulse)
+
+
+def held_up_by() -> str | None:
+    """Who does not answer and would hold up the end of the process, for as long as the deadline of a call."""
     until = time.monotonic() + LEAVE_S
-    writers = [thread for thread in threading.enumerate() if thread.name.startswith(_WRITERS)]
+    writers = _threads(_WRITERS)
     for thread in writers:
         thread.join(max(0.0, until - time.monotonic()))
-    return any(thread.is_alive() for thread in writers)
+    if any(thread.is_alive() for thread in writers):
+        return "the checkpoint store"
+    # Of a start that was told to stop: it has nothing to lose.
+    return "what it waited for" if _threads(ASKING) else None
+
+
+def _threads(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
 
 
 def build(
@@ -129,25 +186,26 @@ def build(
     identity: str,
     metrics: Metrics,
     until: Literal["end"] | Mapping[int, int] | None = None,
+    start: Patience | None = None,
 ) -> Worker:
     """The worker with its adapters, once it is sure that topics and store are fit for it. Raises WorkerError."""
     store, clock, topic = open_store(config.checkpoint.url), SystemClock(), KafkaTopic(config, config.input.topic)
-    deadline = Deadline.after(clock, STORE_S)
-    _require([patiently(clock, deadline, "store", lambda: probe(store, config.checkpoint.url))])
-    facts, warm_url = admin.facts(config.input.topic), config.checkpoint.warm_start
+    start = start or Patience(clock, lambda: False, START_S)
+    _require([start.ask("store", lambda: probe(store, config.checkpoint.url))])
+    facts, warm_url = start.ask("broker", lambda: admin.facts(config.input.topic)), config.checkpoint.warm_start
     watch = None
-    if not topic.is_mock:
+    if not start.ask("broker", lambda: topic.is_mock):
         _require(examine(config, topic, facts, store))
         watch = Watch(config.input.topic, facts, config.input.on_repartition, topic.ask, clock)
     setting = Setting(
         facts.topic_id,
         facts.partitions,
-        admin.max_message_bytes([config.output.topic, config.dead_letter.topic]),
+        _room(start, admin, config),
         None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions),
         registry=open_registry(config),
         spill=_spill(config),
     )
-    ends = topic.ends() if until == "end" else until
+    ends = start.ask("ends of the topic", topic.ends) if until == "end" else until
     return Worker(
         config,
         setting,
@@ -164,16 +222,21 @@ def build(
     )
 
 
-def _forwarder(config: Config, admin: KafkaAdmin, identity: str, metrics: Metrics) -> Forwarder:
+def _room(start: Patience, admin: KafkaAdmin, config: Config) -> int:
+    """Largest record that can be published."""
+    return start.ask("broker", lambda: admin.max_message_bytes([config.output.topic, config.dead_letter.topic]))
+
+
+def _forwarder(config: Config, admin: KafkaAdmin, identity: str, metrics: Metrics, start: Patience) -> Forwarder:
     """What fills the internal topic, which is made if it is missing."""
     own = repartition.of_forwarder(config)
     source = KafkaInput(own)
-    if not make_internal_topic(admin, config):
-        _require_offsets(own, admin, source)
+    if not start.ask("internal topic", lambda: make_internal_topic(admin, config)):
+        _require_offsets(own, admin, source, start)
     return Forwarder(
         own,
         key_reader(own),
-        admin.max_message_bytes([own.output.topic, own.dead_letter.topic]),
+        _room(start, admin, own),
         source,
         lambda: KafkaOutput(own, repartition.forwarder_id(identity)),
         metrics,
@@ -181,15 +244,14 @@ def _forwarder(config: Config, admin: KafkaAdmin, identity: str, metrics: Metric
     )
 
 
-def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput) -> None:
+def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput, start: Patience) -> None:
     """Raises WorkerError where the forwarders have forwarded, but the group has forgotten how far they came."""
-    internal, numbers = KafkaTopic(config, config.output.topic), range(admin.facts(config.input.topic).partitions)
-    clock = SystemClock()
-    deadline = Deadline.after(clock, STORE_S)
+    internal = KafkaTopic(config, config.output.topic)
+    numbers = range(start.ask("broker", lambda: admin.facts(config.input.topic)).partitions)
     # In this order: an offset is committed before the first record is forwarded.
-    if internal.is_mock or not any(patiently(clock, deadline, "internal topic", internal.ends).values()):
+    if start.ask("broker", lambda: internal.is_mock) or not any(start.ask("internal topic", internal.ends).values()):
         return
-    committed = patiently(clock, deadline, "committed offsets", lambda: source.committed(numbers))
+    committed = start.ask("committed offsets", lambda: source.committed(numbers))
     if all(offset is None for offset in committed.values()):
         raise WorkerError(
             f"group {config.kafka['group.id']} has no committed offsets on {config.input.topic} though its records are "
@@ -199,13 +261,20 @@ def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput) -> N
         )
 
 
-def _run_both(worker: Worker, forwarder: Forwarder, should_stop: Callable[[], bool]) -> None:
+def _run_both(
+    worker: Worker,
+    forwarder: Forwarder,
+    should_stop: Callable[[], bool],
+    pulse: Pulse,
+) -> None:
     """Run the forwarder beside the worker; it ends first, and where one of them fails the other ends in order."""
     worker_ended = False
     with ThreadPoolExecutor(1, thread_name_prefix="forwarder") as thread:
-        forwarding = thread.submit(forwarder.run, lambda: worker_ended or should_stop())
+        forwarding = thread.submit(
+            forwarder.run, pulse.at_each_turn("forwarder", lambda: worker_ended or should_stop())
+        )
         try:
-            worker.run(forwarding.done)
+            worker.run(pulse.at_each_turn("worker", forwarding.done))
         finally:
             worker_ended = True
     forwarding.result()

@@ -57,7 +57,7 @@ class Transactions:
         self._given_up: dict[int, str] = {}
 
     def open(self) -> None:
-        """Get the first producer. Raises Transient where another call may succeed."""
+        """Get the first producer. Raises Transient where another call may succeed, Unanswered where nobody answered."""
         try:
             self._output = self._open_output()
         except (Abort, Unknown) as error:

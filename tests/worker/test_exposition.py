@@ -212,6 +212,20 @@ def test_the_root_says_where_the_metrics_are(get: Get) -> None:
         get("/metricss")
 
 
+def test_it_says_whether_the_process_is_alive(metrics: Metrics) -> None:
+    trouble: str | None = None
+    server = serve(metrics, HOST, 0, lambda: trouble)
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{server.port}/live", timeout=10) as answer:
+            assert (answer.status, answer.read()) == (200, b"alive\n")
+        trouble = "the loop has not moved"
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+            urllib.request.urlopen(f"http://{HOST}:{server.port}/live", timeout=10)
+        assert refused.value.read() == b"the loop has not moved\n"
+    finally:
+        server.close()
+
+
 def test_close_frees_the_port(metrics: Metrics) -> None:
     server = serve(metrics, HOST, 0)
     port = server.port

@@ -13,6 +13,8 @@ from worker import cli, service
 from worker.errors import WorkerError
 
 def run(config, path, until):
+    if {asks}:
+        threading.Thread(target=threading.Event().wait, name="asking", daemon=True).start()
     pool, begun = ThreadPoolExecutor(2, thread_name_prefix="checkpoints"), threading.Event()
     def write():
         begun.set()
@@ -29,11 +31,11 @@ sys.exit(cli.main(["run", {config!r}]))
 """
 
 
-def ended(tmp_path: Path, *, hangs: bool, fails: bool) -> tuple[int, str]:
+def ended(tmp_path: Path, *, hangs: bool, fails: bool, asks: bool = False) -> tuple[int, str]:
     config = tmp_path / "worker.yaml"
     topics = "input: {topic: a}\noutput: {topic: b}\ndead_letter: {topic: c}\n"
     config.write_text(f'{topics}kafka: {{bootstrap.servers: "x:1"}}\ncheckpoint: {{url: "memory://x"}}\n')
-    code = HANGING.format(hangs=hangs, fails=fails, config=str(config))
+    code = HANGING.format(hangs=hangs, fails=fails, asks=asks, config=str(config))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr
 
@@ -50,6 +52,11 @@ def test_it_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
         "amf-worker: it cannot go on",
         "amf-worker: the checkpoint store does not answer, going without it",
     ]
+
+
+def test_it_ends_though_a_question_of_its_start_is_open(tmp_path: Path) -> None:
+    code, said = ended(tmp_path, hangs=False, fails=False, asks=True)
+    assert (code, said) == (0, "amf-worker: what it waited for does not answer, going without it\n")
 
 
 def test_what_ends_by_itself_is_waited_for(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ test_simulation.py puts them together at random.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,13 +21,13 @@ from tests.worker.fakes import FakeClock, FakePool, FakeStore, Faults, config
 from tests.worker.stores import DictStore
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
-from worker.errors import Abort, Refused, Transient, Unknown, WorkerError
+from worker.errors import Abort, Refused, Transient, Unanswered, Unknown, WorkerError
 from worker.intake import Intake
 from worker.kafka import decision
 from worker.metrics import Metrics
 from worker.opening import LONGEST_RETRY_S, RETRY_S
 from worker.partition import Partition
-from worker.patience import patiently
+from worker.patience import Patience, Stopped, patiently
 from worker.ports import Deadline
 from worker.records import Label, Outgoing
 from worker.runtime import Setting, Worker
@@ -742,6 +744,87 @@ def test_patience_passes_on_the_answer() -> None:
         return answer
 
     assert patiently(clock, Deadline.after(clock, 2.0), "it", call) == 7
+
+
+class Silent:
+    """Raises what it has, one after the other, then the last of them for ever, or gives 7; it takes `each_s` a time."""
+
+    def __init__(self, clock: FakeClock, *errors: Exception | None, each_s: float = 12.0) -> None:
+        self._clock = clock
+        self._errors = list(errors)
+        self._each_s = each_s
+        self.asked_s: list[float] = []
+
+    def __call__(self) -> int:
+        self.asked_s.append(self._clock.now_s)
+        self._clock.now_s += self._each_s
+        error = self._errors[0] if len(self._errors) == 1 else self._errors.pop(0)
+        if error is not None:
+            raise error
+        return 7
+
+
+def test_a_start_waits_for_an_answer_as_long_as_it_takes_and_says_so_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, moved = FakeClock(), []
+    ask = Silent(clock, *[Unanswered("no broker")] * 100, None)
+    patience = Patience(clock, lambda: False, 60.0, lambda: moved.append(clock.now_s))
+    caplog.set_level("INFO")
+    assert patience.ask("broker", ask) == 7
+    assert ask.asked_s[-1] - ask.asked_s[0] == 100 * 12.5
+    assert moved == ask.asked_s
+    told = [record.getMessage() for record in caplog.records]
+    # The first one at once, then each time that a minute is over: with every fifth attempt of 12.5 s.
+    assert told == ["broker: no broker; trying again for as long as it takes"] * 20 + ["broker: there is an answer"]
+
+
+def test_a_start_that_gets_a_bad_answer_gives_up_after_a_minute_of_them() -> None:
+    clock = FakeClock()
+    ask = Silent(clock, *[Unanswered("no broker")] * 20, *[Transient("no good")] * 2, Unanswered("x"), Transient("bad"))
+    with pytest.raises(Transient, match="bad"):
+        Patience(clock, lambda: False, 60.0).ask("broker", ask)
+    assert len(ask.asked_s) == 20 + 2 + 1 + 6
+
+
+@pytest.mark.parametrize("error", [WorkerError("not authorized"), ValueError("a bug")])
+def test_what_is_fatal_ends_a_start_at_once(error: Exception) -> None:
+    ask = Silent(FakeClock(), error)
+    with pytest.raises(type(error), match=str(error)):
+        Patience(FakeClock(), lambda: False, 60.0).ask("broker", ask)
+    assert len(ask.asked_s) == 1
+
+
+def test_a_start_that_is_told_to_stop_waits_for_no_call() -> None:
+    hangs, began, stop = threading.Event(), time.monotonic(), threading.Event()
+
+    def call() -> None:
+        stop.set()
+        hangs.wait(60)
+
+    with pytest.raises(Stopped):
+        Patience(FakeClock(), stop.is_set, 60.0).ask("broker", call)
+    hangs.set()
+    assert time.monotonic() - began < 10
+
+
+def test_a_worker_waits_for_its_first_producer_for_as_long_as_it_takes() -> None:
+    bench = Bench()
+    bench.feed("a")
+    worker = bench.worker()
+    worker.faults.at("init", *[Unanswered("no coordinator")] * 1000)
+    worker.join().turns(3)
+    assert bench.clock.monotonic() - 1000 >= 500
+    assert bench.published() == bench.expected()
+
+
+def test_a_worker_that_is_told_to_stop_before_it_has_a_producer_ends_in_order() -> None:
+    bench = Bench()
+    bench.feed("a")
+    worker = bench.worker()
+    worker.faults.at("init", *[Unanswered("no coordinator")] * 1000)
+    worker.run(lambda: bench.clock.monotonic() > 1100)
+    assert (worker.opened, bench.published()) == (201, [])
 
 
 @pytest.mark.parametrize("point", ["init", "committed", "bounds", "store list", "store create", "store read"])

@@ -1,4 +1,4 @@
-"""Worker and forwarder in one process: who ends when, and whose error counts."""
+"""One process: whether it is alive, and of worker and forwarder who ends when, and whose error counts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.worker.fakes import FakeClock
 from worker.errors import WorkerError
-from worker.service import _run_both
+from worker.service import Pulse, _run_both
 
 
 class Loop:
@@ -30,7 +31,7 @@ class Loop:
 
 
 def run_both(worker: Any, forwarder: Any, *, stop: bool) -> None:
-    _run_both(worker, forwarder, lambda: stop)
+    _run_both(worker, forwarder, lambda: stop, Pulse(FakeClock(), 300.0))
 
 
 def test_the_forwarder_ends_first() -> None:
@@ -53,3 +54,23 @@ def test_where_the_worker_fails_the_forwarder_ends_in_order() -> None:
     with pytest.raises(WorkerError, match="every partition has stopped"):
         run_both(worker, Loop("forwarder", ended), stop=False)
     assert ended == ["worker", "forwarder"]
+
+
+def test_it_is_alive_while_its_loops_move() -> None:
+    clock = FakeClock()
+    pulse = Pulse(clock, 300.0)
+    worker_stops, forwarder_stops = (pulse.at_each_turn(loop, lambda: False) for loop in ("worker", "forwarder"))
+    clock.now_s += 300
+    assert pulse.trouble() is None
+    clock.now_s += 1
+    assert pulse.trouble() == "the loop of the worker has not moved for 301 s"
+    pulse.moved()
+    assert pulse.trouble() is None
+    for _ in range(4):
+        forwarder_stops()
+        clock.now_s += 100
+        worker_stops()
+    assert pulse.trouble() is None
+    clock.now_s += 250
+    worker_stops()
+    assert pulse.trouble() == "the loop of the forwarder has not moved for 350 s"

@@ -33,9 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     _log_to_stderr(arguments.log_level)
     code = _run(arguments)
-    if arguments.command is commands.run and commands.is_held_up():
+    if arguments.command is commands.run and (silent := commands.held_up_by()):
         # Python would wait for these threads; what they leave behind is no more than a kill would.
-        print("amf-worker: the checkpoint store does not answer, going without it", file=sys.stderr, flush=True)
+        print(f"amf-worker: {silent} does not answer, going without it", file=sys.stderr, flush=True)
         os._exit(code)
     return code
 

@@ -27,11 +27,11 @@ def run(arguments: Namespace) -> int:
     return DONE
 
 
-def is_held_up() -> bool:
-    """Whether what `run` has left would keep the process from ending."""
+def held_up_by() -> str | None:
+    """Who does not answer, if what `run` has left would keep the process from ending in order."""
     from worker import service
 
-    return service.is_held_up()
+    return service.held_up_by()
 
 
 def check(arguments: Namespace) -> int:

@@ -18,7 +18,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from worker.config import Config
 from worker.errors import ConfigError, WorkerError
-from worker.kafka.errors import CALL_S, Admission, client, error_of, explained, failure, forbidden, shut_out
+from worker.kafka.errors import (
+    CALL_S,
+    Admission,
+    client,
+    error_of,
+    explained,
+    failure,
+    forbidden,
+    shut_out,
+    unanswered,
+)
 from worker.kafka.mock import is_mock
 from worker.kafka.topic import file_id
 from worker.ports import TopicState
@@ -31,7 +41,7 @@ FIRST_CALL_S = 2.0
 
 
 class KafkaAdmin:
-    """Questions about topics, and making them."""
+    """Questions about topics, and making them. All raise WorkerError: Unanswered where no broker answers."""
 
     def __init__(self, config: Config) -> None:
         self._admission = Admission()
@@ -73,7 +83,7 @@ class KafkaAdmin:
         ]
 
     def max_message_bytes(self, topics: Iterable[str]) -> int:
-        """Largest record that the producer and all these topics take."""
+        """Largest record that the producer and all these topics take. Raises Unanswered."""
         if is_mock(self._cluster()):
             return self._message_bytes
         limits = [self._message_bytes]
@@ -83,6 +93,8 @@ class KafkaAdmin:
                 limits.append(int(future.result()["max.message.bytes"].value))
             except KafkaException as exception:
                 what, need = f"max.message.bytes of {resource.name}", f"DESCRIBE_CONFIGS on topic {resource.name}"
+                if unanswered(error_of(exception)):
+                    raise failure(error_of(exception), WorkerError, what, need) from exception
                 _log.warning("%s; taking %d", explained(error_of(exception), what, need), self._message_bytes)
             except KeyError:
                 _log.warning(

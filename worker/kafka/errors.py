@@ -4,17 +4,24 @@ runtime's."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from worker.errors import Abort, ConfigError, Refused, Transient, Unknown, WorkerError
+from worker.errors import Abort, ConfigError, Refused, Transient, Unanswered, Unknown, WorkerError
 
 _log = logging.getLogger(__name__)
 
 CALL_S = 10.0
 """Longest wait for one answer of the broker."""
+
+QUIET_S = 60.0
+"""A client says the same at most so often."""
+_REMEMBERED = 1000
+_INCIDENTAL = re.compile(r"\[rdkafka#[^]]*\]|after \d+ms|, \d+ identical error\(s\) suppressed")
 
 _RESOURCES = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
@@ -35,6 +42,25 @@ _REFUSALS = {
     KafkaError._INVALID_DIFFERENT_RECORD,
 }
 """What is said of a record, or of one in the same batch, that will be refused however often it is sent."""
+
+_UNANSWERED = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+"""What is said where no broker answers, or not the one that could."""
 
 _ADMISSION = {
     KafkaError._AUTHENTICATION: "check kafka.sasl.mechanism and the user's name and secret beside it",
@@ -80,6 +106,11 @@ def refused(error: KafkaError) -> bool:
     return error.code() in _REFUSALS
 
 
+def unanswered(error: KafkaError) -> bool:
+    """Whether nobody answered who could have, which may be so for as long as brokers are away."""
+    return error.code() in _UNANSWERED and not error.fatal()
+
+
 def shut_out(error: KafkaError) -> bool:
     """Whether a connection failed of who asks, and how; a broker that goes down may look so for a moment with TLS."""
     return error.code() in _ADMISSION
@@ -100,8 +131,16 @@ def explained(error: KafkaError, what: str, *needs: str) -> str:
 
 
 def failure(error: KafkaError, otherwise: type[WorkerError], what: str, *needs: str) -> WorkerError:
-    """The exception for a failed call: `otherwise`, or a plain WorkerError, which ends the worker, where forbidden."""
-    return (WorkerError if forbidden(error) else otherwise)(explained(error, what, *needs))
+    """The exception for a failed call: a plain WorkerError, which ends the worker, where it is forbidden.
+
+    Else `otherwise`, or Unanswered where that is one and nobody answered.
+    """
+    kind = otherwise
+    if forbidden(error):
+        kind = WorkerError
+    elif unanswered(error) and issubclass(Unanswered, otherwise):
+        kind = Unanswered
+    return kind(explained(error, what, *needs))
 
 
 class Admission:
@@ -119,6 +158,28 @@ class Admission:
         """Raises WorkerError where the broker does not know us. Troubles with TLS may be a broker that goes down."""
         if self.trouble is not None and self.trouble.code() == KafkaError._AUTHENTICATION:
             raise WorkerError(explained(self.trouble, what))
+
+
+class Quiet(logging.Filter):
+    """Passes what a client says of itself once a minute, however often it says so: it tries ten times a second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._said_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it was not said a moment ago, by whichever client."""
+        said, now = _INCIDENTAL.sub("", record.getMessage()), self._clock()
+        if now - self._said_s.get(said, -QUIET_S) < QUIET_S:
+            return False
+        if len(self._said_s) == _REMEMBERED:
+            self._said_s.clear()
+        self._said_s[said] = now
+        return True
+
+
+_log.addFilter(Quiet())
 
 
 def client(kind: Any, properties: Mapping[str, str], admission: Admission | None = None) -> Any:

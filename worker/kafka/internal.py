@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from worker.config import Config, repartition
-from worker.errors import WorkerError
+from worker.errors import Unanswered, WorkerError
 from worker.kafka.admin import KafkaAdmin
 from worker.kafka.topic import KafkaTopic
 
@@ -28,6 +28,8 @@ def make_internal_topic(admin: KafkaAdmin, config: Config) -> bool:
     partitions = admin.facts(config.input.topic).partitions
     try:
         admin.create([topic], partitions, {**_OWN, **_settings(config)})
+    except Unanswered:
+        raise
     except WorkerError as error:
         raise WorkerError(
             f"{error}. input.repartition needs this topic: let the worker's user make it, or make it beforehand with "
@@ -44,6 +46,8 @@ def _settings(config: Config) -> Mapping[str, str]:
         return {}
     try:
         found = of_input.settings()
+    except Unanswered:
+        raise
     except WorkerError as error:
         _log.warning("%s; the internal topic gets the broker's defaults", error)
         return {}

@@ -12,9 +12,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from worker.config import Config
-from worker.errors import Abort, Refused, Transient, Unknown, WorkerError
+from worker.errors import Abort, Refused, Transient, Unanswered, Unknown, WorkerError
 from worker.failpoints import failpoint
-from worker.kafka.errors import CALL_S, Admission, client, decision, error_of, failure, refused
+from worker.kafka.errors import CALL_S, Admission, client, decision, error_of, failure, refused, unanswered
 from worker.records import Outgoing
 
 SEND_OFFSETS_S = 5.0
@@ -160,9 +160,12 @@ class KafkaOutput:
     def _init(self) -> None:
         try:
             self._call("init_transactions", CALL_S)
-        except Unknown:
+        except Unknown as unknown:
             self._producer.poll(0)  # the connections report here, and nowhere else
             self._admission.require("init_transactions")
+            if isinstance(unknown.__cause__, KafkaException) and unanswered(error_of(unknown.__cause__)):
+                trouble = self._admission.trouble
+                raise Unanswered(str(unknown) + (f" ({trouble.str()})" if trouble else "")) from unknown
             raise
 
     def _call(self, method: str, *arguments: Any) -> None:

@@ -1,0 +1,88 @@
+"""A worker that is there before its broker: it waits, says so, is alive, and works as soon as the broker comes."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.kafka.broker import Broker, read_all
+from tests.kafka.workers import WorkerProcess
+
+WAITING = re.compile(r"WARNING worker\.patience: broker: no broker answers at kafka\.bootstrap\.servers=.*trying again")
+GAVE_UP_S = 12.0
+"""Time that two questions of a start take together, after which it once ended."""
+CONFIG = """
+input: {{topic: events, start: earliest{more}}}
+output: {{topic: predictions}}
+dead_letter: {{topic: dead-letters}}
+kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
+models: {{default: {{n_estimators: 2}}}}
+checkpoint: {{url: "file://{folder}/checkpoints"}}
+metrics: {{listen: "127.0.0.1:0"}}
+"""
+
+
+def started(folder: Path, bootstrap: str, more: str = "") -> WorkerProcess:
+    path = folder / "worker.yaml"
+    path.write_text(CONFIG.format(bootstrap=bootstrap, folder=folder, more=more))
+    return WorkerProcess(path, folder / "worker.log")
+
+
+def within(seconds: float, worker: WorkerProcess, condition: Callable[[], object]) -> None:
+    """Wait until it is so. Raises AssertionError with the log where it is not, or the worker has ended."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        worker.require_alive()
+        assert time.monotonic() < deadline, f"not within {seconds:g} s:\n{worker.log()[-4000:]}"
+        time.sleep(0.05)
+
+
+def page(worker: WorkerProcess, path: str) -> str:
+    found = re.search(r"metrics at (http://[^/]+)/metrics", worker.log())
+    assert found is not None
+    with urllib.request.urlopen(found[1] + path, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_worker_without_a_broker_ends_at_once_and_in_order_when_it_is_told_to(tmp_path: Path) -> None:
+    with started(tmp_path, "127.0.0.1:1") as worker:
+        within(60, worker, lambda: WAITING.search(worker.log()))
+        assert page(worker, "/live") == "alive\n"
+        began = time.monotonic()
+        assert worker.terminate() == 0
+        assert time.monotonic() - began < 5
+        assert "stopped in order" in worker.log()
+
+
+@pytest.mark.parametrize("more", ["", ", repartition: true, model_key: 'field:shop'"], ids=["keyed", "repartitioned"])
+def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
+    own_broker: Broker, tmp_path: Path, more: str
+) -> None:
+    for topic in ("events", "predictions", "dead-letters"):
+        own_broker.create_topic(topic)
+    own_broker.stop()
+    with started(tmp_path, own_broker.bootstrap, more) as worker:
+        within(60, worker, lambda: WAITING.search(worker.log()))
+        time.sleep(GAVE_UP_S + 3)
+        worker.require_alive()
+        assert len(WAITING.findall(worker.log())) == 1
+        assert worker.log().count("Connection refused") < 5
+        assert page(worker, "/live") == "alive\n"
+        assert "amf_build_info" in page(worker, "/metrics")
+        own_broker.restart()
+        producer = Producer({"bootstrap.servers": own_broker.bootstrap})
+        for i in range(10):
+            value = json.dumps({"features": [i % 2, 1.0], "label": "ab"[i % 2], "shop": "s"})
+            producer.produce("events", key=b"s", value=value.encode())
+        assert producer.flush(30) == 0
+        within(120, worker, lambda: "is live at offset" in worker.log())
+        assert len(read_all(own_broker.bootstrap, "predictions", until=10)) == 10
+        assert page(worker, "/live") == "alive\n"
+        assert worker.terminate() == 0
