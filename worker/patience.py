@@ -33,6 +33,11 @@ def patiently(clock: Clock, deadline: Deadline, what: str, call: Callable[[], T]
             clock.sleep(_RETRY_S)
 
 
+def pause_s(failures: int, first_s: float, longest_s: float) -> float:
+    """Pause before the next attempt after so many failures in a row: none, then doubled from `first_s` on."""
+    return min(first_s * 2.0 ** (failures - 1), longest_s) if failures else 0.0
+
+
 class Stopped(Exception):
     """A start was told to stop while it waited for an answer. Nothing has begun, so that nothing is left to do."""
 
@@ -95,7 +100,8 @@ class Patience:
             except BaseException as error:
                 outcome.put((None, error))
 
-        threading.Thread(target=attempt, name=ASKING, daemon=True).start()
+        thread = threading.Thread(target=attempt, name=ASKING, daemon=True)
+        thread.start()
         while True:
             try:
                 answer, error = outcome.get(timeout=_LOOK_EVERY_S)
@@ -103,6 +109,7 @@ class Patience:
                 if self._should_stop():
                     raise Stopped from None
                 continue
+            thread.join()  # It is at its end, and must not look as if it still asked.
             if error is not None:
                 raise error
             return answer  # type: ignore[return-value]

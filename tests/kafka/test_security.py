@@ -22,7 +22,7 @@ from tests.kafka.jars import Unavailable
 from tests.kafka.secured import SecuredBroker
 from tests.kafka.workers import WorkerProcess, require_each_once, wait_for_progress
 from worker.config import load
-from worker.errors import Transient, WorkerError
+from worker.errors import Abort, Transient, Unanswered, WorkerError
 from worker.kafka import KafkaOutput, producer
 from worker.kafka.errors import Admission, explained, failure
 from worker.records import Outgoing
@@ -314,7 +314,15 @@ def test_only_needs_of_the_resource_in_question_are_told() -> None:
 def test_what_is_forbidden_is_not_tried_again() -> None:
     forbidden = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "no", retriable=True)
     assert type(failure(forbidden, Transient, "x")) is WorkerError
-    assert type(failure(KafkaError(KafkaError._TIMED_OUT, "late"), Transient, "x")) is Transient
+    assert type(failure(KafkaError(KafkaError._STATE, "odd"), Transient, "x")) is Transient
+
+
+@pytest.mark.parametrize(("otherwise", "kind"), [(Transient, Unanswered), (WorkerError, Unanswered), (Abort, Abort)])
+def test_where_nobody_answers_it_says_so_unless_more_is_known(
+    otherwise: type[WorkerError], kind: type[WorkerError]
+) -> None:
+    assert type(failure(KafkaError(KafkaError._TIMED_OUT, "late"), otherwise, "x")) is kind
+    assert type(failure(KafkaError(KafkaError._TIMED_OUT, "late", fatal=True), otherwise, "x")) is otherwise
 
 
 class Refusing:
