@@ -43,7 +43,7 @@ STATE = (
 )
 CORE = (
     f"{BELOW_MODELS} {STATE} worker.beginning worker.until worker.watch worker.keeper worker.pending "
-    "worker.transaction worker.backlog worker.reports worker.runtime worker.model_key worker.forwarder"
+    "worker.transaction worker.backlog worker.reloads worker.reports worker.runtime worker.model_key worker.forwarder"
 )
 ADAPTERS = "worker.kafka worker.kafka.* worker.store worker.spill worker.exposition"
 PROGRAMS = "worker.cli worker.cli.* worker.__main__ worker.demo worker.demo.*"
@@ -87,6 +87,7 @@ MAY_IMPORT = {
     "worker.refusals": "",
     "worker.watch": f"{BASE} worker.refusals",
     "worker.until": BASE,
+    "worker.reloads": BASE,
     "worker.backlog": f"{BASE} worker.partition worker.until",
     "worker.reports": f"{BASE} worker.metrics worker.cache worker.intake worker.partition",
     "worker.beginning": f"{BASE} {CONFIG} {CHECKPOINT} amf worker.refusals worker.warm_start",
@@ -98,7 +99,7 @@ MAY_IMPORT = {
     "worker.forwarder": f"{BELOW_MODELS} worker.model_key worker.pending worker.transaction worker.refusals",
     "worker.runtime": f"{BELOW_MODELS} worker.cache worker.models worker.intake worker.partition worker.keeper "
     "worker.warm_start worker.opening worker.pending worker.transaction worker.beginning worker.until worker.watch "
-    "worker.backlog worker.reports worker.refusals",
+    "worker.backlog worker.reports worker.refusals worker.reloads",
     "worker.checks": f"{BASE} {CONFIG} {CHECKPOINT} worker.refusals {ADAPTERS}",
     # The adapters, which act, each with one library.
     "worker.exposition": f"{BASE} {CONFIG} worker.metrics",

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from worker.errors import PartitionStopped, StateLost, Transient
 from worker.keeper import Keeper
 from worker.partition import Partition
+from worker.patience import pause_s
 from worker.ports import Clock, Input
 
 _log = logging.getLogger(__name__)
@@ -65,9 +66,10 @@ class Opening:
     def __bool__(self) -> bool:
         return bool(self._attempts)
 
-    def add(self, partition: Partition, keeper: Keeper) -> None:
-        """Open the partition, which has just been assigned."""
-        self._attempts[partition.number] = _Attempt(partition, keeper, not_before_s=self._clock.monotonic())
+    def add(self, partition: Partition, keeper: Keeper, wait_s: float = 0.0) -> None:
+        """Open the partition, which has just been assigned, after so many seconds."""
+        not_before_s = self._clock.monotonic() + wait_s
+        self._attempts[partition.number] = _Attempt(partition, keeper, not_before_s=not_before_s)
 
     def drop(self, number: int) -> None:
         """The partition is not wanted any more."""
@@ -126,12 +128,12 @@ class Opening:
         if attempt.told != str(error):
             attempt.told = str(error)
             _log.warning("partition %d cannot start yet, trying again: %s", attempt.partition.number, error)
-        pause_s = RETRY_S
+        wait_s = RETRY_S
         if attempt.job is None:
-            pause_s = min(RETRY_S * 2**attempt.unanswered, LONGEST_RETRY_S)
             attempt.unanswered += 1
+            wait_s = pause_s(attempt.unanswered, RETRY_S, LONGEST_RETRY_S)
         attempt.place = attempt.job = None
-        attempt.not_before_s = self._clock.monotonic() + pause_s
+        attempt.not_before_s = self._clock.monotonic() + wait_s
 
 
 def _open(partition: Partition, keeper: Keeper, place: _Place) -> None:

@@ -1,4 +1,5 @@
-"""What is said where a topic does not fit its checkpoints any more, or does not take what is to be published."""
+"""What is said where a topic does not fit its checkpoints any more, or does not take what is to be published; and where
+a partition cannot keep what it knows."""
 
 from __future__ import annotations
 
@@ -27,4 +28,11 @@ def output_refused(where: str, why: str) -> str:
     return (
         f"{where}: the broker refuses even the dead letter of the next record: {why}. Have the topics of outputs and "
         "dead letters take it (max.message.bytes, message.timestamp.*, cleanup.policy), then start again"
+    )
+
+
+def state_lost(partition: int, times: int, why: str) -> str:
+    return (
+        f"partition {partition}: its models were lost again after {times} attempts to load them, none of which came to "
+        f"a checkpoint: {why}. See to the disk of models.spill and to the store, then start again: only time is lost"
     )

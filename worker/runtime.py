@@ -36,7 +36,8 @@ from worker.patience import Patience, Stopped
 from worker.pending import Pending
 from worker.ports import Clock, Deadline, Input, ObjectStore, Output, SchemaRegistry, Spill
 from worker.records import Outgoing, Record
-from worker.refusals import output_refused
+from worker.refusals import output_refused, state_lost
+from worker.reloads import MOST_RELOADS, Reloads
 from worker.transaction import Transactions
 from worker.until import Until
 from worker.warm_start import WarmStart
@@ -113,6 +114,7 @@ class Worker:
         """Of the pending transaction, by partition."""
         self._terms = Terms.of(config, setting.partitions)
         self._opening = Opening(source, writer, askers, clock)
+        self._reloads = Reloads()
         self._watch = watch
         self._until = until
         self._verdict: WorkerError | None = None
@@ -208,15 +210,18 @@ class Worker:
 
     def assigned(self, partitions: Sequence[int]) -> None:
         """Take partitions; nothing is read of them before it is known where they start and their models are here."""
-        if not partitions:
-            return
+        if partitions:
+            self._open(partitions)
+
+    def _open(self, partitions: Sequence[int], wait_s: float = 0.0) -> None:
+        """Have partitions opened, after so many seconds."""
         failpoint("assigned")
         setting = self._setting
         for number in partitions:
             partition = Partition(number, self._config, setting.max_message_bytes, self._cache, setting.registry)
             self._partitions[number] = partition
             self._keepers[number] = self._keeper(number)
-            self._opening.add(partition, self._keepers[number])
+            self._opening.add(partition, self._keepers[number], wait_s)
         self._input.hold(partitions)
 
     def revoked(self, partitions: Sequence[int]) -> None:
@@ -232,6 +237,12 @@ class Worker:
 
     def lost(self, partitions: Sequence[int]) -> None:
         """Forget partitions; nothing of them is written any more."""
+        for number in partitions:
+            self._reloads.forget(number)
+        self._drop(partitions)
+
+    def _drop(self, partitions: Sequence[int]) -> None:
+        """Drop the state of partitions."""
         failpoint("lost")
         for number in partitions:
             self._opening.drop(number)
@@ -383,10 +394,17 @@ class Worker:
         return {number: self._keepers[number] for number, partition in opened if partition.state in working}
 
     def _reload(self, number: int, error: StateLost) -> None:
-        """Begin again with the checkpoint: what the partition learned since comes back by replay."""
-        _log.error("partition %d is loaded again: %s", number, error)
-        self.lost([number])
-        self.assigned([number])
+        """Begin again with the checkpoint: what the partition learned since comes back by replay.
+
+        Where that happens again and again it waits between two attempts, and stops in the end; the others go on.
+        """
+        wait_s = self._reloads.next_pause_s(number, self._keepers[number].saved_offset)
+        if wait_s is None:
+            self._stop(number, PartitionStopped("state-lost", state_lost(number, MOST_RELOADS, str(error))))
+            return
+        _log.error("partition %d is loaded again%s: %s", number, f" in {wait_s:g} s" if wait_s else "", error)
+        self._drop([number])
+        self._open([number], wait_s)
 
     def _settle(self) -> None:
         """Bring the pending transaction to an end, or leave it pending for the next turn."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ import pytest
 from tests.worker.fakes import FakeSpill
 from tests.worker.test_runtime import Bench, Bound
 from worker.backlog import WAIT_S
-from worker.errors import Transient
+from worker.errors import StateLost, Transient
+from worker.model import Model
+from worker.models import Models
+from worker.reloads import LONGEST_S, MOST_RELOADS
+from worker.slot import Slot
 
 
 class Tight(Bench):
@@ -165,3 +170,94 @@ def test_a_restore_needs_no_more_memory_than_there_is() -> None:
     bench.feed("x", key="b")
     two.turns(2)
     assert bench.published() == bench.expected()
+
+
+class Hole:
+    """While it is open no place gives back the model of one key."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+        self.open = True
+        load = Models._load
+
+        def load_others(models: Models, slot: Slot) -> Model:
+            if self.open and slot.key == key:
+                raise StateLost(f"the model {key} is gone")
+            return load(models, slot)
+
+        monkeypatch.setattr(Models, "_load", load_others)
+
+
+def loaded_again_s(worker: Bound, seconds: float, each_s: float = 0.5) -> list[float]:
+    """When partitions were loaded again, for so many seconds in which the second one gets events."""
+    times_s, began_s = [], worker.bench.clock.now_s
+    while worker.bench.clock.now_s < began_s + seconds:
+        before = worker.faults.seen.count("committed")
+        worker.bench.feed("y", key="b", partition=1)
+        worker.turn()
+        times_s += [worker.bench.clock.now_s] * (worker.faults.seen.count("committed") - before)
+        worker.bench.clock.now_s += each_s
+    return times_s
+
+
+def test_a_partition_that_loses_a_model_again_and_again_is_loaded_less_and_less_often_and_then_stops(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all the while the other one goes on."""
+    bench = Tight(partitions=2)
+    bench.feed("x", "y", key="a")
+    bench.feed("x", key="b", partition=1)
+    worker = bench.worker().join().turns(2)
+    bench.feed("x", key="a")
+    Hole(monkeypatch, "a")
+    times_s = loaded_again_s(worker, 120)
+    assert worker.stops() == {}
+    assert 5 <= len(times_s) <= 8
+    assert (bench.published(0), bench.published(1)) == (bench.expected(0)[:2], bench.expected(1))
+    times_s += loaded_again_s(worker, 300)
+    pauses_s = [later - earlier for earlier, later in pairwise(times_s)]
+    assert pauses_s == sorted(pauses_s)
+    assert max(pauses_s) <= LONGEST_S + 5
+    assert worker.stops() == {"state-lost": 1}
+    assert len(times_s) == caplog.text.count("is loaded again") == MOST_RELOADS
+    assert (worker.state(0), worker.state(1)) == ("stopped", "live")
+    assert bench.published(1) == bench.expected(1)
+
+
+def test_a_partition_that_is_loaded_again_and_saved_since_has_all_attempts_anew() -> None:
+    bench = Tight(partitions=2)
+    worker = bench.worker().join().turns(2)
+    for _ in range(3 * MOST_RELOADS):
+        bench.feed("x", "y", key="a")
+        worker.turns(2)
+        bench.wait(60)
+        worker.turns(4)
+        saved = bench.newest().offset
+        bench.feed("y", key="a")
+        bench.lose()
+        worker.turns(4)
+        assert (saved, bench.published()) == (bench.newest().offset, bench.expected())
+    assert worker.stops() == {}
+
+
+def test_a_partition_that_comes_anew_has_all_attempts_anew(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Tight(partitions=2)
+    bench.feed("x", "y", key="a")
+    worker = bench.worker().join().turns(2)
+    bench.feed("x", key="a")
+    hole = Hole(monkeypatch, "a")
+    loaded_again_s(worker, 100)
+    other = bench.worker("two").join_idle()
+    bench.broker.group.rebalance({0: other.input, 1: worker.input})
+    worker.turns(1)
+    other.turns(1)
+    bench.broker.group.rebalance({0: worker.input, 1: other.input})
+    other.turns(1)
+    caplog.clear()
+    worker.turns(3)
+    assert "partition 0 is loaded again: " in caplog.text
+    hole.open = False
+    bench.wait(LONGEST_S / 2)
+    worker.turns(5)
+    assert (bench.published(0), worker.stops()) == (bench.expected(0), {})
