@@ -8,13 +8,14 @@ for by the next one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 import amf
 from worker.beginning import Beginning, no_checkpoint
 from worker.checkpoint import Checkpoints, Location, Manifest, Policy
-from worker.errors import CorruptCheckpoint, NotFound, PartitionStopped, StateLost, WorkerError
+from worker.errors import CorruptCheckpoint, NotFound, PartitionStopped, StateLost, Transient, WorkerError
 from worker.failpoints import failpoint
 from worker.metrics import Metrics
 from worker.partition import Partition
@@ -22,6 +23,8 @@ from worker.ports import Clock, Deadline, ObjectStore
 
 _log = logging.getLogger(__name__)
 
+FETCH_S = 0.5
+"""Longest time that the loop waits for models which only the store has. Their partition waits for more, no other."""
 _AFTER_FAILURE_S = 5.0
 """A store that failed is left alone for so long, though the recovery budget is spent."""
 
@@ -49,6 +52,7 @@ class Keeper:
         metrics: Metrics,
         writer: Executor,
         beginning: Beginning,
+        fetchers: Executor | None = None,
     ) -> None:
         self._checkpoints = Checkpoints(store, location)
         self._beginning = beginning
@@ -58,6 +62,9 @@ class Keeper:
         self._metrics = metrics
         self._writer = writer
         self._partition = location.partition
+        self._fetchers = fetchers
+        self._fetching: tuple[Manifest | None, dict[str, Future[bytes]]] = None, {}
+        """Models that are read from a checkpoint, or have been and were not taken yet."""
         self._previous: Manifest | None = None
         self._confirmed: Manifest | None = None
         """The last checkpoint that is known to be in the store, also where the next one is not to build on it."""
@@ -101,7 +108,8 @@ class Keeper:
                 failpoint("restoring")
                 offset = self._beginning.reach(manifest, low, partition.live_from)
                 try:
-                    partition.restore(models, offset, max(offset, partition.live_from), self._fetch)
+                    live_from = max(offset, partition.live_from)
+                    partition.restore(models, offset, live_from, self._fetch, self._prefetch)
                 except CorruptCheckpoint as error:
                     self._checkpoints.pass_over(str(error))
                     continue
@@ -241,8 +249,34 @@ class Keeper:
         self._metrics.checkpoint_last_timestamp_seconds.set(manifest.created_ms / 1000, partition=self._partition)
         self._metrics.checkpoint_last_size_bytes.set(size, partition=self._partition)
 
+    def _prefetch(self, keys: Sequence[str]) -> None:
+        """Have models read beside the loop, all at once, and wait for them for a moment only. Raises Transient.
+
+        None is taken before all of them are there: what comes into memory one by one might have to leave again.
+        """
+        if self._fetchers is None:
+            return
+        manifest, reading = self._fetching
+        if manifest is not self._confirmed:
+            reading = {}
+            self._fetching = self._confirmed, reading
+        for key in keys:
+            if key not in reading:
+                reading[key] = self._fetchers.submit(self._load_one, key)
+        until_s = self._clock.monotonic() + FETCH_S
+        for key in keys:
+            try:
+                reading[key].exception(max(0.0, until_s - self._clock.monotonic()))
+            except TimeoutError:
+                raise Transient(f"{self._where}: model {key!r} has not come from the store in {FETCH_S:g} s") from None
+
     def _fetch(self, key: str) -> bytes:
         """A model that is as the last checkpoint has it. Raises Transient, StateLost."""
+        manifest, reading = self._fetching
+        found = reading.pop(key, None) if manifest is self._confirmed else None
+        return self._load_one(key) if found is None else found.result()
+
+    def _load_one(self, key: str) -> bytes:
         assert self._confirmed is not None
         try:
             return self._checkpoints.load_one(self._confirmed, key)

@@ -18,7 +18,7 @@ from worker.learners import forest_of
 from worker.model import Applied, Model, spec_of
 from worker.records import Event, Reject
 from worker.rejects import DECODER, REJECT_CODES
-from worker.slot import UNKNOWN_MS, Fetch, Slot
+from worker.slot import UNKNOWN_MS, Fetch, Prefetch, Slot
 from worker.snapshot import Frozen
 
 _REMEMBERED_SPECS = 100_000
@@ -38,11 +38,13 @@ class Models:
         max_models: int | None = None,
         fetch: Fetch | None = None,
         decoder: str = DECODER,
+        prefetch: Prefetch | None = None,
     ) -> None:
         self._params_for = params_for
         self._cache = Cache() if cache is None else cache
         self._max_models = max_models
         self._fetch = fetch
+        self._prefetch = prefetch
         self._decoder = decoder
         self._slots: dict[str, Slot] = {}
         self._specs: dict[str, str] = {}
@@ -88,12 +90,15 @@ class Models:
     def fetch(self, keys: Iterable[str | Reject]) -> None:
         """Bring the models of these keys into memory that only the store has: before any of them learns.
 
-        Raises Transient where the store does not answer, StateLost.
+        Raises Transient where the store does not answer, or not soon, StateLost.
         """
         if self._cache.any_remote:
-            for key in {key for key in keys if isinstance(key, str)}:
-                if key in self._slots and self._slots[key].is_remote:
-                    self.get(key)
+            named = {key for key in keys if isinstance(key, str)}
+            remote = sorted(key for key in named if key in self._slots and self._slots[key].is_remote)
+            if remote and self._prefetch is not None:
+                self._prefetch(remote)
+            for key in remote:
+                self.get(key)
 
     def configured_spec(self, key: str) -> str:
         """Spec that the configuration gives to a key; the spec of a restored model may be another."""

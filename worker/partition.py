@@ -28,7 +28,7 @@ from worker.models import Models
 from worker.ports import SchemaRegistry
 from worker.records import Event, Outgoing, Record, Reject
 from worker.rejects import DECODERS
-from worker.slot import Fetch
+from worker.slot import Fetch, Prefetch
 from worker.snapshot import Frozen
 
 
@@ -60,7 +60,7 @@ class Partition:
         self.state = State.RESTORE
         self._cache = cache
         self._config = config
-        self.models = self._models(None)
+        self.models = self._models()
         self.position = -1
         self.live_from = -1
         self._intake = Intake(number, config, max_message_bytes, registry)
@@ -72,13 +72,19 @@ class Partition:
         return self.position != self._saved_position or self.models.dirty
 
     def restore(
-        self, models: Iterable[tuple[str, Saved]], offset: int, live_from: int, fetch: Fetch | None = None
+        self,
+        models: Iterable[tuple[str, Saved]],
+        offset: int,
+        live_from: int,
+        fetch: Fetch | None = None,
+        prefetch: Prefetch | None = None,
     ) -> None:
         """Take the state at `offset`, model by model. Raises CorruptCheckpoint; the state is as before then.
 
-        `fetch` gives the bytes of one of these models again, until a snapshot is done.
+        `fetch` gives the bytes of one of these models again, until a snapshot is done; `prefetch` has those of some
+        ready for it.
         """
-        restored = self._models(fetch)
+        restored = self._models(fetch, prefetch)
         try:
             for key, saved in models:
                 try:
@@ -203,6 +209,6 @@ class Partition:
         nobody = self._config.models.null_key
         self.models.note_times(lambda key: times_ms.get(key.encode(), times_ms.get(None) if key == nobody else None))
 
-    def _models(self, fetch: Fetch | None) -> Models:
+    def _models(self, fetch: Fetch | None = None, prefetch: Prefetch | None = None) -> Models:
         config, decoder = self._config.models, DECODERS[self._config.input.codec]
-        return Models(config.params_for, self._cache, config.max_models, fetch, decoder)
+        return Models(config.params_for, self._cache, config.max_models, fetch, decoder, prefetch)

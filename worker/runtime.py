@@ -94,6 +94,7 @@ class Worker:
         askers: Executor,
         watch: Watch | None = None,
         until: Until | None = None,
+        fetchers: Executor | None = None,
     ) -> None:
         self._config = config
         self._setting = setting
@@ -105,6 +106,8 @@ class Worker:
         self._writer = writer
         self._appliers = appliers
         self._askers = askers
+        self._fetchers = fetchers
+        """Read models from the store that a batch needs; without them the loop reads and waits itself."""
         self._cache = Cache(config.models.cache_bytes, setting.spill)
         self._policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._partitions: dict[int, Partition] = {}
@@ -151,8 +154,9 @@ class Worker:
         self.lost(list(self._partitions))
         self._transactions.close()
         # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
-        self._writer.shutdown(wait=False, cancel_futures=True)
-        self._askers.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._writer, self._askers, self._fetchers):
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
         self._appliers.shutdown(wait=True)
         reports.show(self._metrics, self._cache, self._partitions, self._input)
 
@@ -522,6 +526,7 @@ class Worker:
             self._metrics,
             self._writer,
             Beginning(self._store, location, self._terms, self._clock, self._setting.warm_start),
+            self._fetchers,
         )
 
     def _deadline(self, seconds: float) -> Deadline:

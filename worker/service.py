@@ -52,8 +52,10 @@ MOVE_S = 300.0
 
 ASKERS = 32
 """Partitions of which it is asked at a time where they start. Those that have no leader do nothing but wait."""
+FETCHERS = 8
+"""Models that are read from the store at a time, where only the store has them."""
 LEAVE_S = 2.0
-"""Longest wait at the end for threads that still write to the store."""
+"""Longest wait at the end for threads that are still at the store."""
 _WRITERS = "checkpoints"
 
 
@@ -219,6 +221,7 @@ def build(
         ThreadPoolExecutor(ASKERS, thread_name_prefix="starts"),
         watch=watch,
         until=None if ends is None else Until(ends),
+        fetchers=ThreadPoolExecutor(FETCHERS, thread_name_prefix=f"{_WRITERS}-fetch"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from worker.checkpoint import Model as Saved
 from worker.learners import Forest
@@ -14,6 +14,9 @@ UNKNOWN_MS = -1
 
 Fetch = Callable[[str], bytes]
 """Gives the bytes of a model that is as the last checkpoint has it. Raises Transient, StateLost."""
+
+Prefetch = Callable[[Sequence[str]], None]
+"""Has `Fetch` give these models at once. Raises Transient where that is not so soon: then it is asked again later."""
 
 
 class Remote:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,10 @@ class Faults:
     def at(self, point: str, *faults: BaseException | Callable[[], None] | None) -> None:
         """At the next calls that pass this point raise an exception, call a function, or (None) do nothing."""
         self._written.setdefault(point, []).extend(faults)
+
+    def forget(self, point: str) -> None:
+        """Do nothing more there of what was written down."""
+        self._written.pop(point, None)
 
     def __call__(self, point: str) -> None:
         self.seen.append(point)
@@ -181,6 +186,13 @@ class Job(Future[Any]):
                 raise TimeoutError
             self.run()
         return super().result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        with suppress(Exception):
+            self.result(timeout)
+        if not self.done():
+            raise TimeoutError
+        return super().exception()
 
 
 _CONFIG = loads(

@@ -12,6 +12,7 @@ from tests.worker.fakes import FakeSpill
 from tests.worker.test_runtime import Bench, Bound
 from worker.backlog import WAIT_S
 from worker.errors import StateLost, Transient
+from worker.keeper import FETCH_S
 from worker.model import Model
 from worker.models import Models
 from worker.reloads import LONGEST_S, MOST_RELOADS
@@ -143,6 +144,64 @@ def test_a_partition_whose_models_only_the_store_has_waits_for_it_and_the_others
         worker.turns(3)
     assert bench.published(0) == bench.expected(0)
     assert (worker.stops(), worker.replayed()) == ({}, 0)
+
+
+def test_a_store_that_is_silent_about_one_model_holds_up_no_other_partition() -> None:
+    bench = Tight(partitions=2, room=0)
+    bench.feed("x", "y", key="a")
+    bench.feed("x", "y", key="b")
+    worker = bench.worker().join().turns(2)
+    bench.wait(60)
+    worker.turns(3)
+    assert shown(worker, "models_away") == 2
+
+    def hangs() -> None:
+        bench.wait(60)
+
+    worker.faults.at("store read_range", *[hangs] * 20)
+    worker.fetchers.is_done_within = lambda seconds: False
+    bench.feed("x", key="a")
+    bench.feed("x", key="b")
+    for n in range(1, 20):
+        bench.feed("y", partition=1)
+        began_s = bench.clock.now_s
+        worker.turn()
+        assert bench.clock.now_s - began_s <= FETCH_S + 0.2
+        assert len(bench.published(1)) == n
+        bench.wait(WAIT_S / 2)
+    # Each of them is asked for once, both at the same time.
+    assert len(worker.fetchers.jobs) == 2
+    worker.faults.forget("store read_range")
+    worker.fetchers.jobs[0].run()
+    bench.wait(WAIT_S)
+    worker.turns(3)
+    assert (len(bench.published(0)), shown(worker, "models_away")) == (4, 2)
+    worker.fetchers.jobs[0].run()
+    bench.wait(WAIT_S)
+    worker.turns(3)
+    assert (bench.published(0), bench.published(1)) == (bench.expected(0), bench.expected(1))
+    assert (worker.fetchers.jobs, worker.stops(), worker.replayed()) == ([], {}, 0)
+
+
+def test_a_model_that_was_asked_for_before_a_checkpoint_is_not_taken_after_it() -> None:
+    bench = Tight(room=0)
+    bench.feed("x", "y", key="a")
+    worker = bench.worker().join().turns(2)
+    bench.wait(60)
+    worker.turns(3)
+    worker.fetchers.is_done_within = lambda seconds: False
+    bench.feed("x", key="a")
+    worker.turns(2)
+    [asked] = worker.fetchers.jobs
+    worker.keeper(0)._confirmed = bench.newest()
+    asked.run()
+    bench.wait(WAIT_S)
+    worker.turns(3)
+    assert len(worker.fetchers.jobs) == 1
+    worker.fetchers.is_done_within = lambda seconds: True
+    bench.wait(WAIT_S)
+    worker.turns(3)
+    assert (bench.published(), worker.fetchers.jobs) == (bench.expected(), [])
 
 
 def test_partitions_that_go_give_back_their_room() -> None:

@@ -24,6 +24,7 @@ from worker.config import Config
 from worker.errors import Abort, Refused, Transient, Unanswered, Unknown, WorkerError
 from worker.intake import Intake
 from worker.kafka import decision
+from worker.keeper import Keeper
 from worker.metrics import Metrics
 from worker.opening import LONGEST_RETRY_S, RETRY_S
 from worker.partition import Partition
@@ -97,6 +98,7 @@ class Bound:
         self.metrics = Metrics()
         self.pool = FakePool(bench.clock)
         self.askers = FakePool(bench.clock)
+        self.fetchers = FakePool(bench.clock)
         self.input = FakeInput(bench.broker, self.faults)
         self.opened = 0
         self._identity = name if settings.delivery == "exactly-once" else None
@@ -113,6 +115,7 @@ class Bound:
             self.askers,
             watch=bench.watch,
             until=bench.until,
+            fetchers=self.fetchers,
         )
         self.turn = self._worker.turn
         self.close = self._worker.close
@@ -139,6 +142,9 @@ class Bound:
     def waiting_bytes(self, key: str) -> int:
         """What a snapshot of the first partition waits for."""
         return self._worker._partitions[0].models.waiting_bytes(key)
+
+    def keeper(self, partition: int) -> Keeper:
+        return self._worker._keepers[partition]
 
     def limit_copies(self, n_bytes: int) -> None:
         self._worker.copied_bytes = n_bytes
