@@ -28,6 +28,7 @@ from amf.binding import (
     HIGHEST,
     LARGEST,
     LAST,
+    LIFETIME,
     LIMIT,
     LOWEST,
     MODE,
@@ -51,7 +52,7 @@ from amf.binding import (
 from amf.scaling import Features, centre, observe, recentre
 from amf.shifting import shift
 from amf.vectors import LANES
-from amf.walk import Pauses
+from amf.walk import Growth
 
 _LANES = index(LANES)
 SEGMENTS = 64
@@ -159,6 +160,41 @@ def _recentre(words):
     shift(_nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(_features_of(words)))
 
 
+def _passing_of(walk_prepared: Any, gather: Any) -> Any:
+    """The function that passes rows through one forest, a stretch of them at a time; for kernels."""
+
+    @called
+    def pass_rows(words, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+        stride, table = np.intp(_padded(words[N_FEATURES])), SEGMENTS + 1
+        weights = row_scratch[: table * stride].reshape((table, stride))
+        n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
+        at_once = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
+        ends, start, n = np.empty(SEGMENTS, np.int64), np.int64(0), x.shape[0]
+        rows = row_scratch[table * stride : (table + n) * stride].reshape((n, stride))
+        while start < n:
+            stop, n_segments, strays = _prepare(words, x[: start + at_once], labelled, start, rows, weights, ends)
+            here, size = slice(start, stop), n_trees * (stop - start)
+            forecasts = scratch[: size * n_outputs].reshape((n_trees, stop - start, n_outputs))
+            tree_depths = scratch[size * n_outputs : size * (n_outputs + 2)].reshape((n_trees, stop - start, 2))
+            walk_prepared(
+                words, index(0), words[N_TREES], rows[: stop - start], weights, ends[:n_segments],
+                labels[here], labelled[here], publish, forecasts, tree_depths,
+            )  # fmt: skip
+            if publish:
+                gather(
+                    words, forecasts, tree_depths, labels[here], labelled[here], outputs[here], raw[here], depths[here]
+                )
+            if strays:
+                _recentre(words)
+            start = stop
+        largest, used = index(0), words_at(words[USED], words[N_TREES])
+        for tree in range(words[N_TREES]):
+            largest = max(largest, used[tree])
+        words[LARGEST] = largest
+
+    return pass_rows
+
+
 def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels:
     """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
 
@@ -173,7 +209,8 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels
         walk(
             rules_of(numbers), _nodes_of(words), words_at(words[USED], n_trees), words_at(words[RANDOM], n_trees),
             first_tree, last_tree, words[LIMIT], rows.reshape(-1), index(rows.shape[1]), words[N_FEATURES],
-            weights.reshape(-1), ends, labels, labelled, Pauses(numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE]),
+            weights.reshape(-1), ends, labels, labelled,
+            Growth(numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], numbers[LIFETIME]),
             words[MODE], publish, forecasts, depths,
         )  # fmt: skip
 
@@ -183,35 +220,7 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels
         calibrate(forecasts, labels, labelled, state, raw, outputs)
         mean_over_trees(depths, mean_depths)
 
-    @called
-    def pass_rows(words, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
-        stride, table = np.intp(_padded(words[N_FEATURES])), SEGMENTS + 1
-        weights = row_scratch[: table * stride].reshape((table, stride))
-        n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
-        bite = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
-        ends, start, n = np.empty(SEGMENTS, np.int64), np.int64(0), x.shape[0]
-        rows = row_scratch[table * stride : (table + n) * stride].reshape((n, stride))
-        while start < n:
-            stop, n_segments, strays = _prepare(words, x[: start + bite], labelled, start, rows, weights, ends)
-            size = n_trees * (stop - start)
-            forecasts = scratch[: size * n_outputs].reshape((n_trees, stop - start, n_outputs))
-            tree_depths = scratch[size * n_outputs : size * (n_outputs + 2)].reshape((n_trees, stop - start, 2))
-            here = slice(start, stop)
-            walk_prepared(
-                words, index(0), words[N_TREES], rows[: stop - start], weights, ends[:n_segments],
-                labels[here], labelled[here], publish, forecasts, tree_depths,
-            )  # fmt: skip
-            if publish:
-                gather_all(
-                    words, forecasts, tree_depths, labels[here], labelled[here], outputs[here], raw[here], depths[here]
-                )
-            if strays:
-                _recentre(words)
-            start = stop
-        largest, used = index(0), words_at(words[USED], words[N_TREES])
-        for tree in range(words[N_TREES]):
-            largest = max(largest, used[tree])
-        words[LARGEST] = largest
+    pass_rows = _passing_of(walk_prepared, gather_all)
 
     def run(
         forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths

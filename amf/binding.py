@@ -24,8 +24,8 @@ N_TREES, HEAD_WORDS, BOX_WORDS, CAPACITY, LIMIT, LARGEST = (index(word) for word
 N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(20, 26))
 """Features; numbers in the pairs of one, 0 where features are taken as they are; whether they are weighed; numbers in a
 forecast and in the state of the calibration; see modes.py."""
-PURITY, PAUSE, FULL_PAUSE, RULES = (index(word) for word in range(26, 30))
-"""float64: when leaves and nodes do not split (walk.py), and five numbers of which the system makes its rules."""
+PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(26, 31))
+"""float64: when nodes split (walk.py), and five numbers of which the system makes its rules."""
 N_RULES = 5
 N_WORDS = int(RULES) + N_RULES
 

@@ -64,13 +64,13 @@ class AMFClassifier(Forest[AMFClassifierParams]):
 
     def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how deep the trees were there."""
-        told = self._learn(X, y, publish=True)
-        return Forecasts(told.outputs, told.raw, told.depths[:, 0], told.depths[:, 1])
+        forecasts = self._learn(X, y, publish=True)
+        return Forecasts(forecasts.outputs, forecasts.raw, forecasts.depths[:, 0], forecasts.depths[:, 1])
 
     def predict_proba(self, X: ArrayLike, *, calibrated: bool = True) -> NDArray[np.float64]:  # noqa: N803
         """Class probabilities (n, K) in the forest's mode; the mean over trees unless `calibrated`. Changes nothing."""
-        told = self._ask(X)
-        return told.outputs if calibrated else told.raw
+        forecasts = self._ask(X)
+        return forecasts.outputs if calibrated else forecasts.raw
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """The likeliest label of each row (n,), ties to the class seen first. Changes nothing."""

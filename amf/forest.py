@@ -75,7 +75,7 @@ class Labels(NamedTuple):
         return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs, False)
 
 
-class Told(NamedTuple):
+class BatchForecasts(NamedTuple):
     """What a forest says of a batch."""
 
     outputs: NDArray[np.float64]
@@ -85,13 +85,13 @@ class Told(NamedTuple):
     depths: NDArray[np.float64]
     """(n, 2): depth at which the sample ends and weighted depth, means over trees."""
 
-    def part(self, rows: slice) -> Told:
+    def part(self, rows: slice) -> BatchForecasts:
         """Some rows: views."""
-        return Told(self.outputs[rows], self.raw[rows], self.depths[rows])
+        return BatchForecasts(self.outputs[rows], self.raw[rows], self.depths[rows])
 
-    def copy(self) -> Told:
+    def copy(self) -> BatchForecasts:
         """All that is said, in arrays of its own: what is written to one is not seen in the other."""
-        return Told(self.outputs.copy(), self.raw.copy(), self.depths.copy())
+        return BatchForecasts(self.outputs.copy(), self.raw.copy(), self.depths.copy())
 
 
 class _Scratch(threading.local):
@@ -411,13 +411,18 @@ class Forest(ABC, Generic[Params]):
         """At which evidence for a label an inner node does not split for it; the same in a tree a quarter full."""
         return math.inf, math.inf
 
+    @property
+    def _lifetime(self) -> float:
+        """Time from which on no node splits."""
+        return math.inf
+
     def _admit(self, label: Any) -> None:
         """Prepare for a label of a new kind: its row has been forecast and is about to be learned."""
         raise NotImplementedError
 
     # Batches through the kernels.
 
-    def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> Told:  # noqa: N803
+    def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> BatchForecasts:  # noqa: N803
         x = self._rows(X)
         labels = self._encode(y, x.shape[0])
         try:
@@ -436,7 +441,7 @@ class Forest(ABC, Generic[Params]):
         """Give up a state that is no forest's: some trees have learned rows that others have not."""
         self._arena = self._scaling = cast(Any, _Lost(error))
 
-    def _ask(self, X: ArrayLike) -> Told:  # noqa: N803
+    def _ask(self, X: ArrayLike) -> BatchForecasts:  # noqa: N803
         if self._knows_nothing:
             raise ValueError("this forest has seen no label yet and was given no classes: call partial_fit first")
         x = self._rows(X)
@@ -464,26 +469,26 @@ class Forest(ABC, Generic[Params]):
             raise ValueError(f"X[{row}, {column}] is infinite; numbers must be finite, NaN stands for missing")
         return x
 
-    def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> Told:
+    def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> BatchForecasts:
         n = x.shape[0]
         outputs = np.zeros((n, labels.n_outputs))
-        told = Told(outputs, np.zeros_like(outputs), np.zeros((n, 2)))
+        forecasts = BatchForecasts(outputs, np.zeros_like(outputs), np.zeros((n, 2)))
         start = 0
         for row, label in labels.arrivals.items():
-            self._batches(x, labels, told, start, row, publish=publish)
+            self._batches(x, labels, forecasts, start, row, publish=publish)
             # A label of a new kind may not show in the forecast of the row that brings it.
             one = slice(row, row + 1)
-            self._batches(x[one], labels.hidden(one), told.part(one), 0, 1, publish=publish)
-            said = told.part(one).copy()
+            self._batches(x[one], labels.hidden(one), forecasts.part(one), 0, 1, publish=publish)
+            before = forecasts.part(one).copy()
             self._admit(label)
-            self._batches(x, labels, told, row, row + 1, publish=publish)
-            told.outputs[one], told.raw[one], told.depths[one] = said
+            self._batches(x, labels, forecasts, row, row + 1, publish=publish)
+            forecasts.outputs[one], forecasts.raw[one], forecasts.depths[one] = before
             start = row + 1
-        self._batches(x, labels, told, start, n, publish=publish)
-        return told
+        self._batches(x, labels, forecasts, start, n, publish=publish)
+        return forecasts
 
     def _batches(
-        self, x: NDArray[np.float64], labels: Labels, told: Told, start: int, stop: int, *, publish: bool
+        self, x: NDArray[np.float64], labels: Labels, forecasts: BatchForecasts, start: int, stop: int, *, publish: bool
     ) -> None:
         """Pass rows [start, stop) through the kernels, some at a time, with memory for what those may need."""
         if not self._n_outputs:
@@ -491,16 +496,16 @@ class Forest(ABC, Generic[Params]):
         for first in range(start, stop, ROWS_PER_CALL):
             last = min(first + ROWS_PER_CALL, stop)
             if last - first == x.shape[0]:
-                self._batch(x, labels, told, publish=publish)
+                self._batch(x, labels, forecasts, publish=publish)
             else:
                 part = slice(first, last)
-                self._batch(x[part], labels.part(part), told.part(part), publish=publish)
+                self._batch(x[part], labels.part(part), forecasts.part(part), publish=publish)
 
-    def _batch(self, x: NDArray[np.float64], labels: Labels, told: Told, *, publish: bool) -> None:
+    def _batch(self, x: NDArray[np.float64], labels: Labels, forecasts: BatchForecasts, *, publish: bool) -> None:
         n, n_trees, n_outputs = x.shape[0], self.params.n_estimators, self._n_outputs
         binding = self._bind(room=2 * n if labels.learns else 0)
         if self._n_threads > 1 and n_trees > 1:
-            self._run_threads(binding.words, x, labels, told, publish=publish)
+            self._run_threads(binding.words, x, labels, forecasts, publish=publish)
             binding.words[_LARGEST] = self._arena.used.max()
             self._arena.give_up_room(int(binding.words[_LARGEST]))
             return
@@ -510,7 +515,7 @@ class Forest(ABC, Generic[Params]):
             x, labels.values, labels.labelled, publish,
             SCRATCH.floats((n + SEGMENTS + 1) * self._scaling.weights.shape[0]),
             SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
-            *told,
+            *forecasts,
         )  # fmt: skip
         self._arena.give_up_room(int(binding.words[_LARGEST]))
 
@@ -541,11 +546,17 @@ class Forest(ABC, Generic[Params]):
             self.n_features, scaling.pairs.shape[1], scaling.adaptive, self._n_outputs, self._calibration.shape[0],
             MODES.index(self.params.mode),
         )  # fmt: skip
-        fractions = (float(self.params.purity), *self._pauses, *self._rules)
+        fractions = (float(self.params.purity), *self._pauses, self._lifetime, *self._rules)
         self._binding.write(arrays, state, map(address_of, reached), wholes, fractions)
 
     def _run_threads(
-        self, words: NDArray[np.uint64], x: NDArray[np.float64], labels: Labels, told: Told, *, publish: bool
+        self,
+        words: NDArray[np.uint64],
+        x: NDArray[np.float64],
+        labels: Labels,
+        forecasts: BatchForecasts,
+        *,
+        publish: bool,
     ) -> None:
         """As `run` of batches.py for this forest, with its trees spread over threads."""
         kernels, n_trees, n_outputs = self._kernels, self.params.n_estimators, self._n_outputs
@@ -558,9 +569,9 @@ class Forest(ABC, Generic[Params]):
                 words, x[: start + bite], labels.labelled, start, rows, weights, ends
             )
             part = slice(start, stop)
-            y, known, here = labels.values[part], labels.labelled[part], told.part(part)
-            forecasts, depths = np.empty((n_trees, stop - start, n_outputs)), np.empty((n_trees, stop - start, 2))
-            of_rows = rows[: stop - start], weights, ends[:n_segments], y, known, publish, forecasts, depths
+            y, known, here = labels.values[part], labels.labelled[part], forecasts.part(part)
+            of_trees, depths = np.empty((n_trees, stop - start, n_outputs)), np.empty((n_trees, stop - start, 2))
+            of_rows = rows[: stop - start], weights, ends[:n_segments], y, known, publish, of_trees, depths
             jobs = [
                 thread_pool(self._n_threads).submit(kernels.walk, words, *span, *of_rows)
                 for span in _spans(n_trees, self._n_threads)
@@ -569,7 +580,7 @@ class Forest(ABC, Generic[Params]):
             for job in jobs:
                 job.result()
             if publish:
-                kernels.gather(words, forecasts, depths, y, known, here.outputs, here.raw, here.depths)
+                kernels.gather(words, of_trees, depths, y, known, here.outputs, here.raw, here.depths)
             if strays:
                 kernels.recentre(words)
             start = stop

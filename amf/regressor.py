@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf.elementary import normal_quantile
-from amf.forest import Forest, Labels, Told
+from amf.forest import BatchForecasts, Forest, Labels
 from amf.labels import numbers
 from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, is_sound, losses_of
 from amf.params import AMFRegressorParams
@@ -57,11 +57,11 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     def prequential(self, X: ArrayLike, y: Any) -> RegressionForecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how sure the forecast was and how deep the trees were."""
-        told = self._learn(X, y, publish=True)
-        quantiles = _quantiles(told, QUANTILES)
-        depth, weighted_depth = told.depths.T
+        forecasts = self._learn(X, y, publish=True)
+        quantiles = _quantiles(forecasts, QUANTILES)
+        depth, weighted_depth = forecasts.depths.T
         return RegressionForecasts(
-            told.outputs[:, MEAN], told.raw[:, MEAN], _std(told), quantiles, depth, weighted_depth
+            forecasts.outputs[:, MEAN], forecasts.raw[:, MEAN], _std(forecasts), quantiles, depth, weighted_depth
         )
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
@@ -116,13 +116,13 @@ class AMFRegressor(Forest[AMFRegressorParams]):
         return amf_regressor.are_sound(heads) and is_sound(self._calibration)
 
 
-def _std(told: Told) -> NDArray[np.float64]:
+def _std(forecasts: BatchForecasts) -> NDArray[np.float64]:
     # The mean of both sides is what the width between the 5 % and the 95 % quantile says of a normal distribution.
-    return 0.5 * (told.outputs[:, BELOW] + told.outputs[:, ABOVE])
+    return 0.5 * (forecasts.outputs[:, BELOW] + forecasts.outputs[:, ABOVE])
 
 
-def _quantiles(told: Told, probabilities: Sequence[float]) -> NDArray[np.float64]:
+def _quantiles(forecasts: BatchForecasts, probabilities: Sequence[float]) -> NDArray[np.float64]:
     steps = [float(normal_quantile(float(probability))) for probability in probabilities]
-    sides = [told.outputs[:, BELOW if step < 0.0 else ABOVE] * step for step in steps]
-    quantiles: NDArray[np.float64] = told.outputs[:, [MEAN]] + np.column_stack(sides)
+    sides = [forecasts.outputs[:, BELOW if step < 0.0 else ABOVE] * step for step in steps]
+    quantiles: NDArray[np.float64] = forecasts.outputs[:, [MEAN]] + np.column_stack(sides)
     return quantiles

@@ -59,36 +59,36 @@ class Statistics(NamedTuple):
     """(nodes, used, tree, rules): halve the counts of a tree (halving.py)."""
 
 
-class Pauses(NamedTuple):
-    """When nodes do not split."""
+class Growth(NamedTuple):
+    """When nodes split, of those that a sample is outside of."""
 
     purity: Any
     """A leaf born before time purity / number of features in which samples differed splits also while it is pure."""
-    evidence: Any
+    pause: Any
     """An inner node does not split for a label for which its evidence is at least this."""
-    full_evidence: Any
+    full_pause: Any
     """The same in a tree with more than a quarter of the rows that are allowed."""
+    lifetime: Any
+    """No node splits at this time or later: that of the Mondrian process, inf in most systems."""
 
 
 @inlined
-def _first_split(budget, leaf_splits, pure_until, pause, given, nodes, path, start, length, outer, extensions):
+def _first_split(
+    budget, leaf_splits, pure_until, pause, lifetime, given, nodes, path, start, length, outer, extensions
+):  # fmt: skip
     """(place on the path of the node above which the sample splits off, when), place = length where there is none."""
     birth = 0.0
     if outer > index(0):
         birth = nodes.reals[path[start + outer - index(1)] * nodes.words // index(2) + TIME]
     for k in range(outer, length):
-        split_time = nodes.reals[path[start + k] * nodes.words // index(2) + TIME]
-        if k == length - index(1):
-            splits = (leaf_splits or birth < pure_until) and extensions[k] > 0.0
-        else:
-            splits = False
-            if given[k] < pause:
-                hazard = extensions[k] * (split_time - birth)
-                splits = budget < hazard
-                if not splits:
-                    budget -= hazard
-        if splits:
-            return k, min(birth + budget / extensions[k], split_time)
+        # A leaf's own split is still to come, at time inf.
+        split_time = min(nodes.reals[path[start + k] * nodes.words // index(2) + TIME], lifetime)
+        may_split = (leaf_splits or birth < pure_until) if k == length - index(1) else given[k] < pause
+        if may_split and extensions[k] > 0.0:
+            hazard = extensions[k] * (split_time - birth)
+            if budget < hazard:
+                return k, min(birth + budget / extensions[k], split_time)
+            budget -= hazard
         birth = split_time
     return length, 0.0
 
@@ -142,12 +142,12 @@ def become_leaf(nodes, row, x, at, n_features):
 
 
 @inlined
-def _stopping(nodes, path, start, length, odds, stopping):
-    """Fill `odds` of the inner nodes of a path, and `stopping` with the probabilities that they are."""
+def _stopping(aggregates, nodes, path, start, length, odds, stopping):
+    """Fill `odds` of the inner nodes of a path, and `stopping` with the probabilities that they are, or 0."""
     for k in range(length - index(1)):
         odds[k] = nodes.reals[path[start + k] * nodes.words // index(2) + ODDS]
     for k in range(length - index(1)):
-        stopping[k] = stop_probability(odds[k])
+        stopping[k] = stop_probability(odds[k]) if aggregates else 0.0
 
 
 @inlined
@@ -176,33 +176,29 @@ def scratch(room):
     )  # fmt: skip
 
 
-def walk_of(statistics: Statistics) -> Any:
-    """The walk for one kind of statistics, a function for kernels."""
-    prepare, predict, likelihoods = statistics.prepare, statistics.predict, statistics.likelihoods
-    likelihood_of_empty, update, may_split = (
-        statistics.likelihood_of_empty, statistics.update, statistics.may_split,
-    )  # fmt: skip
-    halve = statistics.halve
+def _insert_of(statistics: Statistics) -> Any:
+    """The function that adds a sample to the boxes and counts of a tree, for kernels."""
+    likelihood_of_empty, update = statistics.likelihood_of_empty, statistics.update
+    may_split = statistics.may_split
 
     @inlined
     def insert(
         nodes, used, random, tree, limit, path, start, length, outer, extensions,
-        x, at, weights, weights_at, n_features, pauses, rules, first, second, given, label,
+        x, at, weights, weights_at, n_features, growth, rules, first, second, given, label,
     ):  # fmt: skip
-        """Add the sample to the boxes and counts of a tree. Returns (place of the last node on the path which stays
-        above the sample's own leaf, plus one; the averaged forecast of what is below that)."""
+        """Returns (nodes on the path that stay above the sample's own leaf, the averaged forecast of what is below)."""
         draw = uniform(random, tree)
         end, time = length, 0.0
         if limit > index(0) and outer < length:
             leaf_splits = may_split(nodes, path[start + length - index(1)] * nodes.words, rules, label)
-            if leaf_splits or pauses.purity > 0.0 or outer < length - index(1):
+            if leaf_splits or growth.purity > 0.0 or outer < length - index(1):
                 is_scarce = index(4) * used[tree] > limit
                 pure_until = 0.0
                 if not leaf_splits:
-                    pure_until = _pure_until(pauses.purity, nodes, path[start], n_features)
+                    pure_until = _pure_until(growth.purity, nodes, path[start], n_features)
                 end, time = _first_split(
-                    -log1p(-draw), leaf_splits, pure_until, pauses.full_evidence if is_scarce else pauses.evidence,
-                    given, nodes, path, start, length, outer, extensions,
+                    -log1p(-draw), leaf_splits, pure_until, growth.full_pause if is_scarce else growth.pause,
+                    growth.lifetime, given, nodes, path, start, length, outer, extensions,
                 )  # fmt: skip
         for k in range(end):
             update(nodes, path[start + k] * nodes.words, rules, label)
@@ -227,10 +223,45 @@ def walk_of(statistics: Statistics) -> Any:
         update(nodes, row * nodes.words, rules, label)
         return end, below
 
+    return insert
+
+
+def _forecast_of(statistics: Statistics) -> Any:
+    """The function that makes the forecast of one tree, for kernels."""
+    predict = statistics.predict
+
+    @inlined
+    def forecast(
+        mode, nodes, word, path, start, length, outer, extensions, x, at, n_features, rules, first, second,
+        stopping, stops, fresh, forecasts, depths, tree, i,
+    ):  # fmt: skip
+        """Fill forecasts[tree, i] and depths[tree, i]. word: the state of the tree's generator."""
+        depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
+        if length > index(0):
+            draw = 0.0
+            if mode == SAMPLED:
+                draw = draw_of(word, nodes.boxes, path[start] * nodes.width, x, at, n_features)
+            depths[tree, i, 0], depths[tree, i, 1] = share_out(
+                mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh
+            )
+        predict(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i)
+
+    return forecast
+
+
+def walk_of(statistics: Statistics, *, aggregates: bool = True) -> Any:
+    """The walk for one kind of statistics, a function for kernels.
+
+    aggregates: whether a forecast is averaged over prunings; else it is that of the leaf.
+    """
+    prepare, likelihoods = statistics.prepare, statistics.likelihoods
+    update, halve = statistics.update, statistics.halve
+    forecast, insert = _forecast_of(statistics), _insert_of(statistics)
+
     @called
     def walk(
         rules, nodes, used, random, first_tree, last_tree, limit,
-        x, stride, n_features, weights, ends, y, labelled, pauses, mode, publish, forecasts, depths,
+        x, stride, n_features, weights, ends, y, labelled, growth, mode, publish, forecasts, depths,
     ):  # fmt: skip
         """Pass samples through the trees [first_tree, last_tree), one by one.
 
@@ -246,11 +277,10 @@ def walk_of(statistics: Statistics) -> Any:
         path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
         for block in range(first_tree, last_tree, _LANES):
             lanes = min(_LANES, last_tree - block)
-            segment, weights_before = 0, index(0)
+            segment, before = 0, index(0)  # of the weights: before a row, and with it
             for i in range(n):
-                at, learns = i * stride, labelled[i]
+                at, learns, by = i * stride, labelled[i], index(segment + 1) * stride
                 wants_boxes = learns or mode != EXISTING
-                weights_at = index(segment + 1) * stride
                 while not descend(nodes, used, block, lanes, x, at, wants_boxes, path, room, turns, lengths):
                     room *= index(2)
                     path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
@@ -259,45 +289,37 @@ def walk_of(statistics: Statistics) -> Any:
                     prepare(nodes, path, start, length, rules, first, second)
                     outer = length
                     if length > index(0):
-                        _stopping(nodes, path, start, length, odds, stopping)
-                        if wants_boxes:
-                            by = weights_at if mode == EXISTING else weights_before
-                            outer = outer_part(nodes, path, start, length, x, at, weights, by, n_features, extensions)
+                        _stopping(aggregates, nodes, path, start, length, odds, stopping)
+                    if length > index(0) and wants_boxes:
+                        # Nothing that a row brings along may show in its forecast, nor the weights that it changes.
+                        shown = by if mode == EXISTING else before
+                        outer = outer_part(nodes, path, start, length, x, at, weights, shown, n_features, extensions)
                     if publish:
-                        draw = 0.0
-                        if mode == SAMPLED and length > index(0):
-                            draw = draw_of(random[tree], nodes.boxes, path[start] * nodes.width, x, at, n_features)
-                        if length > index(0):
-                            depths[tree, i, 0], depths[tree, i, 1] = share_out(
-                                mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh
-                            )
-                        else:
-                            depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
-                        predict(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i)
-                    if not learns:
-                        continue
-                    if length == index(0):
+                        forecast(
+                            mode, nodes, random[tree], path, start, length, outer, extensions, x, at, n_features,
+                            rules, first, second, stopping, stops, fresh, forecasts, depths, tree, i,
+                        )  # fmt: skip
+                    if learns and length == index(0):
                         used[tree] = ROOT + index(1)
                         become_leaf(nodes, path[start], x, at, n_features)
                         update(nodes, path[start] * nodes.words, rules, y[i])
-                        continue
-                    if mode != EXISTING and weights_before != weights_at:
-                        outer = outer_part(
-                            nodes, path, start, length, x, at, weights, weights_at, n_features, extensions
-                        )
-                    likelihoods(nodes, path, start, length, rules, first, second, y[i], given)
-                    above, below = insert(
-                        nodes, used, random, tree, limit, path, start, length, outer, extensions,
-                        x, at, weights, weights_at, n_features, pauses, rules, first, second, given, y[i],
-                    )  # fmt: skip
-                    _revise(nodes, path, start, above, odds, stopping, given, stops, below)
-                    # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are
-                    # made in between must not depend on when they are asked for.
-                    if is_full(nodes.ints, path[start], nodes.words):
-                        halve(nodes, used, tree, rules)
-                    while limit > index(0) and used[tree] + index(2) > limit:
-                        forget(nodes, used, tree)
-                weights_before = weights_at
+                    elif learns:
+                        if mode != EXISTING and before != by:
+                            outer = outer_part(nodes, path, start, length, x, at, weights, by, n_features, extensions)
+                        likelihoods(nodes, path, start, length, rules, first, second, y[i], given)
+                        above, below = insert(
+                            nodes, used, random, tree, limit, path, start, length, outer, extensions,
+                            x, at, weights, by, n_features, growth, rules, first, second, given, y[i],
+                        )  # fmt: skip
+                        if aggregates:
+                            _revise(nodes, path, start, above, odds, stopping, given, stops, below)
+                        # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that
+                        # are made in between must not depend on when they are asked for.
+                        if is_full(nodes.ints, path[start], nodes.words):
+                            halve(nodes, used, tree, rules)
+                        while limit > index(0) and used[tree] + index(2) > limit:
+                            forget(nodes, used, tree)
+                before = by
                 if segment < ends.shape[0] and i + index(1) == index(ends[segment]):
                     segment += 1
 

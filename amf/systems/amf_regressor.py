@@ -162,9 +162,6 @@ def are_sound(heads: NDArray[np.int32]) -> bool:
     return bool(np.all((np.abs(means) <= 1.1 * LARGEST_NUMBER) & (squares >= 0.0) & (squares <= largest)))
 
 
-KERNELS = kernels_of(
-    "amf_regressor",
-    walk_of(Statistics(_rules_of, _prepare, _predict, _likelihoods, _likelihood_of_empty, _update, _may_split, halve)),
-    _rules_of,
-    calibrate,
-)
+NUMBERS = Statistics(_rules_of, _prepare, _predict, _likelihoods, _likelihood_of_empty, _update, _may_split, halve)
+
+KERNELS = kernels_of("amf_regressor", walk_of(NUMBERS), _rules_of, calibrate)

@@ -209,12 +209,12 @@ def _share_out(nodes, path, length, end, n_cuts, odds, stopping, stops, fresh):
 @called
 def _walk(
     rules, nodes, used, random, first_tree, last_tree, limit,
-    x, stride, n_features, weights, ends, y, labelled, pauses, mode, publish, forecasts, depths,
+    x, stride, n_features, weights, ends, y, labelled, growth, mode, publish, forecasts, depths,
 ):  # fmt: skip
     """Pass samples through the trees [first_tree, last_tree), one by one.
 
     As the walk of walk.py, with x: numbers from 0 to 1. random: the words of the trees, which never change here.
-    weights, mode and pauses mean nothing: features have no weights, and the partition leaves nothing to choose.
+    weights, mode and growth mean nothing: features have no weights, and the partition leaves nothing to choose.
     """
     room = index(128)
     one, lengths = np.empty(1, np.uint64), np.empty(1, np.uint64)
