@@ -1,8 +1,8 @@
 """Memory that grows without being copied, in large pages where there is much of it.
 
-A tree that grows past the room of a plain array is copied, and the system clears each new page of 4 kB and looks it up:
-that took a third of the time to learn. Large blocks are mappings of their own: the system moves their pages instead of
-copying them, and is asked for large ones.
+Where a forest that grows is copied to fresh memory, the system clears each page of 4 kB anew and looks it up: that took
+a third of the time to learn. So arrays are resized by the C library, and large blocks are mappings of their own: the
+system moves their pages, and is asked for large ones.
 """
 
 from __future__ import annotations
@@ -46,6 +46,15 @@ class Block:
             except OSError as error:
                 self.words = _view(self._mapping, n_words)
                 raise MemoryError(f"no memory for {4 * size} bytes of trees") from error
+        elif self._mapping is None and 4 * size < _LARGE:
+            words, self.words = self.words, self.words[:0].copy()
+            try:
+                words.resize(size)
+                return
+            except ValueError:
+                pass  # somebody looks at it
+            finally:
+                self.words = words
         larger = Block(size)
         larger.words[:kept] = self.words[:kept]
         self._mapping, self.words = larger._mapping, larger.words

@@ -16,17 +16,21 @@ from amf.pages import Block
 def tight(monkeypatch):
     """Memory runs out at the n-th time that an arena asks for a block of it, of which it has two."""
 
-    allocate = Block.__init__
+    allocate, resize = Block.__init__, Block.resize
 
     def run_out(after: int) -> None:
         calls = iter(range(after))
 
-        def scarce(self, size):
-            if next(calls, None) is None:
-                raise MemoryError("no room")
-            allocate(self, size)
+        def scarce(ask):
+            def asked(self, size):
+                if next(calls, None) is None:
+                    raise MemoryError("no room")
+                ask(self, size)
 
-        monkeypatch.setattr(Block, "__init__", scarce)
+            return asked
+
+        monkeypatch.setattr(Block, "__init__", scarce(allocate))
+        monkeypatch.setattr(Block, "resize", scarce(resize))
 
     return run_out
 
