@@ -1,5 +1,6 @@
 """Aggregated Mondrian Forests: online learning with exact Bayesian averaging over prunings, reproducible to the bit."""
 
+from amf.attributions import Attributions
 from amf.classifier import AMFClassifier, Forecasts
 from amf.explain import Description
 from amf.features import Column, Columns
@@ -25,6 +26,7 @@ __all__ = [
     "AMFClassifierParams",
     "AMFRegressor",
     "AMFRegressorParams",
+    "Attributions",
     "Column",
     "Columns",
     "Description",

@@ -60,8 +60,19 @@ SEGMENTS = 64
 
 
 class Kernels(NamedTuple):
-    """The kernels of one system. Forests are handed over as arrays of words (binding.py), or as their addresses."""
+    """The kernels of one system, of which the first two are those of all.
 
+    Forests are handed over as arrays of words (binding.py), or as the addresses of these.
+    """
+
+    prepare: Callable[..., tuple[int, int, bool]]
+    """(words, x, labelled, start, rows, weights, ends) -> (stop, number of segments, whether an origin has to move
+    after these rows): prepare the rows [start, stop) of x.
+
+    rows: float32 (n, padded d), filled from 0 on. weights: float32 (SEGMENTS + 1, padded d): those before the rows, and
+    those of each segment. ends: int64 (SEGMENTS,): where each ends, counted from `start`."""
+    recentre: Callable[..., None]
+    """(words): move origins that are far from the values, and the trees with them."""
     run: Callable[..., None]
     """(forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
     pass rows through forests [first, last), each through its own, and learn them.
@@ -71,20 +82,15 @@ class Kernels(NamedTuple):
     tree, up to its limit. row_scratch: float32, room for the padded rows of a forest and SEGMENTS + 1 more. scratch:
     float64, room at least for what all trees say of one row. outputs, raw: float64 (n, >= n_outputs), depths: float64
     (n, 2): filled where `publish` is set."""
-    prepare: Callable[..., tuple[int, int, bool]]
-    """(words, x, labelled, start, rows, weights, ends) -> (stop, number of segments, whether an origin has to move
-    after these rows): prepare the rows [start, stop) of x.
-
-    rows: float32 (n, padded d), filled from 0 on. weights: float32 (SEGMENTS + 1, padded d): those before the rows, and
-    those of each segment. ends: int64 (SEGMENTS,): where each ends, counted from `start`."""
     walk: Callable[..., None]
     """(words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths): pass prepared
     rows through the trees [first_tree, last_tree), see `walk` of walk.py."""
     gather: Callable[..., None]
     """(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths): what the forest says, of what its trees
     say, and what follows from it for the calibration."""
-    recentre: Callable[..., None]
-    """(words): move origins that are far from the values, and the trees with them."""
+    attribute: Callable[..., None]
+    """(words, x, forecasts, prior, features): what each feature moved the forecasts of the rows x, float64 (n, d), see
+    `attribute` of attributions.py. Changes nothing of the forest."""
 
 
 @inlined
@@ -160,6 +166,18 @@ def _recentre(words):
     shift(_nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(_features_of(words)))
 
 
+@kernel
+def prepare(words, x, labelled, start, rows, weights, ends):
+    """As Kernels says."""
+    return _prepare(words, x, labelled, start, rows, weights, ends)
+
+
+@kernel
+def recentre_trees(words):
+    """As Kernels says."""
+    _recentre(words)
+
+
 def _passing_of(walk_prepared: Any, gather: Any) -> Any:
     """The function that passes rows through one forest, a stretch of them at a time; for kernels."""
 
@@ -195,10 +213,10 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
     return pass_rows
 
 
-def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels:
+def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any) -> Kernels:
     """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
 
-    calibrate: see class_calibration.py.
+    calibrate: see class_calibration.py. attribute: see attributions.py.
     """
 
     @called
@@ -233,9 +251,6 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels
                 outputs[here], raw[here], depths[here],
             )  # fmt: skip
 
-    def prepare(words, x, labelled, start, rows, weights, ends):
-        return _prepare(words, x, labelled, start, rows, weights, ends)
-
     def walk_trees(words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths):
         walk_prepared(
             words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths
@@ -244,11 +259,15 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any) -> Kernels
     def gather(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
         gather_all(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths)
 
-    def recentre_all(words):
-        _recentre(words)
+    def attribute_rows(words, x, forecasts, prior, features):
+        n_trees = words[N_TREES]
+        attribute(
+            rules_of(words.view(np.float64)), _nodes_of(words), words_at(words[USED], n_trees),
+            words_at(words[RANDOM], n_trees), words[LIMIT], _features_of(words).origin, x, _padded(words[N_FEATURES]),
+            np.intp(words[N_OUTPUTS]), forecasts, prior, features,
+        )  # fmt: skip
 
-    compiled = []
-    for function in (run, prepare, walk_trees, gather, recentre_all):
+    own: tuple[Any, ...] = run, walk_trees, gather, attribute_rows
+    for function in own:
         function.__qualname__ = f"{system}.{function.__name__}"
-        compiled.append(kernel(function))
-    return Kernels(*compiled)
+    return Kernels(prepare, recentre_trees, *map(kernel, own))

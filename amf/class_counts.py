@@ -184,4 +184,24 @@ def may_split(nodes, here, rules, label):
     return rules[4] or nodes.ints[here + STATS + index(label)] != nodes.ints[here + COUNT]
 
 
-CLASS_COUNTS = Statistics(rules_of, prepare, predict, likelihoods, likelihood_of_empty, update, may_split, halve)
+@inlined
+def forecast_of(nodes, here, rules, strength, scale, label, above, k):
+    """Probability that the node at place k of a path alone gives to a label. above: that of its parent."""
+    n_classes, _, inherit, _, _ = rules
+    prior = 1.0 / n_classes
+    if inherit and k > index(0):
+        prior = above + UNIFORM_SHARE * (prior - above)
+    return class_forecast(nodes.ints[here + STATS + index(label)], prior, strength, scale)
+
+
+@inlined
+def forecast_of_empty(rules, above):
+    """Probability that an empty leaf gives to a label. above: that of its parent."""
+    n_classes, _, inherit, _, _ = rules
+    return above if inherit else 1.0 / n_classes
+
+
+CLASS_COUNTS = Statistics(
+    rules_of, prepare, predict, likelihoods, likelihood_of_empty, update, may_split, halve, forecast_of,
+    forecast_of_empty,
+)  # fmt: skip

@@ -36,5 +36,6 @@ def compile_kernels(systems: Iterable[type[Learner]] | None = None, *, threads: 
     for system in SYSTEMS.values() if systems is None else systems:
         forest = system.preset("default", n_estimators=1).partial_fit(x, y)
         loads(forest.dumps()).describe()
+        forest.attribute(x)
         if threads:
             system.preset("default", n_estimators=2, n_threads=2).partial_fit(x, y)

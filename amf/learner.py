@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.attributions import Attributions
 from amf.explain import Description
 from amf.labels import Label
 from amf.losses import Losses
@@ -99,6 +100,9 @@ class Learner(Protocol):
 
     def weighted_depth(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Posterior mean depth (n,) at which the averaged prunings end."""
+
+    def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
+        """How much each feature moved the forecast of each row."""
 
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         """Append named features; a system may take them before its first sample only, and raise ValueError later."""

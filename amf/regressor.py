@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.attributions import Attributions
 from amf.elementary import normal_quantile
 from amf.forest import BatchForecasts, Forest, Labels
 from amf.labels import numbers
@@ -78,6 +79,10 @@ class AMFRegressor(Forest[AMFRegressorParams]):
             raise ValueError(f"probabilities must lie between 0 and 1, got {list(probabilities)}")
         return _quantiles(self._ask(X), probabilities)
 
+    def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
+        """How much each feature moved the mean of each row, as Forest.attribute says: (n,), (n,) and (n, d)."""
+        return Attributions(*(array[..., 0] for array in super().attribute(X)))
+
     def _encode(self, y: Any, n: int) -> Labels:
         values = numbers(y)
         if len(values) != n:
@@ -98,6 +103,10 @@ class AMFRegressor(Forest[AMFRegressorParams]):
     @property
     def _n_outputs(self) -> int:
         return 3
+
+    @property
+    def _n_said(self) -> int:
+        return 1
 
     @property
     def _knows_nothing(self) -> bool:

@@ -28,9 +28,9 @@ from amf.halving import is_full
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
 
-_LANES = index(16)
+LANES = index(16)
 """Trees that a sample descends in at a time."""
-_DEPTH = index(128)
+DEPTH = index(128)
 """Nodes of a path for which there is room at first."""
 
 
@@ -57,6 +57,11 @@ class Statistics(NamedTuple):
     """(nodes, here, rules, label) -> whether this leaf may split for the label."""
     halve: Callable[..., Any]
     """(nodes, used, tree, rules): halve the counts of a tree (halving.py)."""
+    forecast_of: Callable[..., Any]
+    """(nodes, here, rules, first, second, value, above, k) -> one number of what the node at place k of a path says by
+    itself. value: which one. above: what its parent says."""
+    forecast_of_empty: Callable[..., Any]
+    """(rules, above) -> that of an empty leaf."""
 
 
 class Growth(NamedTuple):
@@ -171,7 +176,7 @@ def _revise(nodes, path, start, length, odds, stopping, given, averaged, from_be
 def scratch(room):
     """(room for the paths of all lanes, for eight numbers of each node on a path)."""
     numbers = np.empty((8, room))
-    return np.empty(_LANES * room, np.uint64), (
+    return np.empty(LANES * room, np.uint64), (
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
     )  # fmt: skip
 
@@ -272,11 +277,11 @@ def walk_of(statistics: Statistics, *, aggregates: bool = True) -> Any:
         sample ends and its weighted depth ([000] Sec. 5.1). Where `limit` is 0 no node splits. For each sample two rows
         beyond those in use are there, up to the limit.
         """
-        n, room = index(y.shape[0]), _DEPTH
-        lengths, turns = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
+        n, room = index(y.shape[0]), DEPTH
+        lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
         path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
-        for block in range(first_tree, last_tree, _LANES):
-            lanes = min(_LANES, last_tree - block)
+        for block in range(first_tree, last_tree, LANES):
+            lanes = min(LANES, last_tree - block)
             segment, before = 0, index(0)  # of the weights: before a row, and with it
             for i in range(n):
                 at, learns, by = i * stride, labelled[i], index(segment + 1) * stride

@@ -24,7 +24,7 @@ AMF_BASE = (
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.class_counts amf.descent amf.walk amf.binding amf.batches amf.scaling amf.shifting "
-    "amf.forgetting amf.packing amf.explain amf.halving amf.soundness"
+    "amf.forgetting amf.packing amf.explain amf.halving amf.soundness amf.attributions"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted"

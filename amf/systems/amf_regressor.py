@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from amf._kernel import called, index, inlined
 from amf.arena import COUNT, ROOT, STATS, row_of
+from amf.attributions import attributions_of
 from amf.batches import kernels_of
 from amf.binding import RULES
 from amf.elementary import exp
@@ -155,6 +156,18 @@ def halve(nodes, used, tree, rules):
         nodes.reals[here // index(2) + SQUARES] *= nodes.ints[here + COUNT]
 
 
+@inlined
+def _forecast_of(nodes, here, rules, mean, variance, value, above, k):
+    """The mean of a node's labels, the only number that it says by itself."""
+    return mean
+
+
+@inlined
+def _forecast_of_empty(rules, above):
+    """What an empty leaf says. above: what its parent does."""
+    return above if rules[0] else 0.0
+
+
 def are_sound(heads: NDArray[np.int32]) -> bool:
     """Whether the statistics of nodes, int32 (n, words), follow from labels within LARGEST_NUMBER."""
     means, squares = (heads.view(np.float64)[:, int(column)] for column in (MEAN, SQUARES))
@@ -162,6 +175,9 @@ def are_sound(heads: NDArray[np.int32]) -> bool:
     return bool(np.all((np.abs(means) <= 1.1 * LARGEST_NUMBER) & (squares >= 0.0) & (squares <= largest)))
 
 
-NUMBERS = Statistics(_rules_of, _prepare, _predict, _likelihoods, _likelihood_of_empty, _update, _may_split, halve)
+NUMBERS = Statistics(
+    _rules_of, _prepare, _predict, _likelihoods, _likelihood_of_empty, _update, _may_split, halve, _forecast_of,
+    _forecast_of_empty,
+)  # fmt: skip
 
-KERNELS = kernels_of("amf_regressor", walk_of(NUMBERS), _rules_of, calibrate)
+KERNELS = kernels_of("amf_regressor", walk_of(NUMBERS), _rules_of, calibrate, attributions_of(NUMBERS))

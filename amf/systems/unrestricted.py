@@ -23,11 +23,12 @@ import numpy as np
 from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import average, chain_odds, revised, stop_probability
 from amf.arena import CHILD, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, TIME, Nodes, row_of
+from amf.attributions import attributions_of
 from amf.batches import kernels_of
 from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.class_calibration import calibrate
-from amf.class_counts import halve, likelihood_of_empty, likelihoods, predict, prepare, rules_of, update
+from amf.class_counts import CLASS_COUNTS, halve, likelihood_of_empty, likelihoods, predict, prepare, rules_of, update
 from amf.descent import descend
 from amf.elementary import power_of_two
 from amf.forgetting import forget
@@ -276,4 +277,20 @@ def _walk(
                 forget(nodes, used, tree)
 
 
-KERNELS = kernels_of("unrestricted", _walk, rules_of, calibrate)
+@called
+def _way(nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):
+    """Fill the shares in the tree extended by the sample, as `as_it_is` of attributions.py does in the tree as it is.
+
+    The empty leaf is the sample's own, where it leaves a chain. cell: float32 (2 d,), used up.
+    """
+    n_features = index(cell.shape[0]) // index(2)
+    path, end, n_cuts, feature = path[start : start + length], length, 0, index(0)
+    if limit > index(0):
+        end, n_cuts, _, feature, _ = _leave(nodes, path, length, x, at, n_features, tree_word, cell)
+    odds = _odds_above(nodes, path[end], n_cuts) if end < length else 1.0
+    _stopping(nodes, path, length, stopping)
+    _share_out(nodes, path, length, end, n_cuts, odds, stopping, stops, fresh)
+    return min(end + index(1), length), feature
+
+
+KERNELS = kernels_of("unrestricted", _walk, rules_of, calibrate, attributions_of(CLASS_COUNTS, _way))

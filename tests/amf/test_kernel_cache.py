@@ -135,12 +135,15 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
     }
     for system, choices in settings.items():
         for setting in choices:
-            system(**setting).partial_fit(x, labels).prequential(x, labels)
+            forest = system(**setting).partial_fit(x, labels)
+            forest.prequential(x, labels)
+            forest.attribute(x)
         for rows in arrays:
             for y in (labels, targets, packed, targets[::-1], np.array(labels), [None] * 100):
                 forest = system(2).partial_fit(rows, y[:len(rows)])
                 forest.prequential(x, y)
                 forest.partial_fit(x, labels).weighted_depth(rows)
+                forest.attribute(rows)
         data = forest.dumps()
         for again in (data, bytearray(data), memoryview(b"x" + data)[1:]):
             amf.loads(again).copy().describe()

@@ -46,6 +46,7 @@ USES = {
     "copy.copy": lambda forest, x, y: copy.copy(forest),
     "pickle": lambda forest, x, y: pickle.dumps(forest),
     "describe": lambda forest, x, y: forest.describe(),
+    "attribute": lambda forest, x, y: forest.attribute(x),
     "feature_usage": lambda forest, x, y: forest.feature_usage(),
     "mean_depth": lambda forest, x, y: forest.mean_depth,
     "n_samples": lambda forest, x, y: forest.n_samples,

@@ -16,6 +16,7 @@ from trees import nodes_of, trees_of
 import amf
 from amf import registry, serialize
 from amf.arena import CHILD, TIME
+from amf.attributions import at_the_leaf, attributions_of
 from amf.batches import kernels_of
 from amf.params import AMFRegressorParams
 from amf.systems.amf_regressor import NUMBERS, calibrate
@@ -41,7 +42,13 @@ class MondrianRegressor(amf.AMFRegressor):
 
     Parameters = MondrianParams
     family = "mondrian-regressor"
-    _kernels = kernels_of(family, walk_of(NUMBERS, aggregates=False), NUMBERS.rules_of, calibrate)
+    _kernels = kernels_of(
+        family,
+        walk_of(NUMBERS, aggregates=False),
+        NUMBERS.rules_of,
+        calibrate,
+        attributions_of(NUMBERS, at_the_leaf),
+    )
 
     @property
     def _lifetime(self) -> float:
@@ -89,6 +96,8 @@ def test_a_forecast_is_the_mean_of_the_leaf():
         leaves = [tree.path(row)[-1] for row in (rows - origin).astype(np.float32)]
         expected += [np.mean(labels[leaf]) for leaf in leaves]
     np.testing.assert_allclose(forest.predict(rows), expected / 4, rtol=1e-12)
+    said = forest.attribute(rows)
+    np.testing.assert_allclose(said.prior + said.features.sum(axis=1), expected / 4, rtol=1e-12)
 
 
 def test_it_learns_and_goes_on_bit_for_bit():
