@@ -31,11 +31,12 @@ def compile_kernels(systems: Iterable[type[Learner]] | None = None, *, threads: 
     Afterwards nothing is compiled any more, whatever the parameters and the types of arrays are; `threads` says whether
     that is to hold of `n_threads` beyond 1, too. Takes some seconds a system where nothing is on disk, else a moment.
     """
-    x = np.random.default_rng(0).random((_ROWS, 2))
+    x = np.random.default_rng(0).random((_ROWS, 2)) * 1e-3
+    x[0] = 1.0  # far from the others, so that origins move
     y = [row % 2 for row in range(_ROWS)]
     for system in SYSTEMS.values() if systems is None else systems:
         forest = system.preset("default", n_estimators=1).partial_fit(x, y)
         loads(forest.dumps()).describe()
         forest.attribute(x)
         if threads:
-            system.preset("default", n_estimators=2, n_threads=2).partial_fit(x, y)
+            system.preset("default", n_estimators=2, n_threads=2).partial_fit(x, y).predict(x)

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.skipif(config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is
 TELL = """
 def tell():
     "How many specialisations of kernels were loaded from disk, how many compiled, how many one kernel has at most."
-    every = {id(v): v for m in [*sys.modules.values()] if (getattr(m, "__name__", None) or "").startswith("amf")
-             for v in vars(m).values() if isinstance(getattr(v, "_cache", None), KernelCache)}.values()
+    every = {id(k): k for m in [*sys.modules.values()] if (getattr(m, "__name__", None) or "").startswith("amf")
+             for v in vars(m).values() for k in (v if isinstance(v, tuple) else (v,))
+             if isinstance(getattr(k, "_cache", None), KernelCache)}.values()
     print(sum(sum(k.stats.cache_hits.values()) for k in every), sum(sum(k.stats.cache_misses.values()) for k in every),
           max(len(k.signatures) for k in every))
 """
@@ -116,6 +117,7 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
     """Whoever gives a whole number for a real one, or an array of another kind, must not stop the stream for it."""
     script = """
     amf.compile_kernels(threads=True)
+    tell()
     rng = np.random.default_rng(0)
     x = rng.random((100, 3))
     labels = [0, 1] * 50
@@ -147,10 +149,13 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
         data = forest.dumps()
         for again in (data, bytearray(data), memoryview(b"x" + data)[1:]):
             amf.loads(again).copy().describe()
+        stray = np.concatenate([np.ones((1, 3)), 1e-4 * x])
+        system(3, n_threads=2).partial_fit(stray, [0, *labels]).predict(x)
     tell()
     """
-    loaded, compiled, most = run(script)
-    assert most == "1", f"{loaded} specialisations were loaded and {compiled} compiled"
+    *before, most, loaded, compiled, _ = run(script)
+    assert most == "1", "a kernel was compiled for more than one kind of arguments"
+    assert int(loaded) + int(compiled) == sum(map(int, before)), "kernels were compiled in mid-stream"
 
 
 @pytest.fixture
