@@ -64,11 +64,12 @@ class PartCompiler(_Pipelines):
 def _refusal() -> Any:
     """What stands where numba keeps a pointer for Python."""
 
-    @_njit(())
     def refuse() -> None:
-        raise TypeError("this function is a part of kernels, which Python cannot call")
+        raise TypeError
 
-    (compiled,) = refuse.overloads.values()
+    # What Python then says begins with its name.
+    refuse.__qualname__ = "A part of kernels can be called by kernels alone: it"
+    (compiled,) = _njit(())(refuse).overloads.values()
     return compiled
 
 

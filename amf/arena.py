@@ -29,6 +29,7 @@ slice of an array would cost them two atomic operations on its reference count.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -152,11 +153,14 @@ class Arena:
     def give_up_room(self, rows: int) -> None:
         """Give up memory where so many rows in the largest tree leave more than a quarter of it free, and a little."""
         if self.capacity - rows > rows // 4 + 2 * int(_CHUNK):
-            self.reserve(_rounded_up(rows))
+            with contextlib.suppress(MemoryError):  # to give memory up may take some
+                self.reserve(_rounded_up(rows))
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` rows in every tree, or give up room that is not in use."""
         rows = self.n_trees * capacity
+        # Blocks may be larger than that, where memory runs out between the two, but never smaller.
+        self.capacity = min(self.capacity, capacity)
         del self.ints, self.floats, self.reals, self.boxes  # views keep a block from being resized in place
         try:
             self._heads.resize(rows * self.layout.head + LANES)
@@ -236,11 +240,11 @@ class Arena:
 
     def block(self) -> NDArray[np.int32]:
         """The heads of all trees, int32 (rows, words), also of rows that are not in use: a view."""
-        rows = self.ints.shape[0] // self.layout.head
+        rows = self.n_trees * self.capacity
         return self.ints[: rows * self.layout.head].reshape(rows, self.layout.head)
 
     def _boxes(self) -> NDArray[np.float32]:
-        rows = self.ints.shape[0] // self.layout.head
+        rows = self.n_trees * self.capacity
         return self.boxes[: rows * self.layout.box].reshape(rows, 2, self.layout.feature_room)
 
 

@@ -78,10 +78,10 @@ class Kernels(NamedTuple):
     pass rows through forests [first, last), each through its own, and learn them.
 
     forests: uint64, the address of the words of each. starts, stops: int64 (forests,), where the rows of each begin and
-    end. x: float64 (n, d), NaN where missing; labels, labelled: (n,). For each row two rows of memory are free in every
-    tree, up to its limit. row_scratch: float32, room for the padded rows of a forest and SEGMENTS + 1 more. scratch:
-    float64, room at least for what all trees say of one row. outputs, raw: float64 (n, >= n_outputs), depths: float64
-    (n, 2): filled where `publish` is set."""
+    end. x: float64 (n, d), NaN where missing; labels, labelled: (n,). For each label two rows of memory are free in
+    every tree, up to its limit. row_scratch: float32, room for the padded rows of a forest and SEGMENTS + 1 more.
+    scratch: float64, room at least for what all trees say of one row. outputs, raw: float64 (n, >= n_outputs), depths:
+    float64 (n, 2): filled where `publish` is set."""
     walk: Callable[..., None]
     """(words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths): pass prepared
     rows through the trees [first_tree, last_tree), see `walk` of walk.py."""

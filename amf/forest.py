@@ -11,8 +11,8 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
@@ -64,16 +64,14 @@ class Labels(NamedTuple):
     """Row -> label, for each row whose label the forest has to be prepared for, in order."""
     n_outputs: int
     """Numbers in a forecast after the last row."""
-    learns: bool = True
-    """Whether any row may have a label."""
 
     def part(self, rows: slice) -> Labels:
         """Some rows, none of which brings a label of a new kind."""
-        return Labels(self.values[rows], self.labelled[rows], {}, self.n_outputs, self.learns)
+        return Labels(self.values[rows], self.labelled[rows], {}, self.n_outputs)
 
     def hidden(self, rows: slice) -> Labels:
         """Some rows without their labels."""
-        return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs, False)
+        return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs)
 
 
 class BatchForecasts(NamedTuple):
@@ -133,10 +131,30 @@ def thread_pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads, thread_name_prefix="amf-trees")
 
 
-def _side_by_side(n_threads: int, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> None:
-    """Call a function in threads, once with each of these arguments, and wait for all of them."""
-    jobs = [thread_pool(n_threads).submit(function, *arguments) for arguments in calls]
-    wait(jobs)
+def side_by_side(n_threads: int, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> None:
+    """Call a function in threads, once with each of these arguments, and wait for all of them.
+
+    An exception that comes meanwhile, such as KeyboardInterrupt, is raised once they have ended: kernels cannot be
+    stopped, and until then the memory that they work on has to stay where it is.
+    """
+    jobs: list[Future[Any]] = []
+    interruption: BaseException | None = None
+    try:
+        for arguments in calls:
+            jobs.append(thread_pool(n_threads).submit(function, *arguments))  # those so far count
+    except BaseException as error:
+        interruption = error
+    while True:
+        try:
+            if interruption is not None:
+                for job in jobs:
+                    job.cancel()
+            wait(jobs)
+            break
+        except BaseException as error:
+            interruption = error
+    if interruption is not None:
+        raise interruption
     for job in jobs:
         job.result()
 
@@ -331,7 +349,7 @@ class Forest(ABC, Generic[Params]):
             attribute(words, *arrays)
             return attributions
         parts = ([array[int(first) : int(last)] for array in arrays] for first, last in spans)
-        _side_by_side(self._n_threads, attribute, [(words, *part) for part in parts])
+        side_by_side(self._n_threads, attribute, [(words, *part) for part in parts])
         return attributions
 
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
@@ -352,10 +370,9 @@ class Forest(ABC, Generic[Params]):
             raise ValueError(f"like has {len(like)} entries for {len(names)} names")
         if not all(column is None or 0 <= column < len(known) + place for place, column in enumerate(like)):
             raise ValueError(f"like names a column that comes later or not at all: {like}")
+        self._require_room_for_features(len(names))
         try:
             self._grow_features(like)
-        except ValueError:
-            raise
         except BaseException as error:
             self._lose(error)
             raise
@@ -491,7 +508,7 @@ class Forest(ABC, Generic[Params]):
         return self._pass(x, self._unlabelled(x.shape[0]), publish=True)
 
     def _unlabelled(self, n: int) -> Labels:
-        return Labels(np.zeros(n, self._code), np.zeros(n, np.bool_), {}, self._n_outputs, False)
+        return Labels(np.zeros(n, self._code), np.zeros(n, np.bool_), {}, self._n_outputs)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = np.ascontiguousarray(X, np.float64)
@@ -544,7 +561,7 @@ class Forest(ABC, Generic[Params]):
 
     def _batch(self, x: NDArray[np.float64], labels: Labels, forecasts: BatchForecasts, *, publish: bool) -> None:
         n, n_trees, n_outputs = x.shape[0], self.params.n_estimators, self._n_outputs
-        binding = self._bind(room=2 * n if labels.learns else 0)
+        binding = self._bind(room=2 * int(np.count_nonzero(labels.labelled)))
         if self._n_threads > 1 and n_trees > 1:
             self._run_threads(binding.words, x, labels, forecasts, publish=publish)
             binding.words[_LARGEST] = self._arena.used.max()
@@ -614,7 +631,7 @@ class Forest(ABC, Generic[Params]):
             of_trees, depths = np.empty((n_trees, stop - start, n_outputs)), np.empty((n_trees, stop - start, 2))
             of_rows = rows[: stop - start], weights, ends[:n_segments], y, known, publish, of_trees, depths
             spans = _spans(n_trees, self._n_threads)
-            _side_by_side(self._n_threads, kernels.walk, [(words, *span, *of_rows) for span in spans])
+            side_by_side(self._n_threads, kernels.walk, [(words, *span, *of_rows) for span in spans])
             if publish:
                 kernels.gather(words, of_trees, depths, y, known, here.outputs, here.raw, here.depths)
             if strays:
@@ -648,10 +665,13 @@ class Forest(ABC, Generic[Params]):
             arena.reserve(at_least)
         arena.relayout(layout)
 
-    def _grow_features(self, like: Sequence[int | None]) -> None:
-        n_features = self.n_features + len(like)
+    def _require_room_for_features(self, n_more: int) -> None:
+        """Raises ValueError where the forest cannot take up so many more features."""
+        n_features = self.n_features + n_more
         if n_features > self.params.max_features:
             raise ValueError(f"{n_features} features are more than max_features={self.params.max_features}")
+
+    def _grow_features(self, like: Sequence[int | None]) -> None:
         known = self.n_features
         self._scaling.grow(like)
         self._relayout()

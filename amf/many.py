@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import wait
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.batches import SEGMENTS
 from amf.boxes import padded
-from amf.forest import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, Forest, thread_pool
+from amf.forest import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, Forest, side_by_side
 from amf.scaling import first_infinite
 
 
@@ -139,7 +138,4 @@ def _call(
     if n_threads == 1:
         run(0, len(mine))
         return
-    jobs = [thread_pool(n_threads).submit(run, first, last) for first, last in spans]
-    wait(jobs)
-    for job in jobs:
-        job.result()
+    side_by_side(n_threads, run, spans)

@@ -7,6 +7,7 @@ system moves their pages, and is asked for large ones.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import Any
 
@@ -40,6 +41,8 @@ class Block:
             try:
                 self._mapping.resize(4 * size)
                 self.words = _view(self._mapping, size)
+                # New pages are zero; the rest of the last old one is what it was before the block was made smaller.
+                self.words[n_words : n_words + mmap.PAGESIZE // 4] = 0
                 return
             except BufferError:
                 self.words = _view(self._mapping, n_words)
@@ -68,7 +71,8 @@ def _mapping(size: int) -> Any:
         mapping = mmap.mmap(-1, 4 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"no memory for {4 * size} bytes of trees") from error
-    mapping.madvise(mmap.MADV_HUGEPAGE)
+    with contextlib.suppress(OSError):  # it is advice, and not every system takes it
+        mapping.madvise(mmap.MADV_HUGEPAGE)
     return mapping
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -74,10 +74,10 @@ class UnrestrictedAMFClassifier(AMFClassifier):
             )
         return x
 
-    def _grow_features(self, like: Sequence[int | None]) -> None:
+    def _require_room_for_features(self, n_more: int) -> None:
         if self.n_samples:
             raise ValueError("an unrestricted forest cannot take up features after its first sample")
-        super()._grow_features(like)
+        super()._require_room_for_features(n_more)
 
     def _heads(self) -> Iterator[NDArray[np.int32]]:
         for heads in super()._heads():

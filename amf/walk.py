@@ -274,7 +274,7 @@ def walk_of(statistics: Statistics, *, aggregates: bool = True) -> Any:
         bool (n,): a sample without a label changes nothing. weights: flat float32, `stride` for each segment and
         before the first one; ends: where segments end. With `publish`, forecasts: float64 (n_trees, n, ...) receives
         what each tree says before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the
-        sample ends and its weighted depth ([000] Sec. 5.1). Where `limit` is 0 no node splits. For each sample two rows
+        sample ends and its weighted depth ([000] Sec. 5.1). Where `limit` is 0 no node splits. For each label two rows
         beyond those in use are there, up to the limit.
         """
         n, room = index(y.shape[0]), DEPTH

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 
 import amf
+from amf.forest import side_by_side
 from amf.pages import Block
 
 
@@ -113,3 +117,88 @@ def test_a_forecast_that_is_cut_short_changes_nothing(system, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 ask()
     assert forest.dumps() == before
+
+
+def some_stream():
+    rng = np.random.default_rng(2)
+    x = rng.random((600, 4))
+    return x, (x[:, 0] > rng.random(600)).astype(int).tolist()
+
+
+def test_memory_that_runs_out_between_heads_and_boxes_leaves_rows_for_both(tight):
+    """A batch without labels asks for none; one with labels loses the forest, and no row of it is half there."""
+    x, y = some_stream()
+    forest = amf.AMFClassifier(3).partial_fit(x[:100], y[:100])
+    arena = forest._arena
+    tight(0)
+    forest.partial_fit(x, [None] * len(x))
+    tight(1)
+    with pytest.raises(MemoryError):
+        arena.reserve(arena.capacity + 800)
+    assert arena.ints.shape[0] > arena.boxes.shape[0] // arena.layout.box * arena.layout.head
+    assert arena.block().shape[0] == arena._boxes().shape[0] == arena.n_trees * arena.capacity
+    tight(10**9)
+    whole = amf.AMFClassifier(3).partial_fit(x[:100], y[:100])
+    assert forest.partial_fit(x, y).dumps() == whole.partial_fit(x, y).dumps()
+
+
+def test_memory_that_cannot_be_given_back_is_kept(tight):
+    x, y = some_stream()
+    forest = amf.AMFClassifier(3).partial_fit(x[:100], y[:100])
+    arena = forest._arena
+    arena.reserve(arena.capacity + 800)
+    for after in (0, 1):
+        tight(after)
+        arena.give_up_room(int(arena.used.max()))
+    tight(10**9)
+    rows = arena.n_trees * arena.capacity
+    assert arena.ints.shape[0] >= rows * arena.layout.head
+    assert arena.boxes.shape[0] >= rows * arena.layout.box
+    whole = amf.AMFClassifier(3).partial_fit(x[:100], y[:100])
+    assert forest.partial_fit(x, y).dumps() == whole.partial_fit(x, y).dumps()
+
+
+def test_an_interrupt_waits_for_the_threads_that_work_on_the_memory():
+    """Else they go on in memory that is somebody else's by then."""
+    ended = []
+
+    def work(number):
+        time.sleep(0.3)
+        ended.append(number)
+
+    def calls():
+        yield (1,)
+        yield (2,)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(4, work, calls())
+    begun = list(ended)
+    time.sleep(0.5)
+    assert ended == begun  # none of them came later
+
+
+INTERRUPTED = """
+import signal, threading, os, numpy as np, amf
+rng = np.random.default_rng(0)
+x = rng.normal(size=(30_000, 60)); y = (x[:, 0] + rng.normal(size=30_000) > 0).astype(int)
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+for k in range(4):
+    forest = amf.AMFClassifier(12, n_threads=4).partial_fit(x[:3000], y[:3000])
+    timer = threading.Timer(0.05 + 0.05 * k, interrupt); timer.start()
+    try:
+        forest.partial_fit(x, y)
+        timer.join()
+    except KeyboardInterrupt:
+        pass
+    del forest
+    amf.AMFClassifier(12, n_threads=4).partial_fit(x[:3000], y[:3000])
+print("alive")
+"""
+
+
+@pytest.mark.full
+def test_an_interrupt_during_a_call_in_threads_harms_nobody():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["alive"], (done.returncode, done.stderr[-2000:])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+
 import numpy as np
 import pytest
 
@@ -35,6 +38,24 @@ def test_memory_that_cannot_be_had_changes_nothing(size):
         block.resize(2**58)
     assert block.words.shape == (size,)
     assert np.all(block.words == 7)
+
+
+def test_what_comes_back_after_a_block_was_smaller_is_zero():
+    block = Block(3 * WORDS)
+    block.words[:] = 1
+    block.resize(2 * WORDS + 5)
+    block.resize(3 * WORDS)
+    assert not block.words[2 * WORDS + 5 :].any()
+
+
+def test_large_pages_are_advice_that_a_system_may_refuse(monkeypatch):
+    class Plain(mmap.mmap):
+        def madvise(self, *_):
+            raise OSError(errno.EINVAL, "no large pages here")
+
+    monkeypatch.setattr(mmap, "mmap", Plain)
+    block = Block(WORDS)
+    assert block.words.shape == (WORDS,)
 
 
 def test_a_forest_that_moves_to_large_pages_goes_on_as_one_that_starts_there():
