@@ -36,6 +36,7 @@ def compile_kernels(systems: Iterable[type[Learner]] | None = None, *, threads: 
     y = [row % 2 for row in range(_ROWS)]
     for system in SYSTEMS.values() if systems is None else systems:
         forest = system.preset("default", n_estimators=1).partial_fit(x, y)
+        forest.prequential(x, y)
         loads(forest.dumps()).describe()
         forest.attribute(x)
         if threads:
