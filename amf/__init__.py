@@ -1,19 +1,38 @@
-"""Aggregated Mondrian Forests: online learning with exact Bayesian averaging over prunings, reproducible to the bit."""
+"""Mondrian Forests: online learning, with exact Bayesian averaging over prunings and without, the same to the bit."""
 
+from amf._cache import Compilation
+from amf.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
 from amf.attributions import Attributions
-from amf.classifier import AMFClassifier, Forecasts
-from amf.explain import Description
+from amf.bsp import BSPForestClassifier, BSPForestRegressor
+from amf.classifier import AMFClassifier, Forecasts, ForestClassifier
+from amf.explain import Adaptation, Description
 from amf.features import Column, Columns
-from amf.forest import LostForestError
-from amf.kernels import compile_kernels
+from amf.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
+from amf.kernels import Kernels, compile_kernels
 from amf.labels import Label, class_text
 from amf.learner import Learner
 from amf.losses import Losses
 from amf.many import ManyForecasts, predict_learn_many
-from amf.params import AMFClassifierParams, AMFRegressorParams, ForestParams
+from amf.mondrian import MondrianForestClassifier, MondrianForestRegressor
+from amf.params import (
+    AdaptiveAMFClassifierParams,
+    AdaptiveAMFRegressorParams,
+    AMFClassifierParams,
+    AMFRegressorParams,
+    ForestParams,
+)
+from amf.partition_params import (
+    BSPForestClassifierParams,
+    BSPForestRegressorParams,
+    IncreasingLifetimeForestClassifierParams,
+    IncreasingLifetimeForestRegressorParams,
+    MondrianForestClassifierParams,
+    MondrianForestRegressorParams,
+)
 from amf.registry import SYSTEMS, loads
-from amf.regressor import AMFRegressor, RegressionForecasts
+from amf.regressor import AMFRegressor, ForestRegressor, RegressionForecasts
 from amf.serialize import FormatError, dumps
+from amf.state import LostForestError
 from amf.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 
 ENGINE = "amf-2"
@@ -26,18 +45,39 @@ __all__ = [
     "AMFClassifierParams",
     "AMFRegressor",
     "AMFRegressorParams",
+    "Adaptation",
+    "AdaptiveAMFClassifier",
+    "AdaptiveAMFClassifierParams",
+    "AdaptiveAMFRegressor",
+    "AdaptiveAMFRegressorParams",
     "Attributions",
+    "BSPForestClassifier",
+    "BSPForestClassifierParams",
+    "BSPForestRegressor",
+    "BSPForestRegressorParams",
     "Column",
     "Columns",
+    "Compilation",
     "Description",
     "Forecasts",
+    "ForestClassifier",
     "ForestParams",
+    "ForestRegressor",
     "FormatError",
+    "IncreasingLifetimeForestClassifier",
+    "IncreasingLifetimeForestClassifierParams",
+    "IncreasingLifetimeForestRegressor",
+    "IncreasingLifetimeForestRegressorParams",
+    "Kernels",
     "Label",
     "Learner",
     "Losses",
     "LostForestError",
     "ManyForecasts",
+    "MondrianForestClassifier",
+    "MondrianForestClassifierParams",
+    "MondrianForestRegressor",
+    "MondrianForestRegressorParams",
     "RegressionForecasts",
     "UnrestrictedAMFClassifier",
     "UnrestrictedAMFClassifierParams",

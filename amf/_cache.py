@@ -19,19 +19,22 @@ import hashlib
 import os
 import pickle
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 from numba.core import config
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps as _dumps
 
-dumps: Any = _dumps  # its annotations are missing, as those of the next one are
+dumps: Any = _dumps  # its annotations are missing, as those of the next ones are
 rebuild: Any = CompileResult._rebuild
+runtime: Any = rtsys
 
 PACKAGE = Path(__file__).parent
 _VERSIONS = numba.__version__, sys.implementation.cache_tag, getattr(sys, "abiflags", "")
@@ -64,6 +67,43 @@ def folders() -> Iterator[Path]:
         yield users / ours
 
 
+class Compilation(NamedTuple):
+    """What a process is about to compile, because no folder has it."""
+
+    cpu: str
+    """Name of the CPU that the kernels are for, as LLVM calls it."""
+    folder: Path | None
+    """Where they will be kept; None where no folder takes files, and each process compiles anew."""
+
+
+class Tally:
+    """The specialisations of kernels that this process has asked for."""
+
+    def __init__(self) -> None:
+        self.loaded = self.compiled = 0
+        self.announce: Callable[[Compilation], None] | None = None
+        """Called once, before the next one is compiled."""
+
+    def miss(self, cpu: str) -> None:
+        """One is on no disk, and will be compiled."""
+        self.compiled += 1
+        announce, self.announce = self.announce, None
+        if announce is not None:
+            announce(Compilation(cpu, next(filter(_takes_files, folders()), None)))
+
+
+tally = Tally()
+
+
+def _takes_files(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return bool(_SOURCES)  # without them nothing is kept anywhere
+
+
 class KernelCache(_Cache):
     """The compiled specialisations of one kernel, a file each. numba asks it before it compiles, and tells it after."""
 
@@ -87,16 +127,16 @@ class KernelCache(_Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """What was compiled for the signature and for this CPU, None where that is nowhere."""
-        if not (self._enabled and _SOURCES):
+        # What machine code calls while it runs. numba's own cache loads all of numba's declarations here, which took a
+        # third of a start; only the compiler needs them, and loads them by itself.
+        runtime.initialize(target_context)
+        codegen = target_context.codegen()
+        content = self._content(self._file(sig, codegen))
+        if content is None:
+            tally.miss(codegen.magic_tuple()[1])
             return None
-        target_context.refresh()
-        file = self._file(sig, target_context.codegen())
-        for folder in folders():
-            with contextlib.suppress(OSError):
-                data = (folder / file).read_bytes()
-                if data[:_STAMP] == _stamp(data[_STAMP:]):
-                    return rebuild(target_context, *pickle.loads(data[_STAMP:]))
-        return None
+        tally.loaded += 1
+        return rebuild(target_context, *pickle.loads(content))
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled for the signature, in the first folder that takes it."""
@@ -108,6 +148,15 @@ class KernelCache(_Cache):
                 folder.mkdir(parents=True, exist_ok=True)
                 _write(folder / file, _stamp(content) + content)
                 return
+
+    def _content(self, file: str) -> bytes | None:
+        """What the first whole file of that name holds, None where there is none."""
+        for folder in folders() if self._enabled and _SOURCES else ():
+            with contextlib.suppress(OSError):
+                data = (folder / file).read_bytes()
+                if data[:_STAMP] == _stamp(data[_STAMP:]):
+                    return data[_STAMP:]
+        return None
 
     def _file(self, sig: Any, codegen: Any) -> str:
         """Its name says all that decides on machine code, but for the sources: those of now replace those of before."""

@@ -6,6 +6,7 @@ a cut decided by it would differ between machines.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,24 @@ An index meets only its own kind: numba, as numpy, makes a float of the sum of a
 _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
+def _named(part: Callable[..., Any]) -> Callable[..., Any]:
+    """Name a part after all that decides on its code, where its text alone does not: after what it closes over.
+
+    numba tells parts of one name apart by the order in which a process compiles them. Kernels that come from disk were
+    compiled by several processes: two parts with one name, types and place in that order are one to the linker, which
+    takes the code of the first for both.
+    """
+    if part.__closure__:
+        decides = "".join(f"{_identity(cell.cell_contents)}\0" for cell in part.__closure__)
+        part.__qualname__ += f".{hashlib.sha256(decides.encode()).hexdigest()[:16]}"
+    return part
+
+
+def _identity(value: Any) -> str:
+    function = getattr(value, "py_func", value)
+    return f"{function.__module__}.{function.__qualname__}" if callable(function) else repr(value)
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls, or load it (_cache.py)."""
     compiled = njit(**_COMMON)(function)
@@ -36,14 +55,19 @@ def kernel(function: Callable[..., Any]) -> Any:
     return compiled
 
 
+def exported(part: Any) -> Any:
+    """A part of kernels as a kernel of its own, which Python can call."""
+    return kernel(getattr(part, "py_func", part))  # under NUMBA_DISABLE_JIT=1 it is the function itself
+
+
 def inlined(function: Callable[..., Any]) -> Any:
     """A part of kernels that is compiled into each of them: passing an array costs a dozen machine words a call.
 
     It makes no array, and so needs not count the references to those that it is given: two atomic operations each.
     """
-    return njit(forceinline=True, _nrt=False, pipeline_class=PartCompiler, **_COMMON)(function)
+    return njit(forceinline=True, _nrt=False, pipeline_class=PartCompiler, **_COMMON)(_named(function))
 
 
 def called(function: Callable[..., Any]) -> Any:
     """A part of kernels that they call now and then: inlining it would only make them longer to compile."""
-    return njit(_nrt=True, pipeline_class=PartCompiler, **_COMMON)(function)
+    return njit(_nrt=True, pipeline_class=PartCompiler, **_COMMON)(_named(function))

@@ -27,7 +27,7 @@ def chain_odds(odds, n_cells):
     """Odds of stopping in one of several cells with the same forecast, of those of stopping in a single one.
 
     n_cells: >= 1, one below the other, of which only the last has samples on both sides of its cut
-    (systems/unrestricted.py).
+    (cell_walk.py).
     """
     # Beyond a thousand cells the chain is passed with probability 0 to the last bit, and a float64 would overflow.
     return clamped(odds * (power_of_two(min(n_cells, 1000)) - 1.0))

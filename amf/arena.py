@@ -9,7 +9,7 @@ Row of a node in the block of heads (32-bit word, type):
     6      float32  THRESHOLD  `value <= threshold` goes left
     7      int32    COUNT      labels seen
     8      int32    DISTINCT   different labels seen
-    9      int32    N_CUTS     for nodes that stand for several cells (systems/unrestricted.py); 0 in other systems
+    9      int32    N_CUTS     for nodes that stand for several cells (cell_walk.py); 0 in other systems
     10     int32    STATS      label statistics, room for `stats_room` words: for classes one count each
 
 and in the block of boxes:
@@ -46,6 +46,8 @@ LARGEST_COUNT = 2**31 - 1
 """A counter that reaches this is full, and is halved at once (halving.py)."""
 LARGEST_BLOCK = 2**31
 """Rows of all trees together: a link is an int32."""
+CUT_ROOM = index(6)
+"""Words at the end of a head for a cut that lies askew (planes.py), in systems that have such."""
 ROOT = index(1)
 """Number of a tree's first row."""
 _CHUNK = index(8)
@@ -60,6 +62,8 @@ class Nodes(NamedTuple):
     reals: Any
     boxes: Any
     """float32; up to 7 words beyond the last box may be read."""
+    hulls: Any
+    """int32, flat: where kept_hulls.py has its hulls; empty in other systems."""
     words: Any
     """32-bit words of a head, and of a box."""
     width: Any
@@ -70,12 +74,16 @@ class Layout(NamedTuple):
 
     stats_room: int
     feature_room: int
+    cut_room: int = 0
+    """Words at the end of a head for a cut that lies askew: CUT_ROOM, or none."""
+    hull_room: int = 0
+    """Words that a row brings along to where hulls are kept (kept_hulls.py)."""
 
     @property
     def head(self) -> int:
         """Words of a head: even, so that the float64 of the next one are aligned."""
         words = int(STATS) + self.stats_room
-        return words + words % 2
+        return words + words % 2 + self.cut_room
 
     @property
     def box(self) -> int:
@@ -86,6 +94,11 @@ class Layout(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of a node."""
         return 4 * (self.head + self.box)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory for a node."""
+        return self.nbytes + 4 * self.hull_room
 
 
 def room_for(count: int) -> int:
@@ -110,12 +123,14 @@ def _rounded_up(rows: int) -> int:
 class Arena:
     """Rows of all trees of a forest. Kernels fill it; it only grows outside of them.
 
-    ints, floats, reals: the heads as flat int32, float32, float64. boxes: flat float32. used: uint64 (n_trees,), rows
-    in use, number 0 included. Rows that are not in use are zero. capacity: rows reserved for each tree.
+    ints, floats, reals: the heads as flat int32, float32, float64. boxes: flat float32. hulls: flat int32, what may be
+    lost at any time (kept_hulls.py). used: uint64 (n_trees,), rows in use, number 0 included. Rows that are not in use
+    are zero. capacity: rows reserved for each tree.
     """
 
     layout: Layout
     capacity: int
+    hulls: NDArray[np.int32]
     generation: int = 0
     """Grows whenever the arrays move."""
 
@@ -141,7 +156,13 @@ class Arena:
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return int(self.ints.nbytes + self.boxes.nbytes + self.used.nbytes)
+        return sum(array.nbytes for array in (self.ints, self.boxes, self.hulls, self.used))
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The blocks, rows in use, words of a head and of a box: what a kernel takes that is called with an arena."""
+        blocks = self.ints, self.floats, self.reals, self.boxes, self.hulls
+        return *blocks, self.used, index(self.layout.head), index(self.layout.box)
 
     def make_room(self, rows: int, limit: int) -> None:
         """Make room for so many rows beyond those in use in every tree, at most `limit` in all."""
@@ -159,15 +180,28 @@ class Arena:
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` rows in every tree, or give up room that is not in use."""
         rows = self.n_trees * capacity
+        hulls = self._hulls_for(capacity)
         # Blocks may be larger than that, where memory runs out between the two, but never smaller.
-        self.capacity = min(self.capacity, capacity)
+        if capacity < self.capacity:
+            self.capacity, self.hulls = capacity, hulls
         del self.ints, self.floats, self.reals, self.boxes  # views keep a block from being resized in place
         try:
             self._heads.resize(rows * self.layout.head + LANES)
             self._bounds.resize(rows * self.layout.box + LANES)
         finally:
             self._look()
-        self.capacity = capacity
+        self.capacity, self.hulls = capacity, hulls
+
+    def _hulls_for(self, capacity: int) -> NDArray[np.int32]:
+        """Memory for the hulls of so many rows in every tree: where it grows, with those that are kept already."""
+        if not self.layout.hull_room:
+            return self.hulls
+        was = self.hulls.reshape(self.n_trees, -1)
+        hulls = Block(self.n_trees * capacity * self.layout.hull_room).words
+        if 0 < self.capacity < capacity:
+            regions, table = hulls.reshape(self.n_trees, -1), was.shape[1] - self.capacity
+            regions[:, :table], regions[:, -self.capacity :] = was[:, :table], was[:, table:]
+        return hulls
 
     def relayout(self, layout: Layout) -> None:
         """Change the rooms of a row. New statistics are zero, new bounds are NaN: nothing was seen of them."""
@@ -178,8 +212,10 @@ class Arena:
             return
         was, heads, boxes = self.layout, self.block(), self._boxes()
         self._allocate(layout, self.capacity)
-        width = min(was.head, layout.head)
+        width = min(was.head, layout.head) - layout.cut_room
         self.block()[:, :width] = heads[:, :width]
+        if layout.cut_room:
+            self.block()[:, -layout.cut_room :] = heads[:, -layout.cut_room :]
         new = self._boxes()
         new[:, :, : was.feature_room] = boxes
         if layout.feature_room > was.feature_room:
@@ -215,10 +251,9 @@ class Arena:
     def copy(self) -> Arena:
         """The rows in use in memory of their own."""
         twin = Arena.__new__(Arena)
-        twin.layout, twin.used = self.layout, self.used.copy()
-        twin.capacity = min(self.capacity, _rounded_up(int(self.used.max())))
+        twin.used = self.used.copy()
+        twin._allocate(self.layout, min(self.capacity, _rounded_up(int(self.used.max()))))
         rows = self.n_trees * twin.capacity
-        twin._allocate(twin.layout, twin.capacity)
         twin.ints[: rows * twin.layout.head] = self.ints[: rows * twin.layout.head]
         twin.boxes[: rows * twin.layout.box] = self.boxes[: rows * twin.layout.box]
         return twin
@@ -228,6 +263,7 @@ class Arena:
         rows = self.n_trees * capacity
         # Counts and boxes are read in whole groups of lanes: the last ones may be overread by less than one group.
         self._heads, self._bounds = Block(rows * layout.head + LANES), Block(rows * layout.box + LANES)
+        self.hulls = Block(rows * layout.hull_room).words
         self._look()
 
     def _look(self) -> None:

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import called, index, inlined
-from amf.aggregation import stop_probability
-from amf.arena import FEATURE, ODDS
-from amf.descent import descend
+from amf.adaptation import SILENT
+from amf.arena import FEATURE
+from amf.geometry import BOXES, Geometry
 from amf.modes import EXISTING, share_out
 from amf.scaling import centre
-from amf.walk import DEPTH, LANES, Statistics, scratch
+from amf.statistics import Statistics
+from amf.walk import DEPTH, LANES, fill_stopping, scratch
 
 
 class Attributions(NamedTuple):
@@ -34,34 +35,29 @@ class Attributions(NamedTuple):
     """
 
     forecasts: NDArray[np.float64]
-    """(n, K), of the trees alone, without calibration, and as they are, whatever the mode. Trees of an unrestricted
-    forest are extended by the row for the moment, as for any of its forecasts."""
+    """(n, K), of the trees alone, without calibration, and as they are, whatever the mode. Trees on the unit cube
+    are extended by the row for the moment, as for any forecast there."""
     prior: NDArray[np.float64]
     """(n, K), what the roots say, mean over trees: the same in each row."""
     features: NDArray[np.float64]
     """(n, d, K), what splits on each feature add, mean over trees. Over the classes it sums to 0."""
 
 
-@inlined
-def as_it_is(nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):
-    """Fill the shares (modes.py) of the nodes of a path, `stops`, in the tree as it is; `fresh` becomes 0.
+def _as_it_is(aggregates: bool) -> Any:
+    """The way through a tree as it is, for kernels. aggregates: whether it is averaged over prunings."""
 
-    Returns (nodes that have a share, feature of the cut above the empty leaf: there is none). length: at least 1.
-    tree_word, limit, x, at, cell: for other ways, which extend the tree for the moment. stopping: used up.
-    """
-    for k in range(length - index(1)):
-        stopping[k] = stop_probability(nodes.reals[path[start + k] * nodes.words // index(2) + ODDS])
-    share_out(EXISTING, 0.0, nodes, path, start, length, length, stopping, stopping, stops, fresh)
-    return length, index(0)
+    @inlined
+    def way(rules, nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):
+        """Fill the shares (modes.py) of the nodes of a path, `stops`; `fresh` becomes 0.
 
+        Returns (nodes that have a share, feature of the cut above the empty leaf: there is none). length: at least 1.
+        rules, tree_word, limit, x, at, cell: for ways that extend the tree for the moment. stopping: used up.
+        """
+        fill_stopping(aggregates, nodes, path, start, length, stopping, stopping)
+        share_out(EXISTING, 0.0, nodes, path, start, length, length, stopping, stopping, stops, fresh)
+        return length, index(0)
 
-@inlined
-def at_the_leaf(nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):
-    """As `as_it_is`, of trees that do not average: all of the share is the leaf's."""
-    for k in range(length):
-        stops[k] = 1.0 if k == length - index(1) else 0.0
-        fresh[k] = 0.0
-    return length, index(0)
+    return way
 
 
 @inlined
@@ -80,10 +76,18 @@ def _divide(n_trees, sums):
         sums[place] /= n_trees
 
 
-def attributions_of(statistics: Statistics, way: Any = as_it_is) -> Any:
-    """The attributions for one kind of statistics, a function for kernels. way: as `as_it_is`."""
-    prepare, predict = statistics.prepare, statistics.predict
+def attributions_of(
+    statistics: Statistics, way: Any = None, *, aggregates: bool = True, geometry: Geometry = BOXES
+) -> Any:
+    """The attributions for one kind of statistics and of trees, a function for kernels.
+
+    way: fills the shares of a path (see `_as_it_is`), where trees are not taken as they are. aggregates: whether trees
+    that are taken so are averaged over prunings; else a forecast is that of the leaf.
+    """
+    way = _as_it_is(aggregates) if way is None else way
+    prepare, predict, shown = statistics.prepare, statistics.predict, statistics.shown
     forecast_of, forecast_of_empty = statistics.forecast_of, statistics.forecast_of_empty
+    down = geometry.descend
 
     @inlined
     def move(
@@ -106,34 +110,40 @@ def attributions_of(statistics: Statistics, way: Any = as_it_is) -> Any:
                     prior[i, value] += said[value]
         if empty > 0.0:
             for value in range(index(said.shape[0])):
-                features[i, feature, value] += empty * (forecast_of_empty(rules, said[value]) - said[value])
+                features[i, feature, value] += empty * (forecast_of_empty(rules, value, said[value]) - said[value])
 
     @called
-    def attribute(rules, nodes, used, random, limit, origin, x, stride, n_outputs, forecasts, prior, features):
+    def attribute(rules, nodes, used, random, limit, origin, x, stride, n_outputs, roles, forecasts, prior, features):
         """Fill forecasts and prior, float64 (n, K), and features (n, d, K), which are all 0 before (Attributions).
 
         x: float64 (n, d), NaN where missing; stride: padded(d). n_outputs: numbers in the forecast of a tree, of which
-        the first K count. Rows know nothing of each other, and trees are always added in their order.
+        the first K count. roles: of the trees in a forest that adapts (adaptation.py), else empty. Rows know nothing of
+        each other, and trees are always added in their order.
         """
         room, n_trees, n_features = DEPTH, index(used.shape[0]), index(x.shape[1])
         lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
         path, (first, second, _, stopping, stops, fresh, reaches, _) = scratch(room)
-        n_said = index(forecasts.shape[1])
+        n_said, n_forecasting = index(forecasts.shape[1]), n_trees
+        for tree in range(index(roles.shape[0])):
+            n_forecasting -= index(roles[tree] == SILENT)
         rows, cell = np.empty((1, np.intp(stride)), np.float32), np.empty(index(2) * n_features, np.float32)
         row, at, said, of_tree = rows.reshape(-1), index(0), np.empty(n_said), np.empty((1, 1, n_outputs))
         for i in range(index(x.shape[0])):
             centre(x, i, i + index(1), origin, rows, index(0))
             for block in range(index(0), n_trees, LANES):
                 lanes = min(LANES, n_trees - block)
-                while not descend(nodes, used, block, lanes, row, at, False, path, room, turns, lengths):
+                while not down(nodes, used, block, lanes, row, at, False, path, room, turns, lengths):
                     room *= index(2)
                     path, (first, second, _, stopping, stops, fresh, reaches, _) = scratch(room)
                 for lane in range(lanes):
-                    start, length, feature = lane * room, lengths[lane], index(0)
+                    if index(roles.shape[0]) > index(0) and roles[block + lane] == SILENT:
+                        continue
+                    start, feature = lane * room, index(0)
+                    length = shown(nodes, path, start, lengths[lane], rules)
                     prepare(nodes, path, start, length, rules, first, second)
                     if length > index(0):
                         length, feature = way(
-                            nodes, random[block + lane], limit, path, start, length, row, at, cell,
+                            rules, nodes, random[block + lane], limit, path, start, length, row, at, cell,
                             stopping, stops, fresh,
                         )  # fmt: skip
                         _reach(length, stops, fresh, reaches)
@@ -146,8 +156,8 @@ def attributions_of(statistics: Statistics, way: Any = as_it_is) -> Any:
                         forecasts[i, value] += of_tree[0, 0, value]
                         if length == index(0):
                             prior[i, value] += of_tree[0, 0, value]
-            _divide(n_trees, forecasts[i])
-            _divide(n_trees, prior[i])
-            _divide(n_trees, features[i].reshape(-1))
+            _divide(n_forecasting, forecasts[i])
+            _divide(n_forecasting, prior[i])
+            _divide(n_forecasting, features[i].reshape(-1))
 
     return attribute

@@ -2,7 +2,8 @@
 
 Preparing notes what features are like and centres the rows. It cuts the batch into segments, in each of which the
 features have the same weights. Where a segment ends follows from the samples, never from the batch, and between two
-rows trees need nothing of each other, so neither the batch size nor the number of threads can change a bit.
+rows trees need nothing of each other, so neither the batch size nor the number of threads can change a bit. In a forest
+that adapts (adaptation.py) the rows that are prepared end where a review is due.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amf._kernel import called, index, inlined, kernel
+from amf import adaptation
+from amf._kernel import called, exported, index, inlined, kernel
 from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
 from amf.arena import Nodes
 from amf.binding import (
+    ADAPTATION,
     ADAPTIVE,
     BOX_WORDS,
     BOXES,
@@ -26,6 +29,8 @@ from amf.binding import (
     HEAD_WORDS,
     HEADS,
     HIGHEST,
+    HULL_WORDS,
+    HULLS,
     LARGEST,
     LAST,
     LIFETIME,
@@ -33,6 +38,7 @@ from amf.binding import (
     LOWEST,
     MODE,
     MOVES,
+    N_ADAPTATION,
     N_CALIBRATION,
     N_FEATURES,
     N_LABELLED,
@@ -45,10 +51,12 @@ from amf.binding import (
     PAUSE,
     PURITY,
     RANDOM,
+    REVIEW_EVERY,
     STRIDES,
     USED,
     WEIGHTS,
 )
+from amf.planes import shift_cuts
 from amf.scaling import Features, centre, observe, recentre
 from amf.shifting import shift
 from amf.vectors import LANES
@@ -127,24 +135,51 @@ def _nodes_of(words):
         floats_at(words[HEADS], reserved * head),
         reals_at(words[HEADS], reserved * head // index(2)),
         floats_at(words[BOXES], reserved * box + _LANES),
+        ints_at(words[HULLS], reserved * words[HULL_WORDS]),
         head,
         box,
     )
 
 
+@called
+def _adaptation_of(words):
+    """The state of the adaptation: views."""
+    flat = reals_at(words[ADAPTATION], words[N_ADAPTATION])
+    return adaptation.parts(flat, np.intp(words[N_TREES]), np.intp(words[N_FEATURES]))
+
+
 @inlined
-def _copy(numbers, table, row):
-    for j in range(numbers.shape[0]):
-        table[row, j] = numbers[j]
+def _weigh(weights, learned, table, row):
+    """Fill a row with the weights of features. learned: those that multiply them, none where nothing was learned."""
+    for j in range(weights.shape[0]):
+        table[row, j] = weights[j]
+    for j in range(learned.shape[0]):
+        table[row, j] = np.float32(learned[j] * np.float64(weights[j]))
+
+
+@inlined
+def _next_review(words, labelled, start, n_labelled):
+    """Number of the row after the one with which a review is due, at most n."""
+    n = labelled.shape[0]
+    if words[N_ADAPTATION] != index(0):
+        left = np.int64(words[REVIEW_EVERY]) - n_labelled % np.int64(words[REVIEW_EVERY])
+        for i in range(start, n):
+            left -= labelled[i]
+            if left == 0:
+                return i + 1
+    return n
 
 
 @called
-def _prepare(words, x, labelled, start, rows, weights, ends):
-    """As Kernels says; returns (stop, number of segments, whether an origin has to move after these rows)."""
-    features = _features_of(words)
-    n, n_segments, strays = x.shape[0], np.int64(0), False
-    stop = start
-    _copy(features.weights, weights, np.int64(0))
+def prepare(words, x, labelled, start, rows, weights, ends):
+    """Note and centre the rows [start, stop) of x, see Kernels.
+
+    Returns (stop, number of segments, whether an origin has to move after these rows).
+    """
+    features, learned = _features_of(words), _adaptation_of(words).weights
+    n = _next_review(words, labelled[: x.shape[0]], start, features.n_labelled[0])
+    x, stop, n_segments, strays = x[:n], start, np.int64(0), False
+    _weigh(features.weights, learned, weights, np.int64(0))
     while stop < n and n_segments < SEGMENTS and not strays:
         first = stop
         if words[PAIR_WORDS] == index(0):
@@ -156,26 +191,32 @@ def _prepare(words, x, labelled, start, rows, weights, ends):
         centre(x, first, stop, features.origin, rows, first - start)
         ends[n_segments] = stop - start
         n_segments += 1
-        _copy(features.weights, weights, n_segments)
+        _weigh(features.weights, learned, weights, n_segments)
     return stop, n_segments, strays
 
 
 @called
-def _recentre(words):
-    """Move the origins that are far from the values, and the trees with them."""
-    shift(_nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(_features_of(words)))
-
-
-@kernel
-def prepare(words, x, labelled, start, rows, weights, ends):
-    """As Kernels says."""
-    return _prepare(words, x, labelled, start, rows, weights, ends)
-
-
-@kernel
 def recentre_trees(words):
-    """As Kernels says."""
-    _recentre(words)
+    """Move the origins that are far from the values, and the trees with them."""
+    nodes, used, shifts = _nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(_features_of(words))
+    shift(nodes, used, shifts)
+    if words[HULL_WORDS] > index(0):
+        shift_cuts(nodes, used, shifts)
+
+
+@called
+def _review_if_due(words, state, labelled):
+    """Review the forest if these rows, which end where a review is due, came that far."""
+    learned = False
+    for i in range(labelled.shape[0]):
+        learned |= labelled[i]
+    features, every = _features_of(words), np.int64(words[REVIEW_EVERY])
+    if learned and features.n_labelled[0] % every == 0:
+        used = words_at(words[USED], words[N_TREES])
+        adaptation.review(_nodes_of(words), used, state, features.moves, features.n_labelled[0], every)
+
+
+_PREPARE, _RECENTRE = exported(prepare), exported(recentre_trees)
 
 
 def _passing_of(walk_prepared: Any, gather: Any) -> Any:
@@ -190,7 +231,7 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
         ends, start, n = np.empty(SEGMENTS, np.int64), np.int64(0), x.shape[0]
         rows = row_scratch[table * stride : (table + n) * stride].reshape((n, stride))
         while start < n:
-            stop, n_segments, strays = _prepare(words, x[: start + at_once], labelled, start, rows, weights, ends)
+            stop, n_segments, strays = prepare(words, x[: start + at_once], labelled, start, rows, weights, ends)
             here, size = slice(start, stop), n_trees * (stop - start)
             forecasts = scratch[: size * n_outputs].reshape((n_trees, stop - start, n_outputs))
             tree_depths = scratch[size * n_outputs : size * (n_outputs + 2)].reshape((n_trees, stop - start, 2))
@@ -203,7 +244,7 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
                     words, forecasts, tree_depths, labels[here], labelled[here], outputs[here], raw[here], depths[here]
                 )
             if strays:
-                _recentre(words)
+                recentre_trees(words)
             start = stop
         largest, used = index(0), words_at(words[USED], words[N_TREES])
         for tree in range(words[N_TREES]):
@@ -213,14 +254,22 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
     return pass_rows
 
 
-def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any) -> Kernels:
+@inlined
+def _no_loss(forecasts, tree, i, label):
+    """The loss of a tree where none is ever asked for."""
+    return np.nan
+
+
+def kernels_of(
+    system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, loss_of: Any = _no_loss
+) -> Kernels:
     """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
 
-    calibrate: see class_calibration.py. attribute: see attributions.py.
+    calibrate: see class_calibration.py. attribute: see attributions.py. loss_of: (forecasts, tree, i, label) -> the
+    loss >= 0 of what a tree said, for systems whose forests may adapt (adaptation.py).
     """
 
-    @called
-    def walk_prepared(
+    def walk_trees(
         words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths
     ):  # fmt: skip
         numbers, n_trees = words.view(np.float64), words[N_TREES]
@@ -229,16 +278,39 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any, attribute:
             first_tree, last_tree, words[LIMIT], rows.reshape(-1), index(rows.shape[1]), words[N_FEATURES],
             weights.reshape(-1), ends, labels, labelled,
             Growth(numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], numbers[LIFETIME]),
-            words[MODE], publish, forecasts, depths,
+            words[MODE], publish, forecasts, depths, _adaptation_of(words).tree_gains,
         )  # fmt: skip
 
     @called
-    def gather_all(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
-        state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
-        calibrate(forecasts, labels, labelled, state, raw, outputs)
-        mean_over_trees(depths, mean_depths)
+    def judge(words, state, forecasts, labels, labelled):
+        for i in range(labels.shape[0]):
+            if labelled[i]:
+                for tree in range(words[N_TREES]):
+                    adaptation.judge(state, tree, loss_of(forecasts, tree, i, labels[i]), words[REVIEW_EVERY])
 
-    pass_rows = _passing_of(walk_prepared, gather_all)
+    def gather(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
+        state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
+        if words[N_ADAPTATION] == index(0):
+            calibrate(forecasts, labels, labelled, state, raw, outputs)
+            mean_over_trees(depths, mean_depths)
+            return
+        adaptive = _adaptation_of(words)
+        judge(words, adaptive, forecasts, labels, labelled)
+        calibrate(
+            adaptation.of_forecasting_trees(forecasts, adaptive.roles), labels, labelled, state, raw, outputs
+        )  # fmt: skip
+        mean_over_trees(adaptation.of_forecasting_trees(depths, adaptive.roles), mean_depths)
+        _review_if_due(words, adaptive, labelled)
+
+    def attribute_rows(words, x, forecasts, prior, features):
+        n_trees = words[N_TREES]
+        attribute(
+            rules_of(words.view(np.float64)), _nodes_of(words), words_at(words[USED], n_trees),
+            words_at(words[RANDOM], n_trees), words[LIMIT], _features_of(words).origin, x, _padded(words[N_FEATURES]),
+            np.intp(words[N_OUTPUTS]), _adaptation_of(words).roles, forecasts, prior, features,
+        )  # fmt: skip
+
+    pass_rows = _passing_of(called(walk_trees), called(gather))
 
     def run(
         forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
@@ -251,23 +323,7 @@ def kernels_of(system: str, walk: Any, rules_of: Any, calibrate: Any, attribute:
                 outputs[here], raw[here], depths[here],
             )  # fmt: skip
 
-    def walk_trees(words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths):
-        walk_prepared(
-            words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths
-        )  # fmt: skip
-
-    def gather(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
-        gather_all(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths)
-
-    def attribute_rows(words, x, forecasts, prior, features):
-        n_trees = words[N_TREES]
-        attribute(
-            rules_of(words.view(np.float64)), _nodes_of(words), words_at(words[USED], n_trees),
-            words_at(words[RANDOM], n_trees), words[LIMIT], _features_of(words).origin, x, _padded(words[N_FEATURES]),
-            np.intp(words[N_OUTPUTS]), forecasts, prior, features,
-        )  # fmt: skip
-
     own: tuple[Any, ...] = run, walk_trees, gather, attribute_rows
     for function in own:
         function.__qualname__ = f"{system}.{function.__name__}"
-    return Kernels(prepare, recentre_trees, *map(kernel, own))
+    return Kernels(_PREPARE, _RECENTRE, *map(kernel, own))

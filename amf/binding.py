@@ -1,8 +1,8 @@
 """A forest as kernels see it: an array of 64-bit words, of which the address is all that a kernel is given.
 
-The first words are addresses of arrays (arena.py, scaling.py, the calibrations), then come numbers, whole ones and
-float64. Python writes them anew whenever an array moves, and keeps the arrays alive; of the numbers kernels change one,
-LARGEST. Addresses never get into the bytes of a forest.
+The first words are addresses of arrays (arena.py, scaling.py, the calibrations, adaptation.py), then come numbers,
+whole ones and float64. Python writes them anew whenever an array moves, and keeps the arrays alive; of the numbers
+kernels change one, LARGEST. Addresses never get into the bytes of a forest.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from numpy.typing import NDArray
 from amf._kernel import index
 from amf.addresses import address_of
 
-HEADS, BOXES, USED, RANDOM, CALIBRATION = (index(word) for word in range(5))
-ORIGIN, LOWEST, HIGHEST, LAST, MOVES, STRIDES, PAIRS, WEIGHTS, N_LABELLED = (index(word) for word in range(5, 14))
-N_TREES, HEAD_WORDS, BOX_WORDS, CAPACITY, LIMIT, LARGEST = (index(word) for word in range(14, 20))
-"""Trees; words of a head and of a box; rows reserved and allowed for a tree; rows in use in the largest tree."""
-N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(20, 26))
+HEADS, BOXES, HULLS, USED, RANDOM, CALIBRATION, ADAPTATION = (index(word) for word in range(7))
+ORIGIN, LOWEST, HIGHEST, LAST, MOVES, STRIDES, PAIRS, WEIGHTS, N_LABELLED = (index(word) for word in range(7, 16))
+N_TREES, HEAD_WORDS, BOX_WORDS, HULL_WORDS, CAPACITY, LIMIT, LARGEST = (index(word) for word in range(16, 23))
+"""Trees; words of a head, of a box and for hulls, of each row; rows reserved and allowed for a tree; rows in use in the
+largest tree."""
+N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(23, 29))
 """Features; numbers in the pairs of one, 0 where features are taken as they are; whether they are weighed; numbers in a
 forecast and in the state of the calibration; see modes.py."""
-PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(26, 31))
-"""float64: when nodes split (walk.py), and five numbers of which the system makes its rules."""
-N_RULES = 5
+N_ADAPTATION, REVIEW_EVERY = index(29), index(30)
+"""Numbers in the state of the adaptation, 0 where a forest does not adapt; samples between two reviews."""
+PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(31, 36))
+"""float64: when nodes split (walk.py), and six numbers of which the system makes its rules."""
+N_RULES = 6
 N_WORDS = int(RULES) + N_RULES
 
 

@@ -37,12 +37,15 @@ _LOSSES = _N_EXPERTS
 _CLASSES = _LOSSES + index(N_LOSSES)
 
 _LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
+_SMALLEST_PROBABILITY = 5e-324
 _SHARE = 5e-4
 """What each label moves of the weights to all experts."""
 _UNIFORM_SHARE = 1e-2
 """Of the uniform distribution in a tree's forecast, before a mean of small exponent: no tree may exclude a class."""
 _PRIOR_SHARE = 1e-3
 """Of the prior in a mean over trees: one label that nobody expected must not cost the forest all of its weight."""
+_LEAST_CREDITED = 1e-6
+"""Probability that a label is given at least where the loss of a single tree is asked for."""
 _KEPT = 1.0 - 1e-4
 """What is left of a class count at the next label."""
 
@@ -164,10 +167,18 @@ def _learn(label, mixture, means, prior, experts, shares, state):
     """Follow one label, to which the mixture gave this probability."""
     # Of a class that was never counted no expert can have known: the first label of a new class judges nobody.
     if state[_CLASSES + label] > 0.0:
-        remember_losses(-log(mixture), -log(means[0, label]), -log(prior[label]), state, _LOSSES)
+        # Of trees that rule the label out the loss is infinite.
+        by_trees = max(means[0, label], _SMALLEST_PROBABILITY)
+        remember_losses(-log(mixture), -log(by_trees), -log(prior[label]), state, _LOSSES)
         for e in range(_N_EXPERTS):
             weight = shares[e] * experts[label, e] / mixture
             state[e] = weight + _SHARE * (1.0 / _N_EXPERTS - weight)
     for k in range(index(prior.shape[0])):
         state[_CLASSES + k] *= _KEPT
     state[_CLASSES + label] += 1.0
+
+
+@inlined
+def loss_of_class(forecasts, tree, i, label):
+    """Log-loss of what one tree says of a row."""
+    return -log(min(max(forecasts[tree, i, label], _LEAST_CREDITED), 1.0))

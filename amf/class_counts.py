@@ -17,8 +17,8 @@ from amf.arena import CHILD, COUNT, DISTINCT, STATS
 from amf.binding import RULES
 from amf.forecasters import UNIFORM_SHARE, class_forecast, prior_strength
 from amf.halving import halve_counts
+from amf.statistics import Statistics
 from amf.vectors import LANES, address_in, data_of, intrinsic, ir, load_vector, plain_form_of
-from amf.walk import Statistics
 
 
 @intrinsic
@@ -114,24 +114,36 @@ def predict(nodes, path, start, length, rules, strengths, scales, stops, fresh, 
 
 
 @inlined
+def forecast_of(nodes, here, rules, strength, scale, label, above, k):
+    """Probability that the node at place k of a path alone gives to a label. above: that of its parent."""
+    n_classes, _, inherit, _, _ = rules
+    prior = 1.0 / n_classes
+    if inherit and k > index(0):
+        prior = above + UNIFORM_SHARE * (prior - above)
+    return class_forecast(nodes.ints[here + STATS + index(label)], prior, strength, scale)
+
+
+@inlined
+def forecast_of_empty(rules, label, above):
+    """Probability that an empty leaf gives to a label. above: that of its parent."""
+    n_classes, _, inherit, _, _ = rules
+    return above if inherit else 1.0 / n_classes
+
+
+@inlined
 def likelihoods(nodes, path, start, length, rules, strengths, scales, label, given):
     """Probability that each node alone gives to the label."""
-    n_classes, _, inherit, _, _ = rules
-    uniform = prior = 1.0 / n_classes
+    above = 0.0
     for k in range(length):
-        count = nodes.ints[path[start + k] * nodes.words + STATS + index(label)]
-        given[k] = class_forecast(count, prior, strengths[k], scales[k])
-        if inherit:
-            prior = given[k] + UNIFORM_SHARE * (uniform - given[k])
+        above = forecast_of(nodes, path[start + k] * nodes.words, rules, strengths[k], scales[k], label, above, k)
+        given[k] = above
 
 
 @inlined
 def likelihood_of_empty(rules, strength, scale, likelihood, label):
     """Probability that an empty leaf gives to the label, 1 where its first sample is free. likelihood: its parent's."""
-    n_classes, _, inherit, charge_first, _ = rules
-    if not charge_first:
-        return 1.0
-    return likelihood if inherit else 1.0 / n_classes
+    charge_first = rules[3]
+    return forecast_of_empty(rules, label, likelihood) if charge_first else 1.0
 
 
 @inlined
@@ -184,24 +196,7 @@ def may_split(nodes, here, rules, label):
     return rules[4] or nodes.ints[here + STATS + index(label)] != nodes.ints[here + COUNT]
 
 
-@inlined
-def forecast_of(nodes, here, rules, strength, scale, label, above, k):
-    """Probability that the node at place k of a path alone gives to a label. above: that of its parent."""
-    n_classes, _, inherit, _, _ = rules
-    prior = 1.0 / n_classes
-    if inherit and k > index(0):
-        prior = above + UNIFORM_SHARE * (prior - above)
-    return class_forecast(nodes.ints[here + STATS + index(label)], prior, strength, scale)
-
-
-@inlined
-def forecast_of_empty(rules, above):
-    """Probability that an empty leaf gives to a label. above: that of its parent."""
-    n_classes, _, inherit, _, _ = rules
-    return above if inherit else 1.0 / n_classes
-
-
 CLASS_COUNTS = Statistics(
-    rules_of, prepare, predict, likelihoods, likelihood_of_empty, update, may_split, halve, forecast_of,
-    forecast_of_empty,
+    rules_of, prepare, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
+    likelihood_of_empty,
 )  # fmt: skip

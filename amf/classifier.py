@@ -1,9 +1,9 @@
-"""Aggregated Mondrian Forest, classification."""
+"""Forests whose labels are classes, and of these the Aggregated Mondrian Forest."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,10 +12,24 @@ from amf._kernel import index
 from amf.arena import room_for
 from amf.class_calibration import fresh_state, is_sound, losses_of
 from amf.class_counts import add_up
-from amf.forest import Forest, Labels
+from amf.forest import Forest
 from amf.labels import Classes, Label, distinct, scalars
 from amf.params import AMFClassifierParams
+from amf.partition_params import (
+    BSPForestClassifierParams,
+    IncreasingLifetimeForestClassifierParams,
+    MondrianForestClassifierParams,
+)
+from amf.samples import Labels
 from amf.systems import amf_classifier
+
+Params = TypeVar(
+    "Params",
+    bound=AMFClassifierParams
+    | MondrianForestClassifierParams
+    | IncreasingLifetimeForestClassifierParams
+    | BSPForestClassifierParams,
+)
 
 _SCARCE = 0.1
 """`pause` of a tree that is a quarter full."""
@@ -35,18 +49,10 @@ class Forecasts(NamedTuple):
     """(n,), posterior mean of the depth of the pruning's leaf ([000] Sec. 5.1), mean over trees."""
 
 
-class AMFClassifier(Forest[AMFClassifierParams]):
-    """Aggregated Mondrian Forest for classification ([000] Alg. 4-6), learning one sample at a time.
+class ForestClassifier(Forest[Params]):
+    """What all forests have in common whose labels are classes."""
 
-    Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over all
-    prunings of the tree, mean over trees. Parameters: those of AMFClassifierParams (params.py), and `n_threads`, the
-    threads over which the trees are spread, which changes no bit.
-    """
-
-    Parameters = AMFClassifierParams
-    family = "amf-classifier"
     _code = np.int64
-    _kernels = amf_classifier.KERNELS
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -55,7 +61,7 @@ class AMFClassifier(Forest[AMFClassifierParams]):
 
     @property
     def class_labels(self) -> list[Label]:
-        """The same as Python scalars; the forest's own list, not to be changed."""
+        """Labels in the order of the columns, as Python scalars; the forest's own list, not to be changed."""
         return self._classes.labels
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
@@ -112,18 +118,6 @@ class AMFClassifier(Forest[AMFClassifierParams]):
     def _n_outputs(self) -> int:
         return len(self._classes)
 
-    @property
-    def _rules(self) -> tuple[Any, ...]:
-        params, n_classes = self.params, len(self._classes)
-        inherit = params.prior == "parent"
-        return n_classes, params.strength(n_classes), inherit, params.charge_first, params.split_pure
-
-    @property
-    def _pauses(self) -> tuple[float, float]:
-        pause = math.inf if self.params.split_pure else float(self.params.pause)
-        # Where room is scarce, a node goes to the labels that are least expected.
-        return pause, min(pause, _SCARCE)
-
     def _prepare(self) -> None:
         self._classes = Classes(self.params.classes or ())
 
@@ -153,3 +147,36 @@ class AMFClassifier(Forest[AMFClassifierParams]):
         if self.params.calibration:
             self._calibration = np.append(self._calibration, 0.0)
         self._relayout()
+
+
+class AMFClassifier(ForestClassifier[AMFClassifierParams]):
+    """Aggregated Mondrian Forest for classification ([000] Alg. 4-6), learning one sample at a time.
+
+    Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over all
+    prunings of the tree, mean over trees. Parameters: those of AMFClassifierParams (params.py), and `n_threads`, the
+    threads over which the trees are spread, which changes no bit.
+    """
+
+    Parameters = AMFClassifierParams
+    family = "amf-classifier"
+    _kernels = amf_classifier.KERNELS
+
+    @property
+    def _rules(self) -> tuple[Any, ...]:
+        params, n_classes = self.params, len(self._classes)
+        inherit = params.prior == "parent"
+        return n_classes, params.strength(n_classes), inherit, params.charge_first, params.split_pure
+
+    @property
+    def _mode(self) -> str:
+        return self.params.mode
+
+    @property
+    def _purity(self) -> float:
+        return float(self.params.purity)
+
+    @property
+    def _pauses(self) -> tuple[float, float]:
+        pause = math.inf if self.params.split_pure else float(self.params.pause)
+        # Where room is scarce, a node goes to the labels that are least expected.
+        return pause, min(pause, _SCARCE)

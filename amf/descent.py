@@ -6,6 +6,8 @@ read from the leaf upwards, and of a path of forty nodes only the last three or 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from amf._kernel import index, inlined
@@ -14,7 +16,7 @@ from amf.boxes import extension
 from amf.vectors import prefetch
 
 # Beyond this an extension is as good as infinite; it keeps infinity out of the arithmetic of times.
-_LARGEST_EXTENSION = 1e38
+LARGEST_EXTENSION = 1e38
 
 
 @inlined
@@ -27,42 +29,50 @@ def _side(nodes, here, child, x, at):
     return child + index(nodes.ints[left + COUNT] < nodes.ints[left + nodes.words + COUNT])
 
 
-@inlined
-def descend(nodes, used, first_tree, lanes, x, at, wants_boxes, path, room, turns, lengths):
-    """Descend with one sample in several trees in turn: while memory is fetched for one of them, the others go on.
+def descend_of(side: Any) -> Any:
+    """The descent in trees, for kernels. side: (nodes, here, child, x, at) -> row of the child on the sample's side."""
 
-    The path in tree first_tree + lane takes `room` words of `path`, from lane * room on, and begins with the row of the
-    root. lengths: nodes on it, 0 in an empty tree. wants_boxes: whether the boxes of the leaves will be looked at.
-    Returns whether all paths fit.
-    """
-    going, level, n_trees = index(0), index(0), index(used.shape[0])
-    for lane in range(lanes):
-        path[lane * room] = row_of(ROOT, first_tree + lane, n_trees)
-        lengths[lane] = index(0)
-        if used[first_tree + lane] > ROOT:
-            turns[going] = lane
-            going += index(1)
-    while going > index(0):
-        turn = index(0)
-        while turn < going:
-            lane = turns[turn]
-            here = path[lane * room + level] * nodes.words
-            child = index(nodes.ints[here + CHILD])
-            if child == index(0):
-                lengths[lane] = level + index(1)
-                if wants_boxes:
-                    prefetch(nodes.boxes, path[lane * room + level] * nodes.width, nodes.width)
-                going -= index(1)
-                turns[turn] = turns[going]
-            else:
-                if level + index(1) == room:
-                    return False
-                row = _side(nodes, here, child, x, at)
-                prefetch(nodes.floats, row * nodes.words, nodes.words)
-                path[lane * room + level + index(1)] = row
-                turn += index(1)
-        level += index(1)
-    return True
+    @inlined
+    def descend(nodes, used, first_tree, lanes, x, at, wants_boxes, path, room, turns, lengths):
+        """Descend with one sample in several trees in turn: while memory is fetched for one of them, the others go on.
+
+        The path in tree first_tree + lane takes `room` words of `path`, from lane * room on, and begins with the row of
+        the root. lengths: nodes on it, 0 in an empty tree. wants_boxes: whether the boxes of the leaves will be looked
+        at. Returns whether all paths fit.
+        """
+        going, level, n_trees = index(0), index(0), index(used.shape[0])
+        for lane in range(lanes):
+            path[lane * room] = row_of(ROOT, first_tree + lane, n_trees)
+            lengths[lane] = index(0)
+            if used[first_tree + lane] > ROOT:
+                turns[going] = lane
+                going += index(1)
+        while going > index(0):
+            turn = index(0)
+            while turn < going:
+                lane = turns[turn]
+                here = path[lane * room + level] * nodes.words
+                child = index(nodes.ints[here + CHILD])
+                if child == index(0):
+                    lengths[lane] = level + index(1)
+                    if wants_boxes:
+                        prefetch(nodes.boxes, path[lane * room + level] * nodes.width, nodes.width)
+                    going -= index(1)
+                    turns[turn] = turns[going]
+                else:
+                    if level + index(1) == room:
+                        return False
+                    row = side(nodes, here, child, x, at)
+                    prefetch(nodes.floats, row * nodes.words, nodes.words)
+                    path[lane * room + level + index(1)] = row
+                    turn += index(1)
+            level += index(1)
+        return True
+
+    return descend
+
+
+descend = descend_of(_side)
 
 
 @inlined
@@ -80,5 +90,5 @@ def outer_part(nodes, path, start, length, x, at, weights, weights_at, n_feature
         if not changes:
             break
         first -= index(1)
-        extensions[first] = min(np.float64(beyond), _LARGEST_EXTENSION)
+        extensions[first] = min(np.float64(beyond), LARGEST_EXTENSION)
     return first

@@ -4,16 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import index, kernel
-from amf.aggregation import stop_probability
+from amf.aggregation import LARGEST_ODDS, stop_probability
 from amf.arena import CHILD, COUNT, FEATURE, ODDS, ROOT, Arena, chunk_end, row_of
 from amf.labels import Label
 from amf.losses import Losses
+
+Role = Literal["active", "standing-by", "silent"]
+
+
+class TreeStanding(NamedTuple):
+    """How a tree of a forest that adapts stands beside the others (adaptation.py)."""
+
+    role: Role
+    """Forecasts are made of the active trees and of those that stand by; silent ones are young, or too far behind."""
+    age: int
+    """Labelled samples since it began, or began anew."""
+    loss: float | None
+    """Recent mean loss of its own forecasts: log-loss, or squared error of numbers; None before there was any."""
+
+
+class Adaptation(NamedTuple):
+    """How a forest that adapts has changed with its samples (adaptation.py)."""
+
+    n_forecasting: int
+    """Trees that forecasts are made of; the others are young, or too far behind."""
+    n_swaps: int
+    """How often a tree was replaced by one of the background."""
+    feature_weights: tuple[float, ...]
+    """Of each feature in the rate of cuts, 1 in the mean of those that vary, 0 for those that do not."""
+    trees: tuple[TreeStanding, ...]
+
+    def __str__(self) -> str:
+        return f"{self.n_forecasting} trees forecast, {self.n_swaps} were replaced so far"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +66,8 @@ class Description:
     """None where labels are numbers."""
     losses: Losses | None
     """Recent mean losses (losses.py): is the forest better than knowing the labels alone? None without calibration."""
+    adaptation: Adaptation | None = None
+    """None where a forest does not adapt."""
 
     def __str__(self) -> str:
         learned = f"{self.n_trees} trees that learned {self.n_samples:,} samples of {self.n_features} features"
@@ -45,7 +75,8 @@ class Description:
         leaf, cut = f"{self.mean_depth:.1f} in the mean, {self.max_depth} at most", f"{self.mean_weighted_depth:.1f}"
         classes = "" if self.classes is None else f"; classes {', '.join(map(str, self.classes))}"
         losses = "" if self.losses is None else f"; {self.losses}"
-        return f"{learned}; {size}; depth {leaf}, weighted {cut}{classes}{losses}"
+        changes = "" if self.adaptation is None else f"; {self.adaptation}"
+        return f"{learned}; {size}; depth {leaf}, weighted {cut}{classes}{losses}{changes}"
 
 
 class Survey(NamedTuple):
@@ -73,6 +104,14 @@ def survey(trees: Iterable[NDArray[np.int32]], n_features: int) -> Survey:
             _visit(flat, flat.view(np.float64), heads.shape[1], usage, totals)
     means = totals / max(grown, 1)
     return Survey(usage / max(grown, 1), int(totals[0]), float(means[1]), int(totals[2]))
+
+
+def end_at(heads: NDArray[np.int32], hides: NDArray[np.bool_]) -> None:
+    """Let forecasts end at the nodes (n,) that hide what is below them: whoever surveys the tree takes them for leaves.
+
+    heads: (n, words) of a tree, which are changed.
+    """
+    heads.view(np.float64)[hides & (heads[:, CHILD] > 0), ODDS] = LARGEST_ODDS
 
 
 def mean_depth(arena: Arena) -> float:

@@ -82,6 +82,29 @@ class Columns:
 
     On its way to a row an object is a list of cells, one for a number and one for all the categories of a feature, so
     that the work in Python does not grow with the number of categories.
+
+    Examples
+    --------
+    The objects may be the rows of a data frame: `frame.to_dict("records")`.
+
+    >>> import amf
+    >>> forest = amf.AMFClassifier(seed=1)
+    >>> columns = amf.Columns(forest)
+    >>> people = [{"age": 41, "city": "Rome"}, {"age": 33, "city": "Oslo", "member": True}]
+    >>> for person, label in zip(people, ["stays", "leaves"]):
+    ...     columns.add(columns.new(person))
+    ...     _ = forest.partial_fit(columns.matrix([person]), [label])
+    >>> forest.feature_names
+    ('age', 'city=Rome', 'city=Oslo', 'member')
+    >>> columns.matrix([{"age": 28, "city": "Bern"}]).tolist()
+    [[28.0, 0.0, 0.0, nan]]
+    >>> forest.predict_proba(columns.matrix([{"age": 28, "city": "Bern"}])).shape
+    (1, 2)
+
+    A forest that was saved brings its columns along:
+
+    >>> len(amf.Columns(amf.loads(forest.dumps())))
+    4
     """
 
     def __init__(self, forest: Forest) -> None:

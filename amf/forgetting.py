@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf._kernel import called, index, kernel
+from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import chain_odds
 from amf.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, Nodes, number_of, row_of
 
@@ -61,7 +61,7 @@ def forget(nodes, used, tree):
 
     nodes, used: the arena (arena.py).
     """
-    ints, floats, reals, boxes, words, width = nodes
+    ints, floats, reals, boxes, _, words, width = nodes
     n_trees, end = index(used.shape[0]), used[tree]
     # All of these go by numbers of nodes; 0 is nobody's.
     child = np.zeros(end, np.uint64)  # the left child, 0 at a leaf
@@ -83,12 +83,17 @@ def forget(nodes, used, tree):
     used[tree] = _rearrange(ints, boxes, tree, n_trees, words, width, child, heir)
 
 
-@kernel
-def shrink(ints, floats, reals, boxes, used, words, width, tree, limit):
-    """Let a tree forget until it may split again within `limit` rows. Arguments up to `width`: those of Nodes."""
-    nodes = Nodes(ints, floats, reals, boxes, words, width)
-    while used[tree] + index(2) > limit:
+@inlined
+def keep_within(nodes, used, tree, limit):
+    """Let a tree forget until it may split again within `limit` rows, where 0 says that it never splits."""
+    while limit > index(0) and used[tree] + index(2) > limit:
         forget(nodes, used, tree)
+
+
+@kernel
+def shrink(ints, floats, reals, boxes, hulls, used, words, width, tree, limit):
+    """Let a tree forget until it may split again within `limit` rows. Arguments up to `width`: those of Nodes."""
+    keep_within(Nodes(ints, floats, reals, boxes, hulls, words, width), used, tree, limit)
 
 
 @called

@@ -39,7 +39,7 @@ class Classes:
         return self._code.get(label if type(label) is str else class_text(label), -1)
 
     def code_of_scalar(self, label: Any) -> int:
-        """The same for anything: -1, too, where it is missing or no label at all."""
+        """Number of the class of anything, -1 where it is new, missing or no label at all."""
         if isinstance(label, np.generic):
             label = label.item()
         return self.code(label) if isinstance(label, str | int) else -1

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf.attributions import Attributions
-from amf.explain import Description
+from amf.explain import Adaptation, Description
 from amf.labels import Label
 from amf.losses import Losses
 from amf.params import ForestParams
@@ -42,6 +42,8 @@ class Learner(Protocol):
     """The class of `params`, a dataclass."""
     family: ClassVar[str]
     """Name of the system: its key in `amf.SYSTEMS`."""
+    VARIANTS: ClassVar[tuple[dict[str, Any], ...]]
+    """Parameters for each of which the system has kernels of its own."""
     n_threads: int
     """Threads over which the trees are spread. Not part of the state."""
 
@@ -56,6 +58,10 @@ class Learner(Protocol):
     @property
     def params(self) -> ForestParams:
         """Everything that, with the samples, determines the forest."""
+
+    @property
+    def in_unit_cube(self) -> bool:
+        """Whether features have to be numbers from 0 to 1, none missing, and all there from the first sample on."""
 
     @property
     def n_samples(self) -> int:
@@ -89,6 +95,10 @@ class Learner(Protocol):
     def losses(self) -> Losses | None:
         """Recent mean losses of its forecasts, and of a baseline; None where the forest is not calibrated."""
 
+    @property
+    def adaptation(self) -> Adaptation | None:
+        """How the forest has changed with its samples; None where it does not adapt."""
+
     def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
         """Learn the rows in their order."""
 
@@ -109,6 +119,9 @@ class Learner(Protocol):
 
     def describe(self) -> Description:
         """The forest in numbers."""
+
+    def feature_usage(self) -> NDArray[np.float64]:
+        """How much forecasts of learned samples rest on splits on each feature, (d,); the sum is the weighted depth."""
 
     def dumps(self) -> bytes:
         """Canonical bytes, which `amf.loads` reads."""

@@ -11,8 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.batches import SEGMENTS
 from amf.boxes import padded
-from amf.forest import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, Forest, side_by_side
+from amf.forest import Forest
+from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH
 from amf.scaling import first_infinite
+from amf.threads import side_by_side
 
 
 class ManyForecasts(NamedTuple):
@@ -89,6 +91,8 @@ def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDAr
     for slot, forest in enumerate(forests):
         if type(forest) is not kind:
             raise ValueError(f"forests[{slot}] is a {type(forest).__name__}, forests[0] a {kind.__name__}")
+        if forest._kernels is not forests[0]._kernels:
+            raise ValueError(f"forests[{slot}] is {forest!r}, forests[0] {forests[0]!r}: they have other kernels")
         if forest.n_features != x.shape[1]:
             raise ValueError(f"forests[{slot}] has {forest.n_features} features, X has {x.shape[1]} columns")
     y = np.ascontiguousarray(labels, kind._code)

@@ -143,3 +143,9 @@ def _stretch(miss, below, above, state):
     state[_DOWN] = min(max(state[_DOWN] + gain * (under - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_UP] = min(max(state[_UP] + gain * (over - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_FOLLOWED] += 1.0
+
+
+@inlined
+def loss_of_number(forecasts, tree, i, label):
+    """Squared error of what one tree says of a row, NaN where it says nothing."""
+    return _square(forecasts[tree, i, AGGREGATE] - label)

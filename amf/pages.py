@@ -35,32 +35,38 @@ class Block:
 
     def resize(self, size: int) -> None:
         """Raises MemoryError, and changes nothing, where there is no memory."""
-        kept = min(size, self.words.shape[0])
-        if self._mapping is not None and 4 * size >= _LARGE:
-            n_words, self.words = self.words.shape[0], self.words[:0].copy()
+        if not self._resize_in_place(size):
+            kept, other = min(size, self.words.shape[0]), Block(size)
+            other.words[:kept] = self.words[:kept]
+            self._mapping, self.words = other._mapping, other.words
+
+    def _resize_in_place(self, size: int) -> bool:
+        """Whether that can be: of a block that stays a mapping or an array, and that nobody else looks at."""
+        is_mapped = self._mapping is not None
+        if is_mapped != (_CAN_MOVE and 4 * size >= _LARGE):
+            return False
+        n_words, words = self.words.shape[0], self.words
+        self.words = words[:0].copy()
+        if is_mapped:
+            del words  # it looks at the mapping
             try:
                 self._mapping.resize(4 * size)
-                self.words = _view(self._mapping, size)
-                # New pages are zero; the rest of the last old one is what it was before the block was made smaller.
-                self.words[n_words : n_words + mmap.PAGESIZE // 4] = 0
-                return
             except BufferError:
-                self.words = _view(self._mapping, n_words)
+                return False
             except OSError as error:
-                self.words = _view(self._mapping, n_words)
                 raise MemoryError(f"no memory for {4 * size} bytes of trees") from error
-        elif self._mapping is None and 4 * size < _LARGE:
-            words, self.words = self.words, self.words[:0].copy()
-            try:
-                words.resize(size)
-                return
-            except ValueError:
-                pass  # somebody looks at it
             finally:
-                self.words = words
-        larger = Block(size)
-        larger.words[:kept] = self.words[:kept]
-        self._mapping, self.words = larger._mapping, larger.words
+                self.words = _view(self._mapping, len(self._mapping) // 4)
+            # New pages are zero; the rest of the last old one is what it was before the block was made smaller.
+            self.words[n_words : n_words + mmap.PAGESIZE // 4] = 0
+            return True
+        try:
+            words.resize(size)
+        except ValueError:
+            return False
+        finally:
+            self.words = words
+        return True
 
 
 def _mapping(size: int) -> Any:

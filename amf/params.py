@@ -11,7 +11,8 @@ from amf.modes import MODES
 Mode = Literal["existing", "sampled", "expected"]
 
 
-def _check(holds: bool, message: str) -> None:
+def check(holds: bool, message: str) -> None:
+    """Raise ValueError with this message unless what is asked for holds."""
     if not holds:
         raise ValueError(message)
 
@@ -19,18 +20,42 @@ def _check(holds: bool, message: str) -> None:
 def check_whole(name: str, value: Any, least: int, most: int) -> None:
     """Raise ValueError unless `value` is an int from `least` to `most`."""
     whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-    _check(whole, f"{name} must be a whole number from {least} to {most}, got {value!r}")
+    check(whole, f"{name} must be a whole number from {least} to {most}, got {value!r}")
 
 
-def _check_number(name: str, value: Any, least: float, most: float) -> None:
+def check_number(name: str, value: Any, least: float, most: float) -> None:
+    """Raise ValueError unless `value` is a number from `least` to `most`."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-    _check(number, f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
+    check(number, f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise ValueError unless `value` is one of the choices."""
     if value not in choices:
         *most, last = map(repr, choices)
         raise ValueError(f"{name} must be {', '.join(most)} or {last}, got {value!r}")
+
+
+def check_flags(params: Any, *names: str) -> None:
+    """Raise ValueError unless the parameters with these names are True or False."""
+    for name in names:
+        value = getattr(params, name)
+        check(isinstance(value, bool), f"{name} must be True or False, got {value!r}")
+
+
+def checked_classes(classes: Any, max_classes: int) -> tuple[Label, ...] | None:
+    """The labels that are given as all there are, or None. Raises ValueError where they cannot be."""
+    check_whole("max_classes", max_classes, 2, 65_536)
+    if classes is None:
+        return None
+    labels = tuple(scalars(classes))
+    check(None not in labels, "classes holds None or NaN, which stand for a missing label")
+    known = tuple(label for label in labels if label is not None)
+    texts = [class_text(label) for label in known]
+    check(len(texts) >= 2, f"classes needs at least two labels, got {len(texts)}")
+    check(len(set(texts)) == len(texts), f"classes names one class twice: {texts}")
+    check(len(texts) <= max_classes, f"classes has {len(texts)} labels, max_classes is {max_classes}")
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +66,6 @@ class ForestParams:
     seed: of the random partition, 0 <= seed < 2**64.
     scaling: "auto" weighs features by a robust spread (scaling.py), so that units do not matter; "none" takes them as
         they are, as the papers do.
-    charge_first: whether a fresh leaf pays for its first sample. True is literal [000]; False favours deep trees and
-        predicts better.
-    split_pure: whether nodes split for labels that they expect anyway, so that trees are exact Mondrian partitions;
-        else they pause: see `purity`, and `pause` of classifiers.
-    purity: a leaf whose labels all agree splits all the same if it was born before time purity / number of features in
-        which samples differed, and pauses afterwards. So a rare label inside a region of others is found by cells of
-        about a `purity`-th of the spread of the features. 0: such a leaf always pauses, as in the papers.
-    mode: how a sample outside of the boxes is forecast (modes.py): "existing" by the tree as it is; "sampled" is
-        literal [000] Alg. 6; "expected" its exact mean.
     calibration: whether forecasts are corrected by what came true of the forest's earlier ones (class_calibration.py,
         number_calibration.py); else they are those of the trees alone, as in the papers.
     max_bytes: memory of the trees at most, and never more than 2**31 nodes of all trees together. A tree that is full
@@ -61,14 +77,12 @@ class ForestParams:
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
     FIXED: ClassVar[frozenset[str]] = frozenset()
     """Parameters that have one value only in this system, their default."""
+    MOST_FEATURES: ClassVar[int] = 1_000_000
+    """What max_features can be at most."""
 
     n_estimators: int = 10
     seed: int = 0
     scaling: Literal["auto", "none"] = "auto"
-    charge_first: bool = False
-    split_pure: bool = False
-    purity: float = 16.0
-    mode: Mode = "existing"
     calibration: bool = True
     max_bytes: int = 64_000_000
     max_features: int = 10_000
@@ -77,19 +91,16 @@ class ForestParams:
     def __post_init__(self) -> None:
         check_whole("n_estimators", self.n_estimators, 1, 10_000)
         check_whole("seed", self.seed, 0, 2**64 - 1)
-        _check_choice("scaling", self.scaling, ("auto", "none"))
-        _check_choice("mode", self.mode, MODES)
-        _check_number("purity", self.purity, 0.0, 1e9)
-        for name in ("charge_first", "split_pure", "calibration"):
-            _check(isinstance(getattr(self, name), bool), f"{name} must be True or False, got {getattr(self, name)!r}")
+        check_choice("scaling", self.scaling, ("auto", "none"))
+        check_flags(self, "calibration")
         check_whole("max_bytes", self.max_bytes, 1, 2**63 - 1)
-        check_whole("max_features", self.max_features, 1, 1_000_000)
+        check_whole("max_features", self.max_features, 1, self.MOST_FEATURES)
         check_whole("max_categories", self.max_categories, 1, 1_000_000)
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
         """Parameters under a name: "default", or "paper", which follows the papers to the letter."""
-        _check_choice("preset", name, tuple(cls.PRESETS))
+        check_choice("preset", name, tuple(cls.PRESETS))
         return cls(**{**cls.PRESETS[name], **overrides})
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,8 +113,35 @@ class ForestParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AMFClassifierParams(ForestParams):
-    """Everything that, with the samples, determines an AMF classifier: ForestParams and
+class AggregationParams(ForestParams):
+    """What the forests have in common that average over prunings: ForestParams and
+
+    charge_first: whether a fresh leaf pays for its first sample. True is literal [000]; False favours deep trees and
+        predicts better.
+    split_pure: whether nodes split for labels that they expect anyway, so that trees are exact Mondrian partitions;
+        else they pause: see `purity`, and `pause` of classifiers.
+    purity: a leaf whose labels all agree splits all the same if it was born before time purity / number of features in
+        which samples differed, and pauses afterwards. So a rare label inside a region of others is found by cells of
+        about a `purity`-th of the spread of the features. 0: such a leaf always pauses, as in the papers.
+    mode: how a sample outside of the boxes is forecast (modes.py): "existing" by the tree as it is; "sampled" is
+        literal [000] Alg. 6; "expected" its exact mean.
+    """
+
+    charge_first: bool = False
+    split_pure: bool = False
+    purity: float = 16.0
+    mode: Mode = "existing"
+
+    def __post_init__(self) -> None:
+        super(AggregationParams, self).__post_init__()
+        check_choice("mode", self.mode, MODES)
+        check_number("purity", self.purity, 0.0, 1e9)
+        check_flags(self, "charge_first", "split_pure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AMFClassifierParams(AggregationParams):
+    """Everything that, with the samples, determines an AMF classifier: AggregationParams and
 
     classes: all labels, in the order of the columns, where they are known; None: as they appear.
     prior: "parent" shrinks a node's class frequencies to its parent's forecast, with weight `smoothing` times the
@@ -139,23 +177,13 @@ class AMFClassifierParams(ForestParams):
 
     def __post_init__(self) -> None:
         super(AMFClassifierParams, self).__post_init__()
-        _check_choice("prior", self.prior, ("parent", "dirichlet"))
-        _check_number("smoothing", self.smoothing, 1e-9, 1e9)
+        check_choice("prior", self.prior, ("parent", "dirichlet"))
+        check_number("smoothing", self.smoothing, 1e-9, 1e9)
         if self.dirichlet is not None:
-            _check_number("dirichlet", self.dirichlet, 1e-9, 1e9)
-            _check(self.prior == "dirichlet", "dirichlet needs prior='dirichlet'")
-        _check_number("pause", self.pause, 1e-6, 1.0)
-        check_whole("max_classes", self.max_classes, 2, 65_536)
-        if self.classes is not None:
-            classes = tuple(scalars(self.classes))
-            _check(None not in classes, "classes holds None or NaN, which stand for a missing label")
-            texts = [class_text(label) for label in classes if label is not None]
-            _check(len(texts) >= 2, f"classes needs at least two labels, got {len(texts)}")
-            _check(len(set(texts)) == len(texts), f"classes names one class twice: {texts}")
-            _check(
-                len(texts) <= self.max_classes, f"classes has {len(texts)} labels, max_classes is {self.max_classes}"
-            )
-            object.__setattr__(self, "classes", classes)
+            check_number("dirichlet", self.dirichlet, 1e-9, 1e9)
+            check(self.prior == "dirichlet", "dirichlet needs prior='dirichlet'")
+        check_number("pause", self.pause, 1e-6, 1.0)
+        object.__setattr__(self, "classes", checked_classes(self.classes, self.max_classes))
 
     def strength(self, n_classes: int) -> float:
         """Weight of the prior in a forecast (forecasters.py), in labels."""
@@ -165,11 +193,34 @@ class AMFClassifierParams(ForestParams):
         return float(self.dirichlet or (0.5 if n_classes <= 2 else 0.01)) * n_classes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AMFRegressorParams(ForestParams):
-    """Everything that, with the samples, determines an AMF regressor: ForestParams and
+def check_adaptation(params: Any) -> None:
+    """Raise ValueError unless the parameters of an adaptive forest are in range."""
+    check_number("background", params.background, 0.0, 0.9)
+    check_whole("review_every", params.review_every, 1, 1_000_000)
 
-    loss: "student" weighs prunings by a density that follows the spread of the labels (systems/amf_regressor.py);
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveAMFClassifierParams(AMFClassifierParams):
+    """Everything that, with the samples, determines an adaptive AMF classifier: AMFClassifierParams and
+
+    background: share of the trees, rounded down, that stand by to replace the worst of the others (adaptation.py).
+        0: no tree is ever replaced, and only the weights of the features adapt.
+    review_every: labelled samples after which features get new weights, and trees new roles.
+    """
+
+    background: float = 0.2
+    review_every: int = 64
+
+    def __post_init__(self) -> None:
+        super(AdaptiveAMFClassifierParams, self).__post_init__()
+        check_adaptation(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AMFRegressorParams(AggregationParams):
+    """Everything that, with the samples, determines an AMF regressor: AggregationParams and
+
+    loss: "student" weighs prunings by a density that follows the spread of the labels (number_means.py);
         "square" by the square loss over 8 bound**2, as the paper does.
     bound: B of [000]; for the square loss only, which needs it. Labels and means beyond [-B, B] weigh prunings as if
         they were at its end, so that one label cannot decide everything; they are learned as they are.
@@ -193,9 +244,24 @@ class AMFRegressorParams(ForestParams):
 
     def __post_init__(self) -> None:
         super(AMFRegressorParams, self).__post_init__()
-        _check_choice("loss", self.loss, ("student", "square"))
+        check_choice("loss", self.loss, ("student", "square"))
         if self.loss == "square":
-            _check(self.bound is not None, "loss='square' needs bound, the largest absolute value of a label")
-            _check_number("bound", self.bound, 1e-75, LARGEST_NUMBER)
+            check(self.bound is not None, "loss='square' needs bound, the largest absolute value of a label")
+            check_number("bound", self.bound, 1e-75, LARGEST_NUMBER)
         else:
-            _check(self.bound is None, "bound needs loss='square'")
+            check(self.bound is None, "bound needs loss='square'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveAMFRegressorParams(AMFRegressorParams):
+    """Everything that, with the samples, determines an adaptive AMF regressor: AMFRegressorParams and
+
+    background, review_every: as of AdaptiveAMFClassifierParams.
+    """
+
+    background: float = 0.2
+    review_every: int = 64
+
+    def __post_init__(self) -> None:
+        super(AdaptiveAMFRegressorParams, self).__post_init__()
+        check_adaptation(self)

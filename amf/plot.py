@@ -50,6 +50,15 @@ def decision_regions(
     resolution : points along each axis at which the forest is asked.
 
     Raises ValueError where X has not two features or the forest more than seven classes.
+
+    Examples
+    --------
+    >>> import amf, amf.plot, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same sign", "different")
+    >>> forest = amf.AMFClassifier(seed=1).partial_fit(X, y)
+    >>> ax = amf.plot.decision_regions(forest, X, y, resolution=50)
+    >>> ax.figure.savefig("regions.png")
     """
     x = np.asarray(X, np.float64)
     labels = forest.class_labels
@@ -91,6 +100,14 @@ def weighted_depth(
     label : of the curve, in the legend. A further curve in the same Axes takes the next colour.
 
     Raises ValueError where x is not one-dimensional.
+
+    Examples
+    --------
+    >>> import amf, amf.plot, numpy as np
+    >>> x = np.random.default_rng(0).random(500)
+    >>> forest = amf.AMFRegressor(seed=1).partial_fit(x[:, None], np.sin(1 / (x + 0.05)))
+    >>> ax = amf.plot.weighted_depth(forest, np.linspace(0, 1, 200), label="10 trees")
+    >>> ax.figure.savefig("depth.png")
     """
     places = np.sort(np.asarray(x, np.float64))
     if places.ndim != 1:
@@ -119,6 +136,18 @@ def log_loss(runs: Mapping[str, ArrayLike], *, ax: Axes | None = None) -> Axes:
     `-np.log(forest.prequential(X, y).probabilities[np.arange(n), codes])`.
 
     Raises ValueError where there are more than seven runs or losses of another shape.
+
+    Examples
+    --------
+    >>> import amf, amf.plot, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> codes = (X[:, 0] > 0).astype(int)
+    >>> runs = {}
+    >>> for trees in (3, 10):
+    ...     forest = amf.AMFClassifier(trees, seed=1, classes=[0, 1])
+    ...     runs[f"{trees} trees"] = -np.log(forest.prequential(X, codes).probabilities[np.arange(200), codes])
+    >>> ax = amf.plot.log_loss(runs)
+    >>> ax.figure.savefig("log_loss.png")
     """
     if len(runs) > len(COLOURS):
         raise ValueError(f"{len(runs)} runs are more than the {len(COLOURS)} colours that can be told apart")

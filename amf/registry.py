@@ -7,12 +7,28 @@ from types import MappingProxyType
 from typing import Any
 
 from amf import serialize
+from amf.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
+from amf.bsp import BSPForestClassifier, BSPForestRegressor
 from amf.classifier import AMFClassifier
+from amf.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
 from amf.learner import Learner
+from amf.mondrian import MondrianForestClassifier, MondrianForestRegressor
 from amf.regressor import AMFRegressor
 from amf.unrestricted import UnrestrictedAMFClassifier
 
-_CLASSES: tuple[type[Learner], ...] = (AMFClassifier, AMFRegressor, UnrestrictedAMFClassifier)
+_CLASSES: tuple[type[Learner], ...] = (
+    AMFClassifier,
+    AMFRegressor,
+    UnrestrictedAMFClassifier,
+    MondrianForestClassifier,
+    MondrianForestRegressor,
+    IncreasingLifetimeForestClassifier,
+    IncreasingLifetimeForestRegressor,
+    BSPForestClassifier,
+    BSPForestRegressor,
+    AdaptiveAMFClassifier,
+    AdaptiveAMFRegressor,
+)
 
 SYSTEMS: Mapping[str, type[Learner]] = MappingProxyType({system.family: system for system in _CLASSES})
 """Name of a system, its `family`, -> the class of its forests."""

@@ -1,4 +1,4 @@
-"""Aggregated Mondrian Forest, regression."""
+"""Forests whose labels are numbers, and of these the Aggregated Mondrian Forest."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.attributions import Attributions
 from amf.elementary import normal_quantile
-from amf.forest import BatchForecasts, Forest, Labels
+from amf.forest import Forest
 from amf.labels import numbers
 from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, is_sound, losses_of
+from amf.number_means import STATS_ROOM, are_sound
 from amf.params import AMFRegressorParams
+from amf.samples import BatchForecasts, Labels
+from amf.system import Params
 from amf.systems import amf_regressor
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -37,20 +40,10 @@ class RegressionForecasts(NamedTuple):
     """(n,), posterior mean of the depth of the pruning's leaf ([000] Sec. 5.1), mean over trees."""
 
 
-class AMFRegressor(Forest[AMFRegressorParams]):
-    """Aggregated Mondrian Forest for regression ([000] Eq. 4), learning one sample at a time.
+class ForestRegressor(Forest[Params]):
+    """What all forests have in common whose labels are numbers."""
 
-    Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
-    does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
-    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters:
-    those of AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes
-    no bit.
-    """
-
-    Parameters = AMFRegressorParams
-    family = "amf-regressor"
     _code = np.float64
-    _kernels = amf_regressor.KERNELS
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""
@@ -98,7 +91,7 @@ class AMFRegressor(Forest[AMFRegressorParams]):
 
     @property
     def _stats_room(self) -> int:
-        return amf_regressor.STATS_ROOM
+        return STATS_ROOM
 
     @property
     def _n_outputs(self) -> int:
@@ -112,17 +105,40 @@ class AMFRegressor(Forest[AMFRegressorParams]):
     def _knows_nothing(self) -> bool:
         return self.n_samples == 0
 
-    @property
-    def _rules(self) -> tuple[Any, ...]:
-        params = self.params
-        return params.loss == "student", float(params.bound or 0.0), params.charge_first, params.split_pure
-
     def _recall(self, classes: Any) -> None:
         if classes is not None:
             raise ValueError(f"labels are numbers, and yet there are classes: {classes}")
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return amf_regressor.are_sound(heads) and is_sound(self._calibration)
+        return are_sound(heads) and is_sound(self._calibration)
+
+
+class AMFRegressor(ForestRegressor[AMFRegressorParams]):
+    """Aggregated Mondrian Forest for regression ([000] Eq. 4), learning one sample at a time.
+
+    Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
+    does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
+    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters:
+    those of AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes
+    no bit.
+    """
+
+    Parameters = AMFRegressorParams
+    family = "amf-regressor"
+    _kernels = amf_regressor.KERNELS
+
+    @property
+    def _rules(self) -> tuple[Any, ...]:
+        params = self.params
+        return params.loss == "student", float(params.bound or 0.0), params.charge_first, params.split_pure
+
+    @property
+    def _mode(self) -> str:
+        return self.params.mode
+
+    @property
+    def _purity(self) -> float:
+        return float(self.params.purity)
 
 
 def _std(forecasts: BatchForecasts) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@
     weights      float32 (padded d,)
     labelled     int64                   samples learned
     calibration  float64 (...)           see class_calibration.py, number_calibration.py; empty where there is none
+    adaptation   float64 (...)           see adaptation.py; empty where a forest does not adapt
     words        uint64 (n_trees,)       state of each tree's generator
     nodes        int64 (n_trees,)        nodes of each tree
     for each tree in turn, its nodes in order of creation:
@@ -37,6 +38,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from amf.adaptation import with_features
 from amf.arena import Arena
 from amf.boxes import padded
 from amf.labels import Label
@@ -65,12 +67,14 @@ class Forest(Protocol):
     _scaling: Scaling
     _arena: Arena
     _calibration: NDArray[np.float64]
+    _adaptation: NDArray[np.float64]
     _words: NDArray[np.uint64]
 
     @property
     def params(self) -> ForestParams: ...
 
-    _bounds: ClassVar[tuple[float, float]]
+    @property
+    def _bounds(self) -> tuple[float, float]: ...
 
     @property
     def n_features(self) -> int: ...
@@ -90,7 +94,14 @@ class Forest(Protocol):
 
     def _needs_to_forget(self, n_nodes: int) -> bool: ...
 
+    def _has_adapted_soundly(self) -> bool: ...
+
+    @property
+    def _births(self) -> NDArray[np.int64]: ...
+
     def _plausible(self, heads: NDArray[np.int32]) -> bool: ...
+
+    def _is_partition(self, heads: NDArray[np.int32]) -> bool: ...
 
 
 def _size(n_bytes: int) -> int:
@@ -117,7 +128,7 @@ def dumps(forest: Forest) -> bytes:
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
     columns = (
         scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.pairs, scaling.weights,
-        scaling.n_labelled, forest._calibration, forest._words, arena.sizes,
+        scaling.n_labelled, forest._calibration, forest._adaptation, forest._words, arena.sizes,
     )  # fmt: skip
     # Each column is a multiple of eight bytes.
     front = b"".join((_PREFIX.pack(MAGIC, FORMAT, len(header)), header, *(column.tobytes() for column in columns)))
@@ -193,6 +204,8 @@ def _read(header: dict[str, Any], reader: _Reader, systems: Mapping[str, type[Fo
         raise FormatError("the header of the forest contradicts itself")
     forest.feature_names = None if names is None else tuple(names) or None
     _read_scaling(forest._scaling, d, reader)
+    if forest._adaptation.size:
+        forest._adaptation = with_features(forest._adaptation, forest.params.n_estimators, 0, d)
     forest._recall(header["classes"])
     forest._relayout()
     _read_trees(forest, reader)
@@ -219,6 +232,9 @@ def _read_scaling(scaling: Scaling, d: int, reader: _Reader) -> None:
 def _read_trees(forest: Forest, reader: _Reader) -> None:
     arena, n_trees = forest._arena, forest.params.n_estimators
     forest._calibration = reader.array(_F8, forest._calibration.shape[0]).copy()
+    forest._adaptation = reader.array(_F8, forest._adaptation.shape[0]).copy()
+    if not forest._has_adapted_soundly():
+        raise FormatError("the weights of the features or the roles of the trees of the forest could not be")
     forest._words = reader.array(_U8, n_trees).copy()
     sizes = reader.array(_I8, n_trees).tolist()
     if min(sizes) < 0:
@@ -231,8 +247,11 @@ def _read_trees(forest: Forest, reader: _Reader) -> None:
         packed = packed.copy()
         packed.flags.writeable = False
     fault = unpack(packed, sizes, arena, forest.n_features)
-    fault = fault or fault_of(arena, forest.n_features, forest.n_samples, forest._bounds)
+    fault = fault or fault_of(arena, forest.n_features, forest.n_samples - forest._births, forest._bounds)
     if fault:
         raise FormatError(fault)
-    if not forest._plausible(arena.block()):
+    heads = arena.block()
+    if not forest._is_partition(heads):
+        raise FormatError("the cells of the forest are not those of its trees")
+    if not forest._plausible(heads):
         raise FormatError("the statistics of a node of the forest do not add up")

@@ -8,11 +8,13 @@ it, and possibly what was forgotten there.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import LARGEST_ODDS, SMALLEST_ODDS
 from amf.arena import CHILD, COUNT, FEATURE, LARGEST_COUNT, ODDS, ROOT, THRESHOLD, TIME, Arena, row_of
 from amf.boxes import LARGEST
+from amf.planes import OFFSET, SECOND, SLOPE
 from amf.scaling import Scaling, strides_of
 
 _MOST_SAMPLES = 2**53
@@ -51,37 +53,37 @@ def fault_of_scaling(scaling: Scaling) -> str:
     return ""
 
 
-def fault_of(arena: Arena, n_features: int, n_samples: int, bounds: tuple[float, float]) -> str:
+def fault_of(arena: Arena, n_features: int, n_samples: NDArray[np.int64], bounds: tuple[float, float]) -> str:
     """What is wrong with the nodes, which are linked as trees; or nothing.
 
-    n_samples: labelled samples that each tree has learned. bounds: within which boxes lie.
+    n_samples: int64 (n_trees,), labelled samples that each tree has learned. bounds: within which boxes lie.
     """
-    fault = _inspect(
-        arena.ints, arena.floats, arena.reals, arena.boxes, arena.used, index(arena.layout.head),
-        index(arena.layout.box), index(n_features), np.int64(n_samples), *map(np.float32, bounds),
-    )  # fmt: skip
+    cut_room = index(arena.layout.cut_room)
+    fault = _inspect(*arena.arguments, cut_room, index(n_features), n_samples, *map(np.float32, bounds))
     return _FAULTS[fault]
 
 
 @kernel
-def _inspect(ints, floats, reals, boxes, used, words, width, n_features, n_samples, least, largest):
+def _inspect(
+    ints, floats, reals, boxes, hulls, used, words, width, cut_room, n_features, n_samples, least, largest
+):  # fmt: skip
     n_trees = index(used.shape[0])
     for tree in range(n_trees):
         root = row_of(ROOT, tree, n_trees)
         # Fewer where a former root was forgotten with one of its sides.
         seen = np.int64(ints[root * words + COUNT]) if used[tree] > ROOT else np.int64(0)
-        if seen > n_samples or (seen == 0) != (n_samples == 0):
+        if seen > n_samples[tree] or (seen == 0) != (n_samples[tree] == 0):
             return _SAMPLES
         for number in range(ROOT, used[tree]):
             row = row_of(number, tree, n_trees)
-            fault = _fault_of_node(ints, floats, reals, boxes, row, words, width, n_features, least, largest)
+            fault = _fault_of_node(ints, floats, reals, boxes, row, words, width, cut_room, n_features, least, largest)
             if fault != _SOUND:
                 return fault
     return _SOUND
 
 
 @called
-def _fault_of_node(ints, floats, reals, boxes, row, words, width, n_features, least, largest):
+def _fault_of_node(ints, floats, reals, boxes, row, words, width, cut_room, n_features, least, largest):
     here, low, half = row * words, row * width, width // index(2)
     time, odds = reals[here // index(2) + TIME], reals[here // index(2) + ODDS]
     # Comparisons are so put that NaN fails them.
@@ -99,12 +101,10 @@ def _fault_of_node(ints, floats, reals, boxes, row, words, width, n_features, le
         return _SOUND if time == np.inf else _TIME
     if not (0.0 <= time < np.inf):
         return _TIME
-    cut, threshold = index(ints[here + FEATURE]), floats[here + THRESHOLD]
-    left, right = child * width + cut, (child + index(1)) * width + cut
-    # An origin that moves (shifting.py) rounds: a threshold may then be what it was just below.
-    if not (boxes[low + cut] <= threshold <= boxes[low + half + cut]):
-        return _CUT
-    if boxes[left + half] > threshold or boxes[right] < threshold:
+    if cut_room > index(0):
+        if not _is_line(ints, reals, (row + index(1)) * words - cut_room, n_features):
+            return _CUT
+    elif not _parts_boxes(ints, floats, boxes, here, child, low, width):
         return _CUT
     below = np.int64(0)
     for row_below in range(child, child + index(2)):
@@ -114,6 +114,23 @@ def _fault_of_node(ints, floats, reals, boxes, row, words, width, n_features, le
             return _BOX
         below += np.int64(ints[row_below * words + COUNT])
     return _SOUND if below <= ints[here + COUNT] else _COUNT
+
+
+@inlined
+def _parts_boxes(ints, floats, boxes, here, child, low, width):
+    """Whether the threshold of a node lies in its box, and between those of its children."""
+    cut, threshold = index(ints[here + FEATURE]), floats[here + THRESHOLD]
+    left, right, half = child * width + cut, (child + index(1)) * width + cut, width // index(2)
+    # An origin that moves (shifting.py) rounds: a threshold may then be what it was just below.
+    within = boxes[low + cut] <= threshold <= boxes[low + half + cut]
+    return within and not (boxes[left + half] > threshold or boxes[right] < threshold)
+
+
+@inlined
+def _is_line(ints, reals, cut, n_features):
+    """Whether a cut that lies askew (planes.py) is one: boxes do not tell on which side of it samples are."""
+    slope, offset, second = reals[cut // index(2) + SLOPE], reals[cut // index(2) + OFFSET], ints[cut + SECOND]
+    return abs(slope) < np.inf and abs(offset) < np.inf and second >= 0 and index(second) < n_features
 
 
 @inlined

@@ -11,57 +11,27 @@ is fetched for one while another one is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from amf._kernel import called, index, inlined
+from amf.adaptation import remember_gains
 from amf.aggregation import average, odds_of_split, revised, stop_probability
-from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME, row_of
-from amf.boxes import enclose, varied, widen
-from amf.cuts import gap_cut
-from amf.descent import descend, outer_part
+from amf.arena import ODDS, ROOT, TIME, row_of
+from amf.boxes import varied
 from amf.elementary import log1p
-from amf.forgetting import forget
+from amf.forgetting import keep_within
+from amf.geometry import BOXES, Geometry, become_leaf
 from amf.halving import is_full
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
+from amf.statistics import Statistics, without_prunings
 
 LANES = index(16)
 """Trees that a sample descends in at a time."""
 DEPTH = index(128)
 """Nodes of a path for which there is room at first."""
-
-
-class Statistics(NamedTuple):
-    """What nodes remember of labels, and what they say of them: functions for kernels.
-
-    rules is a tuple of what the kind of label wants to know. A path are the rows path[start : start + length].
-    """
-
-    rules_of: Callable[..., Any]
-    """(numbers) -> rules, of the words of a forest (binding.py) as float64."""
-    prepare: Callable[..., Any]
-    """(nodes, path, start, length, rules, first, second): derive two numbers a node from its statistics."""
-    predict: Callable[..., Any]
-    """(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i): make the tree's forecast of
-    the shares of the nodes, `stops`, and of empty leaves that branch off above them, `fresh`. Both may be used up."""
-    likelihoods: Callable[..., Any]
-    """(nodes, path, start, length, rules, first, second, label, given): each node's own forecast of the label."""
-    likelihood_of_empty: Callable[..., Any]
-    """(rules, first, second, likelihood, label) -> that of a fresh leaf, of its parent's: what it is charged."""
-    update: Callable[..., Any]
-    """(nodes, here, rules, label): count the label at a node."""
-    may_split: Callable[..., Any]
-    """(nodes, here, rules, label) -> whether this leaf may split for the label."""
-    halve: Callable[..., Any]
-    """(nodes, used, tree, rules): halve the counts of a tree (halving.py)."""
-    forecast_of: Callable[..., Any]
-    """(nodes, here, rules, first, second, value, above, k) -> one number of what the node at place k of a path says by
-    itself. value: which one. above: what its parent says."""
-    forecast_of_empty: Callable[..., Any]
-    """(rules, above) -> that of an empty leaf."""
 
 
 class Growth(NamedTuple):
@@ -111,43 +81,8 @@ def _pure_until(purity, nodes, root, n_features):
     return purity / max(varied(nodes.boxes, low, low + nodes.width // index(2), n_features), index(1))
 
 
-@called
-def _split(nodes, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extension):
-    """Make a node the parent of its old self and of a leaf for the sample; returns the row of that leaf.
-
-    The row of the node becomes the parent's, with a copy of the statistics; the new rows begin at `pair`.
-    """
-    low, here = row * nodes.width, row * nodes.words
-    high = low + nodes.width // index(2)
-    pick, place = uniform(random, tree), uniform(random, tree)
-    feature, threshold, box_goes_left = gap_cut(
-        nodes.boxes, low, high, x, at, weights, weights_at, n_features, extension, pick, place
-    )
-    old, fresh = (pair, pair + index(1)) if box_goes_left else (pair + index(1), pair)
-    for word in range(nodes.words):
-        nodes.ints[old * nodes.words + word] = nodes.ints[here + word]
-    for word in range(nodes.width):
-        nodes.boxes[old * nodes.width + word] = nodes.boxes[low + word]
-    become_leaf(nodes, fresh, x, at, n_features)
-    nodes.ints[here + CHILD] = np.int32(pair)
-    nodes.ints[here + FEATURE] = np.int32(feature)
-    nodes.floats[here + THRESHOLD] = threshold
-    nodes.reals[here // index(2) + TIME] = time
-    widen(nodes.boxes, low, high, x, at, n_features)
-    return fresh
-
-
 @inlined
-def become_leaf(nodes, row, x, at, n_features):
-    """Make an empty row the leaf of one sample, whose label is not counted yet."""
-    nodes.reals[row * nodes.words // index(2) + TIME] = np.inf
-    nodes.reals[row * nodes.words // index(2) + ODDS] = 1.0
-    low = row * nodes.width
-    enclose(nodes.boxes, low, low + nodes.width // index(2), x, at, n_features)
-
-
-@inlined
-def _stopping(aggregates, nodes, path, start, length, odds, stopping):
+def fill_stopping(aggregates, nodes, path, start, length, odds, stopping):
     """Fill `odds` of the inner nodes of a path, and `stopping` with the probabilities that they are, or 0."""
     for k in range(length - index(1)):
         odds[k] = nodes.reals[path[start + k] * nodes.words // index(2) + ODDS]
@@ -156,7 +91,7 @@ def _stopping(aggregates, nodes, path, start, length, odds, stopping):
 
 
 @inlined
-def _revise(nodes, path, start, length, odds, stopping, given, averaged, from_below):
+def revise(nodes, path, start, length, odds, stopping, given, averaged, from_below):
     """The upward pass: new odds of the first `length` nodes of a path. from_below: averaged forecast of the next one.
 
     odds and averaged: float64, used up.
@@ -181,10 +116,18 @@ def scratch(room):
     )  # fmt: skip
 
 
-def _insert_of(statistics: Statistics) -> Any:
+@inlined
+def _share_by_prunings(
+    mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh
+):  # fmt: skip
+    """How the average over prunings shares out a forecast, see `walk_of`."""
+    return share_out(mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh)
+
+
+def _insert_of(statistics: Statistics, geometry: Geometry) -> Any:
     """The function that adds a sample to the boxes and counts of a tree, for kernels."""
     likelihood_of_empty, update = statistics.likelihood_of_empty, statistics.update
-    may_split = statistics.may_split
+    may_split, split, extend = statistics.may_split, geometry.split, geometry.extend
 
     @inlined
     def insert(
@@ -207,15 +150,13 @@ def _insert_of(statistics: Statistics) -> Any:
                 )  # fmt: skip
         for k in range(end):
             update(nodes, path[start + k] * nodes.words, rules, label)
-        for k in range(outer, end):
-            low = path[start + k] * nodes.width
-            widen(nodes.boxes, low, low + nodes.width // index(2), x, at, n_features)
+        extend(nodes, used, tree, path, start, outer, end, length, x, at, n_features)
         if end == length:
             return length - index(1), given[length - index(1)]
         row, pair = path[start + end], row_of(used[tree], tree, index(used.shape[0]))
         used[tree] += index(2)
-        leaf = _split(
-            nodes, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extensions[end]
+        leaf = split(
+            nodes, used, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extensions[end]
         )  # fmt: skip
         odds = row * nodes.words // index(2) + ODDS
         nodes.reals[odds], below = odds_of_split(
@@ -231,7 +172,7 @@ def _insert_of(statistics: Statistics) -> Any:
     return insert
 
 
-def _forecast_of(statistics: Statistics) -> Any:
+def _forecast_of(statistics: Statistics, share: Any) -> Any:
     """The function that makes the forecast of one tree, for kernels."""
     predict = statistics.predict
 
@@ -240,33 +181,73 @@ def _forecast_of(statistics: Statistics) -> Any:
         mode, nodes, word, path, start, length, outer, extensions, x, at, n_features, rules, first, second,
         stopping, stops, fresh, forecasts, depths, tree, i,
     ):  # fmt: skip
-        """Fill forecasts[tree, i] and depths[tree, i]. word: the state of the tree's generator."""
+        """Fill forecasts[tree, i] and depths[tree, i]. word: the state of the tree's generator. length: nodes shown."""
         depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
         if length > index(0):
             draw = 0.0
             if mode == SAMPLED:
                 draw = draw_of(word, nodes.boxes, path[start] * nodes.width, x, at, n_features)
-            depths[tree, i, 0], depths[tree, i, 1] = share_out(
-                mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh
+            depths[tree, i, 0], depths[tree, i, 1] = share(
+                mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh
             )
         predict(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i)
 
     return forecast
 
 
-def walk_of(statistics: Statistics, *, aggregates: bool = True) -> Any:
-    """The walk for one kind of statistics, a function for kernels.
+def _learn_of(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -> Any:
+    """The function by which one tree learns a sample that has gone down it, for kernels."""
+    likelihoods, update, halve = statistics.likelihoods, statistics.update, statistics.halve
+    insert = _insert_of(statistics, geometry)
 
-    aggregates: whether a forecast is averaged over prunings; else it is that of the leaf.
+    @inlined
+    def learn(
+        nodes, used, random, tree, limit, path, start, length, outer, extensions, x, at, weights, weights_at,
+        n_features, growth, rules, first, second, odds, stopping, given, averaged, label, gains,
+    ):  # fmt: skip
+        """averaged: float64 of the length of a path, used up."""
+        if length == index(0):
+            used[tree] = ROOT + index(1)
+            become_leaf(nodes, path[start], x, at, n_features)
+            update(nodes, path[start] * nodes.words, rules, label)
+            return
+        likelihoods(nodes, path, start, length, rules, first, second, label, given)
+        if gains.shape[0] > 0:
+            remember_gains(nodes, path, start, length, given, stopping, gains, tree, n_features)
+        above, below = insert(
+            nodes, used, random, tree, limit, path, start, length, outer, extensions,
+            x, at, weights, weights_at, n_features, growth, rules, first, second, given, label,
+        )  # fmt: skip
+        if aggregates:
+            revise(nodes, path, start, above, odds, stopping, given, averaged, below)
+        # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
+        # between must not depend on when they are asked for.
+        if is_full(nodes.ints, path[start], nodes.words):
+            halve(nodes, used, tree, rules)
+        keep_within(nodes, used, tree, limit)
+
+    return learn
+
+
+def walk_of(
+    statistics: Statistics, share: Any = _share_by_prunings, *, aggregates: bool = True, geometry: Geometry = BOXES
+) -> Any:
+    """The walk for one kind of statistics and of trees, a function for kernels.
+
+    share: (mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh) ->
+    (depth, weighted depth): how a forecast is shared out over the nodes that are shown, as `share_out` of modes.py.
+    aggregates: whether a forecast is averaged over prunings; else it is that of the leaf, or what `share` makes of it.
     """
-    prepare, likelihoods = statistics.prepare, statistics.likelihoods
-    update, halve = statistics.update, statistics.halve
-    forecast, insert = _forecast_of(statistics), _insert_of(statistics)
+    if not aggregates:
+        statistics = without_prunings(statistics)
+    prepare, shown = statistics.prepare, statistics.shown
+    forecast, learn = _forecast_of(statistics, share), _learn_of(statistics, geometry, aggregates=aggregates)
+    down, outer_nodes = geometry.descend, geometry.outer_part
 
     @called
     def walk(
         rules, nodes, used, random, first_tree, last_tree, limit,
-        x, stride, n_features, weights, ends, y, labelled, growth, mode, publish, forecasts, depths,
+        x, stride, n_features, weights, ends, y, labelled, growth, mode, publish, forecasts, depths, gains,
     ):  # fmt: skip
         """Pass samples through the trees [first_tree, last_tree), one by one.
 
@@ -275,7 +256,8 @@ def walk_of(statistics: Statistics, *, aggregates: bool = True) -> Any:
         before the first one; ends: where segments end. With `publish`, forecasts: float64 (n_trees, n, ...) receives
         what each tree says before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the
         sample ends and its weighted depth ([000] Sec. 5.1). Where `limit` is 0 no node splits. For each label two rows
-        beyond those in use are there, up to the limit.
+        beyond those in use are there, up to the limit. gains: State.tree_gains of adaptation.py, empty where a forest
+        does not adapt.
         """
         n, room = index(y.shape[0]), DEPTH
         lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
@@ -286,44 +268,36 @@ def walk_of(statistics: Statistics, *, aggregates: bool = True) -> Any:
             for i in range(n):
                 at, learns, by = i * stride, labelled[i], index(segment + 1) * stride
                 wants_boxes = learns or mode != EXISTING
-                while not descend(nodes, used, block, lanes, x, at, wants_boxes, path, room, turns, lengths):
+                while not down(nodes, used, block, lanes, x, at, wants_boxes, path, room, turns, lengths):
                     room *= index(2)
                     path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
                 for lane in range(lanes):
                     tree, start, length = block + lane, lane * room, lengths[lane]
-                    prepare(nodes, path, start, length, rules, first, second)
+                    seen = shown(nodes, path, start, length, rules)
+                    prepare(nodes, path, start, seen, rules, first, second)
                     outer = length
                     if length > index(0):
-                        _stopping(aggregates, nodes, path, start, length, odds, stopping)
+                        fill_stopping(aggregates, nodes, path, start, length, odds, stopping)
                     if length > index(0) and wants_boxes:
                         # Nothing that a row brings along may show in its forecast, nor the weights that it changes.
-                        shown = by if mode == EXISTING else before
-                        outer = outer_part(nodes, path, start, length, x, at, weights, shown, n_features, extensions)
+                        told = by if mode == EXISTING else before
+                        outer = outer_nodes(
+                            nodes, used, tree, path, start, length, x, at, weights, told, n_features, extensions
+                        )
                     if publish:
                         forecast(
-                            mode, nodes, random[tree], path, start, length, outer, extensions, x, at, n_features,
+                            mode, nodes, random[tree], path, start, seen, outer, extensions, x, at, n_features,
                             rules, first, second, stopping, stops, fresh, forecasts, depths, tree, i,
                         )  # fmt: skip
-                    if learns and length == index(0):
-                        used[tree] = ROOT + index(1)
-                        become_leaf(nodes, path[start], x, at, n_features)
-                        update(nodes, path[start] * nodes.words, rules, y[i])
-                    elif learns:
+                    if learns:
                         if mode != EXISTING and before != by:
-                            outer = outer_part(nodes, path, start, length, x, at, weights, by, n_features, extensions)
-                        likelihoods(nodes, path, start, length, rules, first, second, y[i], given)
-                        above, below = insert(
-                            nodes, used, random, tree, limit, path, start, length, outer, extensions,
-                            x, at, weights, by, n_features, growth, rules, first, second, given, y[i],
+                            outer = outer_nodes(
+                                nodes, used, tree, path, start, length, x, at, weights, by, n_features, extensions
+                            )
+                        learn(
+                            nodes, used, random, tree, limit, path, start, length, outer, extensions, x, at, weights,
+                            by, n_features, growth, rules, first, second, odds, stopping, given, stops, y[i], gains,
                         )  # fmt: skip
-                        if aggregates:
-                            _revise(nodes, path, start, above, odds, stopping, given, stops, below)
-                        # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that
-                        # are made in between must not depend on when they are asked for.
-                        if is_full(nodes.ints, path[start], nodes.words):
-                            halve(nodes, used, tree, rules)
-                        while limit > index(0) and used[tree] + index(2) > limit:
-                            forget(nodes, used, tree)
                 before = by
                 if segment < ends.shape[0] and i + index(1) == index(ends[segment]):
                     segment += 1

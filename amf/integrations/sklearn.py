@@ -8,6 +8,8 @@ An estimator holds a forest, `forest_`, and translates: labels to the numbers of
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, Self
 
@@ -36,15 +38,18 @@ class _AMFEstimator(BaseEstimator):
     forest_: Any
     """Made by `fit` or by the first `partial_fit`."""
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike, **options: Any) -> Self:  # noqa: N803
         """Forget everything, then learn the rows in their order.
 
-        X: (n, d) numbers, NaN where missing, dense. y: (n,) labels. Raises ValueError or TypeError for anything else.
+        X: (n, d) numbers, NaN where missing, dense. y: (n,) labels. Raises ValueError or TypeError for anything else,
+        a `sample_weight` among it.
         """
+        _require_no_weights(options)
         return self._learn(X, y, anew=True)
 
     def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, **known: Any) -> Self:  # noqa: N803
-        x, labels = validate_data(self, X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin), **_NUMBERS)
+        with _texts_explained():
+            x, labels = validate_data(self, X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin), **_NUMBERS)
         forest = self._new_forest(labels, **known) if anew else self.forest_
         if anew and hasattr(self, "feature_names_in_"):
             forest.add_features(self.feature_names_in_.tolist())
@@ -61,7 +66,8 @@ class _AMFEstimator(BaseEstimator):
     def _checked(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Rows to predict. Raises NotFittedError where nothing has been learned."""
         check_is_fitted(self, "forest_")
-        checked: NDArray[Any] = validate_data(self, X, reset=False, **_NUMBERS)
+        with _texts_explained():
+            checked: NDArray[Any] = validate_data(self, X, reset=False, **_NUMBERS)
         return checked
 
     def _forest_params(self) -> dict[str, Any]:
@@ -79,6 +85,30 @@ class _AMFEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _require_no_weights(options: Mapping[str, Any]) -> None:
+    """Raise TypeError for what neither `fit` nor `partial_fit` takes.
+
+    A parameter `sample_weight` would tell meta-estimators that weights are heeded, which they could not be.
+    """
+    given = [name for name, value in options.items() if value is not None]
+    if "sample_weight" in given:
+        raise TypeError("sample_weight is not supported: every row counts once; repeat rows that are to count more")
+    if given:
+        raise TypeError(f"unexpected arguments: {', '.join(given)}")
+
+
+@contextmanager
+def _texts_explained() -> Iterator[None]:
+    """scikit-learn's ValueError for texts, with what to do about them."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        hint = "encode texts first, by OrdinalEncoder in a pipeline say; amf.Columns does so for the forests themselves"
+        raise ValueError(f"{error}: {hint}") from error
 
 
 class AMFClassifier(ClassifierMixin, _AMFEstimator):
@@ -132,12 +162,19 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:  # noqa: N803
+    def partial_fit(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        **options: Any,
+    ) -> Self:
         """Learn more rows in their order; arguments as `fit`.
 
         classes: all labels (K,) there will ever be. The first call needs them, a later one may repeat them.
         Raises ValueError where they are missing or change, or where y has a label that is none of them.
         """
+        _require_no_weights(options)
         if not hasattr(self, "forest_"):
             if classes is None:
                 raise ValueError("the first call of partial_fit needs `classes`: all labels there will ever be")
@@ -219,8 +256,9 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, **options: Any) -> Self:  # noqa: N803
         """Learn more rows in their order; arguments as `fit`."""
+        _require_no_weights(options)
         return self._learn(X, y, anew=not hasattr(self, "forest_"))
 
     def predict(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from amf.attributions import attributions_of
 from amf.batches import kernels_of
-from amf.class_calibration import calibrate
+from amf.class_calibration import calibrate, loss_of_class
 from amf.class_counts import CLASS_COUNTS
 from amf.walk import walk_of
 
 KERNELS = kernels_of(
-    "amf_classifier", walk_of(CLASS_COUNTS), CLASS_COUNTS.rules_of, calibrate, attributions_of(CLASS_COUNTS)
+    "amf_classifier",
+    walk_of(CLASS_COUNTS),
+    CLASS_COUNTS.rules_of,
+    calibrate,
+    attributions_of(CLASS_COUNTS),
+    loss_of_class,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,22 +34,31 @@ def real_labels(signal: NDArray[np.float64], rng: np.random.Generator) -> list[A
 class System:
     """What the contract suite needs to know of a system.
 
-    new: keyword arguments -> a forest that has learned nothing.
+    kind: the class of its forests.
     labels: (signal (n,), generator) -> n labels that depend on the signal.
     examples: two labels that it learns.
     questions: methods that forecast; the first one gives what `predict_learn` gives.
     parameters: keyword arguments of its own -> values to try.
-    in_unit_cube: whether features have to be numbers from 0 to 1, all there from the start; then there is nothing to
-        choose for `scaling`, `split_pure` and `mode` either.
+    in_unit_cube: whether features have to be numbers from 0 to 1, all there from the start.
+    branches_off: whether a forecast is always the mean over the places where the sample could branch off.
+    whole: parameters with which trees part all samples, and forecasts see all of it.
+    fixed: parameters that make it a system of its own to these tests.
     """
 
     name: str
-    new: Callable[..., Any]
+    kind: Any
     labels: Callable[[NDArray[np.float64], np.random.Generator], list[Any]]
     examples: tuple[Any, Any]
     questions: tuple[str, ...]
     parameters: dict[str, list[Any]]
     in_unit_cube: bool = False
+    branches_off: bool = False
+    whole: dict[str, Any] = field(default_factory=lambda: {"split_pure": True})
+    fixed: dict[str, Any] = field(default_factory=dict)
+
+    def new(self, **parameters: Any) -> Any:
+        """A forest that has learned nothing."""
+        return self.kind(**self.fixed, **parameters)
 
     def ask(self, forest: Any, x: Any) -> NDArray[np.float64]:
         """What `predict_learn` would give, without learning."""
@@ -81,6 +90,17 @@ class System:
         return self.new(n_estimators=3, seed=5, **parameters).partial_fit(x, y), x, y
 
 
+_SCALING = {"scaling": ["auto", "none"], "calibration": [True, False]}
+_BRANCHING = {"split_pure": [True, False], "mode": ["existing", "existing", "sampled", "expected"]}
+_AGGREGATION = {"charge_first": [True, False], "calibration": [True, False]}
+_AMF = {**_SCALING, **_BRANCHING, **_AGGREGATION, "purity": [16.0, 0.0, 1e9]}
+_MONDRIAN = {**_SCALING, "split_pure": [True, False], "lifetime": [None, 0.5, 5.0], "min_samples_split": [2, 5]}
+_UNENDING = {"lifetime": 1e30}
+_INCREASING = {**_SCALING, "lifetime": [1.0, 4.0], "lifetime_exponent": [None, 0.0, 0.7]}
+_ADAPTIVE: dict[str, list[Any]] = {"background": [0.2, 0.5, 0.9], "review_every": [3, 8, 64]}
+_ALL_CUTS = {"lifetime": 1e30, "min_samples_split": 1}
+_BSP = {**_SCALING, "lifetime_exponent": [None, 0.0], "rate_scale": [0.5, 4.0], "min_samples_split": [4, 2]}
+
 SYSTEMS = [
     System(
         "amf-classifier",
@@ -88,7 +108,7 @@ SYSTEMS = [
         class_labels,
         ("no", 7),
         ("predict_proba", "predict", "weighted_depth"),
-        {"prior": ["parent", "dirichlet"], "calibration": [True, False], "purity": [16.0, 0.0, 1e9]},
+        {**_AMF, "prior": ["parent", "dirichlet"]},
     ),
     System(
         "amf-regressor",
@@ -96,7 +116,7 @@ SYSTEMS = [
         real_labels,
         (0.5, -7),
         ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
-        {"calibration": [True, False], "purity": [16.0, 0.0, 1e9]},
+        _AMF,
     ),
     System(
         "unrestricted-amf-classifier",
@@ -104,8 +124,100 @@ SYSTEMS = [
         class_labels,
         ("no", 7),
         ("predict_proba", "predict", "weighted_depth"),
-        {"prior": ["parent", "dirichlet"], "calibration": [True, False]},
+        {**_AGGREGATION, "prior": ["parent", "dirichlet"]},
         in_unit_cube=True,
+    ),
+    System(
+        "mondrian-classifier",
+        amf.MondrianForestClassifier,
+        class_labels,
+        ("no", 7),
+        ("predict_proba", "predict", "weighted_depth"),
+        {**_MONDRIAN, "smoothing": ["ikn", "ikn", "path_mean"]},
+        branches_off=True,
+    ),
+    System(
+        "mondrian-regressor",
+        amf.MondrianForestRegressor,
+        real_labels,
+        (0.5, -7),
+        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        _MONDRIAN,
+        branches_off=True,
+    ),
+    System(
+        "increasing-lifetime-classifier",
+        amf.IncreasingLifetimeForestClassifier,
+        class_labels,
+        ("no", 7),
+        ("predict_proba", "predict", "weighted_depth"),
+        {**_INCREASING, "combine": ["average", "vote"]},
+        whole=_UNENDING,
+    ),
+    System(
+        "increasing-lifetime-classifier on the cube",
+        amf.IncreasingLifetimeForestClassifier,
+        class_labels,
+        ("no", 7),
+        ("predict_proba", "predict", "weighted_depth"),
+        {**_INCREASING, "combine": ["average", "vote"], "empty_cells": ["parent", "zero"]},
+        in_unit_cube=True,
+        whole=_UNENDING,
+        fixed={"domain": "cube"},
+    ),
+    System(
+        "increasing-lifetime-regressor",
+        amf.IncreasingLifetimeForestRegressor,
+        real_labels,
+        (0.5, -7),
+        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        _INCREASING,
+        whole=_UNENDING,
+    ),
+    System(
+        "increasing-lifetime-regressor on the cube",
+        amf.IncreasingLifetimeForestRegressor,
+        real_labels,
+        (0.5, -7),
+        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        {**_INCREASING, "empty_cells": ["parent", "zero"]},
+        in_unit_cube=True,
+        whole=_UNENDING,
+        fixed={"domain": "cube"},
+    ),
+    System(
+        "adaptive-classifier",
+        amf.AdaptiveAMFClassifier,
+        class_labels,
+        ("no", 7),
+        ("predict_proba", "predict", "weighted_depth"),
+        {**_AMF, **_ADAPTIVE, "prior": ["parent", "dirichlet"]},
+    ),
+    System(
+        "adaptive-regressor",
+        amf.AdaptiveAMFRegressor,
+        real_labels,
+        (0.5, -7),
+        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        {**_AMF, **_ADAPTIVE},
+    ),
+    System(
+        "bsp-classifier",
+        amf.BSPForestClassifier,
+        class_labels,
+        ("no", 7),
+        ("predict_proba", "predict", "weighted_depth"),
+        {**_BSP, "combine": ["average", "vote"]},
+        whole=_ALL_CUTS,
+    ),
+    System(
+        "bsp-regressor",
+        amf.BSPForestRegressor,
+        real_labels,
+        (0.5, -7),
+        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        _BSP,
+        whole=_ALL_CUTS,
     ),
 ]
 

@@ -18,7 +18,24 @@ import amf
 
 Bytes = bytes | bytearray
 PREFIX = struct.Struct("<4sIQ")
-SYSTEMS = (amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier)
+Settings = list[dict[str, Any]]
+_MONDRIAN: Settings = [{"split_pure": True}, {"lifetime": 2.0, "min_samples_split": 3}, {"calibration": False}]
+_INCREASING: Settings = [{"lifetime": 2.0, "lifetime_exponent": 0.0}, {"lifetime_exponent": 0.6, "calibration": False}]
+_BSP: Settings = [{"lifetime": 2.0, "min_samples_split": 3}, {"rate_scale": 2.0, "calibration": False}]
+SYSTEMS: dict[Any, Settings] = {
+    amf.AMFClassifier: [{"split_pure": True}],
+    amf.AMFRegressor: [{"split_pure": True}],
+    amf.UnrestrictedAMFClassifier: [],
+    amf.MondrianForestClassifier: _MONDRIAN,
+    amf.MondrianForestRegressor: _MONDRIAN,
+    amf.IncreasingLifetimeForestClassifier: [*_INCREASING, {"combine": "vote", "domain": "cube"}],
+    amf.IncreasingLifetimeForestRegressor: [*_INCREASING, {"empty_cells": "zero", "domain": "cube"}],
+    amf.BSPForestClassifier: [*_BSP, {"combine": "vote"}],
+    amf.BSPForestRegressor: _BSP,
+    amf.AdaptiveAMFClassifier: [{"background": 0.5, "review_every": 7}],
+    amf.AdaptiveAMFRegressor: [{"background": 0.5, "review_every": 7}],
+}
+"""Systems and parameters of their own."""
 MEMORY = 512 << 20
 """Bytes of address space that loading and learning may take beyond what a process of these kernels has."""
 SECONDS = 20
@@ -34,13 +51,13 @@ def stream(n: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 def originals() -> list[bytes]:
     """Small forests of all systems: new, young, with missing values, full, and with other parameters."""
     x, y = stream(60, 0)
-    settings: list[dict[str, Any]] = [{}, {"max_bytes": 4_000}, {"split_pure": True}]
     found = [system(2).dumps() for system in SYSTEMS]
-    for system in SYSTEMS:
-        found += [system(2, **setting).partial_fit(x, y).dumps() for setting in settings]
+    for system, settings in SYSTEMS.items():
+        every: Settings = [{}, {"max_bytes": 4_000}, *settings]
+        found += [system(2, **setting).partial_fit(x, y).dumps() for setting in every]
         found.append(system(3).partial_fit(x[:3], y[:3]).dumps())
     holes = np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, x)
-    for system in SYSTEMS[:2]:
+    for system in (amf.AMFClassifier, amf.AMFRegressor):
         forest = system(2, scaling="none", mode="sampled").partial_fit(holes, y)
         found += [system(2).partial_fit(holes, y).dumps(), forest.dumps()]
     return found

@@ -155,14 +155,15 @@ def cut_in_gap(lower: np.float32, upper: np.float32, u: float) -> np.float32:
 class ReferenceTree:
     """One tree. Labels are 0 .. n_classes - 1; the label `n_classes` makes a new class; -1 means no label.
 
-    Parameters: `prior` says what a node forecasts beside its own counts: "dirichlet" adds `dirichlet` to each count,
-    "parent" adds the forecast of its current parent, in which UNIFORM_SHARE of the uniform one is mixed (above the root
-    there is but that), with the weight smoothing * m^2, m being the number of different labels it has seen. Without
-    `charge_first` the first sample of a node costs it nothing. With `split_pure` a leaf splits even if it has seen one
-    label only; without, if it was born, by the split of its parent, before purity / number of features in which the
-    samples of the tree differed. An inner node that gives its label at least `pause` is not split for a sample.
-    `weights` (float32, one per feature, all ones by default) may be assigned anew between samples. With fewer than two
-    free slots below `max_nodes` the tree stops splitting.
+    Parameters: `prior` says what a node forecasts beside its own counts: "dirichlet" adds `dirichlet` to each
+    count, "parent" adds the forecast of its current parent, in which UNIFORM_SHARE of the uniform one is mixed
+    (above the root there is but that), with the weight smoothing * m^2, m being the number of different labels it
+    has seen. Without `charge_first` the first sample of a node costs it nothing. With `split_pure` a leaf splits
+    even if it has seen one label only; without, if it was born, by the split of its parent, before purity / number
+    of features in which the samples of the tree differed. An inner node that gives its label at least `pause` is
+    not split for a sample. No node splits at `lifetime` or later. `weights` (float32, one per feature, all ones by
+    default) may be assigned anew between samples. With fewer than two free slots below `max_nodes` the tree stops
+    splitting.
     """
 
     def __init__(
@@ -178,6 +179,7 @@ class ReferenceTree:
         split_pure: bool = False,
         purity: float = 16.0,
         pause: float = 0.7,
+        lifetime: float = math.inf,
         weights: np.ndarray | None = None,
         max_nodes: int | None = None,
     ) -> None:
@@ -191,6 +193,7 @@ class ReferenceTree:
         self.split_pure = split_pure
         self.purity = purity
         self.pause = math.inf if split_pure else pause
+        self.lifetime = lifetime
         self.weights = np.asarray(np.ones(n_features) if weights is None else weights, dtype=np.float32)
         self.max_nodes = math.inf if max_nodes is None else max_nodes
         self.n_nodes = 0
@@ -264,20 +267,21 @@ class ReferenceTree:
         pure_until = self.purity / max(np.count_nonzero(node.lo < node.hi), 1)
         while True:
             terms = extensions(node, x, self.weights)
-            rate = lane_sum(terms)
+            rate, until = lane_sum(terms), min(node.time, self.lifetime)
             if rate > 0 and self.n_nodes + 2 <= self.max_nodes:
                 if node.is_leaf:
-                    if self.split_pure or birth < pure_until or node.counts[y] < node.n:
-                        return self.split_above(node, x, birth + budget / rate, terms, rate)
-                elif self.forecast(node)[y] < self.pause:
-                    hazard = rate * (node.time - birth)
+                    may_split = self.split_pure or birth < pure_until or node.counts[y] < node.n
+                else:
+                    may_split = self.split_pure or self.forecast(node)[y] < self.pause
+                if may_split:
+                    hazard = rate * (until - birth)
                     if budget < hazard:
-                        return self.split_above(node, x, min(birth + budget / rate, node.time), terms, rate)
+                        return self.split_above(node, x, min(birth + budget / rate, until), terms, rate)
                     budget -= hazard
             node.widen(x)
             if node.is_leaf:
                 return node
-            birth = node.time
+            birth = until
             node = node.child_of(x)
 
     def fresh_leaf(self, x: np.ndarray) -> Node:

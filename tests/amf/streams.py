@@ -20,6 +20,8 @@ Column = NDArray[np.float64]
 Table = NDArray[np.float64]
 NEVER = (-1, -2, -3)
 """Classes that are declared at times and never come."""
+NO_FLOOR = -1.0
+"""Of forests that may rule a class out."""
 
 
 @dataclass(frozen=True)
@@ -201,14 +203,18 @@ def case(family: str, seed: int) -> Case:
     """The hostile case of a seed. family: that of a forest ("amf-classifier", ...)."""
     rng = np.random.default_rng([seed, *family.encode()])
     n, d = _length(rng), int(rng.choice([1, 2, 3, 5, 8, 17, 40], p=[0.15, 0.2, 0.2, 0.2, 0.15, 0.07, 0.03]))
+    d = min(d, amf.SYSTEMS[family].Parameters.MOST_FEATURES)
     features, x = _table(rng, n, d)
     probes = np.vstack([x[rng.integers(0, n, 5)], [np.full(d, value) for value in (0.0, np.nan, 1e30, -1e30, 1e-30)]])
-    if family == "unrestricted-amf-classifier":
+    on_cube = "increasing" in family and seed % 3 == 0
+    if family == "unrestricted-amf-classifier" or on_cube:
         x, probes = _in_unit_cube(x), _in_unit_cube(probes)
     elif rng.random() < 0.1 and not np.any(np.abs(x) > 1e38):
         x, probes = x.astype(np.float32), probes.astype(np.float32)
-    draw = _numbers if family == "amf-regressor" else _classes
+    draw = _numbers if family.endswith("regressor") else _classes
     labels, y, parameters, floor = draw(rng, family, x)
+    if on_cube:
+        parameters |= {"domain": "cube", "empty_cells": str(rng.choice(["parent", "zero"]))}
     hidden = _unlabelled(rng, n)
     y = [None if hide else label for hide, label in zip(hidden, y, strict=True)]
     cuts = sorted(rng.integers(0, n + 1, rng.integers(1, 6)).tolist())
@@ -260,6 +266,10 @@ def _classes(rng: Generator, family: str, x: Table) -> tuple[str, list[Any], dic
     if rng.random() < 0.4:
         parameters["classes"] = sorted({*y, *range(2)}) + list(NEVER if rng.random() < 0.3 else ())
     prior = rng.random()
+    if family.startswith(("increasing", "bsp")):
+        return kind, y, parameters | ({"combine": "vote"} if prior < 0.3 else {}), NO_FLOOR
+    if family == "mondrian-classifier":
+        return kind, y, parameters | _of_mondrian_classes(prior, rng), NO_FLOOR
     if prior < 0.1:
         parameters |= {"prior": "dirichlet", "dirichlet": float(rng.choice([1e-9, 0.01, 0.5, 1e9]))}
     elif prior < 0.2:
@@ -268,6 +278,12 @@ def _classes(rng: Generator, family: str, x: Table) -> tuple[str, list[Any], dic
         parameters |= {"smoothing": float(rng.choice([1e-9, 0.1, 10.0, 1e9]))}
     ordinary = parameters.get("preset", "default") == "default" and not {"dirichlet", "smoothing"} & {*parameters}
     return kind, y, parameters, 1e-12 if ordinary else 0.0
+
+
+def _of_mondrian_classes(choice: float, rng: Generator) -> dict[str, Any]:
+    if choice < 0.2:
+        return {"smoothing": "path_mean"}
+    return {"discount": float(rng.choice([1e-9, 1.0, 1e9]))} if choice < 0.4 else {}
 
 
 def _rare(shares: dict[str, float], kinds: dict[str, Any]) -> list[float]:
@@ -281,7 +297,8 @@ def _numbers(rng: Generator, family: str, x: Table) -> tuple[str, list[Any], dic
     kind = str(rng.choice([*NUMBERS]))
     y = NUMBERS[kind](rng, len(x))
     parameters = _parameters(rng, family)
-    if parameters.get("preset") == "paper" or rng.random() < 0.15:
+    aggregates = family in ("amf-regressor", "adaptive-regressor")
+    if aggregates and (parameters.get("preset") == "paper" or rng.random() < 0.15):
         # Labels beyond the bound break a promise of the caller's: no reason to break down.
         bound = np.abs(y).max() * rng.choice([1.0, 1.0, 0.1, 0.001])
         parameters |= {"loss": "square", "bound": float(np.clip(bound, 1e-9, 1e9))}
@@ -293,23 +310,51 @@ def _numbers(rng: Generator, family: str, x: Table) -> tuple[str, list[Any], dic
 def _parameters(rng: Generator, family: str) -> dict[str, Any]:
     """What all forests have. "preset" stands for the preset's."""
     parameters: dict[str, Any] = {"n_estimators": int(rng.integers(1, 6)), "seed": int(rng.integers(0, 2**63))}
-    restricted = family != "unrestricted-amf-classifier"
+    shows_lifetimes, of_adaptive = family.startswith(("increasing", "bsp")), family.startswith("adaptive")
+    restricted, aggregates = family != "unrestricted-amf-classifier", "amf" in family or of_adaptive
     if rng.random() < 0.2:
         parameters["preset"] = "paper"
-    elif restricted and rng.random() < 0.3:
+    elif restricted and aggregates and rng.random() < 0.3:
         parameters["mode"] = str(rng.choice(["sampled", "expected"]))
-    if rng.random() < 0.2:
+    if aggregates and rng.random() < 0.2:
         parameters["charge_first"] = bool(rng.integers(0, 2))
-    if restricted and rng.random() < 0.25:
+    if restricted and not shows_lifetimes and rng.random() < 0.25:
         parameters["split_pure"] = True
     if restricted and rng.random() < 0.25:
         parameters["scaling"] = "none"
     if rng.random() < 0.3:
         parameters["max_bytes"] = int(rng.choice([1, 5_000, 20_000, 100_000]))
+    if not aggregates:
+        parameters |= _of_lifetimes(rng, family) if shows_lifetimes else _of_mondrians(rng)
+    if of_adaptive:
+        parameters |= {"review_every": int(rng.choice([1, 5, 20])), "background": float(rng.choice([0.0, 0.4, 0.9]))}
     return parameters
 
 
-FAMILIES = {kind.family: kind for kind in (amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier)}
+def _of_mondrians(rng: Generator) -> dict[str, Any]:
+    """What the forests have that average over no prunings."""
+    parameters: dict[str, Any] = {}
+    if rng.random() < 0.3:
+        parameters["lifetime"] = float(rng.choice([1e-30, 0.01, 1.0, 30.0, 1e30]))
+    if rng.random() < 0.3:
+        parameters["min_samples_split"] = int(rng.choice([1, 3, 20, 2**31 - 1]))
+    return parameters
+
+
+def _of_lifetimes(rng: Generator, family: str) -> dict[str, Any]:
+    """What the forests have whose trees are seen up to a lifetime."""
+    parameters: dict[str, Any] = {}
+    if rng.random() < 0.4:
+        parameters["lifetime"] = float(rng.choice([1e-30, 0.01, 30.0, 1e30]))
+    if rng.random() < 0.4:
+        parameters["lifetime_exponent"] = float(rng.choice([0.0, 0.01, 1.0, 10.0]))
+    if family.startswith("bsp") and rng.random() < 0.3:
+        parameters["rate_scale"] = float(rng.choice([1e-9, 0.01, 1.0, 1e9]))
+        parameters["min_samples_split"] = int(rng.choice([1, 3, 20, 2**31 - 1]))
+    return parameters
+
+
+FAMILIES = amf.SYSTEMS
 
 
 def _maker(family: str, parameters: dict[str, Any]) -> Callable[[], Any]:

@@ -9,7 +9,7 @@ from trees import nodes_of
 import amf
 from amf.arena import CHILD, COUNT, FEATURE, ODDS, STATS, THRESHOLD
 from amf.forecasters import UNIFORM_SHARE
-from amf.systems.amf_regressor import MEAN
+from amf.number_means import MEAN
 
 
 def settings_of(system) -> list[dict[str, object]]:
@@ -22,10 +22,11 @@ def raw(forest, x):
     return told[:, 0] if forest.class_labels is None else told
 
 
-def check_sum(forest, x) -> amf.Attributions:
-    """Its attributions, whose sums are right and whose forecasts are those of the trees."""
+def check_sum(forest, x, *, branches_off=False) -> amf.Attributions:
+    """Its attributions, whose sums are right and whose forecasts are those of the trees, unless rows branch off."""
     found = forest.attribute(x)
-    np.testing.assert_array_equal(found.forecasts, raw(forest, x))
+    if not branches_off:
+        np.testing.assert_array_equal(found.forecasts, raw(forest, x))
     np.testing.assert_allclose(found.prior + found.features.sum(axis=1), found.forecasts, rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(found.prior, np.broadcast_to(found.prior[:1], found.prior.shape))
     return found
@@ -121,7 +122,8 @@ def test_numbers_are_moved_as_in_the_reference(parameters):
 def test_features_and_prior_sum_to_what_the_trees_say(system):
     for setting in settings_of(system):
         forest, x, _ = system.learned(n=400, d=6, **setting)
-        found = check_sum(forest, np.concatenate([x, system.stream(100, 6, seed=9)[0]]))
+        rows = np.concatenate([x, system.stream(100, 6, seed=9)[0]])
+        found = check_sum(forest, rows, branches_off=system.branches_off)
         assert (found.features != 0).any()
         if forest.class_labels is not None:
             np.testing.assert_allclose(found.features.sum(axis=2), 0.0, atol=1e-14)
@@ -130,7 +132,17 @@ def test_features_and_prior_sum_to_what_the_trees_say(system):
 @pytest.mark.parametrize("n_estimators", [1, 17, 40])
 def test_any_number_of_trees(system, n_estimators):
     x, y = system.stream(200, 3, seed=2)
-    check_sum(system.new(n_estimators=n_estimators, seed=1).partial_fit(x, y), x)
+    forest = system.new(n_estimators=n_estimators, seed=1).partial_fit(x, y)
+    check_sum(forest, x, branches_off=system.branches_off)
+
+
+@pytest.mark.parametrize("kind", [amf.MondrianForestClassifier, amf.MondrianForestRegressor])
+def test_where_nothing_branches_off_a_mondrian_forest_says_what_its_leaves_do(kind):
+    rng = np.random.default_rng(6)
+    x = rng.integers(-8, 8, (300, 3)) / 4
+    forest = kind(3, seed=4, lifetime=2.0, scaling="none").partial_fit(x, (x[:, 0] > 0).astype(int))
+    check_sum(forest, x)
+    assert not np.array_equal(raw(forest, x * 3), forest.attribute(x * 3).forecasts)
 
 
 def test_many_classes():

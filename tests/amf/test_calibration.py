@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 import pytest
-from parts import callable_part
 from reference import ReferenceForest
 from reference_calibration import EXPERTS, SHARE, CalibratedForest, ReferenceCalibration
 
 import amf
 from amf import class_calibration
+from amf._kernel import exported
 from amf.class_calibration import fresh_state, losses_of
 from amf.losses import Losses
 
-calibrate = callable_part(class_calibration.calibrate)
+calibrate = exported(class_calibration.calibrate)
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
 

@@ -24,20 +24,14 @@ PLENTY = 64_000_000
 
 def parameters_of(system):
     """Keyword arguments for a new forest."""
-    choices = {
-        "n_estimators": st.integers(1, 3),
-        "seed": st.integers(0, 2**64 - 1),
-        "charge_first": st.booleans(),
-        "max_bytes": st.sampled_from([1, 5_000, 30_000, PLENTY]),
-        **{name: st.sampled_from(values) for name, values in system.parameters.items()},
-    }
-    if not system.in_unit_cube:
-        choices |= {
-            "scaling": st.sampled_from(["auto", "none"]),
-            "split_pure": st.booleans(),
-            "mode": st.sampled_from(["existing", "existing", "sampled", "expected"]),
+    return st.fixed_dictionaries(
+        {
+            "n_estimators": st.integers(1, 3),
+            "seed": st.integers(0, 2**64 - 1),
+            "max_bytes": st.sampled_from([1, 5_000, 30_000, PLENTY]),
+            **{name: st.sampled_from(values) for name, values in system.parameters.items()},
         }
-    return st.fixed_dictionaries(choices)
+    )
 
 
 SHAPES = st.fixed_dictionaries(
@@ -272,7 +266,7 @@ def test_the_seed_decides(system):
 
 
 def test_parameters_make_the_same_forest_again(system):
-    forest, x, y = system.learned(max_bytes=30_000, charge_first=True)
+    forest, x, y = system.learned(max_bytes=30_000, calibration=True)
     twin = type(forest).from_params(forest.params).partial_fit(x, y)
     assert twin.dumps() == forest.dumps()
     from_text = eval(repr(forest), vars(amf))

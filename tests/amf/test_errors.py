@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,11 @@ BAD_PARAMETERS = [
 
 @pytest.mark.parametrize(("parameters", "message"), BAD_PARAMETERS, ids=str)
 def test_a_bad_parameter_is_named(system, parameters, message):
+    params = system.kind.Parameters
+    if not parameters.keys() <= {each.name for each in fields(params)} | {"n_threads"}:
+        with pytest.raises(TypeError, match=str(*parameters)):
+            system.new(**parameters)
+        return
     with pytest.raises(ValueError, match=message):
         system.new(**parameters)
 
@@ -58,7 +65,7 @@ def test_a_parameter_or_preset_that_does_not_exist_is_an_error(system):
     with pytest.raises(TypeError, match="learning_rate"):
         system.new(learning_rate=1)
     with pytest.raises(ValueError, match="preset must be 'default' or 'paper', got 'best'"):
-        system.new.preset("best")
+        system.kind.preset("best")
 
 
 def ones(n, d=5):
@@ -136,8 +143,9 @@ def test_a_forecast_before_the_first_label_is_an_error(system):
     forest = system.new()
     forest.partial_fit(ones(2), [None, None])
     for question in system.questions:
-        with pytest.raises(ValueError, match="seen no label yet"):
+        with pytest.raises(ValueError, match="seen no label yet") as refused:
             getattr(forest, question)(ones(1))
+        assert ("classes" in str(refused.value)) == (forest.class_labels is not None)
     said = forest.predict_learn(ones(2), [None, None])
     assert len(said) == 2
     assert np.all(np.isnan(said))
@@ -150,3 +158,9 @@ def test_no_rows_are_no_error(system):
     assert forest.predict_learn(np.empty((0, 5)), []).shape == (0, *system.ask(forest, x).shape[1:])
     assert forest.predict(np.empty((0, 5))).shape == (0,)
     assert forest.dumps() == before
+
+
+def test_texts_are_sent_to_columns(system):
+    for rows in ([[1.0, "Rome"]], np.array([[1.0, "Rome"]], object)):
+        with pytest.raises(ValueError, match=r"X holds text .*'Rome'.*amf\.Columns makes rows of objects"):
+            system.new().partial_fit(rows, [None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -253,3 +254,7 @@ def test_categories_that_come_late_might_have_been_there_from_the_start(scaling:
     columns.add([Column.parse(name) for name in late.feature_names or ()])
     early.partial_fit(columns.matrix(objects), labels)
     assert late.dumps() == early.dumps()
+
+
+def test_the_examples_run():
+    assert doctest.testmod(amf.features) == (0, 9)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from parts import callable_part
 from trees import nodes_of, trees_of
 
 import amf
 from amf import forgetting
+from amf._kernel import exported
 from amf.arena import CHILD, COUNT, LARGEST_COUNT, ODDS
 from amf.forgetting import HEAT, SEEN
 
@@ -16,7 +16,7 @@ LONGEST_MEMORY = 40
 """Samples a leaf after which a sample counts for half, where samples come as they used to."""
 PRIOR_HEAT = 1 / 8
 
-kept = callable_part(forgetting._kept)
+kept = exported(forgetting._kept)
 
 
 def forget(forest, tree):
@@ -118,7 +118,7 @@ def test_a_tree_becomes_the_one_that_its_worthiest_leaves_induce(system, missing
     """Down to a single leaf, one tree after the other, which must not touch the others."""
     x, y = system.stream(400, 5, seed=3, missing=missing)
     x = np.round(x, 1)  # equal samples, so that leaves differ in their counts
-    forest = system.new(n_estimators=3, seed=2, split_pure=True).partial_fit(x, y)
+    forest = system.new(n_estimators=3, seed=2, **system.whole).partial_fit(x, y)
     arena = forest._arena
     n_passes = 0
     for tree in range(3):
@@ -172,27 +172,27 @@ def test_forecasts_move_by_no_more_than_the_weight_of_what_changed(prior):
     assert moved.max() > 0.01
 
 
-FULL = {"n_estimators": 3, "split_pure": True, "max_bytes": 40_000}
+FULL = {"n_estimators": 3, "max_bytes": 40_000}
 """Three trees that are full after a few hundred samples."""
 
 
 def test_a_full_forest_does_not_depend_on_batches_threads_or_saving(system):
     x, y = system.stream(2000, 4, seed=5, missing=0.1, unlabelled=0.1)
-    whole = system.new(**FULL).partial_fit(x, y)
-    pieces = system.new(**FULL, n_threads=2)
+    whole = system.new(**FULL, **system.whole).partial_fit(x, y)
+    pieces = system.new(**FULL, **system.whole, n_threads=2)
     for start in range(0, 2000, 7):
         part = slice(start, start + 7)
         pieces.partial_fit(x[part], y[part])
         if start % 700 == 0:
             pieces = amf.loads(pieces.dumps(), n_threads=2)
     assert pieces.dumps() == whole.dumps()
-    unlimited = system.new(**FULL | {"max_bytes": 64_000_000}).partial_fit(x, y)
+    unlimited = system.new(**FULL | system.whole | {"max_bytes": 64_000_000}).partial_fit(x, y)
     assert whole.n_nodes < unlimited.n_nodes / 2
 
 
 def test_a_forecast_is_that_of_the_tree_before_the_sample_also_where_it_forgets(system):
     x, y = system.stream(1500, 4, seed=6)
-    forest = system.new(**FULL)
+    forest = system.new(**FULL, **system.whole)
     forest.partial_fit(x[:500], y[:500])
     forgot = 0
     for row in range(500, 1500):
@@ -286,7 +286,7 @@ def test_heat_fades_with_the_samples_that_come_and_faster_where_they_come_unfore
 def test_heat_that_is_no_number_is_worth_nothing(system):
     """Bytes may have come from anywhere: a tree never forgets everything, and is never without room for ever."""
     x, y = system.stream(2000, 4, seed=5)
-    forest = system.new(**FULL).partial_fit(x[:500], y[:500])
+    forest = system.new(**FULL, **system.whole).partial_fit(x[:500], y[:500])
     expected = forest.n_nodes
     heads = forest._arena.block()
     rows = forest._arena.rows(0)

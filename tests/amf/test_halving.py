@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from parts import callable_part
 from trees import nodes_of
 
 import amf
-from amf import class_counts
-from amf._kernel import index
+from amf import class_counts, number_means
+from amf._kernel import exported, index
 from amf.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS, Nodes
-from amf.systems import amf_regressor
-from amf.systems.amf_regressor import MEAN, SQUARES
+from amf.number_means import MEAN, SQUARES
 
 KINDS = [amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier]
 
@@ -52,13 +50,13 @@ def nearly_full(kind, missing_until=LARGEST_COUNT - 1, **parameters):
 def halve(forest):
     """Halve the counts of every tree."""
     arena = forest._arena
-    rules, part = (True, 0.0, False, False), amf_regressor.halve
+    rules, part = (True, 0.0, False, False), number_means.halve
     if forest.class_labels is not None:
         rules, part = (index(len(forest.class_labels)), 1.0, True, False, False), class_counts.halve
     blocks = arena.ints, arena.floats, arena.reals, arena.boxes
-    nodes = Nodes(*blocks, index(arena.layout.head), index(arena.layout.box))
+    nodes = Nodes(*blocks, arena.hulls, index(arena.layout.head), index(arena.layout.box))
     for tree in range(arena.n_trees):
-        callable_part(part)(nodes, arena.used, index(tree), rules)
+        exported(part)(nodes, arena.used, index(tree), rules)
 
 
 def halved(heads, words):

@@ -21,9 +21,23 @@ from streams import case
 
 import amf
 
-QUICK = {"amf-classifier": 1000, "amf-regressor": 700, "unrestricted-amf-classifier": 300}
-"""Streams of each family in the quick check; the whole suite has ten times as many."""
+STREAMS = {
+    "amf-classifier": 10_000,
+    "amf-regressor": 7_000,
+    "unrestricted-amf-classifier": 3_000,
+    "mondrian-classifier": 3_000,
+    "mondrian-regressor": 2_000,
+    "increasing-lifetime-classifier": 2_000,
+    "increasing-lifetime-regressor": 1_000,
+    "adaptive-classifier": 3_000,
+    "adaptive-regressor": 2_000,
+    "bsp-classifier": 2_000,
+    "bsp-regressor": 1_000,
+}
+"""How many there are of each family."""
 BLOCK = 100
+QUICK = 300
+"""The first ones of each family are the quick check."""
 FLOOR = 1e-12
 """Least probability of a known class with the default parameters."""
 
@@ -34,12 +48,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     named = metafunc.config.getoption("--hostile")
     blocks = []
-    for family, quick in QUICK.items():
+    for family, n_streams in STREAMS.items():
         if named:
             blocks.append(pytest.param(family, [int(seed) for seed in named.split(",")], id=family))
             continue
-        for first in range(0, 10 * quick, BLOCK):
-            marks = [pytest.mark.full] if first >= quick else []
+        for first in range(0, n_streams, BLOCK):
+            marks = [pytest.mark.full] if first >= QUICK else []
             blocks.append(pytest.param(family, range(first, first + BLOCK), id=f"{family}-{first}", marks=marks))
     metafunc.parametrize(("family", "seeds"), blocks)
 
@@ -59,6 +73,16 @@ def test_no_stream_breaks_a_forest(family, seeds):
 
 
 # Streams that have been the end of a forest, or of its bits.
+
+
+def test_a_sample_that_brings_the_second_feature_splits_by_the_first():
+    x = np.full((5, 3), np.nan, np.float32)
+    x[:, 2], x[3:, 1] = [1.0, 8.0, 2.0, 4.0, 6.0], [3.0, 5.0]
+    for seed in range(20):
+        forest = amf.BSPForestClassifier(1, seed=seed, lifetime=30.0, rate_scale=1e9, scaling="none", calibration=False)
+        for row in range(len(x)):
+            forest.partial_fit(x[row : row + 1], [row % 2])
+            amf.loads(forest.dumps())
 
 
 @pytest.mark.parametrize("new", [amf.AMFClassifier, amf.AMFRegressor])

@@ -101,16 +101,24 @@ def test_where_nothing_can_be_written_kernels_are_compiled_in_memory(tmp_path):
     assert run(script, home, **nobody(home)) == ["0.5", "0", "1", "1"]
 
 
-@pytest.mark.full
-def test_an_image_brings_all_kernels_along_for_whoever_runs_it(tmp_path):
-    portable = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": None}
-    run("amf.compile_kernels()", env=portable)
-    home = copy_of_package(tmp_path / "home", kernels=True)
-    reader = nobody(home)
-    reader["env"].update(portable)
-    loaded, compiled, most = run("amf.compile_kernels()\ntell()", home, **reader)
-    assert (compiled, most) == ("0", "1")
-    assert int(loaded) > 10
+def test_a_start_with_kernels_on_disk_loads_nothing_of_the_compiler_and_can_compile_all_the_same():
+    script = """
+    amf.compile_kernels([amf.AMFClassifier])
+    x = np.random.default_rng(0).random((50, 3))
+    forecasts = amf.AMFClassifier(2).predict_learn(x, [0, 1] * 25)
+    print("numba.np.arraymath" in sys.modules, np.isfinite(forecasts).all())
+    import numba
+
+    @numba.njit
+    def summed(a):
+        numbers = [a.sum(), np.sort(a)[0], {1: 2.0}[1]]
+        numbers.sort()
+        return numbers[-1], "x" + str(len(numbers))
+
+    print(summed(np.array([2.0, 3.0]))[1], numba.njit(lambda a: a * a)(3))
+    """
+    run("amf.compile_kernels([amf.AMFClassifier])")
+    assert run(script) == ["False", "True", "x3", "9"]
 
 
 def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_arrays():
@@ -127,13 +135,24 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
     targets = np.array(labels, np.float64)
     targets.flags.writeable = False
     packed = np.frombuffer(b"x" + targets.tobytes(), np.float64, offset=1)
-    common = [{}, {"n_estimators": 3, "n_threads": 2}, {"max_bytes": 3_000}, {"charge_first": True}]
+    plain = [{}, {"n_estimators": 3, "n_threads": 2}, {"max_bytes": 3_000}]
+    common = [*plain, {"charge_first": True}]
+    mondrian = [*plain, {"lifetime": 1}, {"min_samples_split": 3, "calibration": False}, {"split_pure": True}]
+    increasing = [*plain, {"lifetime": 2, "lifetime_exponent": 1}, {"domain": "cube", "calibration": False}]
     free = [{"mode": "sampled", "scaling": "none"}, {"mode": "expected", "split_pure": True}]
     prior = [{"prior": "dirichlet", "dirichlet": 1}, {"prior": "dirichlet"}, {"smoothing": 1}, {"classes": [0, 1]}]
     settings = {
         amf.AMFClassifier: [*common, *free, *prior, {"pause": 1}],
         amf.AMFRegressor: [*common, *free, {"loss": "square", "bound": 1}, {"calibration": False}],
         amf.UnrestrictedAMFClassifier: [*common, *prior],
+        amf.MondrianForestClassifier: [*mondrian, {"smoothing": "path_mean"}, {"discount": 1}, {"classes": [0, 1]}],
+        amf.MondrianForestRegressor: mondrian,
+        amf.IncreasingLifetimeForestClassifier: [*increasing, {"combine": "vote"}, {"classes": [0, 1]}],
+        amf.IncreasingLifetimeForestRegressor: increasing,
+        amf.AdaptiveAMFClassifier: [*common, {"background": 0.5, "review_every": 3}, {"background": 0}],
+        amf.AdaptiveAMFRegressor: [*common, {"background": 0.5, "review_every": 3}],
+        amf.BSPForestClassifier: [*plain, {"combine": "vote"}, {"lifetime": 1}, {"lifetime_exponent": 0}],
+        amf.BSPForestRegressor: [*plain, {"rate_scale": 1, "min_samples_split": 1}, {"calibration": False}],
     }
     for system, choices in settings.items():
         for setting in choices:
@@ -158,6 +177,34 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
     assert int(loaded) + int(compiled) == sum(map(int, before)), "kernels were compiled in mid-stream"
 
 
+def test_kernels_that_two_processes_compiled_keep_their_parts_apart(tmp_path):
+    """Parts of one name, of the same types, and of the same place in the order in which a process compiles them."""
+    script = """
+    from amf._kernel import called, kernel
+    from amf.elementary import exp, log
+
+    def system(name, step):
+        @called
+        def part(x):
+            for _ in range(3):
+                STEPS
+            return x
+
+        def run(x):
+            return part(x) + part(x + 1.0)
+
+        run.__qualname__ = f"{name}.run"
+        return kernel(run)
+
+    one, two = system("one", 1.0), system("two", 2.0)
+    print(WANTED)
+    """.replace("STEPS", "; ".join(["x += step * exp(-x) + log(x + 2.0)"] * 20))  # too long to be inlined
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    alone = [run(script.replace("WANTED", f"{name}(1.0)"), env=environment)[0] for name in ("one", "two")]
+    assert alone[0] != alone[1]
+    assert run(script.replace("WANTED", "one(1.0), two(1.0)"), env=environment) == alone
+
+
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
     """Folders for kernels: one that takes no files, because it is none, and one that does."""
@@ -180,6 +227,30 @@ def traffic(value: float) -> tuple[int, int]:
 def test_a_kernel_is_compiled_once_for_each_type(shelf):
     assert [traffic(1), traffic(1), traffic(0.5), traffic(0.5)] == [(0, 1), (1, 0), (0, 1), (1, 0)]
     assert len(list(shelf.iterdir())) == 2
+
+
+def test_what_is_compiled_is_announced_once_with_the_folder_that_will_keep_it(shelf, monkeypatch):
+    said = []
+    monkeypatch.setattr(_cache.tally, "announce", said.append)
+    assert [traffic(1), traffic(0.5)] == [(0, 1), (0, 1)]
+    assert [(each.folder, bool(each.cpu)) for each in said] == [(shelf, True)]
+
+
+def test_nothing_is_announced_where_all_is_on_disk(shelf, monkeypatch):
+    traffic(1)
+    said = []
+    monkeypatch.setattr(_cache.tally, "announce", said.append)
+    loaded = _cache.tally.loaded
+    assert traffic(1) == (1, 0)
+    assert (said, _cache.tally.loaded) == ([], loaded + 1)
+
+
+def test_where_no_folder_takes_files_the_announcement_says_so(shelf, monkeypatch, tmp_path):
+    monkeypatch.setattr(_cache, "folders", lambda: iter([tmp_path / "file" / "below"]))
+    said = []
+    monkeypatch.setattr(_cache.tally, "announce", said.append)
+    assert traffic(1) == (0, 1)
+    assert [each.folder for each in said] == [None]
 
 
 def test_kernels_of_other_sources_are_replaced(shelf, monkeypatch):
@@ -222,4 +293,6 @@ def test_the_hash_follows_content_and_names(tmp_path):
 
 def test_one_system_alone_can_be_compiled():
     amf.compile_kernels([amf.AMFRegressor])
+    again = amf.compile_kernels([amf.AMFRegressor], announce=lambda _: pytest.fail("all of it is in memory"))
+    assert again == (0, 0)
     assert np.isfinite(amf.AMFRegressor(1).partial_fit([[0.0], [1.0]], [0, 1]).predict([[0.5]])).all()

@@ -10,14 +10,43 @@ import pytest
 
 import amf
 
-SYSTEMS = [amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier]
+SYSTEMS = [
+    amf.AMFClassifier,
+    amf.AMFRegressor,
+    amf.UnrestrictedAMFClassifier,
+    amf.MondrianForestClassifier,
+    amf.MondrianForestRegressor,
+    amf.IncreasingLifetimeForestClassifier,
+    amf.IncreasingLifetimeForestRegressor,
+    amf.AdaptiveAMFClassifier,
+    amf.AdaptiveAMFRegressor,
+    amf.BSPForestClassifier,
+    amf.BSPForestRegressor,
+]
+
+
+OTHERS = {
+    amf.UnrestrictedAMFClassifier: {"prior": "dirichlet"},
+    amf.MondrianForestClassifier: {"smoothing": "path_mean"},
+    amf.MondrianForestRegressor: {"lifetime": 1.0},
+    amf.IncreasingLifetimeForestClassifier: {"combine": "vote"},
+    amf.IncreasingLifetimeForestRegressor: {"lifetime_exponent": 0.0},
+    amf.BSPForestClassifier: {"combine": "vote"},
+    amf.BSPForestRegressor: {"lifetime": 1.0},
+}
+"""Parameters of systems that have no `mode`."""
+
+
+def estimates(system: Any) -> bool:
+    """Whether labels are numbers."""
+    return issubclass(system, amf.ForestRegressor)
 
 
 def stream(system: Any, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of three features from 0 to 1, and labels as `predict_learn_many` takes them, some of them missing."""
     rng = np.random.default_rng(seed)
     x = rng.random((n, 3))
-    if system is amf.AMFRegressor:
+    if estimates(system):
         labels = x[:, 0] + rng.normal(size=n)
         labels[rng.random(n) < 0.2] = np.nan
     else:
@@ -28,14 +57,14 @@ def stream(system: Any, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def as_labels(system: Any, labels: np.ndarray) -> list[Any]:
     """The same labels as a forest's own methods take them."""
-    if system is amf.AMFRegressor:
+    if estimates(system):
         return labels.tolist()
     return [None if code < 0 else "ab"[code] for code in labels]
 
 
 def forests_of(system: Any, n: int, **parameters: Any) -> list[Any]:
     """Forests of very different sizes, all of which know the features and the classes "a" and "b"."""
-    if system is not amf.AMFRegressor:
+    if not estimates(system):
         parameters["classes"] = ("a", "b")
     forests = [system(1 + seed % 3, seed=seed, **parameters) for seed in range(n)]
     for seed, forest in enumerate(forests):
@@ -50,8 +79,8 @@ def forests_of(system: Any, n: int, **parameters: Any) -> list[Any]:
     "parameters", [{}, {"max_bytes": 20_000}, {"mode": "expected"}, {"calibration": False}], ids=str
 )
 def test_one_call_equals_one_call_each(system, parameters):
-    if system is amf.UnrestrictedAMFClassifier and "mode" in parameters:
-        parameters = {"prior": "dirichlet"}
+    if "mode" in parameters:
+        parameters = OTHERS.get(system, parameters)
     forests = forests_of(system, 12, **parameters)
     alone = [forest.copy() for forest in forests]
     for turn in range(3):
@@ -64,9 +93,9 @@ def test_one_call_equals_one_call_each(system, parameters):
                 continue
             own = forest.prequential(x[mine], as_labels(system, labels[mine]))
             np.testing.assert_array_equal(said.depths[mine], np.column_stack([own.depth, own.weighted_depth]))
-            expected, raw = (own.mean, own.raw_mean) if system is amf.AMFRegressor else (own.probabilities, own.raw)
+            expected, raw = (own.mean, own.raw_mean) if estimates(system) else (own.probabilities, own.raw)
             first = said.outputs[mine], said.raw[mine]
-            if system is amf.AMFRegressor:
+            if estimates(system):
                 first = first[0][:, 0], first[1][:, 0]
             np.testing.assert_array_equal(first[0], expected)
             np.testing.assert_array_equal(first[1], raw)
@@ -123,3 +152,10 @@ def test_what_does_not_fit_is_named_and_changes_nothing(changes, message):
     with pytest.raises(ValueError, match=message):
         amf.predict_learn_many(forests, arguments["x"], arguments["slots"], arguments["labels"])
     assert [forest.dumps() for forest in forests] == before
+
+
+def test_forests_of_one_system_with_kernels_of_their_own_do_not_mix():
+    new = amf.IncreasingLifetimeForestRegressor
+    forests = [new(1, domain=domain).partial_fit([[0.5]], [1.0]) for domain in ("range", "cube")]
+    with pytest.raises(ValueError, match=r"forests\[1\] is IncreasingLifetimeForestRegressor.*domain='cube'"):
+        amf.predict_learn_many(forests, [[0.2], [0.3]], [0, 1], [1.0, 2.0])

@@ -48,7 +48,6 @@ def test_five_hundred_mutations_are_refused_or_learn_on():
 
 
 @pytest.mark.full
-@pytest.mark.full
 def test_twenty_thousand_mutations_are_refused_or_learn_on():
     starts = range(500, 20_500, 2_500)
     with ThreadPoolExecutor(2) as pool:

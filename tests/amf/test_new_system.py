@@ -16,10 +16,11 @@ from trees import nodes_of, trees_of
 import amf
 from amf import registry, serialize
 from amf.arena import CHILD, TIME
-from amf.attributions import at_the_leaf, attributions_of
+from amf.attributions import attributions_of
 from amf.batches import kernels_of
+from amf.number_calibration import calibrate
+from amf.number_means import NUMBER_MEANS
 from amf.params import AMFRegressorParams
-from amf.systems.amf_regressor import NUMBERS, calibrate
 from amf.walk import walk_of
 
 # The system.
@@ -44,10 +45,10 @@ class MondrianRegressor(amf.AMFRegressor):
     family = "mondrian-regressor"
     _kernels = kernels_of(
         family,
-        walk_of(NUMBERS, aggregates=False),
-        NUMBERS.rules_of,
+        walk_of(NUMBER_MEANS, aggregates=False),
+        NUMBER_MEANS.rules_of,
         calibrate,
-        attributions_of(NUMBERS, at_the_leaf),
+        attributions_of(NUMBER_MEANS, aggregates=False),
     )
 
     @property

@@ -3,7 +3,7 @@
 Figures: mean over seeds of the prequential log-loss of the first 8,000 rows, the first of which is not scored. To see
 them, with more seeds than the tests take:
 
-    PYTHONPATH=. AMF_DATA=... python tests/amf/test_quality.py 20
+    PYTHONPATH=. [AMF_DATA=...] python tests/amf/test_quality.py 20
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ import numpy as np
 import pytest
 
 import amf
-from tests.datasets import SHIPPED, load
+from tests.datasets import FROM_RIVER, LARGE, SHIPPED, load
 
 ROWS = 8000
 SEEDS = 10
 PACKAGE = {"prior": "dirichlet", "scaling": "none"}
 """The settings of onelearn 0.3.0; a Dirichlet of 0.5 for two classes and 0.01 for more is what None means."""
 
-PUBLISHED = {"car": 0.487, "cardio": 0.285, "letter": 1.013, "default_cb": 0.456, "adult": 0.393}
+PUBLISHED = {
+    "car": 0.487,
+    "cardio": 0.285,
+    "letter": 1.013,
+    "default_cb": 0.456,
+    "adult": 0.393,
+    "bananas": 0.279,
+    "image_segments": 0.212,
+    "phishing": 0.272,
+}
 """Log-loss of onelearn 0.3.0 on the same rows, with the same ten trees."""
 
 
@@ -45,18 +54,19 @@ def standard_error(values: np.ndarray) -> float:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", LARGE)
 def test_with_the_settings_of_the_public_package_the_loss_is_not_above_its_own(name):
     package = losses(name, SEEDS, frozenset(PACKAGE.items()))
     assert package.mean() <= 1.02 * PUBLISHED[name] + 2 * standard_error(package)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", LARGE)
 def test_the_default_configuration_is_close_to_the_best_of_both_or_better(name):
+    """Of a set of few rows either may be the better by a fifth."""
     default = losses(name, SEEDS)
     package = losses(name, SEEDS, frozenset(PACKAGE.items()))
-    assert default.mean() <= 1.03 * min(PUBLISHED[name], package.mean())
+    assert default.mean() <= (1.2 if name in FROM_RIVER else 1.03) * min(PUBLISHED[name], package.mean())
 
 
 def test_on_sets_that_no_default_was_chosen_on_it_is_no_worse_in_the_mean_than_the_settings_of_the_package():
@@ -70,10 +80,10 @@ def test_on_sets_that_no_default_was_chosen_on_it_is_no_worse_in_the_mean_than_t
 def show(seeds: int) -> None:
     """Print the figures of this module."""
     print(f"{'':10} {'onelearn':>9} {'package settings':>19} {'default':>19}")
-    for name, published in PUBLISHED.items():
+    for name in LARGE:
         columns = [losses(name, seeds, frozenset(s.items())) for s in (PACKAGE, {})]
         texts = [f"{values.mean():10.4f} +- {standard_error(values):.4f}" for values in columns]
-        print(f"{name:10} {published:9.3f}", *texts, flush=True)
+        print(f"{name:10} {PUBLISHED[name]:9.3f}", *texts, flush=True)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def test_interpreted_kernels_give_the_same_bits():
     run("interpreted", SELECTION, NUMBA_DISABLE_JIT="1")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
 def test_kernels_compiled_for_the_plainest_cpu_give_the_same_bits():
     run("compiled", [GOLDEN], NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")

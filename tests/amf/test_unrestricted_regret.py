@@ -1,5 +1,5 @@
-"""The regret of amf.UnrestrictedAMFClassifier on real data: every sample of sets that scikit-learn ships, and of the
-shared ones (algorithms.md C.6).
+"""The regret of amf.UnrestrictedAMFClassifier on real data: every sample of small sets and of large ones
+(algorithms.md C.6).
 
 Nothing of the recursion of the kernels is used: weights come from the counts of the nodes alone, which hold forecasters
 of Krichevsky and Trofimov.
@@ -17,9 +17,9 @@ from test_unrestricted_forest import n_cuts_of
 from trees import trees_of
 
 import amf
-from tests.datasets import SHARED, SHIPPED, in_unit_cube, load
+from tests.datasets import LARGE, SHIPPED, in_unit_cube, load
 
-SETS = [*SHIPPED, *(pytest.param(name, marks=pytest.mark.full) for name in SHARED)]
+SETS = [*SHIPPED, *(pytest.param(name, marks=pytest.mark.full) for name in LARGE)]
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import amf
@@ -69,3 +70,16 @@ def trees_of(forest: amf.AMFClassifier) -> list[Tree]:
         statistics = ints[:, COUNT], ints[:, int(STATS) : int(STATS) + k]
         trees.append(Tree(*columns, *statistics, boxes[:, 0, :d], boxes[:, 1, :d]))
     return trees
+
+
+def same_structure(tree, node, row=0):
+    """One tree of a forest and that of the reference, bit by bit, from a node down."""
+    assert tree.low[row].tolist() == pytest.approx(node.lo.tolist(), abs=0.0, nan_ok=True)
+    assert tree.high[row].tolist() == pytest.approx(node.hi.tolist(), abs=0.0, nan_ok=True)
+    assert tree.count[row] == node.n
+    assert (tree.child[row] == 0) == node.is_leaf
+    if not node.is_leaf:
+        found = tree.feature[row], tree.threshold[row], tree.time[row]
+        assert found == (node.feature, node.threshold, node.time)
+        same_structure(tree, node.left, tree.child[row])
+        same_structure(tree, node.right, tree.child[row] + 1)

@@ -3,8 +3,9 @@
 #
 #     aarch64.sh FOLDER PYTHON REQUIREMENT...
 #
-# PYTHON: an interpreter here that has pip. On Debian and its kin, as root and with a network; what is missing of QEMU
-# and debootstrap is installed by apt-get. The folder appears when it is complete. A quarter of a gigabyte is fetched.
+# PYTHON: an interpreter here that has pip. On Debian and its kin, as root or with sudo, and with a network; what is
+# missing of QEMU and debootstrap is installed by apt-get. The folder appears when it is complete. A quarter of a
+# gigabyte is fetched.
 set -eu
 
 folder=$1
@@ -14,18 +15,22 @@ mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
 say() { echo "aarch64: $*" >&2; }
 
+as_root() {
+	if [ "$(id -u)" = 0 ]; then "$@"; else sudo --non-interactive "$@"; fi
+}
+
 missing=
 command -v qemu-aarch64-static >/dev/null || missing="$missing qemu-user-static"
 command -v debootstrap >/dev/null || missing="$missing debootstrap"
-if [ "$(id -u)" != 0 ]; then
-	say "only root can unpack a Debian system here"
+if ! as_root true; then
+	say "only root, or who may use sudo, can unpack a Debian system here"
 	exit 1
 fi
 if [ -n "$missing" ]; then
 	say "installing$missing"
-	apt-get update -qq
+	as_root apt-get update -qq
 	# shellcheck disable=SC2086 # one word for each package
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >&2
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >&2
 fi
 
 mkdir -p "$(dirname "$folder")"
@@ -33,7 +38,8 @@ unfinished=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$unfinished"' EXIT
 
 say "fetching Debian and Python"
-debootstrap --foreign --arch=arm64 --variant=minbase --include=python3.11 bookworm "$unfinished/root" "$mirror" >&2
+as_root debootstrap --foreign --arch=arm64 --variant=minbase --include=python3.11 bookworm "$unfinished/root" "$mirror" >&2
+as_root chown -R "$(id -u):$(id -g)" "$unfinished/root"
 # The second stage would run programs of the other processor as root, to set up a system that nobody logs in to.
 for package in "$unfinished"/root/var/cache/apt/archives/*.deb; do
 	dpkg -x "$package" "$unfinished/root"

@@ -8,13 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.availability import Unavailable
+
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "aarch64"
 NEEDED = ("numpy", "numba", "llvmlite")
-
-
-class Unavailable(Exception):
-    """This machine cannot emulate the processor; the message says why."""
 
 
 class Emulated(NamedTuple):

@@ -1,7 +1,8 @@
 """Streams that a forest has to learn to the same bits anywhere, and the program that learns them.
 
     python streams.py write DATA.npz    the streams; drawn once, since numpy's own generators go to the C library
-    python streams.py learn DATA.npz    a line of JSON for each of them: digests of what a forest says and of its bytes
+    python streams.py learn DATA.npz [FAMILY ...]
+                                        a line of JSON for each of them: digests of what a forest says and of its bytes
 
 It needs amf and numpy alone, so that it also runs where there is no test suite. Progress goes to stderr.
 """
@@ -12,7 +13,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,12 +79,32 @@ def streams(n: int) -> dict[str, Stream]:
 
 
 FORESTS: dict[str, list[Callable[[], Any]]] = {
-    "tidy": [amf.AMFClassifier],
-    "hostile": [amf.AMFClassifier, lambda: amf.AMFClassifier(3, max_bytes=200_000, mode="sampled")],
-    "extreme": [lambda: amf.AMFClassifier(5, mode="expected", split_pure=True)],
-    "noise": [lambda: amf.AMFClassifier.preset("paper")],
-    "numbers": [amf.AMFRegressor, lambda: amf.AMFRegressor(5, loss="square", bound=10.0, mode="expected")],
-    "wild": [amf.AMFRegressor],
+    "tidy": [amf.AMFClassifier, amf.MondrianForestClassifier, lambda: amf.BSPForestClassifier(3)],
+    "hostile": [
+        amf.AMFClassifier,
+        lambda: amf.AMFClassifier(3, max_bytes=200_000, mode="sampled"),
+        lambda: amf.AdaptiveAMFClassifier(review_every=16),
+    ],
+    "extreme": [
+        lambda: amf.AMFClassifier(5, mode="expected", split_pure=True),
+        lambda: amf.IncreasingLifetimeForestClassifier(5, combine="vote"),
+    ],
+    "noise": [
+        lambda: amf.AMFClassifier.preset("paper"),
+        lambda: amf.MondrianForestClassifier(5, lifetime=3.0),
+        lambda: amf.IncreasingLifetimeForestClassifier(3, domain="cube"),
+    ],
+    "numbers": [
+        amf.AMFRegressor,
+        lambda: amf.AMFRegressor(5, loss="square", bound=10.0, mode="expected"),
+        lambda: amf.IncreasingLifetimeForestRegressor(5, lifetime_exponent=0.5),
+    ],
+    "wild": [
+        amf.AMFRegressor,
+        lambda: amf.MondrianForestRegressor(5, max_bytes=200_000),
+        lambda: amf.BSPForestRegressor(2, max_bytes=300_000),
+        lambda: amf.AdaptiveAMFRegressor(5, review_every=16),
+    ],
 }
 
 
@@ -91,12 +112,17 @@ def _digest(*arrays: Any) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
-def learn(found: dict[str, Stream]) -> Iterator[tuple[str, dict[str, str]]]:
-    """(name, digests of what was said before each sample was learned, of the forest, of what it says then)."""
+def learn(found: dict[str, Stream], families: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
+    """(name, digests of what was said before each sample was learned, of the forest, of what it says then).
+
+    Only forests of these families, or all.
+    """
     for name, stream in found.items():
         for number, new in enumerate(FORESTS[name]):
             start, forest = time.monotonic(), new()
-            regresses = isinstance(forest, amf.AMFRegressor)
+            if families and forest.family not in families:
+                continue
+            regresses = isinstance(forest, amf.ForestRegressor)
             y = stream.y if regresses else [None if label != label else int(label) for label in stream.y]
             said = forest.prequential(stream.x, y)
             x = stream.x[:500]
@@ -113,14 +139,14 @@ def learn(found: dict[str, Stream]) -> Iterator[tuple[str, dict[str, str]]]:
             yield f"{name} {number}", digests
 
 
-def main(task: str, path: str, n: str = "20000") -> None:
+def main(task: str, path: str, *more: str) -> None:
     if task == "write":
-        drawn = streams(int(n)).items()
+        drawn = streams(int(*more)).items()
         np.savez(path, **{f"{name} {kind}": array for name, one in drawn for kind, array in one._asdict().items()})
         return
     with np.load(path) as columns:
         found = {name: Stream(columns[f"{name} x"], columns[f"{name} y"]) for name in FORESTS}
-    for name, digests in learn(found):
+    for name, digests in learn(found, more):
         print(json.dumps({"name": name, **digests}), flush=True)
 
 

@@ -1,0 +1,100 @@
+"""Aggregated Mondrian Forests that learn which features matter and replace trees that are out of date."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.adaptation import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, state_of
+from amf.classifier import AMFClassifier
+from amf.explain import Adaptation, Role, TreeStanding, survey
+from amf.forest import Forest
+from amf.params import AdaptiveAMFClassifierParams, AdaptiveAMFRegressorParams
+from amf.regressor import AMFRegressor
+
+Params = TypeVar("Params", bound=AdaptiveAMFClassifierParams | AdaptiveAMFRegressorParams)
+
+_ROLES: dict[float, Role] = {ACTIVE: "active", STANDING_BY: "standing-by", SILENT: "silent"}
+
+
+class _AdaptiveForest(Forest[Params]):
+    """What both have in common."""
+
+    @property
+    def feature_weights(self) -> NDArray[np.float64]:
+        """How much likelier than in the plain forest a cut is of each feature, (d,): 1 in the mean of those that vary.
+
+        They say what recent splits on a feature told of the labels, in the mean over those splits. Of two features that
+        tell the same each gets its share. A feature of which no two values were seen cannot be cut: its weight is 0.
+        """
+        return np.where(self._scaling.moves > 0, self._state.weights, 0.0)
+
+    @property
+    def adaptation(self) -> Adaptation:
+        """How the forest has changed with its samples."""
+        state, forecasting = self._state, int(np.count_nonzero(self._forecasts))
+        columns = state.roles, self.n_samples - self._births, state.losses, state.judged
+        trees = tuple(
+            TreeStanding(_ROLES[role], age, loss / max(judged, 1.0) if judged else None)
+            for role, age, loss, judged in zip(*(column.tolist() for column in columns), strict=True)
+        )
+        return Adaptation(forecasting, int(state.swaps[0]), tuple(self.feature_weights.tolist()), trees)
+
+    def feature_usage(self) -> NDArray[np.float64]:
+        heads = (heads for heads, asked in zip(self._heads(), self._forecasts, strict=True) if asked)
+        return survey(heads, self.n_features).usage
+
+    @property
+    def _state(self) -> State:
+        return state_of(self._adaptation, self.params.n_estimators, self.n_features)
+
+    @property
+    def _forecasts(self) -> NDArray[np.bool_]:
+        """Of each tree whether it is asked."""
+        asked: NDArray[np.bool_] = self._state.roles != SILENT
+        return asked
+
+    @property
+    def _n_background(self) -> int:
+        return int(self.params.background * self.params.n_estimators)
+
+    def _fresh_adaptation(self) -> NDArray[np.float64]:
+        return fresh_state(self.params.n_estimators, self._n_background)
+
+    @property
+    def _review_every(self) -> int:
+        return self.params.review_every
+
+    @property
+    def _births(self) -> NDArray[np.int64]:
+        births: NDArray[np.int64] = self._state.births.astype(np.int64)
+        return births
+
+    def _has_adapted_soundly(self) -> bool:
+        return is_sound(
+            self._state, self._n_background, self.params.review_every, self.n_samples, self._scaling.moves
+        )  # fmt: skip
+
+
+class AdaptiveAMFClassifier(_AdaptiveForest[AdaptiveAMFClassifierParams], AMFClassifier):
+    """AMFClassifier that learns which features matter, and replaces trees that are out of date (adaptation.py).
+
+    Parameters: those of AdaptiveAMFClassifierParams (params.py), and `n_threads`, the threads over which the trees are
+    spread, which changes no bit.
+    """
+
+    Parameters = AdaptiveAMFClassifierParams
+    family = "adaptive-classifier"
+
+
+class AdaptiveAMFRegressor(_AdaptiveForest[AdaptiveAMFRegressorParams], AMFRegressor):
+    """AMFRegressor that learns which features matter, and replaces trees that are out of date (adaptation.py).
+
+    Parameters: those of AdaptiveAMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are
+    spread, which changes no bit.
+    """
+
+    Parameters = AdaptiveAMFRegressorParams
+    family = "adaptive-regressor"

@@ -1,0 +1,87 @@
+"""A batch as it comes and as it goes: rows, labels and forecasts, and the buffers that hold them on the way."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ROWS_PER_CALL = 1024
+"""Rows of a forest in one call of a kernel, for which memory is reserved before."""
+MOST_FORECASTS = 1 << 18
+"""Numbers in the buffer of what trees say, which so has 2 MB at most, or room for one row."""
+
+
+class Labels(NamedTuple):
+    """Labels of a batch as the kernels take them."""
+
+    values: NDArray[Any]
+    """(n,)"""
+    labelled: NDArray[np.bool_]
+    """(n,)"""
+    arrivals: dict[int, Any]
+    """Row -> label, for each row whose label the forest has to be prepared for, in order."""
+    n_outputs: int
+    """Numbers in a forecast after the last row."""
+
+    def part(self, rows: slice) -> Labels:
+        """Some rows, none of which brings a label of a new kind."""
+        return Labels(self.values[rows], self.labelled[rows], {}, self.n_outputs)
+
+    def hidden(self, rows: slice) -> Labels:
+        """Some rows without their labels."""
+        return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs)
+
+
+class BatchForecasts(NamedTuple):
+    """What a forest says of a batch."""
+
+    outputs: NDArray[np.float64]
+    """(n, n_outputs), calibrated where the forest is."""
+    raw: NDArray[np.float64]
+    """(n, n_outputs), of the trees alone."""
+    depths: NDArray[np.float64]
+    """(n, 2): depth at which the sample ends and weighted depth, means over trees."""
+
+    def part(self, rows: slice) -> BatchForecasts:
+        """Some rows: views."""
+        return BatchForecasts(self.outputs[rows], self.raw[rows], self.depths[rows])
+
+    def copy(self) -> BatchForecasts:
+        """All that is said, in arrays of its own: what is written to one is not seen in the other."""
+        return BatchForecasts(self.outputs.copy(), self.raw.copy(), self.depths.copy())
+
+
+class _Scratch(threading.local):
+    """Buffers that live from call to call: fresh pages for each of them would cost more than small batches do."""
+
+    def __init__(self) -> None:
+        self._floats, self._reals = np.empty(0, np.float32), np.empty(0)
+
+    def floats(self, size: int) -> NDArray[np.float32]:
+        """So many float32 with anything in them, until the next call."""
+        if self._floats.size < size:
+            self._floats = np.empty(size, np.float32)
+        return self._floats[:size]
+
+    def reals(self, size: int) -> NDArray[np.float64]:
+        """So many float64 with anything in them, until the next call."""
+        if self._reals.size < size:
+            self._reals = np.empty(size)
+        return self._reals[:size]
+
+
+SCRATCH = _Scratch()
+
+
+def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    """X as float64 in rows. Raises ValueError for texts, with what to do about them."""
+    try:
+        return np.ascontiguousarray(X, np.float64)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        hint = "a forest takes numbers; amf.Columns makes rows of objects with names and texts"
+        raise ValueError(f"X holds text ({error}): {hint}, such as X.to_dict('records') of a data frame") from error

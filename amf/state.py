@@ -1,0 +1,293 @@
+"""The state of a forest, and batches through the kernels.
+
+A batch is cut into segments in which everything but the trees is constant: a segment ends where the labels or the
+feature weights change what a tree computes. Where it ends follows from the samples, never from the batch, and within it
+trees are independent, so neither the batch size nor the number of threads can change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf._kernel import index
+from amf.adaptation import with_features
+from amf.addresses import address_of
+from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, whole_chunks
+from amf.batches import SEGMENTS
+from amf.binding import LARGEST, Binding
+from amf.forgetting import shrink
+from amf.modes import MODES
+from amf.params import check_whole
+from amf.rng import seed_words
+from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, numbers_of
+from amf.scaling import Scaling, first_infinite
+from amf.system import NO_STATE, Params, System
+from amf.threads import side_by_side, spans
+from amf.vectors import LANES
+
+_SMALLEST_TREE = 16  # rows, below which a tree never splits
+_ONE_NODE = 8  # rows of a tree that never splits
+
+_LARGEST = int(LARGEST)
+
+
+class LostForestError(RuntimeError):
+    """The state of a forest is gone, since a call that was to change it could not be finished."""
+
+
+class _Lost:
+    """What stands for the state of a forest that an exception has cut short: whoever asks for any of it is told so."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._reason = repr(error)
+
+    def __getattr__(self, name: str) -> Any:
+        raise LostForestError(
+            f"this forest was cut short while it learned, by {self._reason}: some of its trees have learned rows that "
+            "others have not. Go on with its last checkpoint, by amf.loads, or with its last copy"
+        )
+
+
+class ForestState(System[Params]):
+    """Trees, features, generators and calibration of a forest, and how rows pass through them."""
+
+    def _set_up(self, params: Params, n_threads: int) -> None:
+        self.params: Params = params
+        self.n_threads = n_threads
+        self.feature_names: tuple[str, ...] | None = None
+        self._scaling = Scaling(adaptive=self.params.scaling == "auto", fixed=self.in_unit_cube)
+        self._prepare()
+        self._arena = Arena(params.n_estimators, self._layout())
+        self._calibration = self._fresh_calibration() if params.calibration else NO_STATE
+        self._adaptation = self._fresh_adaptation()
+        self._binding = Binding()
+
+    def _start(self) -> None:
+        self._words = seed_words(self.params.seed, self.params.n_estimators)
+        self._relayout()
+
+    @property
+    def n_threads(self) -> int:
+        """Threads over which the trees are spread. Not part of the state."""
+        return self._n_threads
+
+    @n_threads.setter
+    def n_threads(self, value: int) -> None:
+        check_whole("n_threads", value, 1, 10_000)
+        self._n_threads = value
+
+    @property
+    def n_samples(self) -> int:
+        """Labelled samples learned."""
+        return int(self._scaling.n_labelled[0])
+
+    @property
+    def n_features(self) -> int:
+        """Features d, 0 before the first call that learns."""
+        return self._scaling.n_features
+
+    def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> BatchForecasts:  # noqa: N803
+        x = self._rows(X)
+        labels = self._encode(y, x.shape[0])
+        try:
+            if not self.n_features:
+                if labels.labelled.any():
+                    self._grow_features([None] * x.shape[1])
+                else:
+                    x = x[:, :0]
+            return self._pass(x, labels, publish=publish)
+        except BaseException as error:
+            if labels.labelled.any():
+                self._lose(error)
+            raise
+
+    def _lose(self, error: BaseException) -> None:
+        """Give up a state that is no forest's: some trees have learned rows that others have not."""
+        self._arena = self._scaling = cast(Any, _Lost(error))
+
+    def _question(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        if self._knows_nothing:
+            nor_given = "" if self.class_labels is None else " and was given no classes"
+            raise ValueError(f"this forest has seen no label yet{nor_given}: call partial_fit first")
+        return self._rows(X)
+
+    def _ask(self, X: ArrayLike) -> BatchForecasts:  # noqa: N803
+        x = self._question(X)
+        if not self.n_features:
+            x = x[:, :0]
+        return self._pass(x, self._unlabelled(x.shape[0]), publish=True)
+
+    def _unlabelled(self, n: int) -> Labels:
+        return Labels(np.zeros(n, self._code), np.zeros(n, np.bool_), {}, self._n_outputs)
+
+    def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        x = numbers_of(X)
+        if x.ndim != 2:
+            raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}")
+        if not 1 <= x.shape[1] <= self.params.max_features:
+            raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
+        if self.n_features and x.shape[1] != self.n_features:
+            raise ValueError(f"X has {x.shape[1]} features, this forest learned from {self.n_features}")
+        # Of one type whatever the caller's array is: for each type that they meet, kernels are compiled anew.
+        x = x.view() if x.flags.aligned else x.copy()
+        x.flags.writeable = False
+        infinite = first_infinite(x)
+        if infinite >= 0:
+            row, column = divmod(infinite, x.shape[1])
+            raise ValueError(f"X[{row}, {column}] is infinite; numbers must be finite, NaN stands for missing")
+        return x
+
+    def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> BatchForecasts:
+        n = x.shape[0]
+        outputs = np.zeros((n, labels.n_outputs))
+        forecasts = BatchForecasts(outputs, np.zeros_like(outputs), np.zeros((n, 2)))
+        start = 0
+        for row, label in labels.arrivals.items():
+            self._batches(x, labels, forecasts, start, row, publish=publish)
+            # A label of a new kind may not show in the forecast of the row that brings it.
+            one = slice(row, row + 1)
+            self._batches(x[one], labels.hidden(one), forecasts.part(one), 0, 1, publish=publish)
+            before = forecasts.part(one).copy()
+            self._admit(label)
+            self._batches(x, labels, forecasts, row, row + 1, publish=publish)
+            forecasts.outputs[one], forecasts.raw[one], forecasts.depths[one] = before
+            start = row + 1
+        self._batches(x, labels, forecasts, start, n, publish=publish)
+        return forecasts
+
+    def _batches(
+        self, x: NDArray[np.float64], labels: Labels, forecasts: BatchForecasts, start: int, stop: int, *, publish: bool
+    ) -> None:
+        """Pass rows [start, stop) through the kernels, some at a time, with memory for what those may need."""
+        if not self._n_outputs:
+            return  # nothing to forecast yet, and no row here has a label
+        for first in range(start, stop, ROWS_PER_CALL):
+            last = min(first + ROWS_PER_CALL, stop)
+            if last - first == x.shape[0]:
+                self._batch(x, labels, forecasts, publish=publish)
+            else:
+                part = slice(first, last)
+                self._batch(x[part], labels.part(part), forecasts.part(part), publish=publish)
+
+    def _batch(self, x: NDArray[np.float64], labels: Labels, forecasts: BatchForecasts, *, publish: bool) -> None:
+        n, n_trees, n_outputs = x.shape[0], self.params.n_estimators, self._n_outputs
+        binding = self._bind(room=2 * int(np.count_nonzero(labels.labelled)))
+        if self._n_threads > 1 and n_trees > 1:
+            self._run_threads(binding.words, x, labels, forecasts, publish=publish)
+            binding.words[_LARGEST] = self._arena.used.max()
+            self._arena.give_up_room(int(binding.words[_LARGEST]))
+            return
+        at_once = max(1, min(n, MOST_FORECASTS // (n_trees * n_outputs)))
+        self._kernels.run(
+            np.array([binding.address], np.uint64), 0, 1, np.zeros(1, np.int64), np.array([n]),
+            x, labels.values, labels.labelled, publish,
+            SCRATCH.floats((n + SEGMENTS + 1) * self._scaling.weights.shape[0]),
+            SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
+            *forecasts,
+        )  # fmt: skip
+        self._arena.give_up_room(int(binding.words[_LARGEST]))
+
+    def _bind(self, room: int) -> Binding:
+        """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit.
+
+        It holds until the forest learns a label of a new kind, takes up features, or is bound with more room.
+        """
+        arena, binding, allowed = self._arena, self._binding, self._allowed or _ONE_NODE
+        while True:
+            arrays = arena.used, self._scaling.weights, self._words, self._calibration, self._adaptation
+            state = arena.generation, self._allowed, self._n_outputs
+            if not binding.holds(arrays, state):
+                self._write_binding(arrays, state)
+            if int(binding.words[_LARGEST]) + room <= arena.capacity or arena.capacity >= allowed:
+                return binding
+            arena.make_room(room, allowed)
+
+    def _write_binding(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> None:
+        arena, scaling = self._arena, self._scaling
+        reached: tuple[NDArray[Any], ...] = (
+            arena.ints, arena.boxes, arena.hulls, arena.used, self._words, self._calibration, self._adaptation,
+            scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.strides,
+            scaling.pairs, scaling.weights, scaling.n_labelled,
+        )  # fmt: skip
+        wholes = (
+            arena.n_trees, arena.layout.head, arena.layout.box, arena.layout.hull_room, arena.capacity,
+            self._allowed, int(arena.used.max()), self.n_features, scaling.pairs.shape[1], scaling.adaptive,
+            self._n_outputs, self._calibration.shape[0], MODES.index(self._mode), self._adaptation.shape[0],
+            self._review_every,
+        )  # fmt: skip
+        fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
+        self._binding.write(arrays, state, map(address_of, reached), wholes, fractions)
+
+    def _run_threads(
+        self,
+        words: NDArray[np.uint64],
+        x: NDArray[np.float64],
+        labels: Labels,
+        forecasts: BatchForecasts,
+        *,
+        publish: bool,
+    ) -> None:
+        """Pass rows through the trees, which are spread over threads: prepare, walk and gather (batches.py)."""
+        kernels, n_trees, n_outputs = self._kernels, self.params.n_estimators, self._n_outputs
+        start, n, stride = 0, x.shape[0], self._scaling.weights.shape[0]
+        bite = max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
+        rows, weights = np.empty((min(n, bite), stride), np.float32), np.empty((SEGMENTS + 1, stride), np.float32)
+        ends = np.empty(SEGMENTS, np.int64)
+        while start < n:
+            stop, n_segments, strays = kernels.prepare(
+                words, x[: start + bite], labels.labelled, start, rows, weights, ends
+            )
+            part = slice(start, stop)
+            y, known, here = labels.values[part], labels.labelled[part], forecasts.part(part)
+            of_trees, depths = np.empty((n_trees, stop - start, n_outputs)), np.empty((n_trees, stop - start, 2))
+            of_rows = rows[: stop - start], weights, ends[:n_segments], y, known, publish, of_trees, depths
+            trees = spans(n_trees, self._n_threads)
+            side_by_side(self._n_threads, kernels.walk, [(words, *some, *of_rows) for some in trees])
+            if publish:
+                kernels.gather(words, of_trees, depths, y, known, here.outputs, here.raw, here.depths)
+            if strays:
+                kernels.recentre(words)
+            start = stop
+
+    def _shrink(self, tree: int, limit: int) -> None:
+        """Let a tree forget until it may split again within so many rows."""
+        shrink(*self._arena.arguments, index(tree), index(limit))
+
+    def _needs_to_forget(self, n_nodes: int) -> bool:
+        """Whether a tree with so many nodes is one that learning would not leave."""
+        return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
+
+    def _layout(self) -> Layout:
+        return Layout(self._stats_room, room_for(self.n_features))
+
+    def _relayout(self) -> None:
+        """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
+        arena, layout = self._arena, self._layout()
+        beside_rows = self._scaling.nbytes + self._adaptation.nbytes + arena.used.nbytes + 4 * LANES
+        rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)
+        rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
+        self._allowed = rows if rows >= _SMALLEST_TREE else 0
+        at_least = max(self._allowed, _SMALLEST_TREE)
+        for tree in np.flatnonzero(arena.used + index(2) > at_least).tolist():
+            self._shrink(tree, at_least)
+        if arena.capacity > at_least:
+            arena.reserve(at_least)
+        arena.relayout(layout)
+
+    def _require_room_for_features(self, n_more: int) -> None:
+        """Raises ValueError where the forest cannot take up so many more features."""
+        n_features = self.n_features + n_more
+        if n_features > self.params.max_features:
+            raise ValueError(f"{n_features} features are more than max_features={self.params.max_features}")
+
+    def _grow_features(self, like: Sequence[int | None]) -> None:
+        known = self.n_features
+        self._scaling.grow(like)
+        if self._adaptation.size:
+            self._adaptation = with_features(self._adaptation, self.params.n_estimators, known, self.n_features)
+        self._relayout()
+        self._arena.imitate(known, like)

@@ -1,0 +1,28 @@
+"""Online BSP-Forest ([002]): trees of oblique cuts in pairs of features, and the forecasts of their leaves.
+
+[002] is "Online Binary Space Partitioning Forests" of X. Fan, B. Li and S. A. Sisson. Its trees are grown up to a
+budget that increases with the samples: a leaf keeps its samples, and is cut again as the budget allows. As the text
+has it (Alg. 4), a leaf is drawn anew from time 0 with every sample, on the hull without that sample, and the partition
+then depends on the order of the samples. Here a sample is parted from a leaf as from any other node, in the gap
+between the two and at the rate of that gap: the partition of any samples has the law of a BSP-Tree process that is
+drawn on all of them at once.
+"""
+
+from __future__ import annotations
+
+from amf.attributions import attributions_of
+from amf.batches import kernels_of
+from amf.class_calibration import calibrate as calibrate_classes
+from amf.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS, rules_of
+from amf.number_calibration import calibrate as calibrate_numbers
+from amf.planes import PLANES
+from amf.walk import walk_of
+
+CLASSIFIER = kernels_of(
+    "bsp_classifier", walk_of(LEAF_COUNTS, aggregates=False, geometry=PLANES), rules_of, calibrate_classes,
+    attributions_of(LEAF_COUNTS, aggregates=False, geometry=PLANES),
+)  # fmt: skip
+REGRESSOR = kernels_of(
+    "bsp_regressor", walk_of(LEAF_MEANS, aggregates=False, geometry=PLANES), rules_of, calibrate_numbers,
+    attributions_of(LEAF_MEANS, aggregates=False, geometry=PLANES),
+)  # fmt: skip

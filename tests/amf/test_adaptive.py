@@ -1,0 +1,281 @@
+"""Adaptive forests: what they learn of features and of trees, and that it is a function of the samples alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mutations import sealed, split
+from reference import average_over_prunings
+from reference_adaptive import AdaptiveForest
+from trees import trees_of
+
+import amf
+from amf.adaptation import ACTIVE, SILENT, state_of
+
+
+def changing(n, d=4, seed=0):
+    """Two features decide, one before the middle and the other one after it. On a grid, so that there are ties."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 16, (n, d)) / 16.0
+    x[0] = 0.0  # fixes every origin at 0, so that a reference sees the same float32 values
+    told = np.where(np.arange(n) < n // 2, x[:, 0], x[:, 1])
+    return x, (told > 0.5).astype(int)
+
+
+def log_loss(probabilities, y):
+    return -np.log(probabilities[np.arange(len(y)), y]).mean()
+
+
+def state(forest):
+    return state_of(forest._adaptation, forest.params.n_estimators, forest.n_features)
+
+
+# The reference.
+
+
+SETTINGS = [
+    {"prior": "parent", "smoothing": 0.7},
+    {"prior": "dirichlet", "dirichlet": 0.5, "charge_first": True},
+    {"prior": "parent", "smoothing": 0.7, "split_pure": True},
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_kernels_equal_the_reference(setting):
+    x, y = changing(260)
+    options = {"background": 0.5, "review_every": 10}
+    forest = amf.AdaptiveAMFClassifier(4, classes=range(2), seed=3, scaling="none", **options, **setting)
+    reference = AdaptiveForest(3, 4, 4, 2, background=0.5, every=10, **setting)
+    swaps = silent = 0
+    for start in range(0, 260, 10):
+        rows = slice(start, start + 10)
+        said = []
+        for row, label in zip(x[rows].astype(np.float32), y[rows], strict=True):
+            said.append(reference.predict(row))
+            reference.learn(row, int(label))
+        got = forest.prequential(x[rows], y[rows])
+        np.testing.assert_allclose(got.raw, said, rtol=1e-9)
+        mine = state(forest)
+        np.testing.assert_allclose(mine.weights, reference.weights, rtol=1e-9)
+        # The last bit of a weight may differ, and would show in the times of later cuts.
+        reference.weights = mine.weights.copy()
+        assert mine.births.tolist() == [place.birth for place in reference.places]
+        assert (mine.roles == ACTIVE).tolist() == [place.active for place in reference.places]
+        assert (mine.roles != SILENT).tolist() == [place.asked for place in reference.places]
+        for tree, place in zip(trees_of(forest), reference.places, strict=True):
+            assert sorted(tree.time.tolist()) == sorted(node.time for node in place.tree.nodes())
+        swaps, silent = forest.adaptation.n_swaps, silent + int(np.count_nonzero(mine.roles == SILENT))
+    assert swaps == reference.n_swaps
+    assert swaps > 3
+    assert silent > 3
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_forecasts_are_exact_averages_over_all_prunings(frozen):
+    """By enumeration, with weights that stay as they are and with weights that move under the trees."""
+    moved = 0
+    for seed in range(12):
+        x, y = changing(9, d=3, seed=seed)
+        every = 1000 if frozen else 2
+        forest = amf.AdaptiveAMFClassifier(3, classes=range(2), seed=seed, scaling="none", review_every=every)
+        reference = AdaptiveForest(seed, 3, 3, 2, background=0.2, every=every, smoothing=1.5, prior="parent")
+        for row, label in zip(x, y, strict=True):
+            reference.learn(row.astype(np.float32), int(label))
+            forest.partial_fit([row], [label])
+            reference.weights = state(forest).weights.copy()
+        for row in x:
+            averages = [average_over_prunings(tree, row.astype(np.float32)) for tree in reference.asked()]
+            expected = np.mean([average.forecast for average in averages], axis=0)
+            np.testing.assert_allclose(forest.predict_proba([row], calibrated=False)[0], expected, rtol=1e-9)
+            depth = np.mean([average.depth for average in averages])
+            np.testing.assert_allclose(forest.weighted_depth([row]), depth, rtol=1e-9, atol=1e-12)
+        moved += bool(np.any(state(forest).weights != 1.0))
+    assert moved == 0 if frozen else moved > 3
+
+
+# A function of the samples.
+
+
+@pytest.mark.parametrize("kind", [amf.AdaptiveAMFClassifier, amf.AdaptiveAMFRegressor])
+@settings(max_examples=15)
+@given(cuts=st.lists(st.integers(0, 600), max_size=8), threads=st.integers(1, 3), saves=st.booleans())
+def test_reviews_come_at_the_same_samples_whatever_the_batches_are(kind, cuts, threads, saves):
+    x, y = changing(600)
+    labels = [None if row % 7 == 3 else int(label) for row, label in enumerate(y)]
+    whole = kind(5, seed=1, background=0.4, review_every=16)
+    expected = whole.predict_learn(x, labels)
+    assert whole.adaptation.n_swaps > 2
+    forest = kind(5, seed=1, background=0.4, review_every=16, n_threads=threads)
+    bounds = [0, *sorted(cuts), 600]
+    for first, last in pairwise(bounds):
+        got = forest.predict_learn(x[first:last], labels[first:last])
+        if got.ndim == 1 or got.shape[1] == expected.shape[1]:
+            np.testing.assert_array_equal(got, expected[first:last])
+        if saves:
+            forest = amf.loads(forest.dumps(), n_threads=threads)
+    assert forest.dumps() == whole.dumps()
+
+
+def test_the_unit_of_labels_does_not_matter():
+    x, y = changing(600)
+    labels = y + x[:, 0] * 0.25
+    plain, other = (amf.AdaptiveAMFRegressor(6, seed=2, background=0.4, review_every=16) for _ in range(2))
+    np.testing.assert_array_equal(other.predict_learn(x, labels * 2.0**20), plain.predict_learn(x, labels) * 2.0**20)
+    assert plain.adaptation.n_swaps > 0
+    trees = tuple(tree._replace(loss=tree.loss and tree.loss * 2.0**40) for tree in plain.adaptation.trees)
+    assert other.adaptation == plain.adaptation._replace(trees=trees)
+
+
+# What it is good for.
+
+
+def with_noise(n, n_noise, seed=0):
+    """Two features tell the class, the others nothing."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 2 + n_noise))
+    return x, (x[:, 0] > 0.5).astype(int) + (x[:, 1] > 0.3)
+
+
+def test_noise_costs_less_where_weights_are_learned():
+    x, y = with_noise(3000, 40)
+    later = slice(1500, None)
+    plain = amf.AMFClassifier(5, classes=range(3), seed=1).predict_learn(x, y)
+    forest = amf.AdaptiveAMFClassifier(5, classes=range(3), seed=1, background=0.0)
+    adaptive = forest.predict_learn(x, y)
+    assert log_loss(adaptive[later], y[later]) < 0.8 * log_loss(plain[later], y[later])
+    weights = forest.feature_weights
+    assert weights[:2].sum() > 0.5 * weights.sum()
+    np.testing.assert_allclose(weights.mean(), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [amf.AdaptiveAMFClassifier, amf.AdaptiveAMFRegressor])
+def test_after_a_change_background_trees_take_over(kind):
+    def mistakes(**parameters):
+        x, y = changing(4000, d=3, seed=1)
+        said = kind(10, seed=1, **parameters).predict_learn(x, y)
+        chosen = said.argmax(axis=1) if said.ndim == 2 else said > 0.5
+        return np.mean(chosen[2500:] != y[2500:])
+
+    assert mistakes() < 0.1
+    assert mistakes() < 0.5 * mistakes(background=0.0)
+
+
+def test_what_tells_today_has_the_weight():
+    x, y = changing(4000, d=5, seed=1)
+    forest = amf.AdaptiveAMFClassifier(10, classes=[0, 1], seed=1).partial_fit(x[:2000], y[:2000])
+    assert forest.feature_weights.argmax() == 0
+    assert forest.partial_fit(x[2000:], y[2000:]).feature_weights.argmax() == 1
+
+
+# Its other sides.
+
+
+def test_it_tells_how_it_has_changed():
+    x, y = changing(1000)
+    forest = amf.AdaptiveAMFClassifier(10, seed=1, background=0.4, review_every=16).partial_fit(x, y)
+    found = forest.describe().adaptation
+    assert found.feature_weights == tuple(forest.feature_weights)
+    assert found.n_forecasting == np.count_nonzero(state(forest).roles != SILENT)
+    assert f"{found.n_swaps} were replaced" in str(forest.describe())
+    assert amf.AMFClassifier(3).adaptation is None
+    forest.feature_weights[:] = 0.0
+    assert forest.feature_weights.all()
+
+
+def test_it_tells_how_its_trees_stand():
+    x, y = changing(1000)
+    forest = amf.AdaptiveAMFClassifier(10, seed=1, background=0.4, review_every=16)
+    assert {tree.loss for tree in forest.adaptation.trees} == {None}
+    # At a review that starts a tree anew nobody knows yet what it will say.
+    before = 0
+    for start in range(0, 1000, 16):
+        forest.partial_fit(x[start : start + 16], y[start : start + 16])
+        found = forest.adaptation
+        fresh = [tree for tree in found.trees if tree.age == 0]
+        assert len(fresh) <= found.n_swaps - before
+        assert all(tree == ("silent", 0, None) for tree in fresh)
+        before = found.n_swaps
+        assert sum(tree.role != "silent" for tree in found.trees) == found.n_forecasting
+        assert sum(tree.role == "active" for tree in found.trees) == 6
+    assert before > 3
+    assert {tree.age for tree in found.trees} == set((forest.n_samples - forest._births).tolist())
+    losses = [tree.loss for tree in found.trees if tree.role == "active"]
+    assert 0.0 < min(losses) <= np.mean(losses) < 1.0
+
+
+def test_what_cannot_be_cut_has_no_weight():
+    """A feature of one value, and one that comes later, whose column is empty until then."""
+    x, y = changing(300)
+    forest = amf.AdaptiveAMFClassifier(5, seed=1)
+    forest.add_features(["a", "constant", "b"])
+    forest.partial_fit(np.column_stack([x[:, 0], np.ones(300), x[:, 1]]), y)
+    forest.add_features(["late"])
+    weights = forest.feature_weights
+    assert weights[1] == weights[3] == 0.0
+    np.testing.assert_allclose(weights[[0, 2]].mean(), 1.0, rtol=1e-12)
+
+
+def test_attributions_and_usage_are_those_of_the_trees_that_forecast():
+    x, y = changing(1000)
+    forest = amf.AdaptiveAMFClassifier(10, seed=1, background=0.4, review_every=16)
+    for start in range(0, 1000, 16):
+        forest.partial_fit(x[start : start + 16], y[start : start + 16])
+        if forest.n_samples > 600 and forest.adaptation.n_forecasting < 10:
+            break
+    assert forest.adaptation.n_forecasting < 10
+    said = forest.attribute(x[:40])
+    np.testing.assert_allclose(said.forecasts, forest.predict_proba(x[:40], calibrated=False), rtol=1e-12)
+    np.testing.assert_allclose(said.prior + said.features.sum(axis=1), said.forecasts, rtol=1e-9)
+    asked = [tree for tree, role in zip(forest._heads(), state(forest).roles, strict=True) if role != SILENT]
+    alone = [amf.explain.survey([heads], 4).usage for heads in asked]
+    np.testing.assert_allclose(forest.feature_usage(), np.mean(alone, axis=0), rtol=1e-12)
+
+
+def test_memory_holds_background_trees_too():
+    x, y = changing(6000, d=6)
+    forest = amf.AdaptiveAMFClassifier(10, classes=[0, 1], background=0.4, max_bytes=200_000)
+    for start in range(0, 6000, 500):
+        forest.partial_fit(x[start : start + 500], y[start : start + 500])
+        assert forest.nbytes <= 200_000
+    assert forest.adaptation.n_swaps > 3
+    assert np.mean(forest.predict(x[-500:]) == y[-500:]) > 0.9
+
+
+@pytest.mark.parametrize("setting", [{"background": 1.0}, {"background": "a"}, {"review_every": 0}], ids=str)
+def test_parameters_out_of_range_are_refused(setting):
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        amf.AdaptiveAMFClassifier(3, **setting)
+
+
+# Bytes.
+
+
+LIES = {
+    "weights": [0.0, -1.0, np.nan, 1e9],
+    "gains": [np.nan, 1e300],
+    "steps": [-1.0, np.inf],
+    "tree_gains": [np.nan, 1e300, np.inf],
+    "losses": [-1.0, np.nan],
+    "judged": [-1.0, 1e9],
+    "births": [1.0, -16.0, 1e9, np.nan],
+    "roles": [3.0, np.nan, -1.0],
+    "swaps": [-1.0, 0.5, 1e9, np.nan],
+}
+
+
+@pytest.mark.parametrize("part", LIES)
+def test_a_state_that_samples_cannot_leave_is_refused(part):
+    x, y = changing(605)
+    forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, y)
+    header, body = split(forest.dumps())
+    assert amf.loads(sealed(header, body)).dumps() == forest.dumps()
+    at = bytes(body).index(forest._adaptation.tobytes())
+    for lie in LIES[part]:
+        told = forest._adaptation.copy()
+        getattr(state_of(told, 5, 4), part)[0] = lie
+        with pytest.raises(amf.FormatError, match="weights of the features or the roles of the trees"):
+            amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + told.nbytes :]))

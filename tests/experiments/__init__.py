@@ -1,0 +1,1 @@
+"""The experiments of the papers, each one command, with a table and a picture."""

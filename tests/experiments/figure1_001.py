@@ -1,0 +1,72 @@
+"""[001] Fig. 1: accuracy on a test set after a tenth of the training set, two tenths, and so on.
+
+A third of letter is the test set. Features are scaled to [0, 1] by the ranges of the training set; splits are within
+the ranges of the samples, as in the paper. It tells neither the number of trees nor that of the repetitions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+
+import amf
+from tests.datasets import load
+
+N_TREES = 50
+SEEDS = range(3)
+TENTHS = range(1, 11)
+PICTURE = Path(__file__).parent / "figure1_001.png"
+
+ONLINE: dict[str, dict[str, Any]] = {
+    "Mondrian, lifetime n^(1/(d+2))": {},
+    "Mondrian, lifetime 2": {"lifetime": 2.0, "lifetime_exponent": 0.0},
+}
+BATCH: dict[str, Any] = {
+    "Extra-Trees, one feature a split": lambda seed: ExtraTreesClassifier(N_TREES, max_features=1, random_state=seed),
+    "random forest": lambda seed: RandomForestClassifier(N_TREES, random_state=seed),
+}
+
+
+def accuracies(seed: int) -> dict[str, NDArray[np.float64]]:
+    """Of each method after each tenth of the training set."""
+    x, y = load("letter")
+    order = np.random.default_rng(seed).permutation(len(x))
+    x, y = x[order], y[order]
+    n = len(x) * 2 // 3
+    low, high = x[:n].min(axis=0), x[:n].max(axis=0)
+    x = (x - low) / np.where(high > low, high - low, 1.0)
+    ends = [n * tenth // 10 for tenth in TENTHS]
+    found = {name: np.zeros(len(ends)) for name in (*ONLINE, *BATCH)}
+    for name, schedule in ONLINE.items():
+        forest = amf.IncreasingLifetimeForestClassifier.preset(
+            "paper", n_estimators=N_TREES, seed=seed, max_bytes=2**32, **schedule
+        )
+        start = 0
+        for place, end in enumerate(ends):
+            forest.partial_fit(x[start:end], y[start:end])
+            found[name][place], start = np.mean(forest.predict(x[n:]) == y[n:]), end
+    for name, new in BATCH.items():
+        for place, end in enumerate(ends):
+            found[name][place] = new(seed).fit(x[:end], y[:end]).score(x[n:], y[n:])
+    return found
+
+
+def main() -> None:
+    runs = [accuracies(seed) for seed in SEEDS]
+    means = {name: np.mean([run[name] for run in runs], axis=0) for name in runs[0]}
+    print(f"accuracy on letter, {N_TREES} trees, mean over {len(SEEDS)} divisions")
+    print("share of the training set         " + "".join(f"{10 * tenth:6} %" for tenth in TENTHS))
+    for name, mean in means.items():
+        print(f"{name:34}" + "".join(f"{value:8.3f}" for value in mean))
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot(xlabel="share of the training set", ylabel="accuracy on the test set")
+    for name, mean in means.items():
+        axes.plot(np.array(TENTHS) / 10, mean, marker="o", label=name)
+    axes.legend()
+    figure.savefig(PICTURE, dpi=120)
+    print(f"picture: {PICTURE}")
