@@ -1,7 +1,39 @@
-"""`python -m worker` is `amf-worker`."""
+"""`python -m worker` is `amf-worker`: the first lines of the program, so that Ctrl-C is no traceback from here on."""
 
+import os
 import sys
 
-from worker.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    _open_standard_streams()
+    try:
+        from worker import cli
+
+        return cli.main()
+    except KeyboardInterrupt:
+        # While modules were still being imported, or again while the first Ctrl-C was being answered.
+        print("amf-worker: interrupted", file=sys.stderr)
+        return 130
+
+
+def _open_standard_streams() -> None:
+    """Have something to write to where the program was started without it (pythonw, `2>&-`).
+
+    Else Python has None in its place, which nobody expects, and the next file or socket to be opened gets the number of
+    the one that is closed, to which libraries in C write their complaints.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                descriptor = os.open(os.devnull, os.O_RDWR)
+                if descriptor != number:
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+if __name__ == "__main__":
+    sys.exit(main())

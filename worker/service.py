@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-import logging
+import faulthandler
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Literal
 
 import amf
 from worker import __version__
-from worker.allocator import give_back_early
-from worker.checks import Finding, examine, probe
-from worker.config import Config, repartition
-from worker.errors import ConfigError, WorkerError
-from worker.exposition import serve
-from worker.forwarder import Forwarder
-from worker.kafka import (
+from worker.adapters.http import serve
+from worker.adapters.kafka import (
     KafkaAdmin,
     KafkaInput,
     KafkaOutput,
@@ -30,28 +26,40 @@ from worker.kafka import (
     require_topics,
     transactional_id,
 )
-from worker.kafka.registry import open_registry
-from worker.learners import compile_kernels
-from worker.metrics import Metrics
-from worker.model_key import key_reader
-from worker.patience import ASKING, Patience, Stopped
-from worker.ports import Clock
-from worker.runtime import Setting, Worker
-from worker.spill import Spill
-from worker.store import open_store
-from worker.until import Until
-from worker.warm_start import WarmStart
-from worker.watch import Watch
+from worker.adapters.kafka.registry import open_registry
+from worker.adapters.malloc import give_back_early
+from worker.adapters.spill import Spill
+from worker.adapters.store import open_store
+from worker.base import gc_tuning
+from worker.base.errors import Fatal
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.ports import Clock, ObjectStore, TopicState
+from worker.base.retry import ASKING, Retry, Stopped
+from worker.base.status import Board, Status
+from worker.checkpoint import MOST_WRITES, Location
+from worker.config import Address, Config, repartition
+from worker.repartition.forwarder import Forwarder
+from worker.repartition.model_key import key_reader
+from worker.runtime.loop import Worker
+from worker.runtime.preflight import Finding, examine, known_partitions, probe
+from worker.runtime.tasks import Pools, Setting
+from worker.runtime.topic_monitor import TopicMonitor
+from worker.state.learners import compile_kernels
+from worker.task.warm_start import WarmStart
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 START_S = 60.0
 """Longest time that a start waits for a store that does not answer, or for a better answer of a broker."""
 MOVE_S = 300.0
 """Longest time without a move of a loop that is alive: what it takes to be shut out of the group, if not more."""
+WATCH_EVERY_S = 1.0
 
 ASKERS = 32
 """Partitions of which it is asked at a time where they start. Those that have no leader do nothing but wait."""
+LOADERS = 2
+"""Partitions whose models are loaded at a time: each takes memory for a segment."""
 FETCHERS = 8
 """Models that are read from the store at a time, where only the store has them."""
 LEAVE_S = 2.0
@@ -102,6 +110,30 @@ class Pulse:
         return None
 
 
+@contextmanager
+def watched(pulse: Pulse, patience_s: float) -> Iterator[None]:
+    """End a process that is not alive for so much longer, with the stacks of its threads; nothing is lost by that.
+
+    A call into a library that never returns keeps the partitions from others. It may also keep the interpreter: the
+    timer is one that does without.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(WATCH_EVERY_S):
+            if pulse.trouble() is None:
+                faulthandler.dump_traceback_later(patience_s + WATCH_EVERY_S, exit=True)
+
+    thread = threading.Thread(target=watch, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        faulthandler.cancel_dump_traceback_later()
+
+
 class Signals:
     """SIGTERM or SIGINT asks for an orderly end; a second one ends the process at once, which loses nothing."""
 
@@ -114,30 +146,35 @@ class Signals:
         if self.stop:
             os._exit(128 + number)
         self.stop = True
-        _log.info("%s: finishing; a second signal ends at once", signal.Signals(number).name)
+        _log.info("stopping", f"{signal.Signals(number).name}: finishing; a second signal ends at once")
 
 
 def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | None = None) -> None:
     """Work until SIGTERM or SIGINT, or until the partitions are at their ends. Raises ConfigError, WorkerError.
 
-    A start waits for its broker for as long as it takes. What the broker refuses ends it.
+    A start waits for its broker for as long as it takes. What the broker refuses ends it. With an end and
+    `input.repartition` it is the internal topic that is worked off.
     """
-    if until is not None and config.input.repartition:
-        raise ConfigError("--until does not go with input.repartition: the internal topic has no end")
     give_back_early()
     signals = Signals()
     metrics = Metrics()
-    metrics.build_info.set(1, version=__version__, engine=amf.ENGINE)
-    pulse = Pulse(SystemClock(), max(MOVE_S, int(config.kafka.get("max.poll.interval.ms", 0)) / 1000))
-    server = serve(metrics, config.metrics.host, config.metrics.port, pulse.trouble)
+    group, topic = str(config.kafka["group.id"]), config.input.topic
+    metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
+    move_s = max(MOVE_S, int(config.kafka.get("max.poll.interval.ms", 0)) / 1000)
+    pulse = Pulse(SystemClock(), move_s)
+    board = Board(Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms()))
+    server = serve(metrics, config.metrics.host, config.metrics.port, pulse.trouble, board, config.metrics.token)
     try:
-        _log.info("metrics at http://%s:%d/metrics", config.metrics.host, server.port)
-        _work(config, path, until, metrics, signals, pulse)
+        address = Address(config.metrics.host, server.port)
+        served = f"metrics at http://{address}/metrics, a page that shows them at http://{address}/"
+        _log.info("metrics-served", served)
+        with watched(pulse, patience_s=move_s):
+            _work(config, path, until, metrics, board, signals, pulse)
     except Stopped:
-        _log.info("told to stop before it had begun")
+        _log.info("stopped", "told to stop before it had begun")
     finally:
         server.close()
-    _log.info("stopped in order")
+    _log.info("stopped", "stopped in order")
 
 
 def _work(
@@ -145,21 +182,24 @@ def _work(
     path: str,
     until: Literal["end"] | Mapping[int, int] | None,
     metrics: Metrics,
+    board: Board,
     signals: Signals,
     pulse: Pulse,
 ) -> None:
     """Start, and work to the end. Raises ConfigError, WorkerError; Stopped where it comes to no start."""
-    start = Patience(SystemClock(), lambda: signals.stop, START_S, pulse.moved)
+    start = Retry(SystemClock(), lambda: signals.stop, START_S, pulse.moved)
     admin = KafkaAdmin(config)
     start.ask("broker", lambda: require_topics(admin, config, path))
     identity = transactional_id(config)
     forwarder = None
     if config.input.repartition:
-        forwarder = _forwarder(config, admin, identity, metrics, start)
+        # A run with an end works off what was forwarded: with a forwarder beside it there would be none.
+        if until is None:
+            forwarder = _forwarder(config, admin, identity, metrics, board, start)
         config = repartition.of_worker(config)
-    worker = build(config, admin, identity, metrics, until, start)
+    worker = build(config, admin, identity, metrics, until, start, board)
     _compile_kernels(config)
-    calm_the_collector()
+    gc_tuning.calm()
     if forwarder is None:
         worker.run(pulse.at_each_turn("worker", lambda: signals.stop))
     else:
@@ -188,49 +228,84 @@ def build(
     identity: str,
     metrics: Metrics,
     until: Literal["end"] | Mapping[int, int] | None = None,
-    start: Patience | None = None,
+    start: Retry | None = None,
+    board: Board | None = None,
 ) -> Worker:
     """The worker with its adapters, once it is sure that topics and store are fit for it. Raises WorkerError."""
     store, clock, topic = open_store(config.checkpoint.url), SystemClock(), KafkaTopic(config, config.input.topic)
-    start = start or Patience(clock, lambda: False, START_S)
+    start = start or Retry(clock, lambda: False, START_S)
     _require([start.ask("store", lambda: probe(store, config.checkpoint.url))])
     facts, warm_url = start.ask("broker", lambda: admin.facts(config.input.topic)), config.checkpoint.warm_start
-    watch = None
+    monitor = None
     if not start.ask("broker", lambda: topic.is_mock):
+        monitor = TopicMonitor(config.input.topic, facts, config.input.on_repartition, topic.ask, clock)
+        if until is not None:
+            facts = _known(config, facts, store)
         _require(examine(config, topic, facts, store))
-        watch = Watch(config.input.topic, facts, config.input.on_repartition, topic.ask, clock)
     setting = Setting(
         facts.topic_id,
         facts.partitions,
         _room(start, admin, config),
-        None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions),
+        None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions, _folder(config, facts)),
         registry=open_registry(config),
         spill=_spill(config),
     )
-    ends = start.ask("ends of the topic", topic.ends) if until == "end" else until
+    ends: Mapping[int, int] | None = None
+    if until == "end":
+        found = start.ask("ends of the topic", topic.ends)
+        ends = {number: found[number] for number in range(facts.partitions)}
+    elif until is not None:
+        ends = until
     return Worker(
         config,
         setting,
-        KafkaInput(config, sees_ends=until is not None),
+        KafkaInput(config),
         lambda: KafkaOutput(config, identity if config.delivery == "exactly-once" else None),
         store,
         metrics,
         clock,
-        ThreadPoolExecutor(2, thread_name_prefix=_WRITERS),
-        ThreadPoolExecutor(2, thread_name_prefix="partitions"),
-        ThreadPoolExecutor(ASKERS, thread_name_prefix="starts"),
-        watch=watch,
-        until=None if ends is None else Until(ends),
-        fetchers=ThreadPoolExecutor(FETCHERS, thread_name_prefix=f"{_WRITERS}-fetch"),
+        Pools(
+            writers=ThreadPoolExecutor(MOST_WRITES, thread_name_prefix=_WRITERS),
+            loaders=ThreadPoolExecutor(LOADERS, thread_name_prefix=f"{_WRITERS}-load"),
+            askers=ThreadPoolExecutor(ASKERS, thread_name_prefix="starts"),
+            appliers=ThreadPoolExecutor(2, thread_name_prefix="partitions"),
+            fetchers=ThreadPoolExecutor(FETCHERS, thread_name_prefix=f"{_WRITERS}-fetch"),
+        ),
+        monitor,
+        ends,
+        board,
     )
 
 
-def _room(start: Patience, admin: KafkaAdmin, config: Config) -> int:
+def _known(config: Config, facts: TopicState, store: ObjectStore) -> TopicState:
+    """The topic as the models know it, for a run that works it off: partitions that were added since are left alone.
+
+    So `reshard` can take along what all other runs refuse to go on with.
+    """
+    known = known_partitions(config, facts, store)
+    if known is None or known >= facts.partitions or config.input.on_repartition != "fail":
+        return facts
+    topic, found = config.input.topic, facts.partitions
+    _log.warning(
+        "partitions-added", f"topic {topic} has {found} partitions, this run reads the {known} that its models know"
+    )
+    return replace(facts, partitions=known)
+
+
+def _folder(config: Config, facts: TopicState) -> str:
+    """Where the checkpoints of the topic are."""
+    group, lineage = str(config.kafka["group.id"]), config.checkpoint.lineage
+    return Location(group, lineage, config.input.topic, facts.topic_id, 0).topic_prefix
+
+
+def _room(start: Retry, admin: KafkaAdmin, config: Config) -> int:
     """Largest record that can be published."""
     return start.ask("broker", lambda: admin.max_message_bytes([config.output.topic, config.dead_letter.topic]))
 
 
-def _forwarder(config: Config, admin: KafkaAdmin, identity: str, metrics: Metrics, start: Patience) -> Forwarder:
+def _forwarder(
+    config: Config, admin: KafkaAdmin, identity: str, metrics: Metrics, board: Board, start: Retry
+) -> Forwarder:
     """What fills the internal topic, which is made if it is missing."""
     own = repartition.of_forwarder(config)
     source = KafkaInput(own)
@@ -244,10 +319,11 @@ def _forwarder(config: Config, admin: KafkaAdmin, identity: str, metrics: Metric
         lambda: KafkaOutput(own, repartition.forwarder_id(identity)),
         metrics,
         SystemClock(),
+        board,
     )
 
 
-def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput, start: Patience) -> None:
+def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput, start: Retry) -> None:
     """Raises WorkerError where the forwarders have forwarded, but the group has forgotten how far they came."""
     internal = KafkaTopic(config, config.output.topic)
     numbers = range(start.ask("broker", lambda: admin.facts(config.input.topic)).partitions)
@@ -256,7 +332,7 @@ def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput, star
         return
     committed = start.ask("committed offsets", lambda: source.committed(numbers))
     if all(offset is None for offset in committed.values()):
-        raise WorkerError(
+        raise Fatal(
             f"group {config.kafka['group.id']} has no committed offsets on {config.input.topic} though its records are "
             f"in {config.output.topic}: they have expired or were deleted, and to forward all again would double them. "
             "Commit for each partition the offset after the last header origin-offset there (kafka-consumer-groups "
@@ -287,8 +363,9 @@ def _require(findings: Iterable[Finding]) -> None:
     """Say what was found. Raises WorkerError for the first that must not be."""
     for finding in findings:
         if finding.level == "failed":
-            raise WorkerError(finding.sentence)
-        _log.log(logging.WARNING if finding.level == "warning" else logging.INFO, "%s", finding.sentence)
+            raise Fatal(finding.sentence)
+        say = _log.warning if finding.level == "warning" else _log.info
+        say("start-up-check", finding.sentence)
 
 
 def _spill(config: Config) -> Spill | None:
@@ -296,15 +373,26 @@ def _spill(config: Config) -> Spill | None:
     return None if models.cache_bytes is None else Spill(models.spill, models.spill_bytes)
 
 
-def calm_the_collector() -> None:
-    """A batch makes tens of thousands of small objects and no cycle; looking for some took a fifth of the time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
-
-
 def _compile_kernels(config: Config) -> None:
     """Before joining the group: nobody should wait for that with partitions."""
     started = time.monotonic()
-    compile_kernels(config.models.algorithms)
-    _log.info("kernels ready in %.1f s", time.monotonic() - started)
+    explain = config.output.explain > 0
+    loaded, compiled = compile_kernels(config.models.algorithms, explain=explain, announce=_announce)
+    took = f"{time.monotonic() - started:.1f} s"
+    _log.info("kernels-ready", f"kernels ready in {took}: {loaded} loaded, {compiled} compiled")
+
+
+def _announce(compilation: amf.Compilation) -> None:
+    """Say why this start takes long, and what makes the next one short."""
+    cpu, folder = compilation
+    fact = f"compiling the learner for the CPU {cpu}, which takes half a minute or more"
+    if folder is None:
+        _log.warning(
+            "kernels-compiled",
+            f"{fact}, and so at every start, since no folder keeps it",
+            hint="Set the environment variable NUMBA_CACHE_DIR to one that is written to and stays, or use an image "
+            "that brings it along (deploy/Dockerfile)",
+        )
+    else:
+        kept = f"it is kept in {folder} (the environment variable NUMBA_CACHE_DIR names another folder)"
+        _log.info("kernels-compiled", f"{fact}; {kept}")

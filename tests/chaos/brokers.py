@@ -175,14 +175,14 @@ class ProxiedBroker(Broker):
         return self._nodes.each[found.partitions[partition].leader - 1]
 
     def await_in_sync(self) -> None:
-        """Wait until every node is there and holds its copy of every partition. Raises TimeoutError."""
+        """Wait until every node is there and every copy of a partition is up to date. Raises TimeoutError."""
         admin, deadline, count = self.admin(), time.monotonic() + IN_SYNC_WITHIN_S, len(self._nodes.each)
         state = "no node answers"
         while time.monotonic() < deadline:
             with contextlib.suppress(KafkaException):  # a node that has just come back may not answer yet
                 found = admin.list_topics(timeout=ANSWER_WITHIN_S)
                 partitions = [each for topic in found.topics.values() for each in topic.partitions.values()]
-                behind = sum(each.leader < 0 or len(each.isrs) < count for each in partitions)
+                behind = sum(each.leader < 0 or len(each.isrs) < len(each.replicas) for each in partitions)
                 if len(found.brokers) == count and not behind:
                     return
                 state = f"{len(found.brokers)} of {count} nodes, {behind} partitions with a copy missing"

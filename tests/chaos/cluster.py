@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 import amf
 from tests.chaos.brokers import Network, ProxiedBroker
 from tests.chaos.proxy import Proxy
-from tests.worker.stores import S3Stub, s3_stub
+from tests.worker.support.stores import S3Stub, s3_stub
+from worker.adapters.kafka import KafkaAdmin
 from worker.config import Config, loads
-from worker.kafka import KafkaAdmin
 
 TRANSACTION_S = 10.0
 """After this long the broker aborts a transaction that nobody ends."""
@@ -66,6 +66,8 @@ class Setup:
     model_bytes: str = "1MB"
     on_rewind: Literal["fail", "accept"] = "fail"
     group: str = "chaos"
+    input_is_copied: bool = True
+    """Whether every node holds the input; or each partition of it lies on one node, and has no leader without that."""
 
     def is_static(self, worker: str) -> bool:
         """Whether a worker of this name, which ends in a number, keeps its identity over restarts."""
@@ -120,7 +122,11 @@ class Cluster:
             self._objects = self.s3.objects = Objects()
             self.storage = opened.enter_context(Proxy(lambda: self.s3.server_port, kafka=False))
             admin = KafkaAdmin(self.config())
-            admin.create([EVENTS, PREDICTIONS], self.setup.partitions)
+            if self.setup.input_is_copied:
+                admin.create([EVENTS], self.setup.partitions)
+            else:
+                self.broker.create_topic(EVENTS, self.setup.partitions)
+            admin.create([PREDICTIONS], self.setup.partitions)
             admin.create([DEAD], 1)
             self.broker.await_in_sync()
             self._open = opened.pop_all()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.availability import Unavailable, give_up
 from tests.chaos.cluster import Cluster, Setup
-from tests.kafka.conftest import give_up
-from tests.kafka.jars import Unavailable
 
 
 @pytest.fixture

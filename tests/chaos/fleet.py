@@ -152,7 +152,7 @@ class Fleet:
 
     def _scrape(self, name: str) -> str:
         """Its metrics. Raises TimeoutError where it does not say where they are."""
-        address = re.compile(rb"metrics at (http://\S+)")
+        address = re.compile(rb"metrics at (http://[^/]+/metrics)")
         if not self.await_that(lambda: address.search(self._written(name)) is not None, ANSWER_WITHIN_S):
             raise TimeoutError(f"{name} shows no metrics")
         [url] = address.findall(self._written(name))

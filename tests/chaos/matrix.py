@@ -17,7 +17,7 @@ class Row:
     """What is not shown, and why."""
 
 
-RUNTIME, CHECKPOINT = "tests/worker/test_runtime.py", "tests/worker/test_checkpoint.py"
+RUNTIME, CHECKPOINT = "tests/worker/test_loop.py", "tests/worker/test_checkpoint.py"
 TOPIC = "tests/kafka/test_topic_changes.py"
 
 MATRIX = (
@@ -94,7 +94,7 @@ MATRIX = (
     Row(
         "Schema registry down",
         "The partition waits, no dead letter.",
-        ("tests/kafka/test_registry.py::test_the_partition_waits_for_the_registry_and_then_all_is_there_exactly_once",),
+        ("tests/kafka/test_registry.py::test_the_partition_waits_for_a_schema_and_then_all_is_there_exactly_once",),
     ),
     Row(
         "Retention passes the checkpoint",

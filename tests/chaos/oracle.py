@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
 from confluent_kafka import IsolationLevel
 
 import amf
 from tests.chaos.cluster import DEAD, EVENTS, PREDICTIONS, Cluster
 from tests.kafka.broker import Message, read_all
 from tests.kafka.workers import source_of
-from tests.worker.stores import DictStore
-from worker.checkpoint import Checkpoints, Location, Manifest
-from worker.kafka import KafkaAdmin
-from worker.partition import Partition
-from worker.records import Outgoing, Record
+from tests.worker.support.stores import DictStore
+from tests.worker.support.tasks import live
+from worker.adapters.kafka import KafkaAdmin
+from worker.base.records import Outgoing, Record
+from worker.checkpoint import Checkpoints, Location, Manifest, Reader
+from worker.task.task import Task
 
 READ_WITHIN_S = 600.0
 CHUNK_RECORDS = 10_000
@@ -76,7 +76,7 @@ def judge(cluster: Cluster) -> Verdict:
     manifests = cluster.manifests()
     for number, records in inputs.items():
         location = Location(config.kafka["group.id"], config.checkpoint.lineage, EVENTS, topic_id, number)
-        partition = Partition(number, config, max_bytes)
+        partition = Task(number, config, max_bytes)
         _judge_partition(partition, records, published, _Checkpointed(manifests, location), verdict)
     for source in published:
         verdict.differing += 1
@@ -85,20 +85,19 @@ def judge(cluster: Cluster) -> Verdict:
 
 
 def _judge_partition(
-    partition: Partition,
+    partition: Task,
     records: list[Record],
     published: dict[tuple[int, int], tuple[object, ...]],
     checkpointed: _Checkpointed,
     verdict: Verdict,
 ) -> None:
-    partition.restore({}, 0, 0)
-    partition.go_live()
+    live(partition)
     end = records[-1].offset + 1 if records else 0
     if max(checkpointed.manifests, default=-1) != end:
         verdict.unfinished += 1
         verdict.complain(f"partition {partition.number}: the newest checkpoint is not at {end}, the end")
     for chunk in _cut(records, checkpointed.manifests):
-        for record, want in zip(chunk, partition.apply(chunk).outgoing, strict=True):
+        for record, want in zip(chunk, partition.process(chunk).outgoing, strict=True):
             verdict.records += 1
             source = (partition.number, record.offset)
             got = published.pop(source, None)
@@ -129,19 +128,23 @@ class _Checkpointed:
 
     def __init__(self, manifests: Mapping[str, bytes], location: Location) -> None:
         self.manifests: dict[int, list[Manifest]] = {}
-        for name, data in manifests.items():
-            if name.startswith(f"{location.prefix}/"):
-                manifest = msgspec.json.decode(data, type=Manifest)
+        store = DictStore()
+        store.objects = dict(manifests)
+        reader = Reader(store, location.prefix)
+        for name in sorted(manifests):
+            folder, _, file = name.rpartition("/")
+            if folder == location.prefix:
+                manifest = reader.read(file)
                 self.manifests.setdefault(manifest.offset, []).append(manifest)
         self._reference = Checkpoints(DictStore(), location)
         self._previous: Manifest | None = None
 
-    def compare(self, partition: Partition, verdict: Verdict) -> None:
+    def compare(self, partition: Task, verdict: Verdict) -> None:
         """Look at the checkpoints at the partition's offset, where there are any."""
         found = self.manifests.get(partition.position, [])
         if not found:
             return
-        frozen, removed = partition.snapshot()
+        frozen, removed = partition.models.snapshot()
         self._previous = self._reference.write(
             offset=partition.position,
             start_offset=0,
@@ -151,7 +154,7 @@ class _Checkpointed:
             removed=removed,
             previous=self._previous,
         )
-        partition.snapshot_done()
+        partition.models.snapshot_done()
         for manifest in found:
             verdict.checkpoints += 1
             if manifest.state_hash != self._previous.state_hash:

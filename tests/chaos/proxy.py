@@ -23,7 +23,7 @@ from typing import Literal, Self
 from tests.kafka.servers import free_ports
 
 REQUEST, REPLY = "request", "reply"
-PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
+PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT = 0, 1, 8, 9, 11, 12
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 26, 28
 """API keys of the requests that tests are about."""
 
@@ -34,14 +34,15 @@ CHUNK = 65_536
 class Rule:
     """What happens to the frames it matches while it is in force; None matches everything."""
 
-    action: Literal["hold", "delay", "drop"]
-    """hold: wait until the rule ends, then pass; delay: arrive late by `seconds`; drop: vanish."""
+    action: Literal["hold", "delay", "drop", "change"]
+    """hold: wait until the rule ends, then pass; delay: arrive late by `seconds`; drop: vanish; change: by `change`."""
     direction: str | None = None
     api: int | None = None
     client: str | None = None
     first: int | None = None
     """Only so many frames; later ones pass."""
     seconds: float = 0.0
+    change: Callable[[bytes], bytes] = bytes
     caught: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -119,17 +120,19 @@ class Proxy:
             link.close()
         return len(chosen)
 
-    def passes(self, link: _Link, direction: str, api: int | None) -> bool:
-        """Apply the rules to a frame, waiting as long as they say; False where it vanishes."""
+    def passed(self, link: _Link, direction: str, api: int | None, frame: bytes) -> bytes:
+        """Apply the rules to a frame, waiting as long as they say; nothing is left of one that vanishes."""
         with self._lock:
             rule = next((rule for rule in self._rules if rule.catches(direction, api, link.client)), None)
         if rule is None:
-            return True
+            return frame
         if rule.action == "hold":
             rule.ended.wait()
         elif rule.action == "delay":
             time.sleep(rule.seconds)
-        return rule.action != "drop"
+        elif rule.action == "change":
+            return rule.change(frame)
+        return b"" if rule.action == "drop" else frame
 
     def forget(self, link: _Link) -> None:
         with self._lock:
@@ -185,8 +188,7 @@ class _Link:
         with contextlib.suppress(OSError):
             for frame in self._frames(self._near):
                 api = self._read_request(frame) if self._kafka else None
-                if self._proxy.passes(self, REQUEST, api):
-                    self._far.sendall(frame)
+                self._far.sendall(self._proxy.passed(self, REQUEST, api, frame))
         with contextlib.suppress(OSError):
             self._far.shutdown(socket.SHUT_WR)
 
@@ -195,9 +197,9 @@ class _Link:
         with contextlib.suppress(OSError):
             for frame in self._frames(self._far):
                 api = self._asked.pop(struct.unpack_from(">i", frame, 4)[0], None) if self._kafka else None
-                if self._proxy.passes(self, REPLY, api):
-                    with contextlib.suppress(OSError):
-                        self._near.sendall(frame)
+                passed = self._proxy.passed(self, REPLY, api, frame)
+                with contextlib.suppress(OSError):
+                    self._near.sendall(passed)
         self.close()
         self._pump_up.join()
         self._proxy.forget(self)

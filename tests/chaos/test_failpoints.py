@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from worker import failpoints
-from worker.failpoints import FAIL_POINTS, Injected, bind
+import worker
+from worker.base.failpoints import FAIL_POINTS, Injected, bind
 
-WORKER = Path(failpoints.__file__).parent
+WORKER = Path(worker.__file__).parent
 
 
 def test_without_an_order_nothing_happens():
@@ -43,7 +43,7 @@ def test_an_order_that_means_nothing_is_refused(order):
 
 @pytest.mark.parametrize(("action", "status"), [("", signal.SIGKILL), (":kill", signal.SIGKILL), (":stop", None)])
 def test_it_ends_or_freezes_the_process(action, status):
-    code = "from worker.failpoints import failpoint; failpoint('learned'); print('went on')"
+    code = "from worker.base.failpoints import failpoint; failpoint('learned'); print('went on')"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=WORKER.parent,

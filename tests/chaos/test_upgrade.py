@@ -21,8 +21,9 @@ def test_in_a_rolling_upgrade_no_version_replays_what_another_one_predicted(clus
             arena.await_progress()
             roll(arena, altered)
             arena.await_progress()
-            replayed = [value for _, value in arena.fleet.metric("amf_replayed_records_total")]
-            assert replayed == [0.0] * len(arena.workers)
+            # Where the group rebalances in the middle of a transaction the next owner has records to replay: one of the
+            # same version does, one of another would stop.
+            assert not any(value for _, value in arena.fleet.metric("amf_partition_stops_total"))
         verdict = arena.finish()
     assert verdict.good, verdict
     assert arena.fleet.exits == []

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import NoReturn
 
 import pytest
 
+from tests.availability import Unavailable, give_up
 from tests.kafka.broker import Broker
-from tests.kafka.jars import Unavailable
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,21 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
 
 
-def give_up(reason: str, environment: Mapping[str, str] = os.environ) -> NoReturn:
-    """Skip without a broker, but fail where the run is to prove something (CI=true)."""
-    message = f"no Kafka broker to test against: {reason}"
-    if environment.get("CI", "").lower() == "true":
-        pytest.fail(message)
-    pytest.skip(message)
-
-
 @contextlib.contextmanager
 def running_broker(*, own: bool) -> Iterator[Broker]:
     try:
         with Broker(own=own) as broker:
             yield broker
     except Unavailable as reason:
-        give_up(str(reason))
+        give_up(f"no Kafka broker to test against: {reason}")
 
 
 @pytest.fixture(scope="session")

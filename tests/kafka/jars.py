@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.availability import Unavailable
+
 KAFKA_VERSION = "4.1.1"
 OLDEST_JAVA = 17
 
@@ -30,10 +32,6 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
-
-
-class Unavailable(Exception):
-    """This machine cannot provide a broker in one way; the message says why."""
 
 
 def find_java() -> str:

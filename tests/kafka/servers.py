@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from tests.kafka.jars import KAFKA_VERSION, Unavailable, find_java, kafka_libs
+from tests.availability import Unavailable
+from tests.kafka.jars import KAFKA_VERSION, find_java, kafka_libs
 
 HEAP = "-Xmx512m"
 JVM = (HEAP, "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tests.availability import Unavailable
 from tests.kafka.broker import Broker, committed_offsets, read_all
-from tests.kafka.conftest import Names, give_up
-from tests.kafka.jars import Unavailable, kafka_libs
+from tests.kafka.conftest import Names
+from tests.kafka.jars import kafka_libs
 from tests.kafka.servers import open_server
 
 
@@ -130,13 +131,6 @@ def test_without_any_broker_every_reason_is_given(monkeypatch: pytest.MonkeyPatc
         Unavailable, match="KAFKA_BOOTSTRAP is not set; no Docker engine answers; Java is not installed"
     ):
         open_server({}, own=False)
-
-
-def test_a_missing_broker_skips_but_fails_in_ci() -> None:
-    with pytest.raises(pytest.skip.Exception, match="no Kafka broker to test against: none"):
-        give_up("none", {})
-    with pytest.raises(pytest.fail.Exception, match="no Kafka broker to test against: none"):
-        give_up("none", {"CI": "true"})
 
 
 def test_an_interrupted_download_leaves_no_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,9 @@ import pytest
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.conftest import Names
 from worker import cli
+from worker.adapters.kafka import KafkaPublisher
+from worker.base.errors import WorkerError
 from worker.config import load
-from worker.errors import WorkerError
-from worker.kafka import KafkaPublisher
-
-
-@pytest.fixture(autouse=True)
-def _log_as_before() -> Iterator[None]:
-    log = logging.getLogger("worker")
-    handlers, level = log.handlers, log.level
-    yield
-    log.handlers, log.level = handlers, level
 
 
 @pytest.fixture
@@ -121,6 +111,32 @@ def test_produce_publishes_each_row_once_and_in_order(
     }
 
 
+def test_produce_takes_ids_and_times_from_columns(config: Path, broker: Broker, topics: Names, tmp_path: Path) -> None:
+    topic = topics.create("events")
+    (tmp_path / "rows.csv").write_text("id,when,a\ntx-1,2024-05-17T12:30:00Z,1\n,,2\n")
+    command = ["produce", str(tmp_path / "rows.csv"), "--config", str(config), "--id", "id", "--time", "when"]
+    assert cli.main(command) == 0
+    timed, other = read_all(broker.bootstrap, topic, until=2)
+    assert json.loads(timed.value or b"") == {"id": "tx-1", "features": {"a": 1.0}}
+    assert json.loads(other.value or b"") == {"id": "1", "features": {"a": 2.0}}
+    assert timed.timestamp == 1715949000_000
+    assert abs(other.timestamp - time.time() * 1000) < 3_600_000
+
+
+def test_a_row_from_a_pipe_is_published_before_the_next_one_comes(config: Path, broker: Broker, topics: Names) -> None:
+    topic = topics.create("events")
+    command = [sys.executable, "-m", "worker", "produce", "-", "--config", str(config)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write(b"a,b\n1,x\n")
+        producer.stdin.flush()
+        [first] = read_all(broker.bootstrap, topic, until=1)
+        assert producer.poll() is None
+        out, _ = producer.communicate(b"2,y\n", timeout=120)
+    assert json.loads(first.value or b"")["features"] == {"a": 1.0, "b": "x"}
+    assert (producer.returncode, out.startswith(b"published 2 events")) == (0, True)
+
+
 def test_produce_keeps_to_its_rate(config: Path, topics: Names, tmp_path: Path) -> None:
     topics.create("events")
     (tmp_path / "rows.csv").write_text("a,k\n" + "1,x\n" * 31)
@@ -144,12 +160,14 @@ def test_a_bad_row_ends_produce_after_the_good_ones(
     config: Path, broker: Broker, topics: Names, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = topics.create("events")
-    (tmp_path / "rows.csv").write_text("a\n1\n2\ninf\n4\n")
+    (tmp_path / "rows.csv").write_text("\n".join(["a", *map(str, range(1500)), "3,3", "4"]))
     assert cli.main(["produce", str(tmp_path / "rows.csv"), "--config", str(config)]) == 2
     err = capsys.readouterr().err
-    assert "rows.csv:4: column 'a': " in err
-    assert "2 rows were published before that" in err
-    assert [json.loads(m.value or b"")["id"] for m in read_all(broker.bootstrap, topic, until=2)] == ["0", "1"]
+    assert "rows.csv:1502: expected 1 cells as in the header, found 2" in err
+    assert "1500 rows were published before that" in err
+    assert [json.loads(m.value or b"")["id"] for m in read_all(broker.bootstrap, topic, until=1500)] == list(
+        map(str, range(1500))
+    )
 
 
 def test_a_full_queue_is_waited_for(config: Path, broker: Broker, topics: Names) -> None:
@@ -164,7 +182,7 @@ def test_a_full_queue_is_waited_for(config: Path, broker: Broker, topics: Names)
 
 
 def test_records_that_nobody_takes_are_an_error(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.kafka.publisher.STALL_S", 0.2)
+    monkeypatch.setattr("worker.adapters.kafka.publisher.STALL_S", 0.2)
     config.write_text(re.sub(r'servers: "[^"]*"', 'servers: "127.0.0.1:1"', config.read_text()))
     publisher = KafkaPublisher(load(config, {}), "events")
     publisher.send(b"k", b"v")

@@ -12,10 +12,10 @@ from tests.kafka.broker import Broker, Message, read_all
 from tests.kafka.conftest import Names
 from tests.kafka.raw import produce
 from tests.kafka.workers import WorkerProcess
+from worker.adapters.kafka import KafkaInput
+from worker.adapters.kafka.mock import start_mock_cluster
+from worker.base.records import Headers, Record
 from worker.config import loads
-from worker.kafka import KafkaInput
-from worker.kafka.mock import start_mock_cluster
-from worker.records import Headers, Record
 
 WITHIN_S = 60.0
 WARM = 50

@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.workers import WorkerProcess, require_each_once, source_of, wait_for_progress
-from tests.worker.registry import StubRegistry
+from tests.worker.support.registry import StubRegistry
 from worker import codec
+from worker.base.records import Event
 from worker.config import ModelParams, Models
-from worker.models import Models as Forests
-from worker.records import Event
+from worker.state.model_store import ModelStore
 
 pytestmark = pytest.mark.kafka
 
@@ -113,13 +113,14 @@ def wait_for(stub: StubRegistry, request: str, times: int, worker: WorkerProcess
 
 def expected(numbers: list[int], key: str) -> list[dict[str, Any]]:
     """What a model of this key says of these events, by the JSON."""
-    forests = Forests(Models(default=ModelParams(n_estimators=2)).params_for)
+    forests = ModelStore(Models(default=ModelParams(n_estimators=2)).params_for)
     events = [Event(datum(number)["features"], datum(number)["label"], None) for number in numbers]
     answers = forests.get(key).apply(events, publish=True).outcomes
     return [json.loads(codec.encode_answers(key, [answer])[0]) for answer in answers]
 
 
-def test_the_partition_waits_for_the_registry_and_then_all_is_there_exactly_once(job: Job) -> None:
+@pytest.mark.parametrize("trouble", ["away", "not-registered"])
+def test_the_partition_waits_for_a_schema_and_then_all_is_there_exactly_once(job: Job, trouble: str) -> None:
     stub, total = job.stub, BEFORE + 1 + AFTER
     for number in range(BEFORE):
         job.send(0, number, version=1)
@@ -127,7 +128,11 @@ def test_the_partition_waits_for_the_registry_and_then_all_is_there_exactly_once
     job.flush()
     with job.worker() as worker:
         wait_for_progress(job.broker.bootstrap, job.predictions, 2, 2 * BEFORE, [worker])
-        stub.fault = 503
+        new = stub.add(f"{job.events}-value", schema(2))
+        if trouble == "away":
+            stub.fault = 503
+        else:
+            stub.withheld.add(new)
         job.send(0, BEFORE, version=2)
         for number in range(BEFORE + 1, total):
             job.send(0, number, version=1)
@@ -135,11 +140,11 @@ def test_the_partition_waits_for_the_registry_and_then_all_is_there_exactly_once
             job.send(1, number, version=1)
         job.flush()
         # The registry turns it away more than once; the other partition needs nothing of it.
-        new = f"GET /schemas/ids/{stub.add(f'{job.events}-value', schema(2))}"
-        wait_for(stub, new, 2, worker)
+        wait_for(stub, f"GET /schemas/ids/{new}", 2, worker)
         there = read_all(job.broker.bootstrap, job.predictions, until=BEFORE + total, timeout=60)
         assert sum(source_of(message)[0] == 0 for message in there) == BEFORE
         stub.fault = None
+        stub.withheld.clear()
         messages = read_all(job.broker.bootstrap, job.predictions, until=2 * total, timeout=60)
         assert worker.terminate() == 0
     require_each_once(messages, {0: total, 1: total})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -12,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker, Message, committed_offsets, read_all
 from tests.kafka.workers import WorkerProcess, wait_for_progress
+from worker.adapters.kafka import KafkaAdmin, make_internal_topic
+from worker.base.errors import WorkerError
 from worker.config import load
-from worker.errors import WorkerError
-from worker.kafka import KafkaAdmin, make_internal_topic
-from worker.partitioner import partition_of
+from worker.repartition.partitioner import partition_of
 
 pytestmark = pytest.mark.kafka
 
@@ -71,6 +72,15 @@ class Job:
 
     def worker(self, name: str, **environ: str) -> WorkerProcess:
         return WorkerProcess(self.config, self.folder / f"{name}.log", INSTANCE=name, **environ)
+
+    def command(self, *words: str) -> tuple[int, str]:
+        """Exit code of a command on this configuration, and what it says of a failure."""
+        name, *options = words
+        done = subprocess.run(
+            [sys.executable, "-m", "worker", name, str(self.config), *options],
+            env={**os.environ, "INSTANCE": "a"}, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        return done.returncode, done.stderr if done.returncode else ""
 
     def feed(self, n: int, seed: int) -> None:
         """Events without a key, so that those of one shop lie in all partitions; one in fifty names no shop."""
@@ -144,6 +154,37 @@ def test_models_named_by_a_field_learn_from_events_of_all_partitions(job: Job):
         job.feed(300, SEED + 1)
         job.require_exact(1200, a)
         assert a.terminate() == 0
+
+
+def test_models_move_when_partitions_are_added_to_the_internal_topic(job: Job):
+    job.feed(300, SEED)
+    with job.worker("a") as a:
+        job.require_exact(300, a)
+        assert a.terminate() == 0
+    admin = job.broker.admin()
+    added = admin.create_partitions([NewPartitions(job.internal, 5)])
+    added[job.internal].result(30)
+    assert job.command("run", "--until", "end") == (0, "")
+    deadline = time.monotonic() + 60
+    # Who leaves with a group.instance.id is a member until the session has ended.
+    while (refused := job.command("reshard"))[0]:
+        assert "step 3 is not done" in refused[1]
+        assert time.monotonic() < deadline
+    job.config.write_text(job.config.read_text().replace("checkpoint: {", "checkpoint: {lineage: main~5, "))
+    with job.worker("a") as a:
+        job.feed(300, SEED + 1)
+        wait_for_progress(job.broker.bootstrap, job.predictions, PARTITIONS, 0, [a])
+        predictions = read_all(job.broker.bootstrap, job.predictions, until=580, timeout=120)
+        assert a.terminate() == 0
+    learned: dict[bytes, list[int]] = {}
+    for each in predictions:
+        learned.setdefault(each.key or b"", []).append(json.loads(each.value or b"")["learned"])
+    assert {key: sorted(counts) for key, counts in learned.items()} == {
+        key: list(range(len(counts))) for key, counts in learned.items()
+    }
+    assert {place(each, "source")[0] for each in predictions} == {
+        partition_of(each.key or b"", n) for each in predictions for n in (3, 5)
+    }
 
 
 @pytest.mark.full

@@ -16,16 +16,15 @@ from typing import ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from tests.availability import Unavailable, give_up
 from tests.kafka.broker import committed_offsets, read_all
-from tests.kafka.conftest import give_up
-from tests.kafka.jars import Unavailable
 from tests.kafka.secured import SecuredBroker
 from tests.kafka.workers import WorkerProcess, require_each_once, wait_for_progress
+from worker.adapters.kafka import KafkaOutput, producer
+from worker.adapters.kafka.errors import Admission, explained, failure
+from worker.base.errors import Abort, Fatal, Transient, Unanswered, WorkerError
+from worker.base.records import CommittedOffset, Membership, Outgoing
 from worker.config import load
-from worker.errors import Abort, Transient, Unanswered, WorkerError
-from worker.kafka import KafkaOutput, producer
-from worker.kafka.errors import Admission, explained, failure
-from worker.records import Outgoing
 
 PASSWORD = "hunter2-of-the-user"
 OTHER_SECRETS = {
@@ -87,7 +86,7 @@ REASONS = {
     },
 }
 """What the last line of each worker that is refused is like."""
-WORKING = ("works", "with-token", "just-works")
+WORKING = ("works", "with-token", "just-works", "only-checks")
 
 
 def grants_of(user: str) -> Iterator[tuple[str, str, str, str]]:
@@ -216,7 +215,8 @@ def test_what_may_not_be_asked_or_may_not_be_needed_is_a_warning(secured: Secure
     with WorkerProcess(config, tmp_path / "log", KAFKA_PASSWORD=PASSWORD) as worker:
         require_predictions(secured, "just-works", worker)
         assert worker.terminate() == 0
-    warnings = "\n".join(line for line in worker.log().splitlines() if " WARNING " in line)
+    lines = [json.loads(line) for line in worker.log().splitlines() if line.startswith("{")]
+    warnings = "\n".join(str(line) for line in lines if line["level"] == "warning")
     assert {
         "WRITE on topic dead-letters",
         "DESCRIBE_CONFIGS on topic dead-letters",
@@ -225,7 +225,7 @@ def test_what_may_not_be_asked_or_may_not_be_needed_is_a_warning(secured: Secure
 
 
 def test_check_says_what_works_and_no_secret(secured: SecuredBroker, tmp_path: Path) -> None:
-    config = write_config(secured, tmp_path, "works", scram("works") + UNUSED_SECRETS.lstrip("\n"))
+    config = write_config(secured, tmp_path, "only-checks", scram("only-checks") + UNUSED_SECRETS.lstrip("\n"))
     code, out = check(config, KAFKA_PASSWORD=PASSWORD, **OTHER_SECRETS)
     assert code == 0, out
     assert "sasl.password: '***'" in out
@@ -290,8 +290,8 @@ def test_without_transactions_it_ends_too(secured: SecuredBroker, tmp_path: Path
     output = KafkaOutput(load(path, {"KAFKA_PASSWORD": PASSWORD}), None)
     record = Outgoing("cannot-write-predictions", b"k", b"v", [], 0)
     with pytest.raises(WorkerError, match=r"needs ACLs that allow .*WRITE on topic cannot-write-predictions") as caught:
-        output.publish([record], {}, None)
-    assert type(caught.value) is WorkerError
+        output.publish([record], {}, Membership("", None))
+    assert type(caught.value) is Fatal
     output.close()
 
 
@@ -313,11 +313,11 @@ def test_only_needs_of_the_resource_in_question_are_told() -> None:
 
 def test_what_is_forbidden_is_not_tried_again() -> None:
     forbidden = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "no", retriable=True)
-    assert type(failure(forbidden, Transient, "x")) is WorkerError
+    assert type(failure(forbidden, Transient, "x")) is Fatal
     assert type(failure(KafkaError(KafkaError._STATE, "odd"), Transient, "x")) is Transient
 
 
-@pytest.mark.parametrize(("otherwise", "kind"), [(Transient, Unanswered), (WorkerError, Unanswered), (Abort, Abort)])
+@pytest.mark.parametrize(("otherwise", "kind"), [(Transient, Unanswered), (Fatal, Unanswered), (Abort, Abort)])
 def test_where_nobody_answers_it_says_so_unless_more_is_known(
     otherwise: type[WorkerError], kind: type[WorkerError]
 ) -> None:
@@ -353,7 +353,7 @@ def test_a_call_that_comes_too_late_tells_the_reason_and_leaves_nothing_open(
     (tmp_path / "x.yaml").write_text(CONFIG.format(user="x", folder=tmp_path, bootstrap="b", authority="a"))
     output = KafkaOutput(load(tmp_path / "x.yaml", {}), "x.one")
     with pytest.raises(WorkerError, match=r"^send_offsets_to_transaction: forbidden; .*WRITE on topic x-predictions"):
-        output.publish([Outgoing("x-predictions", b"k", b"v", [], 0)], {0: 1}, None)
+        output.publish([Outgoing("x-predictions", b"k", b"v", [], 0)], {0: CommittedOffset(1)}, Membership("", None))
     assert Refusing.called[-1] == "abort_transaction"
 
 

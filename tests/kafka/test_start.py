@@ -15,7 +15,9 @@ from confluent_kafka import Producer
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.workers import WorkerProcess
 
-WAITING = re.compile(r"WARNING worker\.patience: broker: no broker answers at kafka\.bootstrap\.servers=.*trying again")
+WAITING = re.compile(
+    r"WARNING waiting: broker: not there yet, trying again .*: no broker answers at kafka\.bootstrap\.servers="
+)
 GAVE_UP_S = 12.0
 """Time that two questions of a start take together, after which it once ended."""
 CONFIG = """
@@ -26,6 +28,7 @@ kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
 models: {{default: {{n_estimators: 2}}}}
 checkpoint: {{url: "file://{folder}/checkpoints"}}
 metrics: {{listen: "127.0.0.1:0"}}
+logging: {{format: human}}
 """
 
 
@@ -61,7 +64,13 @@ def test_a_worker_without_a_broker_ends_at_once_and_in_order_when_it_is_told_to(
         assert "stopped in order" in worker.log()
 
 
-@pytest.mark.parametrize("more", ["", ", repartition: true, model_key: 'field:shop'"], ids=["keyed", "repartitioned"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("", id="keyed"),
+        pytest.param(", repartition: true, model_key: 'field:shop'", id="repartitioned", marks=pytest.mark.full),
+    ],
+)
 def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
     own_broker: Broker, tmp_path: Path, more: str
 ) -> None:
@@ -86,3 +95,19 @@ def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
         assert len(read_all(own_broker.bootstrap, "predictions", until=10)) == 10
         assert page(worker, "/live") == "alive\n"
         assert worker.terminate() == 0
+
+
+def test_a_broker_that_goes_away_is_told_in_a_few_lines(own_broker: Broker, tmp_path: Path) -> None:
+    """librdkafka's own lines included, of several clients that try ten times a second."""
+    for topic in ("events", "predictions", "dead-letters"):
+        own_broker.create_topic(topic)
+    with started(tmp_path, own_broker.bootstrap) as worker:
+        within(120, worker, lambda: "is live at offset" in worker.log())
+        before = len(worker.log().splitlines())
+        own_broker.stop()
+        within(60, worker, lambda: " ERROR kafka-client: " in worker.log())
+        time.sleep(GAVE_UP_S)
+        worker.require_alive()
+        lines = worker.log().splitlines()[before:]
+        said = [line.partition("Z ")[2].partition("rdkafka#")[0] for line in lines]
+        assert len(lines) < 20, "\n".join(said)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,17 @@ from confluent_kafka.admin import NewPartitions
 
 from tests.kafka.broker import Broker, Message, read_all
 from tests.kafka.conftest import Names
-from worker import cli, service, watch
+from worker import cli, service
+from worker.adapters.kafka import KafkaAdmin
+from worker.adapters.store import open_store
+from worker.base.errors import WorkerError
+from worker.base.metrics import Metrics
+from worker.base.records import Record
 from worker.checkpoint import describe
 from worker.config import Config, loads
-from worker.errors import WorkerError
-from worker.kafka import KafkaAdmin
-from worker.metrics import Metrics
-from worker.partition import Partition
-from worker.store import open_store
+from worker.runtime import topic_monitor as watch
+from worker.task.processor import BatchResult
+from worker.task.task import State, Task
 
 pytestmark = pytest.mark.kafka
 
@@ -232,6 +235,46 @@ def test_a_compacted_input_is_refused(job: Job, tmp_path: Path, capsys: pytest.C
     assert f"ok      topic {job.predictions}: 1 replicas, min.insync.replicas=1" in told
 
 
+# Another configuration
+
+
+def test_check_and_the_start_say_what_a_changed_configuration_refuses(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    job.create_input(2)
+    job.feed(5)
+    job.feed(2, 1)
+    job.run()
+    config = tmp_path / "worker.yaml"
+    config.write_text(job.text())
+    assert cli.main(["check", str(config), "--connect"]) == 0
+    assert "ok      2 models are saved" in capsys.readouterr().out
+    changed = job.text().replace("n_estimators: 1", "n_estimators: 2")
+    config.write_text(changed)
+    saved = job.checkpoints()
+    assert cli.main(["check", str(config), "--connect"]) == 1
+    told = capsys.readouterr().out
+    assert "failed  spec-changed: 2 of 2 saved models have other parameters here and would be refused" in told
+    assert "n_estimators was 1 and is 2" in told
+    assert job.checkpoints() == saved
+    job.feed(3)
+    worker = service.build(loads(changed, {}), KafkaAdmin(job.config()), job.group, Metrics(), "end")
+    worker.run(lambda: False)
+    lines = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert any(line.startswith("partition 0: 1 of 1 models, 'model-0' among them") for line in lines)
+    assert any(line.startswith("partition 0: 3 records ended as dead letters") for line in lines)
+
+
+def test_check_says_where_a_lineage_leads_nowhere(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.create_input()
+    job.feed(5)
+    job.run()
+    config = tmp_path / "worker.yaml"
+    config.write_text(job.text().replace("checkpoint: {", "checkpoint: {lineage: other, "))
+    assert cli.main(["check", str(config), "--connect"]) == 1
+    assert f"failed  no-checkpoint: {job.events}[0]: the group is at offset 5" in capsys.readouterr().out
+
+
 # More partitions
 
 
@@ -247,7 +290,7 @@ def test_partitions_that_are_added_end_the_worker_and_no_other_starts(job: Job) 
     assert str(error).startswith(told)
     assert job.checkpoints() == {"main/0": (5, 2), "main/1": (0, 2)}
     with pytest.raises(WorkerError, match=told):
-        job.run()
+        job.run(lambda: False)
 
 
 def test_partitions_that_are_added_may_begin_with_new_models(job: Job) -> None:
@@ -306,16 +349,16 @@ def test_a_retention_gap_that_is_accepted_goes_on_under_another_lineage(unsaved:
 def test_records_that_vanish_in_a_replay(
     unsaved: Job, on_gap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replay, first = Partition.replay, True
+    process, first = Task.process, True
 
-    def and_delete(partition: Partition, *records: Any) -> int:
+    def and_delete(task: Task, records: Sequence[Record]) -> BatchResult:
         nonlocal first
-        if first:
+        if first and task.state is State.REPLAY:
             unsaved.delete_records(before=8)
-        first = False
-        return replay(partition, *records)
+            first = False
+        return process(task, records)
 
-    monkeypatch.setattr(Partition, "replay", and_delete)
+    monkeypatch.setattr(Task, "process", and_delete)
     unsaved.feed(2)
     # One record at a time, and none ahead of it: what was fetched before it vanished would be there all the same.
     slowly = {"transaction": ", max_records: 1", "kafka": "  queued.min.messages: 1\n  max.partition.fetch.bytes: 1"}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.kafka.broker import Message
 
 STOP_WITHIN_S = 30.0
+PROGRESS_WITHIN_S = 180.0
 
 
 class WorkerProcess:
@@ -77,13 +79,25 @@ def published(bootstrap: str, topic: str, partitions: int) -> int:
         consumer.close()
 
 
-def wait_for_progress(bootstrap: str, topic: str, partitions: int, beyond: int, workers: list[WorkerProcess]) -> int:
-    """Wait until the output has more than `beyond` records; returns how far it came. Raises after a minute."""
-    deadline = time.monotonic() + 60
-    while (now := published(bootstrap, topic, partitions)) <= beyond:
+def wait_for_progress(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    beyond: int,
+    workers: list[WorkerProcess],
+    while_: Callable[[], bool] = lambda: True,
+) -> int:
+    """Wait until the output has more than `beyond` records, or there is no more to wait for; returns how far it came.
+
+    Raises AssertionError after some minutes.
+    """
+    deadline = time.monotonic() + PROGRESS_WITHIN_S
+    while (now := published(bootstrap, topic, partitions)) <= beyond and while_():
         for worker in workers:
             worker.require_alive()
-        assert time.monotonic() < deadline, f"no record beyond {beyond} in a minute:\n{workers[0].log()[-4000:]}"
+        assert time.monotonic() < deadline, (
+            f"no record beyond {beyond} in {PROGRESS_WITHIN_S:g} s:\n{workers[0].log()[-4000:]}"
+        )
     return now
 
 
@@ -128,7 +142,7 @@ def require_equal(messages: list[Message], rows: dict[str, dict[str, object]]) -
             "model": value["model"],
             "label": "" if value.get("label") is None else str(value["label"]),
             "prediction": "" if value["prediction"] is None else str(value["prediction"]),
-            "probabilities": value["probabilities"],
+            "probabilities": value.get("probabilities", {}),
             "learned": value["learned"],
             "loss": value.get("loss"),
         }

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.availability import Unavailable, give_up
+from tests.worker.support.versitygw import S3Server
 from worker import cli
+from worker.cli import terminal
 
 Main = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def main(capsys: pytest.CaptureFixture[str]) -> Main:
-    """Run a command line: exit code, stdout, stderr."""
+def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Main:
+    """Run a command line: exit code, stdout, stderr. However slow the machine is, nothing is said of work under way."""
+    monkeypatch.setattr(terminal, "_PATIENCE_S", 3600.0)
+    monkeypatch.setattr(terminal, "_PLAIN_LINE_S", 3600.0)
 
     def run(*argv: object) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -25,3 +31,16 @@ def main(capsys: pytest.CaptureFixture[str]) -> Main:
         return code, out, err
 
     return run
+
+
+@pytest.fixture
+def s3_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A real S3 server, to which S3 clients are pointed."""
+    try:
+        server = S3Server(tmp_path / "s3")
+    except Unavailable as reason:
+        give_up(str(reason))
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    with server:
+        yield server

@@ -7,22 +7,25 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.worker.fakes import FakeSpill, config
-from tests.worker.test_partition import drawn, labelled, records, state, taken
-from worker import cache as cache_module
-from worker.cache import Cache
-from worker.checkpoint import Model as Saved
+from tests.worker.support.fakes import FakeSpill, config
+from tests.worker.support.tasks import restore
+from tests.worker.test_task import drawn, labelled, records, state, taken
+from worker.adapters.spill import Spill
+from worker.base.errors import StateLost, Transient
+from worker.base.metrics import Metrics
+from worker.base.records import Record
+from worker.checkpoint import SavedModel
 from worker.config import Config
-from worker.errors import StateLost, Transient
-from worker.metrics import Metrics
-from worker.partition import Partition
-from worker.records import Record
-from worker.slot import Slot
-from worker.spill import Spill
+from worker.state import cache as cache_module
+from worker.state.cache import Cache
+from worker.state.entry import TRAFFIC_S, Entry
+from worker.state.model_store import JUDGED_SAMPLES
+from worker.task.task import Task
 
 NUMBER = 3
 
@@ -31,7 +34,7 @@ class Store:
     """The last checkpoint, as a partition asks for models of it."""
 
     def __init__(self) -> None:
-        self.saved: dict[str, Saved] = {}
+        self.saved: dict[str, SavedModel] = {}
         self.asked: list[str] = []
         self.error: Exception | None = None
 
@@ -41,30 +44,30 @@ class Store:
             raise self.error
         return self.saved[key].data
 
-    def save(self, here: Partition) -> None:
-        changed, removed = here.snapshot()
+    def save(self, here: Task) -> None:
+        changed, removed = here.models.snapshot()
         self.saved = {key: each for key, each in (self.saved | taken(changed)).items() if key not in removed}
-        here.snapshot_done()
+        here.models.snapshot_done()
 
 
-def partition(cache: Cache, settings: Config | None = None, store: Store | None = None) -> Partition:
+def partition(cache: Cache, settings: Config | None = None, store: Store | None = None) -> Task:
     store = store or Store()
-    here = Partition(NUMBER, settings or config(), 1_000_000, cache)
-    here.restore(list(store.saved.items()), 0, 0, store.fetch)
+    here = Task(NUMBER, settings or config(), 1_000_000, cache)
+    restore(here, list(store.saved.items()), 0, 0, store.fetch)
     here.go_live()
     return here
 
 
-def away(here: Partition) -> set[str]:
-    return {key for key, slot in here.models._slots.items() if slot.model is None}
+def away(here: Task) -> set[str]:
+    return {key for key, entry in here.models._entries.items() if entry.model is None}
 
 
-def slot(here: Partition, key: str) -> Slot:
-    return here.models._slots[key]
+def entry(here: Task, key: str) -> Entry:
+    return here.models._entries[key]
 
 
-def learn(here: Partition, *keys: str) -> None:
-    here.apply(records(*map(labelled, keys)))
+def learn(here: Task, *keys: str) -> None:
+    here.process(records(*map(labelled, keys)))
 
 
 def figures(cache: Cache) -> dict[str, float]:
@@ -94,7 +97,7 @@ def test_no_size_of_the_cache_changes_an_output_or_a_checkpoint(
     tight = partition(cache, settings, stores[1])
     for n, saves in [*steps, (60, True)]:
         batch, source = source[:n], source[n:]
-        assert tight.apply(batch).outgoing == free.apply(batch).outgoing
+        assert tight.process(batch).outgoing == free.process(batch).outgoing
         cache.shrink()
         if saves:
             stores[0].save(free)
@@ -109,14 +112,14 @@ def test_no_size_of_the_cache_changes_an_output_or_a_checkpoint(
 def test_a_restore_into_little_memory_is_the_same_state(seed: int, n: int) -> None:
     store, source = Store(), drawn(seed, 60)
     first = partition(Cache())
-    first.apply(source[:30])
+    first.process(source[:30])
     store.save(first)
     cache = Cache(1, FakeSpill())
     again = partition(cache, store=store)
     assert away(again) == store.saved.keys()
     assert state(again) == state(first)
     for start in range(30, 60, n):
-        assert again.apply(source[start : start + n]).outgoing == first.apply(source[start : start + n]).outgoing
+        assert again.process(source[start : start + n]).outgoing == first.process(source[start : start + n]).outgoing
         cache.shrink()
     assert state(again) == state(first)
 
@@ -125,13 +128,13 @@ def test_a_restore_into_little_memory_is_the_same_state(seed: int, n: int) -> No
 def test_a_snapshot_is_of_its_moment_wherever_its_models_go_meanwhile(algorithm: str) -> None:
     cache = Cache(1, FakeSpill())
     here = partition(cache, config(algorithm=algorithm, tombstones="reset"))
-    here.apply(records(*(labelled(key, 1.0, 2) for key in ("gone", "still", "back", "changed", "reset"))))
+    here.process(records(*(labelled(key, 1.0, 2) for key in ("gone", "still", "back", "changed", "reset"))))
     before = state(here)
     for key in ("still", "changed", "reset"):
-        cache._evict(slot(here, key))
-    frozen, _ = here.snapshot()
+        cache._evict(entry(here, key))
+    frozen, _ = here.models.snapshot()
     cache.shrink()
-    here.apply(records(("back", {"features": [3.0]}), labelled("changed", 2.0, 3), ("reset", None)))
+    here.process(records(("back", {"features": [3.0]}), labelled("changed", 2.0, 3), ("reset", None)))
     cache.shrink()
     assert {key: saved.data for key, saved in taken(frozen).items()} == before
     assert state(here)["changed"] != before["changed"]
@@ -143,9 +146,9 @@ def test_a_snapshot_of_what_is_away_tells_the_same_figures() -> None:
     for limit in (None, 1):
         cache = Cache(limit, FakeSpill())
         here = partition(cache)
-        here.apply(source)
+        here.process(source)
         cache.shrink()
-        frozen, _ = here.snapshot()
+        frozen, _ = here.models.snapshot()
         summaries.append({key: saved.summary for key, saved in taken(frozen).items()})
     assert summaries[0] == summaries[1]
     assert all(each["samples"] > 0 for each in summaries[0].values())
@@ -160,7 +163,7 @@ def test_the_least_recently_used_leave_until_the_others_fit() -> None:
     here, there = partition(cache), partition(cache)
     learn(here, "a", "b")
     learn(there, "c", "d")
-    here.apply(records(("a", {"features": [1.0]})))
+    here.process(records(("a", {"features": [1.0]})))
     learn(there, "c")
     cache.shrink()
     for n in (3, 2):
@@ -189,7 +192,7 @@ def test_what_was_restored_stays_where_there_is_room_for_it() -> None:
     learn(before, *"abcd")
     store.save(before)
     cache = Cache(
-        sum(each.nbytes + cache_module.MODEL_BYTES for each in map(partial(slot, before), "abcd")), FakeSpill()
+        sum(each.nbytes + cache_module.MODEL_BYTES for each in map(partial(entry, before), "abcd")), FakeSpill()
     )
     here = partition(cache, store=store)
     cache.shrink()
@@ -220,7 +223,7 @@ def test_what_came_back_and_did_not_change_leaves_again_without_being_written() 
     learn(here, "a")
     cache.shrink()
     [place] = spill.places
-    here.apply(records(("a", {"features": [1.0]})))
+    here.process(records(("a", {"features": [1.0]})))
     assert away(here) == set()
     cache.shrink()
     assert (away(here), spill.places) == ({"a"}, [place])
@@ -235,7 +238,7 @@ def test_figures_follow_every_coming_and_going() -> None:
     cache = Cache(None, spill)
     here = partition(cache, config(tombstones="reset"))
     learn(here, *"abcd")
-    sizes = {key: slot(here, key).nbytes + cache_module.MODEL_BYTES for key in "abcd"}
+    sizes = {key: entry(here, key).nbytes + cache_module.MODEL_BYTES for key in "abcd"}
     assert figures(cache) == {
         "models": 4, "models_away": 0, "nodes": 8, "model_bytes": sum(sizes.values()), "spill_bytes": 0,
         "evictions_total": 0, "spill": 0, "checkpoint": 0,
@@ -247,7 +250,7 @@ def test_figures_follow_every_coming_and_going() -> None:
         "models": 1, "models_away": 3, "nodes": 2, "model_bytes": sizes["d"], "spill_bytes": spill.used_bytes,
         "evictions_total": 3, "spill": 0, "checkpoint": 0,
     }  # fmt: skip
-    here.apply(records(("a", {"features": [1.0]}), ("b", None)))
+    here.process(records(("a", {"features": [1.0]}), ("b", None)))
     assert (cache.nbytes, figures(cache)["models_away"]) == (sizes["a"] + sizes["d"], 1)
     here.close()
     assert (cache.nbytes, cache.nodes, spill.places) == (0, 0, [])
@@ -273,9 +276,9 @@ def test_the_scores_of_a_model_outlast_its_absence() -> None:
     here = partition(cache)
     for expected in (1, 2, 3):
         learn(here, "a")
-        assert slot(here, "a").figures().scores.count == expected
+        assert entry(here, "a").figures().scores.count == expected
         cache.shrink()
-        told = slot(here, "a").figures()
+        told = entry(here, "a").figures()
         assert (told.samples, told.memory_bytes, told.scores.count) == (expected, 0, expected)
 
 
@@ -304,10 +307,10 @@ def test_a_change_while_a_snapshot_is_written_is_not_saved_by_it() -> None:
     cache = Cache(1, FakeSpill(0))
     here = partition(cache, store=store)
     learn(here, "a", "b")
-    frozen, _ = here.snapshot()
+    frozen, _ = here.models.snapshot()
     learn(here, "a")
     store.saved = taken(frozen)
-    here.snapshot_done()
+    here.models.snapshot_done()
     cache.shrink()
     assert away(here) == {"b"}
 
@@ -324,7 +327,7 @@ def test_while_the_store_does_not_answer_a_batch_waits_and_nothing_is_learned() 
     with pytest.raises(Transient):
         learn(here, "new", "a")
     store.error = None
-    assert (state(here), here.position, here.dirty) == (before, 2, False)
+    assert (state(here), here.position, here.models.dirty) == (before, 2, False)
     learn(here, "new", "a")
     assert state(here).keys() == {"a", "b", "new"}
 
@@ -374,7 +377,7 @@ def test_a_snapshot_of_what_is_lost_fails() -> None:
     cache = Cache(1, spill)
     here = partition(cache)
     learn(here, "a")
-    frozen, _ = here.snapshot()
+    frozen, _ = here.models.snapshot()
     cache.shrink()
     spill.places[0].damaged = True
     with pytest.raises(StateLost):
@@ -388,8 +391,8 @@ def test_a_snapshot_of_everything_has_what_only_the_last_checkpoint_has() -> Non
     learn(here, "a", "b")
     store.save(here)
     cache.shrink()
-    here.mark_all_changed()
-    frozen, _ = here.snapshot()
+    here.models.mark_all_changed()
+    frozen, _ = here.models.snapshot()
     assert {key: each.data for key, each in taken(frozen).items()} == {k: each.data for k, each in store.saved.items()}
 
 
@@ -399,7 +402,7 @@ def test_bytes_that_are_no_model_are_a_lost_state(tmp_path: Any) -> None:
     here = partition(cache)
     learn(here, "a")
     cache.shrink()
-    slot(here, "a").place = spill.put(b"something else")
+    entry(here, "a").place = spill.put(b"something else")
     with pytest.raises(StateLost, match="'a' does not come back"):
         learn(here, "a")
 
@@ -412,7 +415,7 @@ def test_leaders_are_the_models_that_learned_most(tmp_path: Any) -> None:
     here = partition(cache, config(tombstones="reset"))
 
     def names() -> list[str]:
-        return [each.key for each in here.models.leaders(2)]
+        return [each.key for each in here.models.leaders(2, 0.0)]
 
     assert names() == []
     learn(here, *"aaabbc")
@@ -421,11 +424,68 @@ def test_leaders_are_the_models_that_learned_most(tmp_path: Any) -> None:
     cache._limit_bytes = 1
     cache.shrink()
     assert names() == ["c", "a"]
-    here.apply(records(("c", None)))
+    here.process(records(("c", None)))
     assert names() == ["a", "b"]
     learn(here, "d")
-    here.apply(records(("d", None)))
+    here.process(records(("d", None)))
     assert names() == ["a", "b"]
+
+
+def test_of_late_counts_more_than_long_ago() -> None:
+    here = partition(Cache(), config())
+
+    def leader(now_s: float) -> str:
+        return here.models.leaders(1, now_s)[0].key
+
+    learn(here, *"aaaab")
+    assert leader(0.0) == "a"
+    learn(here, "b", "b")
+    assert leader(600.0) == "a"
+    learn(here, "b", "b")
+    assert leader(2 * TRAFFIC_S) == "b"
+    assert leader(1e9) == "b", "nothing was learned in between"
+    learn(here, "a")
+    assert leader(1e9 + 1) == "a"
+
+
+def test_models_are_held_against_the_baseline_once_they_have_enough_labels() -> None:
+    here = partition(Cache(), config())
+
+    def feed(key: str, n: int, *, useful: bool) -> None:
+        rng = np.random.default_rng(1)
+        for _ in range(n):
+            x = float(rng.random())
+            label = ("low" if x < 0.5 else "high") if useful else str(rng.integers(2))
+            here.process(records((key, {"features": [x], "label": label})))
+
+    feed("good", JUDGED_SAMPLES - 1, useful=True)
+    feed("noise", 3 * JUDGED_SAMPLES, useful=False)
+    here.models.leaders(2, 0.0)
+    [noise] = here.models.loss_ratios.values()
+    assert noise >= 1
+    feed("good", 1, useful=True)
+    here.models.leaders(2, 1.0)
+    assert here.models.loss_ratios["good"] < 0.5
+    losses = here.models.leaders(2, 1.0)[0].figures().losses
+    assert losses is not None
+    assert losses.calibrated >= losses.baseline
+    here.models.drop("noise")
+    assert here.models.loss_ratios.keys() == {"good"}
+
+
+def test_recent_losses_outlive_the_process_and_are_there_while_a_model_is_away() -> None:
+    here = partition(Cache(), config())
+    here.process(records(*(("a", {"features": [i], "label": "xy"[i % 2]}) for i in range(JUDGED_SAMPLES))))
+    [entry] = here.models.leaders(1, 0.0)
+    losses, ratios = entry.losses, here.models.loss_ratios
+    assert losses is not None
+    assert losses.baseline > 0
+    later = Task(0, config(), 1_000_000, Cache(1, FakeSpill()))
+    restore(later, [("a", entry.saved())])
+    [away] = later.models.leaders(1, 0.0)
+    assert away.model is None
+    assert away.losses == away.figures().losses == losses
+    assert later.models.loss_ratios == ratios != {}
 
 
 def test_a_time_is_kept_with_each_model_and_comes_back_with_it() -> None:
@@ -434,9 +494,9 @@ def test_a_time_is_kept_with_each_model_and_comes_back_with_it() -> None:
 
     store, cache = Store(), Cache(1, FakeSpill())
     here = partition(cache, config(null_key="nobody"), store)
-    here.apply(at(1000, labelled("a"), labelled("b"), (None, {"features": [1], "label": "x"})))
-    here.apply(at(5000, labelled("b"), ("a", {"features": [1.0]})))
-    here.apply(at(3000, labelled("b")))
+    here.process(at(1000, labelled("a"), labelled("b"), (None, {"features": [1], "label": "x"})))
+    here.process(at(5000, labelled("b"), ("a", {"features": [1.0]})))
+    here.process(at(3000, labelled("b")))
     cache.shrink()
     store.save(here)
     assert {key: saved.summary["last_ms"] for key, saved in store.saved.items()} == {
@@ -445,8 +505,8 @@ def test_a_time_is_kept_with_each_model_and_comes_back_with_it() -> None:
         "nobody": 1002,
     }
     again = partition(cache, store=store)
-    again.mark_all_changed()
-    frozen, _ = again.snapshot()
+    again.models.mark_all_changed()
+    frozen, _ = again.models.snapshot()
     assert {key: saved.summary for key, saved in taken(frozen).items()} == {
         k: v.summary for k, v in store.saved.items()
     }
@@ -455,6 +515,6 @@ def test_a_time_is_kept_with_each_model_and_comes_back_with_it() -> None:
 def test_a_record_without_a_time_leaves_none() -> None:
     here = partition(Cache())
     [record] = records(labelled("a"))
-    here.apply([Record(0, -1, record.key, record.value, [])])
-    frozen, _ = here.snapshot()
+    here.process([Record(0, -1, record.key, record.value, [])])
+    frozen, _ = here.models.snapshot()
     assert "last_ms" not in taken(frozen)["a"].summary

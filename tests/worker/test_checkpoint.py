@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,31 +16,34 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import DictStore, Fault, FaultyStore
 
-from worker.checkpoint import Checkpoints, Location, Manifest, Model, Policy, Source, describe, segments
-from worker.errors import CorruptCheckpoint, NotFound, Transient
-from worker.ports import ObjectStore
+from tests.worker.support.manifests import forge, put_together, taken_apart
+from tests.worker.support.stores import DictStore, Fault, FaultyStore
+from worker.base.errors import CorruptCheckpoint, NotFound, Transient
+from worker.base.ports import ObjectStore
+from worker.checkpoint import (
+    Checkpoints,
+    Location,
+    Manifest,
+    Policy,
+    SavedModel,
+    Source,
+    describe,
+    segments,
+    state_hash,
+)
 
 HERE = Location("group", "main", "events", "topic-id", 3)
 HOUR_MS = 3600 * 1000
 
 
 def models(state: Mapping[str, bytes], spec: str = "spec") -> dict[str, Source]:
-    return {key: partial(Model, spec, data, {"samples": len(data)}) for key, data in state.items()}
+    return {key: partial(SavedModel, spec, data, {"samples": len(data)}) for key, data in state.items()}
 
 
 def write(checkpoints: Checkpoints, offset: int, state: Mapping[str, bytes] | None = None, **more: Any) -> Manifest:
     arguments = {"start_offset": 0, "engine": "engine-1", "created_ms": offset, "dirty": models(state or {})}
     return checkpoints.write(offset=offset, **(arguments | more))
-
-
-def forge(store: DictStore, manifest: Manifest | dict[str, Any], offset: int) -> str:
-    """Put any manifest into the store under a name that fits its bytes; returns the name."""
-    data = msgspec.json.encode(manifest, order="sorted")
-    name = f"{HERE.prefix}/{offset:020d}-{hashlib.sha256(data).hexdigest()}.manifest"
-    store.objects[name] = data
-    return name
 
 
 def names(store: DictStore, kind: str) -> list[str]:
@@ -102,8 +106,8 @@ def test_equal_states_are_equal_bytes_whatever_the_order_of_keys() -> None:
     write(Checkpoints(stores[1], HERE), 1, {"b": b"2", "a": b"1"})
     assert stores[0].objects == stores[1].objects
     (name,) = names(stores[0], "manifest")
-    data = stores[0].objects[name]
-    assert msgspec.json.encode(msgspec.json.decode(data), order="sorted") == data
+    _, entries = taken_apart(stores[0].objects[name])
+    assert [key for key, *_ in entries] == ["a", "b"]
 
 
 def test_writing_twice_is_writing_once(store: DictStore, checkpoints: Checkpoints) -> None:
@@ -171,6 +175,17 @@ def test_the_state_hash_is_of_the_models_alone(checkpoints: Checkpoints) -> None
     assert whole.state_hash not in [write(checkpoints, 9, state).state_hash for state in others]
 
 
+def test_the_state_hash_follows_from_what_changed(checkpoints: Checkpoints) -> None:
+    rng, state, manifest = random.Random(1), dict[str, bytes](), None
+    for offset in range(1, 60):
+        changed = {rng.choice("abcdefgh"): rng.randbytes(2) for _ in range(rng.randint(0, 3))}
+        removed = {key for key in "abcdefgh" if rng.random() < 0.1} - changed.keys()
+        state = {key: data for key, data in (state | changed).items() if key not in removed}
+        manifest = write(checkpoints, offset, changed, previous=manifest, removed=removed)
+        assert manifest.state_hash == state_hash(manifest.models)
+        assert checkpoints.load(manifest) == state
+
+
 def test_a_previous_checkpoint_of_another_history_is_refused(store: DictStore, checkpoints: Checkpoints) -> None:
     elsewhere = write(Checkpoints(store, msgspec.structs.replace(HERE, partition=4)), 1, {"a": b"1"})
     with pytest.raises(ValueError, match="another history"):
@@ -178,7 +193,7 @@ def test_a_previous_checkpoint_of_another_history_is_refused(store: DictStore, c
     earlier = write(checkpoints, 5, {"a": b"1"})
     with pytest.raises(ValueError, match="another history"):
         write(checkpoints, 6, start_offset=1, previous=earlier)
-    with pytest.raises(ValueError, match="into a later one"):
+    with pytest.raises(ValueError, match="into a later segment"):
         write(checkpoints, 4, previous=earlier)
 
 
@@ -245,8 +260,24 @@ def test_a_manifest_that_was_deleted_since_the_listing_is_no_damage() -> None:
     assert checkpoints.newest() == chain[-1]
     assert first_whole(checkpoints)[0] == chain[-1]
     checkpoints.collect_garbage(1000 * HOUR_MS)
-    assert len(names(store, "manifest")) == 3
+    assert checkpoints.offsets() == [0, 2, 3, 4, 9]
     assert checkpoints.skipped == []
+
+
+def test_what_is_built_on_a_manifest_that_was_deleted_since_the_listing_keeps_its_segments() -> None:
+    store = StaleListing([])
+    owner, collector = Checkpoints(store, HERE), Checkpoints(store, HERE)
+    base = write(owner, 5, {"a": b"a" * 100})
+    write(collector, 9, {"b": b"b"})
+    [listed] = [name for name in names(store, "manifest") if f"{5:020d}" in name]
+    last = write(owner, 12, {"c": b"c"}, previous=base)
+    [newer] = [name for name in names(store, "manifest") if f"{12:020d}" in name]
+    store.delete(listed)
+    # The collector has listed the files before the last checkpoint was there, and looks at them now.
+    hidden, store.ghosts = store.objects.pop(newer), [listed]
+    collector.collect_garbage(10)
+    store.objects[newer], store.ghosts = hidden, []
+    assert owner.load(last) == {"a": b"a" * 100, "c": b"c"}
 
 
 def test_a_store_that_does_not_answer_is_no_reason_to_fall_back(store: DictStore) -> None:
@@ -292,6 +323,7 @@ def test_different_bytes_for_one_model_at_one_offset_are_found(store: DictStore,
     write(checkpoints, 2, {"a": b"1", "b": b"x", "c": b"y"})
     write(checkpoints, 3, {"a": b"other"})
     assert checkpoints.diverged(2) == ["b", "c"]
+    assert checkpoints.diverged(2, committed=-1) == []
     assert len(names(store, "manifest")) == 3
     assert checkpoints.newest(2) == Checkpoints(store, HERE).newest(2)
 
@@ -302,7 +334,9 @@ def test_a_model_that_only_one_of_them_has_is_found(checkpoints: Checkpoints) ->
     assert checkpoints.diverged(2) == ["b"]
 
 
-def test_states_before_and_after_a_decree_or_with_another_beginning_may_differ(checkpoints: Checkpoints) -> None:
+def test_states_with_a_change_out_of_band_or_another_beginning_may_differ(
+    checkpoints: Checkpoints,
+) -> None:
     write(checkpoints, 2, {"a": b"1", "b": b"2"})
     write(checkpoints, 2, {"a": b"2"}, revision=1)
     write(checkpoints, 2, {"a": b"3"}, start_offset=1)
@@ -455,27 +489,41 @@ def test_a_skipped_checkpoint_is_logged(
     store: DictStore, checkpoints: Checkpoints, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(checkpoints, 1, {"a": b"1"})
-    name = forge(store, {"format": 1}, 2)
+    name = forge(store, HERE.prefix, 2, put_together({"format": 2}, []))
     with caplog.at_level(logging.WARNING):
         assert checkpoints.newest().offset == 1
     assert [name in record.getMessage() for record in caplog.records] == [True]
 
 
-DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "format": (lambda m: m.update(format=2), "has format 2, this version reads format 1"),
-    "no format": (lambda m: m.pop("format"), "is not a manifest"),
-    "unknown field": (lambda m: m.update(more=1), "is not a manifest"),
-    "wrong type": (lambda m: m.update(models=[]), "is not a manifest"),
-    "negative start": (lambda m: m["models"]["a"].update(start=-1), "is not a manifest"),
-    "escaping name": (lambda m: m["models"]["a"].update(segment="../../secret"), "is not a manifest"),
-    "other partition": (lambda m: m["location"].update(partition=4), "belongs to group/main/events-topic-id/4"),
-    "other topic": (lambda m: m["location"].update(topic_id="recreated"), "belongs to group/main/events-recreated/3"),
-    "other offset": (lambda m: m.update(offset=8), "its name says 9"),
-    "starts after its end": (lambda m: m.update(start_offset=10), "from 10 to 9"),
-    "other model": (lambda m: m["models"]["a"].update(sha256="0" * 64), "state hash"),
-    "model lost": (lambda m: m["models"].pop("a"), "state hash"),
-    "segment not listed": (lambda m: m.update(segments={}), "does not list the segments"),
-    "past the end": (lambda m: m["models"]["a"].update(length=10), "past the end"),
+KEY, SEGMENT, START, LENGTH, SHA256 = 0, 2, 3, 4, 5
+ABSENT = f"{1:020d}-{'0' * 64}"
+DAMAGE: dict[str, tuple[Callable[[dict[str, Any], list[Any]], object], str]] = {
+    "format": (lambda m, _: m.update(format=1), "has format 1, this version reads format 2"),
+    "no format": (lambda m, _: m.pop("format"), "is not a manifest"),
+    "unknown field": (lambda m, _: m.update(more=1), "is not a manifest"),
+    "wrong type": (lambda m, _: m.update(segments=[]), "is not a manifest"),
+    "negative start": (lambda _, rows: rows[0].__setitem__(START, -1), "is not a manifest"),
+    "negative segment": (lambda _, rows: rows[0].__setitem__(SEGMENT, -1), "is not a manifest"),
+    "short hash": (lambda _, rows: rows[0].__setitem__(SHA256, b"0"), "is not a manifest"),
+    "no entry": (lambda _, rows: rows.append(1), "is not a manifest"),
+    "escaping name": (lambda m, _: m.update(segments={"../../secret": 1}), "is not a manifest"),
+    "escaping base": (lambda m, _: m.update(base="../../secret"), "is not a manifest"),
+    "other partition": (lambda m, _: m["location"].update(partition=4), "belongs to group/main/events-topic-id/4"),
+    "other topic": (
+        lambda m, _: m["location"].update(topic_id="recreated"),
+        "belongs to group/main/events-recreated/3",
+    ),
+    "other offset": (lambda m, _: m.update(offset=8), "its name says 9"),
+    "starts after its end": (lambda m, _: m.update(start_offset=10), "from 10 to 9"),
+    "other model": (lambda _, rows: rows[0].__setitem__(SHA256, bytes(32)), "state hash"),
+    "model lost": (lambda m, rows: (rows.clear(), m.update(segments={})), "state hash"),
+    "model twice": (lambda _, rows: rows.append(rows[0]), "has a model twice"),
+    "segment not listed": (lambda m, _: m.update(segments={}), "does not list the segments"),
+    "segment too many": (lambda m, _: m["segments"].update({f"{ABSENT}.segment": 1}), "that no model of it is in"),
+    "past the end": (lambda _, rows: rows[0].__setitem__(LENGTH, 10), "past the end"),
+    "later segment": (lambda m, _: m.update(segments={f"{10:020d}-{'0' * 64}.segment": 1}), "a later segment"),
+    "removes without a base": (lambda m, _: m.update(removed=["b"]), "without a base"),
+    "delta of nothing": (lambda m, _: m.update(base=f"{ABSENT}.manifest"), "which is missing"),
 }
 
 
@@ -485,9 +533,11 @@ def test_a_well_formed_file_with_wrong_content_is_refused(
 ) -> None:
     change, message = DAMAGE[case]
     write(checkpoints, 1, {"a": b"1"})
-    manifest = msgspec.to_builtins(write(Checkpoints(DictStore(), HERE), 9, {"a": b"1"}))
-    change(manifest)
-    name = forge(store, manifest, 9)
+    elsewhere = DictStore()
+    write(Checkpoints(elsewhere, HERE), 9, {"a": b"1"})
+    header, entries = taken_apart(elsewhere.objects[names(elsewhere, "manifest")[0]])
+    change(header, entries)
+    name = forge(store, HERE.prefix, 9, put_together(header, entries))
     assert checkpoints.newest().offset == 1
     (problem,) = checkpoints.skipped
     assert problem.startswith(name)
@@ -495,10 +545,21 @@ def test_a_well_formed_file_with_wrong_content_is_refused(
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"\xff\xfe", b"nul", b"[" * 100_000, b'{"format":1,"x":' + b"[" * 100_000]
+    "data",
+    [
+        b"",
+        b"[]",
+        b"\0\0\0\1",
+        b"\0\0\0\0",
+        b"\xff" * 20,
+        put_together([], []),
+        (100_000).to_bytes(4, "big") + b"\x91" * 100_000,
+        (100_009).to_bytes(4, "big") + b"\x82\xa6format\x02" + b"\x91" * 100_000,
+    ],
+    ids=range(8),
 )
-def test_a_file_that_is_no_json_is_refused(store: DictStore, checkpoints: Checkpoints, data: bytes) -> None:
-    store.objects[f"{HERE.prefix}/{9:020d}-{hashlib.sha256(data).hexdigest()}.manifest"] = data
+def test_a_file_that_is_no_manifest_is_refused(store: DictStore, checkpoints: Checkpoints, data: bytes) -> None:
+    forge(store, HERE.prefix, 9, data)
     with pytest.raises(CorruptCheckpoint, match="none of the 1"):
         checkpoints.newest()
     assert "is not a manifest" in checkpoints.skipped[0]
@@ -516,7 +577,10 @@ def test_a_copied_folder_is_foreign(store: DictStore, checkpoints: Checkpoints) 
 
 
 def _chain(checkpoints: Checkpoints, count: int, every_ms: int) -> list[Manifest]:
-    """A checkpoint every `every_ms`; "cold" is written once, "hot" each time, neither is ever worth moving."""
+    """A checkpoint every `every_ms`; "cold" is written once, "hot" each time, neither is ever worth moving.
+
+    Every third manifest is a base, the two after it are deltas.
+    """
     chain = [write(checkpoints, 0, {"cold": b"c" * 100, "hot": b"0"}, created_ms=0)]
     for offset in range(1, count):
         dirty = {"hot": b"%d" % offset}
@@ -534,28 +598,46 @@ def test_young_checkpoints_stay(store: DictStore, checkpoints: Checkpoints) -> N
 def test_old_checkpoints_go_with_what_only_they_needed(store: DictStore, checkpoints: Checkpoints) -> None:
     chain = _chain(checkpoints, 40, HOUR_MS)
     deleted = checkpoints.collect_garbage(40 * HOUR_MS)
-    assert checkpoints.offsets() == list(range(17, 40))
-    needed = {f"{HERE.prefix}/{name}" for manifest in chain[17:] for name in manifest.segments}
+    kept = [chain[15], *chain[17:]]  # 17 is a delta of 15
+    assert checkpoints.offsets() == [manifest.offset for manifest in kept]
+    needed = {f"{HERE.prefix}/{name}" for manifest in kept for name in manifest.segments}
     assert set(names(store, "segment")) == needed
-    assert len(deleted) == 17 + 16
-    for manifest in chain[17:]:
+    assert len(deleted) == 16 + 15
+    for manifest in kept:
         assert checkpoints.load(manifest)["cold"] == b"c" * 100
 
 
 def test_of_older_checkpoints_the_first_of_each_hour_stays(checkpoints: Checkpoints) -> None:
     chain = _chain(checkpoints, 61, HOUR_MS // 20)
     checkpoints.collect_garbage(3 * HOUR_MS, chain[-1])
-    assert checkpoints.offsets() == [0, 20, 40, 58, 59, 60]
+    # And the bases of those that stay, and the last one of another base than the newest has.
+    assert checkpoints.offsets() == [0, 18, 20, 39, 40, 57, 58, 59, 60]
     assert checkpoints.collect_garbage(3 * HOUR_MS, chain[-1]) == []
     for manifest in (chain[0], chain[40], chain[60]):
         assert checkpoints.load(manifest)["hot"] == b"%d" % manifest.offset
 
 
-def test_three_checkpoints_stay_whatever_their_age(checkpoints: Checkpoints) -> None:
-    _chain(checkpoints, 6, HOUR_MS)
+@pytest.mark.parametrize(
+    ("count", "kept"), [(6, [0, 2, 3, 4, 5]), (7, [3, 4, 5, 6]), (8, [3, 5, 6, 7]), (9, [3, 5, 6, 7, 8])]
+)
+def test_three_checkpoints_stay_whatever_their_age_and_one_of_another_base(
+    checkpoints: Checkpoints, count: int, kept: list[int]
+) -> None:
+    _chain(checkpoints, count, HOUR_MS)
     checkpoints.collect_garbage(1000 * HOUR_MS)
-    assert checkpoints.offsets() == [3, 4, 5]
+    assert checkpoints.offsets() == kept
     assert checkpoints.collect_garbage(1000 * HOUR_MS) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_many_changes_at_one_offset_the_last_ones_stay(checkpoints: Checkpoints, seed: int) -> None:
+    manifest = None
+    for revision in range(7):
+        changed = {"a": b"%d %d" % (seed, revision)}
+        manifest = write(checkpoints, 5, changed, previous=manifest, revision=revision)
+        checkpoints.collect_garbage(manifest.created_ms, manifest, committed=0)
+        kept = [each.revision for each, _ in _take(checkpoints.restorable(), min(revision + 1, 3))]
+        assert kept == list(range(revision, max(-1, revision - 3), -1))
 
 
 def test_damaged_checkpoints_do_not_count_and_protect_what_they_may_need(
@@ -565,8 +647,9 @@ def test_damaged_checkpoints_do_not_count_and_protect_what_they_may_need(
     for name in names(store, "manifest")[-3:]:
         store.objects[name] = b"?"
     segments = names(store, "segment")
-    checkpoints.collect_garbage(1000 * HOUR_MS)
-    assert checkpoints.offsets() == [2, 3, 4, 5, 6, 7]
+    # Not by who wrote them, and knows what they were.
+    Checkpoints(store, HERE).collect_garbage(1000 * HOUR_MS)
+    assert checkpoints.offsets() == [0, 2, 3, 4, 5, 6, 7]  # 2 is a delta of 0
     assert names(store, "segment") == segments
     assert checkpoints.newest().offset == 4
 
@@ -575,7 +658,7 @@ def test_nothing_is_deleted_while_nothing_can_be_read(store: DictStore, checkpoi
     _chain(checkpoints, 5, HOUR_MS)
     for name in names(store, "manifest"):
         store.objects[name] = b"?"
-    assert checkpoints.collect_garbage(1000 * HOUR_MS) == []
+    assert Checkpoints(store, HERE).collect_garbage(1000 * HOUR_MS) == []
 
 
 def test_threads_may_be_the_first_to_read_a_manifest(store: DictStore) -> None:
@@ -596,7 +679,7 @@ for _ in range(200):
     start = threading.Barrier(3)
     def read():
         start.wait()
-        manifest.read_manifest(Store(), *{name.rsplit("/", 1)!r})
+        manifest.Reader(Store(), {HERE.prefix!r}).read({name.rpartition("/")[2]!r})
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -610,8 +693,10 @@ def test_manifests_go_before_segments(store: DictStore) -> None:
     _chain(Checkpoints(store, HERE), 10, HOUR_MS)
     journal = FaultyStore(store, {})
     Checkpoints(journal, HERE).collect_garbage(1000 * HOUR_MS)
-    kinds = [name.rpartition(".")[2] for call, name in journal.log if call == "delete"]
-    assert kinds == ["manifest"] * 7 + ["segment"] * 6
+    deleted = [name.rpartition("/")[2] for call, name in journal.log if call == "delete"]
+    assert [name.rpartition(".")[2] for name in deleted] == ["manifest"] * 6 + ["segment"] * 5
+    # Deltas go before their bases, so that what is left of them is never one that nobody can read.
+    assert [int(name[:20]) for name in deleted[:6]] == [1, 2, 4, 5, 0, 3]
 
 
 def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictStore, checkpoints: Checkpoints) -> None:
@@ -749,11 +834,14 @@ class Life:
         self.dirty, self.removed = set(), set()
 
     def lose_newest(self) -> None:
-        """The newest checkpoint rots on disk; older ones must still be whole."""
+        """The newest checkpoint rots on disk; those that do not need it must still be whole."""
         manifests = names(self.store, "manifest")
+        bases = {taken_apart(self.store.objects[name])[0]["base"] for name in manifests}
         if len(manifests) > 1:
-            self.store.objects[manifests[-1]] += b" "
-            self.confirmed = int(manifests[-2].rpartition("/")[2][:20])
+            newest = [name for name in manifests if name.rpartition("/")[2] not in bases][-1]
+            self.store.objects[newest] += b" "
+            manifests.remove(newest)
+            self.confirmed = int(manifests[-1].rpartition("/")[2][:20])
 
 
 KEYS = st.sampled_from("abcdef")
@@ -803,9 +891,9 @@ def test_a_source_is_asked_when_its_turn_comes(store: DictStore, monkeypatch: py
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
     journal = FaultyStore(store, {})
 
-    def source(data: bytes) -> Model:
+    def source(data: bytes) -> SavedModel:
         journal.log.append(("source", data.decode()))
-        return Model("spec", data, {})
+        return SavedModel("spec", data, {})
 
     write(Checkpoints(journal, HERE), 1, dirty={key: partial(source, key.encode()) for key in "abc"})
     calls = [call if call == "create" else name for call, name in journal.log]
@@ -850,7 +938,7 @@ def test_describe_starts_at_any_folder(store: DictStore, checkpoints: Checkpoint
 def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints) -> None:
     write(checkpoints, 1, {"a": b"1"})
     store.objects.pop(names(store, "segment")[0])
-    damaged = forge(store, {"format": 99}, 5)
+    damaged = forge(store, HERE.prefix, 5, put_together({"format": 99}, []))
     (listing,) = describe(store)
     assert (listing.manifests, listing.newest.offset) == (2, 1)
     assert [problem.split(" ")[0] for problem in listing.problems] == [

@@ -17,15 +17,14 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from malformed import MAX_BYTES, good_fields, malformed, text_of
 
 from amf.labels import LARGEST_NUMBER
-from worker import envelope
-from worker.codec import decode, decode_key, encode_answers
+from tests.worker.support.malformed import MAX_BYTES, good_fields, malformed, text_of
+from worker.base.records import Estimate, Event, Headers, Prediction, Record, Reject
+from worker.codec import decode, decode_key, encode_answers, envelope
 from worker.codec import json as json_codec
-from worker.envelope import Provenance, dead_letter, record_bytes
-from worker.records import Estimate, Event, Headers, Prediction, Record, Reject
-from worker.rejects import MAX_DEPTH, MAX_NUMBER, REJECT_CODES, is_too_deep
+from worker.codec.dead_letters import MAX_DEPTH, MAX_NUMBER, REJECT_CODES, is_too_deep
+from worker.codec.envelope import Provenance, dead_letter, record_bytes
 
 
 def code_of(decoded: Event | str | Reject) -> str | None:
@@ -42,6 +41,12 @@ def code_of(decoded: Event | str | Reject) -> str | None:
         (b'{"features": [1, -2e3, null]}', Event([1.0, -2000.0, None], None, None)),
         (b' {"id": null, "label": null, "features": [0]}\n', Event([0.0], None, None)),
         (b'{"features": [0], "label": true}', Event([0.0], True, None)),
+        (b'{"features": {"a": true, "b": false, "c": 2}}', Event({"a": 1.0, "b": 0.0, "c": 2.0}, None, None)),
+        (b'{"features": {"a": "x", "b": true}}', Event({"a": "x", "b": 1.0}, None, None)),
+        (b'{"features": [true, null, 2]}', Event([1.0, None, 2.0], None, None)),
+        (b'{"features": [0], "id": 4711}', Event([0.0], None, "4711")),
+        (b'{"features": {"a": "x"}, "id": -9223372036854775808}', Event({"a": "x"}, None, "-9223372036854775808")),
+        (b'{"features": [0], "id": 18446744073709551615}', Event([0.0], None, "18446744073709551615")),
         (b'{"features": [0], "label": 1}', Event([0.0], 1, None)),
         (b'{"features": [0], "label": 1.0}', Event([0.0], 1.0, None)),
         (b'{"features": [0], "label": -2.5e3}', Event([0.0], -2500.0, None)),
@@ -92,6 +97,8 @@ def message(**fields: Any) -> bytes:
         (message(label="ä" * 128), message(label="ä" * 129), "label-too-long"),
         (message(id="\U0001f600" * 1024), message(id="\U0001f600" * 1025), "id-too-long"),
         (message(label=1e75), message(label=math.nextafter(1e75, 2e75)), "number-out-of-range"),
+        (message(id=2**64 - 1), message(id=2**64), "number-out-of-range"),
+        (message(id=-(2**63)), message(id=-(2**63) - 1), "number-out-of-range"),
         (message(label=-1e75), message(label=-1.1e75), "number-out-of-range"),
         (message(label=int(1e75)), message(label=int(1e75) + 1), "number-out-of-range"),
         (message(features=[int(sys.float_info.max)]), message(features=[2**1024]), "number-out-of-range"),
@@ -106,9 +113,9 @@ def test_limits(largest: bytes, beyond: bytes, code: str) -> None:
 
 def test_what_is_within_the_limits_is_not_the_fault() -> None:
     assert code_of(decode(message(features={"a" * 256: 1, "b": "NaN"}), MAX_BYTES)) == "non-finite-number"
-    assert code_of(decode(message(features={"a": "x" * 256, "b": True}), MAX_BYTES)) == "wrong-type"
+    assert code_of(decode(message(features={"a": "x" * 256, "b": []}), MAX_BYTES)) == "wrong-type"
     for label in ("x" * 128, 1e75, -int(1e75), 1.5, None, True):
-        assert code_of(decode(message(label=label, id=7), MAX_BYTES)) == "wrong-type"
+        assert code_of(decode(message(label=label, id=7.5), MAX_BYTES)) == "wrong-type"
     assert code_of(decode(message(id="i" * 1024, label=[]), MAX_BYTES)) == "wrong-type"
 
 
@@ -189,14 +196,17 @@ def test_malformed_set_is_deterministic_and_covers_the_codec() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b'{"features": {"a": 1, "b": true}}', "features['b']: expected a number, text or null, got a boolean"),
-        (b'{"features": {"a": "x", "b": [1]}}', "features['b']: expected a number, text or null, got an array"),
-        (b'{"features": [1, true]}', "features[1]: expected a number or null, got a boolean"),
-        (b'{"features": [1, "2"]}', "features[1]: expected a number or null, got a string"),
+        (b'{"features": {"a": 1, "b": []}}', "features['b']: expected a number, text, a boolean or null, got an array"),
+        (
+            b'{"features": {"a": "x", "b": [1]}}',
+            "features['b']: expected a number, text, a boolean or null, got an array",
+        ),
+        (b'{"features": [1, {}]}', "features[1]: expected a number, a boolean or null, got an object"),
+        (b'{"features": [1, "2"]}', "features[1]: expected a number, a boolean or null, got a string"),
         (b'{"features": 3}', "features: expected an object or an array, got an integer"),
         (b'{"features": [1], "label": [1]}', "label: expected a string, a number, a boolean or null, got an array"),
         (b'{"features": [1], "label": 2e75}', "label lies beyond 1e+75"),
-        (b'{"features": [1], "id": {}}', "id: expected a string or null, got an object"),
+        (b'{"features": [1], "id": {}}', "id: expected a string, an integer or null, got an object"),
         (b"[1]", "the value: expected an object, got an array"),
         (b'{"features": [NaN]}', "features[0] is NaN"),
         (b'{"features": {"a": " -inf"}}', "features['a'] is -inf"),
@@ -211,14 +221,14 @@ def test_reason_says_where_and_what(value: bytes, reason: str) -> None:
 
 
 def test_text_comes_before_types_and_types_in_the_order_of_the_text() -> None:
-    assert code_of(decode(b'{"features": [true], "label": []} x', MAX_BYTES)) == "malformed-json"
+    assert code_of(decode(b'{"features": [[]], "label": []} x', MAX_BYTES)) == "malformed-json"
     assert code_of(decode(b'{"features": ["a"], "x": ' + b"[" * 99 + b"]" * 99 + b"}", MAX_BYTES)) == "malformed-json"
-    assert decode(b'{"label": [], "features": [true]}', MAX_BYTES).reason.startswith("label")
-    assert decode(b'{"features": [true], "label": []}', MAX_BYTES).reason.startswith("features[0]")
+    assert decode(b'{"label": [], "features": [[]]}', MAX_BYTES).reason.startswith("label")
+    assert decode(b'{"features": [[]], "label": []}', MAX_BYTES).reason.startswith("features[0]")
 
 
 def test_reason_can_always_be_published() -> None:
-    value = b'{"features": {"\\ud800' + b"a" * 10_000 + b'": true}}'
+    value = b'{"features": {"\\ud800' + b"a" * 10_000 + b'": []}}'
     assert len(decode(value, MAX_BYTES).reason.encode()) < 200
 
 
@@ -232,13 +242,13 @@ def test_key() -> None:
 
 # --- mutated values ---------------------------------------------------------------------------------------------------
 
-numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**25), 10**25)
+numbers = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**25), 10**25)
 mixed = numbers | st.text(max_size=3) | st.sampled_from(["NaN", "-inf", "infinity", "12.5"])
 messages = st.fixed_dictionaries(
     {"features": st.lists(numbers, max_size=4) | st.dictionaries(st.text(max_size=3), mixed, max_size=4)},
     optional={
         "label": st.none() | st.text(max_size=4) | st.integers() | st.booleans() | st.floats(-1e80, 1e80),
-        "id": st.none() | st.text(max_size=4),
+        "id": st.none() | st.text(max_size=4) | st.integers(),
         "x": st.recursive(numbers | st.text(max_size=3), lambda inner: st.lists(inner, max_size=2), max_leaves=4),
     },
 )
@@ -280,7 +290,8 @@ def test_mutated_values_decode_as_json_says(
     assert [bits(value) for value in got] == [bits(value) for value in features]
     assert not any(isinstance(value, str) and NON_FINITE.fullmatch(value) for value in features)
     assert (decoded.label, type(decoded.label)) == (expected.get("label"), type(expected.get("label")))
-    assert decoded.id == expected.get("id")
+    name = expected.get("id")
+    assert decoded.id == (str(name) if type(name) is int else name)
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
@@ -431,6 +442,48 @@ def test_dead_letter_drops_headers_before_it_cuts_the_value() -> None:
     names = [name for name, _ in out.headers]
     assert names[-4:] == ["error-truncated", "error-size", "error-sha256", "error-headers-dropped"]
     assert record_bytes(out.key, out.value, out.headers) == 5_000
+
+
+HOSTILE_TRACES: list[Headers] = [
+    [("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), ("tracestate", b"vendor=1,other=2")],
+    [("traceparent", None), ("tracestate", b"")],
+    [("traceparent", b"\xff\x00\n\x1b[2J"), ("tracestate", "grüße".encode("utf-16"))],
+    [("traceparent", b"a"), ("traceparent", b"b"), ("Traceparent", b"c"), ("traceparent", b"a")],
+    [("tracestate", b"x" * 700)],
+]
+
+
+@pytest.mark.parametrize("trace", HOSTILE_TRACES)
+def test_the_trace_of_a_record_is_that_of_its_output_and_its_dead_letter_byte_for_byte(trace: Headers) -> None:
+    of = record(headers=trace)
+    out = envelope.prediction_record("p", of, b"{}", PROVENANCE, MAX_BYTES)
+    letter = dead_letter("d", of, Reject("a", "b"), PROVENANCE, MAX_BYTES)
+    assert (out.headers[: len(trace)], letter.headers[: len(trace)]) == (trace, trace)
+
+
+@pytest.mark.parametrize("trace", HOSTILE_TRACES[:3])
+def test_the_trace_outlives_headers_that_do_not_fit(trace: Headers) -> None:
+    of = record(headers=[("big", b"x" * 6_000), *trace, ("small", b"")])
+    for out in (
+        envelope.prediction_record("p", of, b"{}", PROVENANCE, 5_000),
+        dead_letter("d", of, Reject("a", "b"), PROVENANCE, 5_000),
+    ):
+        assert out.headers[: len(trace)] == trace
+        assert out.headers[-1][1] == b"2"
+        assert record_bytes(out.key, out.value, out.headers) <= 5_000
+
+
+def test_a_trace_without_measure_goes_with_the_other_headers() -> None:
+    for trace in ([("tracestate", b"x" * 2_000)], [("traceparent", b"")] * 200):
+        of = record(headers=[("big", b"x" * 6_000), *trace], value=b"v" * 9_000)
+        out = dead_letter("d", of, Reject("a", "b"), PROVENANCE, 5_000)
+        assert out.headers[0] == PROVENANCE[0]
+        assert record_bytes(out.key, out.value, out.headers) == 5_000
+    # Nor does it make an output too large that would fit without it.
+    of = record(headers=[("big", b"x" * 6_000), *HOSTILE_TRACES[4]])
+    bare = record_bytes(b"k", b"v" * 1_000, [*PROVENANCE, ("headers-dropped", b"2")])
+    out = envelope.prediction_record("p", of, b"v" * 1_000, PROVENANCE, bare)
+    assert out.headers == [*PROVENANCE, ("headers-dropped", b"2")]
 
 
 def test_dead_letter_drops_a_key_that_fits_nowhere() -> None:

@@ -12,26 +12,26 @@ from contextlib import contextmanager
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 import pytest
 from rich.console import Console
 
+from tests.worker.support.fakes import config as defaults
 from worker import config as configuration
-from worker.checkpoint import Manifest
+from worker.adapters.http import serve
+from worker.adapters.kafka import KafkaAdmin, start_mock_cluster
+from worker.adapters.store import open_store
+from worker.base.errors import ConfigError
+from worker.base.metrics import Metrics
+from worker.base.records import ClassScores, Record
+from worker.checkpoint import describe
 from worker.cli.dataset import Row
-from worker.config import ModelParams, Models
 from worker.demo import demo, rows_of, watch
 from worker.demo.events import Payments
 from worker.demo.ledger import Ledger, uninterrupted
 from worker.demo.screen import LiveScreen, ModelRow, PlainScreen, Screen, View
 from worker.demo.stage import Generator
-from worker.errors import ConfigError
-from worker.exposition import serve
-from worker.kafka import KafkaAdmin, start_mock_cluster
-from worker.metrics import Metrics
-from worker.records import ClassScores, Record, Scores
+from worker.state.model import Figures
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,8 +111,7 @@ def test_the_demo_survives_its_kill_without_losing_or_changing_a_prediction(tmp_
 
 def learned_samples(checkpoints: Path) -> int:
     """Samples of all models in the newest checkpoint of each partition."""
-    newest = {manifest.parent: manifest for manifest in sorted(checkpoints.rglob("*.manifest"))}
-    manifests = [msgspec.json.decode(path.read_bytes(), type=Manifest) for path in newest.values()]
+    manifests = [listing.newest for listing in describe(open_store(checkpoints.as_uri())) if listing.newest]
     return sum(model.summary["samples"] for manifest in manifests for model in manifest.models.values())
 
 
@@ -201,7 +200,7 @@ def test_the_generator_keeps_its_pace_as_far_as_there_is_room() -> None:
 
 def predictions(n: int) -> list[tuple[int, Record]]:
     """(row number, record of the output topic) for the first payments of one shop, all from partition 0."""
-    values = uninterrupted(islice(Payments(1), n), Models(default=ModelParams()))
+    values = uninterrupted(islice(Payments(1), n), defaults())
     return [
         (number, Record(i, 0, b"books", value, [("source-partition", b"0"), ("source-offset", b"%d" % number)]))
         for i, (number, value) in enumerate(values)
@@ -243,11 +242,7 @@ def test_a_source_record_is_handled_as_a_prediction_or_as_a_dead_letter() -> Non
 # --- the view from outside --------------------------------------------------------------------------------------------
 
 
-class Figures(NamedTuple):
-    nodes: int = 7
-    depth: float = 2.5
-    memory_bytes: int = 1000
-    scores: Scores = ClassScores(3, 1.0, 2)
+FIGURES = Figures(samples=3, nodes=7, depth=2.5, memory_bytes=1000, scores=ClassScores(3, 1.0, 2))
 
 
 def test_the_state_of_the_worker_is_told_from_its_metrics() -> None:
@@ -257,14 +252,14 @@ def test_the_state_of_the_worker_is_told_from_its_metrics() -> None:
         assert watch.state(watch.scrape(server.port)) == "compiling"
         metrics.loop_last_timestamp_seconds.set(1.0)
         assert watch.state(watch.scrape(server.port)) == "joining the group"
-        metrics.set_partition_states({0: "restore", 1: "restore"})
+        metrics.set_partition_states({0: "opening", 1: "opening"})
         assert watch.state(watch.scrape(server.port)) == "ready"
-        metrics.set_partition_states({0: "restore", 1: "live"})
+        metrics.set_partition_states({0: "opening", 1: "live"})
         assert watch.state(watch.scrape(server.port)) == "live"
         metrics.set_partition_states({0: "replay", 1: "live"})
         assert watch.state(watch.scrape(server.port)) == "replaying"
 
-        metrics.set_models([('say "hi", you', 3), ("books", 5)], lambda key: Figures())
+        metrics.set_models([('say "hi", you', (0.0, 3)), ("books", (0.0, 5))], lambda key: FIGURES)
         metrics.replayed_records_total.add(12)
         for partition, (size, at_s) in enumerate([(10, 100.0), (10, 90.0), (0, 1.0)]):
             metrics.checkpoint_last_size_bytes.set(size, partition=partition)
@@ -274,7 +269,7 @@ def test_the_state_of_the_worker_is_told_from_its_metrics() -> None:
         assert watch.oldest_checkpoint_s(samples, wall_s=101.0) == 11.0
         assert len(samples["amf_model_samples"]) == 2
         for figure in ("depth", "nodes", "memory_bytes"):
-            assert samples[f"amf_model_{figure}"]["books",] == getattr(Figures(), figure)
+            assert samples[f"amf_model_{figure}"]["books",] == getattr(FIGURES, figure)
     finally:
         server.close()
     assert watch.state(watch.scrape(server.port)) == "starting"

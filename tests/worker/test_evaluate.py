@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import amf
+from tests.worker.support.stores import DictStore
+from tests.worker.support.tasks import restore
+from worker.base.errors import ConfigError
+from worker.base.records import Record
+from worker.checkpoint import history
+from worker.cli import saving
 from worker.cli.dataset import Rows, message, open_rows
-from worker.cli.evaluate import Report, evaluate, show
+from worker.cli.evaluate import evaluate
 from worker.cli.predictions import PredictionsFile
 from worker.cli.ranking import Ranking
+from worker.cli.report.figures import Report, calibration_error
+from worker.cli.report.text import show
+from worker.codec.dead_letters import DECODERS
 from worker.config import Config, loads
-from worker.errors import ConfigError
-from worker.learners import seed_of
-from worker.partition import Partition
-from worker.records import Record
+from worker.state.learners import seed_of
+from worker.state.model import spec_of
+from worker.task.task import Task
 
 Run = Callable[..., tuple[Report, list[dict[str, str]]]]
 
@@ -55,7 +63,8 @@ def run(tmp_path: Path) -> Run:
     def pass_over(rows: Rows, setting: Config | None = None, **more: Any) -> tuple[Report, list[dict[str, str]]]:
         path = tmp_path / "predictions.csv"
         with PredictionsFile(path) as out:
-            report = evaluate(rows, setting, out, **more)
+            report, classes, _ = evaluate(rows, setting, out, **more)
+            out.finish(classes)
         with path.open(newline="", encoding="utf-8") as file:
             return report, list(csv.DictReader(file))
 
@@ -96,11 +105,11 @@ def test_it_is_what_the_worker_publishes(stored: Callable[..., Path], run: Run) 
     setting = config("n_estimators: 2, max_classes: 2")
     path = stored(X=x, y=labels)
     _, rows = run(open_rows(path, n_keys=3), setting)
-    partition = Partition(0, setting, 1_000_000)
-    partition.restore({}, 0, 0)
+    partition = Task(0, setting, 1_000_000)
+    restore(partition, (), 0, 0)
     partition.go_live()
     records = [Record(r.number, 0, r.key.encode(), message(r), []) for r in open_rows(path, n_keys=3)]
-    outgoing = partition.apply(records[:113]).outgoing + partition.apply(records[113:]).outgoing
+    outgoing = partition.process(records[:113]).outgoing + partition.process(records[113:]).outgoing
     published = [json.loads(record.value or b"") for record in outgoing if record.topic == "predictions"]
     assert 0 < len(published) < 300
     assert [
@@ -134,6 +143,17 @@ def test_the_size_of_a_chunk_changes_nothing(
     assert (report.depth, report.weighted_depth) == pytest.approx((whole.depth, whole.weighted_depth))
 
 
+@pytest.mark.parametrize(
+    ("labels", "positive"), [("fraud ok ok", "fraud"), ("yes no yes", "no"), ("no yes", "yes"), ("1 0", "1")]
+)
+def test_the_class_that_is_ranked_is_the_rarer_one(
+    stored: Callable[..., Path], run: Run, labels: str, positive: str
+) -> None:
+    y = np.array(labels.split() * 50)
+    report, _ = run(open_rows(stored(X=samples(len(y), n_classes=2)[0], y=y), n_keys=2))
+    assert report.positive == positive
+
+
 def test_the_figures_are_those_of_the_predictions(stored: Callable[..., Path], run: Run) -> None:
     x, y = samples(300, n_classes=2)
     report, rows = run(open_rows(stored(X=x, y=np.where(y == 1, "yes", "no")), n_keys=2))
@@ -143,9 +163,10 @@ def test_the_figures_are_those_of_the_predictions(stored: Callable[..., Path], r
     assert sum(row["loss"] == repr(loss) for row, loss in zip(rows, losses, strict=True)) == len(known) >= 290
     assert report.log_loss == pytest.approx(sum(float(row["loss"]) for row in rows) / 300)
     assert report.accuracy == sum(row["prediction"] == row["label"] for row in rows) / 300
-    assert report.positive == "yes"
+    rarer = min("yes", "no", key=lambda label: sum(row["label"] == label for row in rows))
+    assert report.positive == rarer
     assert report.auc == brute_force_auc(
-        [row["label"] == "yes" for row in rows], [float(row["p:yes"] or 0.0) for row in rows]
+        [row["label"] == rarer for row in rows], [float(row[f"p:{rarer}"] or 0.0) for row in rows]
     )
     assert 0 < report.weighted_depth < report.depth < 30
     assert report.nodes > 300
@@ -198,7 +219,7 @@ def test_numbers_are_shown_where_there_are_some(
     show(report)
     shown = capsys.readouterr().out
     errors = [float(row["label"]) - float(row["prediction"]) for row in rows[1:]]
-    assert f" {math.sqrt(sum(e * e for e in errors) / 2):.5g}\n" in shown
+    assert f" {math.sqrt(sum(e * e for e in errors) / 2):.5g} " in shown
     assert all(name in shown for name in ("RMSE", "MAE", "std", "coverage of 90 %"))
     assert "log-loss" not in shown
     assert [row["loss"] for row in rows] == ["", *(repr(e * e) for e in errors)]
@@ -223,6 +244,27 @@ def test_refused_rows_are_counted_and_left_out(stored: Callable[..., Path], run:
     assert (report.rows, report.labelled, report.models) == (5, 2, 1)
     assert [row["row"] for row in rows] == ["0", "1"]
     assert not {"p:c", "p:d"} & rows[0].keys()
+
+
+def test_there_are_no_more_models_than_a_partition_may_have(stored: Callable[..., Path], run: Run) -> None:
+    path = stored(X=np.zeros((6, 1)), y=["x", "x", "x", "x", "", "x"], k=["a", "b", "c", "a", "c", "c"])
+    setting = loads(f"{REQUIRED}models: {{max_models: 2}}\n", {})
+    for chunk_rows in (1, 3, 6):
+        report, rows = run(open_rows(path, key="k"), setting, chunk_rows=chunk_rows)
+        assert report.rejects == {"too-many-models": 2}
+        assert [(row["row"], row["learned"]) for row in rows] == [("0", "0"), ("1", "0"), ("3", "1"), ("4", "0")]
+        assert report.models == 2
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack", "avro"])
+def test_models_are_saved_for_a_worker_with_the_same_codec(stored: Callable[..., Path], codec: str) -> None:
+    setting = config("n_estimators: 1")
+    setting = replace(setting, input=replace(setting.input, codec=codec))  # type: ignore[arg-type]
+    store = DictStore()
+    _, _, models = evaluate(open_rows(stored(X=[[1.0]], y=["a"], k=["m"]), key="k"), setting)
+    saving.save(store, "rows", 1, models, setting)
+    [manifest] = history(store)
+    assert manifest.models["m"].spec == spec_of("m", setting.models.default, DECODERS[codec])
 
 
 def test_parameters_come_from_the_configuration(stored: Callable[..., Path], run: Run) -> None:
@@ -262,7 +304,7 @@ def test_any_text_can_be_a_key_and_a_class(stored: Callable[..., Path], run: Run
 
 
 def test_a_failed_pass_leaves_the_old_file(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("a,y\n1,b\n2,c\nnan,b\n")
+    (tmp_path / "rows.csv").write_text("a,y\n1,b\n2,c\n3,b,4\n")
     out = tmp_path / "predictions.csv"
     out.write_text("old")
     with pytest.raises(ConfigError, match=r"rows\.csv:4"), PredictionsFile(out) as file:
@@ -284,16 +326,46 @@ def brute_force_auc(positive: list[bool], scores: list[float]) -> float:
     return wins / (2 * len(above) * len(below))
 
 
+def brute_force_precision(positive: list[bool], scores: list[float]) -> float:
+    own = [score for score, is_positive in zip(scores, positive, strict=True) if is_positive]
+    return sum(sum(s >= score for s in own) / sum(s >= score for s in scores) for score in own) / len(own)
+
+
+def test_bins_have_about_as_many_forecasts_each() -> None:
+    rng = np.random.default_rng(0)
+    ranking = Ranking()
+    for score in rng.random(5000) ** 4:
+        ranking.add(int(rng.random() < score), [1.0 - score, score])
+    ranked = ranking.ranked(1)
+    assert ranked is not None
+    bins = ranked.calibration(10)
+    assert all(450 <= each.n <= 550 for each in bins)
+    assert [each.mean_probability for each in bins] == sorted(each.mean_probability for each in bins)
+    assert calibration_error(bins) < 0.03
+    ranking.close()
+
+
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=30))
 def test_auc_is_the_share_of_pairs_in_order(ranked: list[tuple[int, float]]) -> None:
     ranking = Ranking()
     for label, score in ranked:
         ranking.add(label, [1.0 - score, score])
     if len({label for label, _ in ranked}) < 2:
-        assert ranking.auc(1) is None
+        assert ranking.ranked(1) is None
     else:
-        assert ranking.auc(1) == brute_force_auc([label == 1 for label, _ in ranked], [score for _, score in ranked])
-        assert ranking.auc(0) == ranking.auc(1)
+        found, other = ranking.ranked(1), ranking.ranked(0)
+        assert found is not None
+        assert other is not None
+        positive, scores = [label == 1 for label, _ in ranked], [score for _, score in ranked]
+        assert found.auc() == brute_force_auc(positive, scores) == other.auc()
+        assert found.average_precision() == pytest.approx(brute_force_precision(positive, scores))
+        bins = found.calibration(10)
+        assert sum(each.n for each in bins) == len(ranked)
+        assert sum(each.n * each.mean_probability for each in bins) == pytest.approx(sum(scores))
+        assert sum(each.n * each.share_true for each in bins) == pytest.approx(sum(positive))
+        roc, _ = found.curves()
+        assert roc == sorted(roc)
+        assert np.trapezoid([up for _, up in roc], [across for across, _ in roc]) == pytest.approx(found.auc())
     ranking.close()
 
 
@@ -301,7 +373,9 @@ def test_auc_is_of_two_classes_and_an_unknown_one_has_score_0() -> None:
     ranking = Ranking()
     ranking.add(0, [1.0])
     ranking.add(1, [None, 0.3])
-    assert ranking.auc(1) == 1.0
+    ranked = ranking.ranked(1)
+    assert ranked is not None
+    assert ranked.auc() == 1.0
     ranking.add(2, [0.2, 0.3, None])
     ranking.add(0, [0.2, 0.3, 0.5])
-    assert ranking.auc(1) is None
+    assert ranking.ranked(1) is None

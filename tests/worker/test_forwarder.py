@@ -13,15 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.worker.fake_broker import TRANSACTION_TIMEOUT_S, Broker
-from tests.worker.fake_clients import FakeInput, FakeOutput
-from tests.worker.fakes import Crash, FakeClock, Faults, Hook, config
+from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S, Broker
+from tests.worker.support.fake_clients import FakeInput, FakeOutput
+from tests.worker.support.fakes import Crash, FakeClock, Faults, Hook, config
+from worker.base.errors import Abort, Transient, Unknown, WorkerError
+from worker.base.metrics import Metrics
+from worker.base.records import Outgoing, Record
+from worker.base.status import Board
 from worker.config import repartition
-from worker.errors import Abort, Transient, Unknown, WorkerError
-from worker.forwarder import Forwarder
-from worker.metrics import Metrics
-from worker.model_key import key_reader
-from worker.records import Outgoing, Record
+from worker.repartition.forwarder import Forwarder
+from worker.repartition.model_key import key_reader
 
 INTERNAL = "group-events-repartition"
 MAX_MESSAGE_BYTES = 10_000
@@ -60,6 +61,7 @@ class Bound:
     def __init__(self, bench: Bench, name: str, hook: Hook | None = None, metrics: Metrics | None = None) -> None:
         self.faults = Faults()
         self.metrics = metrics or Metrics()
+        self.board = Board()
         self.input = FakeInput(bench.broker, hook or self.faults)
         self._bench = bench
         self._forwarder = Forwarder(
@@ -70,6 +72,7 @@ class Bound:
             lambda: FakeOutput(bench.broker, name, hook or self.faults),
             self.metrics,
             bench.clock,
+            self.board,
         )
         self.start = self._forwarder.start
         self.turn = self._forwarder.turn
@@ -133,7 +136,20 @@ def test_a_record_without_a_model_key_is_a_dead_letter_of_the_same_transaction()
     assert bench.broker.committed == {0: 3}
     series = forwarder.metrics.dead_letters_total.series()
     assert {labels.code: n for labels, n in series.items()} == {"missing-model-key": 2}
+    shown = [(each.topic, each.partition, each.offset, each.key, each.code) for each in forwarder.board.dead_letters]
+    assert shown == [("events", 0, offset, "record key", "missing-model-key") for offset in (1, 2)]
     assert list(forwarder.metrics.forwarded_records_total.series().values()) == [1]
+
+
+def test_a_dead_letter_is_shown_once_it_is_committed() -> None:
+    bench = Bench()
+    bench.feed(b"{}")
+    forwarder = bench.forwarder().join()
+    forwarder.faults.at("commit", None, Abort("x"))
+    while bench.broker.committed != {0: 1}:
+        assert not forwarder.board.dead_letters
+        forwarder.turns(1)
+    assert [each.offset for each in forwarder.board.dead_letters] == [0]
 
 
 def test_a_record_whose_headers_cannot_be_read_is_a_dead_letter() -> None:
@@ -232,10 +248,9 @@ def test_an_offset_beyond_the_end_is_no_gap() -> None:
     bench = Bench(on_gap="accept")
     bench.feed_shops("a", "b")
     bench.broker.committed[0] = 9
-    forwarder = bench.forwarder().join().turns(1)
-    forwarder.input.consume = lambda *_: ({}, {0: "offset out of range"})  # type: ignore[method-assign]
+    forwarder = bench.forwarder().join()
     with pytest.raises(WorkerError, match="the next record to forward is 9, there are 0 to 2"):
-        forwarder.turn()
+        forwarder.turns(1)
 
 
 # Faults
@@ -297,7 +312,7 @@ class Schedule:
         self._rate = self.rng.choice((0.03, 0.1, 0.2))
         self._calm = False
         self._made = 0
-        self._slots: list[Bound | None] = [None] * self.rng.randint(1, 3)
+        self._entries: list[Bound | None] = [None] * self.rng.randint(1, 3)
 
     def run(self) -> None:
         for _ in range(40):
@@ -305,8 +320,8 @@ class Schedule:
         self._calm = True
         for _ in range(10):
             self.bench.clock.now_s += TRANSACTION_TIMEOUT_S
-            for slot in range(len(self._slots)):
-                self._do(slot, lambda member: member.turn())
+            for entry in range(len(self._entries)):
+                self._do(entry, lambda member: member.turn())
             self._rebalance()
 
     def _step(self) -> None:
@@ -322,16 +337,16 @@ class Schedule:
                 bench.clock.now_s += rng.choice((0.1, 1.0, 15.0))
                 bench.broker.deliver_late()
             case _:
-                self._do(rng.randrange(len(self._slots)), lambda member: member.turn())
+                self._do(rng.randrange(len(self._entries)), lambda member: member.turn())
 
-    def _do(self, slot: int, step: Callable[[Bound], None]) -> None:
+    def _do(self, entry: int, step: Callable[[Bound], None]) -> None:
         """A step of the process in this slot, which is started where there is none; it may be its last."""
-        member = self._slots[slot]
+        member = self._entries[entry]
         try:
             if member is None:
                 self._made += 1
-                member = self._slots[slot] = Bound(
-                    self.bench, f"slot-{slot}", lambda point: self._at(slot, point), NOT_LOOKED_AT
+                member = self._entries[entry] = Bound(
+                    self.bench, f"slot-{entry}", lambda point: self._at(entry, point), NOT_LOOKED_AT
                 )
                 member.input.batch_records = lambda: 100 if self._calm else self.rng.randint(0, 4)
                 member.input.reads_ahead = lambda: self.rng.random() < 0.3
@@ -340,14 +355,14 @@ class Schedule:
             step(member)
         except (Crash, WorkerError) as end:
             assert member is not None
-            self._slots[slot] = None
+            self._entries[entry] = None
             if isinstance(end, WorkerError):
                 with suppress(Crash, WorkerError):
                     member.close()
             member.input.expire()
 
-    def _at(self, slot: int, point: str) -> None:
-        member = self._slots[slot]
+    def _at(self, entry: int, point: str) -> None:
+        member = self._entries[entry]
         if member is None:
             raise Crash
         if self._calm or point == "consume":
@@ -370,7 +385,7 @@ class Schedule:
             self._rebalance()
         if fault == "late commit" and point == "commit":
             self.counts["late commit"] += 1
-            identity = f"slot-{slot}"
+            identity = f"slot-{entry}"
             self.bench.broker.commit_late(identity, self.bench.broker.open[identity].epoch)
             raise Unknown("injected: the request is late")
 

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.worker.conftest import Main
-from worker.checkpoint import Checkpoints, Location, Model
+from worker.adapters.store import open_store
+from worker.base.errors import ConfigError
+from worker.checkpoint import Checkpoints, Location, SavedModel
 from worker.cli import idle
-from worker.errors import ConfigError
-from worker.store import open_store
 
 DAY_MS = 86_400_000
 
@@ -51,8 +51,8 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bytes, bytes |
 def save(url: str, last_ms: dict[str, int | None], partition: int = 0, lineage: str = "main") -> None:
     """A checkpoint of models of 10 bytes that learned last at these times."""
 
-    def source(time_ms: int | None) -> Model:
-        return Model("spec", b"x" * 10, {} if time_ms is None else {"last_ms": time_ms})
+    def source(time_ms: int | None) -> SavedModel:
+        return SavedModel("spec", b"x" * 10, {} if time_ms is None else {"last_ms": time_ms})
 
     Checkpoints(open_store(url), Location("group", lineage, "events", "id", partition)).write(
         offset=1,
@@ -133,6 +133,7 @@ def test_keys_become_tombstones(
         ("tombstones: dead-letter", ["a"], "would end as a dead letter"),
         ("", ["a", ""], "is no model key"),
         ("", ["a", "k" * 513], "is no model key"),
+        ("", ["a", "\udcff"], "is no model key"),
         ("", ["a", "nobody"], "records without a key"),
         ("", [], "--keys-from"),
     ],
@@ -149,6 +150,17 @@ def test_what_would_remove_no_model_is_refused_before_anything_is_published(
     code, _, err = main("reset", config, *keys)
     assert (code, published) == (2, [])
     assert reason in err
+
+
+def test_a_list_of_keys_that_is_no_text_is_named(main: Main, config: Path, published: list[Any]) -> None:
+    path = config.with_name("keys")
+    path.write_bytes(b"a\n\xff\n")
+    assert main("reset", config, "--keys-from", path) == (
+        2,
+        "",
+        f"amf-worker: {path}: expected text in UTF-8, found other bytes\n",
+    )
+    assert published == []
 
 
 def test_a_topic_that_is_not_there_is_named(

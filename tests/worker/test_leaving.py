@@ -10,7 +10,7 @@ HANGING = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from worker import cli, service
-from worker.errors import WorkerError
+from worker.base.errors import WorkerError
 
 def run(config, path, until):
     if {asks}:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from tests.worker.observations import fill
-from worker.metrics import (
+from amf import Losses
+from tests.worker.support.observations import fill
+from worker.base.errors import StopCode
+from worker.base.metrics import (
     TOP_MODELS,
+    ByChange,
     ByCode,
     ByModel,
     ByOutcome,
     ByPartition,
     ByPartitionState,
+    ByStopCode,
     Metrics,
     State,
     Unlabelled,
     reference,
 )
-from worker.model import Figures
-from worker.records import ClassScores, NumberScores
+from worker.base.records import ClassScores, NumberScores
+from worker.state.model import Figures
 
 FIGURES = Figures(samples=6, nodes=70, depth=3.5, memory_bytes=9_000, scores=ClassScores(5, 2.25, 4))
 ONLY = Unlabelled()
@@ -46,7 +51,7 @@ def test_names_follow_the_conventions(metrics: Metrics) -> None:
 
 
 def test_reference_has_one_row_per_metric(metrics: Metrics) -> None:
-    header, _, *rows = reference().splitlines()
+    header, _, *rows = [line for line in reference().splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert [row[0] for row in cells] == [f"`{name}`" for name in metrics.families()]
     assert {len(row) for row in cells} == {header.count("|") - 1} == {5}
@@ -70,6 +75,8 @@ def test_what_is_known_beforehand_starts_at_zero(metrics: Metrics) -> None:
     assert metrics.events_total.series() == {ONLY: 0}
     assert metrics.log_loss.series() == {ONLY: (0, 0)}
     assert metrics.transactions_total.series() == {ByOutcome(o): 0 for o in ("committed", "aborted", "unknown")}
+    assert metrics.partition_stops_total.series() == {ByStopCode(code): 0 for code in get_args(StopCode)}
+    assert metrics.rebalanced_partitions_total.series() == {ByChange(c): 0 for c in ("assigned", "revoked", "lost")}
     assert metrics.dead_letters_total.series() == metrics.models.series() == metrics.model_log_loss.series() == {}
 
 
@@ -113,22 +120,24 @@ def test_a_revoked_partition_is_forgotten_everywhere(metrics: Metrics) -> None:
     metrics.set_partition_states({3: "live", 30: "replay"})
     for family in (
         metrics.consumer_lag_records,
+        metrics.consumer_lag_seconds,
         metrics.checkpoint_last_timestamp_seconds,
         metrics.checkpoint_last_size_bytes,
         metrics.checkpoint_replay_cost_seconds,
         metrics.retention_margin_records,
     ):
         family.set(9, partition=30)
-    metrics.forget_partition(3)
+    metrics.partition_events_total.add(9, partition=30)
+    metrics.forget_partitions([3])
     partitioned = [family for family in metrics.families().values() if "partition" in family.labels]
-    assert len(partitioned) == 6
+    assert len(partitioned) == 8
     assert all({labels.partition for labels in family.series()} == {30} for family in partitioned)
     for name, family in metrics.families().items():
         assert family in partitioned or set(family.series()) == before[name]
 
 
 def test_a_partition_is_in_one_state(metrics: Metrics) -> None:
-    metrics.set_partition_states({0: "restore", 1: "live"})
+    metrics.set_partition_states({0: "opening", 1: "live"})
     metrics.set_partition_states({1: "stopped", 2: "replay"})
     found = metrics.partition_state.series()
     assert set(found) == {ByPartitionState(partition, state) for partition in (1, 2) for state in get_args(State)}
@@ -143,30 +152,33 @@ def test_only_the_largest_models_are_shown(metrics: Metrics) -> None:
         asked.append(model)
         return FIGURES._replace(nodes=len(model))
 
-    metrics.set_models([("gone", 10**9)], figures)
+    metrics.set_models([("gone", (1e9, 1))], figures)
     counts = {f"model-{i:03}": i // 2 for i in range(200)}  # every count twice, so that the order of equals shows
     del asked[:]
-    metrics.set_models(counts.items(), figures)
+    rows = [(key, (0.0, n)) for key, n in counts.items()]
+    metrics.set_models(rows, figures)
     largest = [f"model-{i}" for i in range(199, 199 - TOP_MODELS, -1)]
     assert asked == largest
     shown = {name: family.series() for name, family in metrics.families().items() if "model" in family.labels}
     shown = {name: series for name, series in shown.items() if series}
     assert all({labels.model for labels in series} == set(largest) for series in shown.values())
     assert {name: series["model-199",] for name, series in shown.items()} == {
-        "amf_model_samples": 99,
+        "amf_model_samples": 6,
         "amf_model_nodes": 9,
         "amf_model_depth": 3.5,
         "amf_model_memory_bytes": 9_000,
         "amf_model_log_loss": (2.25, 5),
         "amf_model_correct_predictions_total": 4,
     }
-    metrics.set_models(list(counts.items())[::-1], figures)
+    metrics.set_models(rows[::-1], figures)
     assert asked == largest * 2, "the order of the models makes no difference"
 
 
 def test_each_model_has_the_scores_of_its_kind(metrics: Metrics) -> None:
     scores = {"class": ClassScores(5, 2.25, 4), "number": NumberScores(7, 3.5, 6.5, 6)}
-    metrics.set_models([("class", 1), ("number", 2)], lambda model: FIGURES._replace(scores=scores[model]))
+    metrics.set_models(
+        [("class", (0.0, 1)), ("number", (0.0, 2))], lambda model: FIGURES._replace(scores=scores[model])
+    )
     shown = {name: family.series() for name, family in metrics.families().items() if name.startswith("amf_model_")}
     assert {name: series for name, series in shown.items() if len(series) == 1} == {
         "amf_model_log_loss": {ByModel("class"): (2.25, 5)},
@@ -174,6 +186,27 @@ def test_each_model_has_the_scores_of_its_kind(metrics: Metrics) -> None:
         "amf_model_squared_error": {ByModel("number"): (3.5, 7)},
         "amf_model_absolute_error": {ByModel("number"): (6.5, 7)},
         "amf_model_covered_predictions_total": {ByModel("number"): 6},
+    }
+
+
+def test_a_model_that_adapts_shows_its_swaps_and_weights(metrics: Metrics) -> None:
+    adaptive = FIGURES._replace(swaps=0, feature_weights={"x": 2.5, "y": 0.5})
+    rows = [("adaptive", (0.0, 1)), ("plain", (0.0, 2))]
+    metrics.set_models(rows, {"adaptive": adaptive, "plain": FIGURES}.__getitem__)
+    assert metrics.model_swaps.series() == {("adaptive",): 0}
+    assert metrics.model_feature_weight.series() == {("adaptive", "x"): 2.5, ("adaptive", "y"): 0.5}
+    metrics.set_models(rows, lambda model: FIGURES)
+    assert metrics.model_swaps.series() == metrics.model_feature_weight.series() == {}
+
+
+def test_a_model_is_shown_beside_its_baseline(metrics: Metrics) -> None:
+    losses = {"a": Losses(0.25, 0.5, 0.75), "new": Losses(math.nan, math.nan, math.nan), "kept": None}
+    rows = [(key, (0.0, 1)) for key in losses]
+    metrics.set_models(rows, lambda model: FIGURES._replace(losses=losses[model]))
+    assert metrics.model_recent_loss.series() == {
+        ("a", "calibrated"): 0.25,
+        ("a", "trees"): 0.5,
+        ("a", "baseline"): 0.75,
     }
 
 

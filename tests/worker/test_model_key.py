@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.worker.fakes import config
-from worker.model_key import KeyOf, key_reader
-from worker.records import Record, Reject
+from tests.worker.support.fakes import config
+from worker.base.records import Record, Reject
+from worker.repartition.model_key import KeyOf, key_reader
 
 
 def reader(model_key: str, *, codec: Any = "json", null_key: str | None = None) -> KeyOf:

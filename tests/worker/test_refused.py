@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.worker.fake_broker import FIRST_TIMESTAMP_MS, TRANSACTION_TIMEOUT_S, Broker
-from tests.worker.fake_clients import FakeInput, FakeOutput
-from tests.worker.fakes import FakeClock, Faults
+from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS, TRANSACTION_TIMEOUT_S, Broker
+from tests.worker.support.fake_clients import FakeInput, FakeOutput
+from tests.worker.support.fakes import FakeClock, Faults
 from tests.worker.test_forwarder import Bench as Forwarding
-from tests.worker.test_runtime import Bench
+from tests.worker.test_loop import Bench
 from tests.worker.test_transaction import Nobody
-from worker.errors import Abort, Unknown, WorkerError
-from worker.metrics import Metrics
-from worker.pending import Pending
-from worker.records import Outgoing, Record
-from worker.transaction import Transactions
+from worker.base.errors import Abort, Unknown, WorkerError
+from worker.base.metrics import Metrics
+from worker.base.records import Outgoing, Record
+from worker.runtime.pending import Pending
+from worker.runtime.transaction import Transactions
 
 
 def offset_of(outgoing: Outgoing) -> int:
@@ -40,10 +40,11 @@ class Sending:
             lambda: FakeOutput(self.broker, identity, self.faults),
             "exactly-once" if exactly_once else "at-least-once",
             Metrics(),
+            self.broker.clock,
         )
         self.input.subscribe(Nobody())
         self.transactions.open()
-        self.pending = Pending(self.input.group_metadata(), dead_letter_for=self._dead_letter_for)
+        self.pending = Pending(self.input.membership(), dead_letter_for=self._dead_letter_for)
         for number, size in enumerate(sizes):
             records = [Record(2 * i, FIRST_TIMESTAMP_MS, None, None, []) for i in range(size)]
             outgoing = [Outgoing("out", None, b"%d.%d" % (number, i), [], 0) for i in range(size)]
@@ -85,7 +86,9 @@ def test_a_partition_whose_dead_letter_is_refused_is_given_up_at_that_record() -
     sending.settle(20)
     assert sending.published() == [b"0.0", b"0.1", b"0.2", b"0.3", b"1.0", b"2.0", b"2.1"]
     assert sending.broker.committed == {0: 7, 1: 1, 2: 3}
-    assert sending.transactions.take_given_up() == {1: "message size too large"}
+    [(number, stop)] = sending.transactions.take_given_up().items()
+    assert (number, stop.code) == (1, "output-refused")
+    assert "message size too large" in str(stop)
     assert sending.transactions.take_given_up() == {}
 
 
@@ -161,7 +164,7 @@ def test_the_model_keeps_what_it_has_learned_of_a_refused_record() -> None:
     assert dict(letter.headers)["spec"] == dict(expected[1].headers)["spec"]
     assert [code_of(each) for each in bench.published(1)] == [None, b"unpublishable"]
     assert bench.broker.committed == {0: 4, 1: 2}
-    counts = {labels.code: n for labels, n in worker.metrics.dead_letters_total.series().items()}
+    counts = {labels.code: n for labels, n in worker.metrics.dead_letters_total.series().items() if n}
     assert counts == {"unpublishable": 2}
     assert list(worker.metrics.predictions_total.series().values()) == [4]
     worker.kill()
@@ -234,6 +237,6 @@ def test_where_its_dead_letter_is_refused_too_the_forwarder_ends() -> None:
     bench = Forwarding()
     bench.feed_shops("a", "b", "c")
     bench.broker.refuses = lambda each: b'"b"' in (each.value or b"")
-    with pytest.raises(WorkerError, match=r"events\[0\]: the broker refuses even the dead letter"):
+    with pytest.raises(WorkerError, match="events, partition 0: the broker refuses even the dead letter"):
         bench.forwarder().join().turns(4)
     assert bench.broker.committed == {0: 1}

@@ -14,20 +14,22 @@ import fastavro
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from malformed import MAX_BYTES
-from registry import StubRegistry
 from test_codec import prediction
 from test_msgpack import outcome
 
+from tests.worker.support.malformed import MAX_BYTES
+from tests.worker.support.registry import StubRegistry
 from worker import codec
+from worker.adapters.kafka import reading
+from worker.adapters.kafka import registry as adapter
+from worker.adapters.kafka.reading import JsonValidator
+from worker.adapters.kafka.registry import ConfluentRegistry
+from worker.base.errors import ConfigError, Transient, WorkerError
+from worker.base.records import Estimate, Event, Record, Reject
 from worker.codec import Codec, avro, codec_of, json_schema
+from worker.codec.dead_letters import REJECT_CODES
 from worker.codec.framing import framed_value
 from worker.config import effective, loads
-from worker.errors import ConfigError, Transient, WorkerError
-from worker.kafka import registry as adapter
-from worker.kafka.registry import ConfluentRegistry
-from worker.records import Estimate, Event, Record, Reject
-from worker.rejects import REJECT_CODES
 
 LABEL = ["null", "boolean", "long", "double", "string"]
 MAP = {"type": "map", "values": ["null", "double", "long", "boolean", "string"]}
@@ -97,6 +99,7 @@ NESTED = {"type": "record", "name": "Features", "fields": [
     [
         (MAP, {"features": {"a": 1.5, "b": None, "c": "red"}}, Event({"a": 1.5, "b": None, "c": "red"}, None, None)),
         (MAP, {"features": {"a": 3}, "label": "x", "id": "7"}, Event({"a": 3.0}, "x", "7")),
+        (MAP, {"features": {"a": True, "b": False}}, Event({"a": 1.0, "b": 0.0}, None, None)),
         (MAP, {"features": {"a": 3}, "label": True}, Event({"a": 3.0}, True, None)),
         (MAP, {"features": {"a": 3}, "label": 2}, Event({"a": 3.0}, 2, None)),
         (MAP, {"features": {"a": 3}, "label": 2.5}, Event({"a": 3.0}, 2.5, None)),
@@ -119,7 +122,6 @@ def test_an_avro_record_is_an_event(stub: StubRegistry, features: Any, datum: di
         (MAP, {"features": {}}, "empty-features"),
         (MAP, {"features": {"a": math.nan}}, "non-finite-number"),
         (MAP, {"features": {"a": "NaN"}}, "non-finite-number"),
-        (MAP, {"features": {"a": True}}, "wrong-type"),
         (MAP, {"features": {"a": "x" * 257}}, "category-too-long"),
         (MAP, {"features": {"x" * 257: 1.0}}, "feature-name-too-long"),
         (MAP, {"features": {"a": 1.0}, "label": "x" * 129}, "label-too-long"),
@@ -165,6 +167,58 @@ def chain(length: int) -> list[dict[str, Any]]:
 )
 def test_a_schema_by_which_reading_might_not_end_or_not_be_known_is_refused(stub: StubRegistry, schema: str) -> None:
     assert avro_outcome(stub, schema, b"\x02" * 1000) == "unusable-schema"
+
+
+def decimal(precision: Any, scale: Any = 0, **kind: Any) -> dict[str, Any]:
+    """An Avro type of decimals."""
+    return {**({"type": "bytes"} | kind), "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+FIXED = {"type": "fixed", "name": "Amount", "size": 16}
+
+
+@pytest.mark.parametrize("kind", [{}, FIXED])
+@pytest.mark.parametrize("number", ["0", "-0.01", "12345678901234567890.12", "-99999999999999999999999999999999999.99"])
+def test_a_decimal_of_all_digits_is_read_exactly(stub: StubRegistry, kind: dict[str, Any], number: str) -> None:
+    schema = record({"type": "map", "values": "int"}, {"name": "amount", "type": decimal(37, 2, **kind)})
+    _, registry = open_codec("avro", stub.url)
+    value = framed(stub.add("s", schema), written(schema, {"features": {"a": 1}, "amount": Decimal(number)}))
+    datum = registry.read_avro(value, 5)
+    assert isinstance(datum, dict)
+    assert datum["amount"] == Decimal(number)
+
+
+@pytest.mark.parametrize("unscaled", [10**6, -(10**6), 256**990_000], ids=["just", "negative", "huge"])
+def test_a_decimal_beyond_its_precision_is_malformed_before_it_has_digits(
+    stub: StubRegistry, unscaled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million bytes of it would take minutes to become digits."""
+    made = []
+
+    def counted(number: int) -> Decimal:
+        made.append(number)
+        return Decimal(number)
+
+    monkeypatch.setattr(reading, "Decimal", counted)
+    schema = record({"type": "map", "values": decimal(6, 2)})
+    size = unscaled.bit_length() // 8 + 1
+    plain = written(
+        record({"type": "map", "values": "bytes"}), {"features": {"a": unscaled.to_bytes(size, signed=True)}}
+    )
+    assert avro_outcome(stub, schema, plain) == "malformed-avro"
+    assert not made
+    good = written(schema, {"features": {"a": Decimal("-9999.99")}})
+    assert avro_outcome(stub, schema, good) == outcome(Event({"a": -9999.99}, None, None))
+    assert made == [-999999]
+
+
+@pytest.mark.parametrize("kind", [{}, FIXED])
+@pytest.mark.parametrize(("precision", "scale"), [(501, 0), (10**9, 0), (0, 0), (None, 0), ("6", 0), (6, 7), (6, -1)])
+def test_a_decimal_that_is_none_makes_the_schema_unusable(
+    stub: StubRegistry, kind: dict[str, Any], precision: Any, scale: Any
+) -> None:
+    schema = record({"type": "map", "values": decimal(precision, scale, **kind)})
+    assert avro_outcome(stub, schema, b"\x02\x02a\x20" + b"\0" * 20) == "unusable-schema"
 
 
 def test_a_schema_may_be_as_deep_as_a_value(stub: StubRegistry) -> None:
@@ -242,6 +296,12 @@ def chained(references: int) -> dict[str, Any]:
     return {"definitions": {**definitions, f"d{references}": {}}, "$ref": "#/definitions/d0"}
 
 
+def doubled(levels: int) -> dict[str, Any]:
+    """Definitions each of which is the next one, twice: a few lines that lead to 2**levels parts."""
+    definitions = {f"d{i}": {"anyOf": [{"$ref": f"#/definitions/d{i + 1}"}] * 2} for i in range(levels)}
+    return {"definitions": {**definitions, f"d{levels}": False}, "$ref": "#/definitions/d0"}
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
@@ -265,6 +325,13 @@ def chained(references: int) -> dict[str, Any]:
         (all_of(32), "deeper than 64 levels"),
         (all_of(5_000), "deeper than 64 levels"),
         (chained(64), "deeper than 64 levels"),
+        (doubled(12), "more than 10000 parts"),
+        (doubled(60), "more than 10000 parts"),
+        ({"properties": {"id": {"pattern": "^(?=a)"}}}, "properties/id/pattern"),
+        ({"properties": {"id": {"pattern": "(a)\\1"}}}, "without looking ahead or back"),
+        ({"patternProperties": {"^(?!x)": {}}}, "without looking ahead or back"),
+        ({"properties": {"id": {"pattern": "((a{1000}){1000}){1000}"}}}, "properties/id/pattern"),
+        ({"type": "nonsense"}, "type"),
     ],
 )  # fmt: skip
 def test_a_json_schema_by_which_reading_might_not_end_is_refused(
@@ -293,6 +360,7 @@ def text_of(schema: object) -> str:
     [
         all_of(31),
         chained(60),
+        {"definitions": doubled(9)["definitions"]},
         {"$id": "http://example.com/event.json", "properties": {"id": {"$ref": "#/definitions/id"}},
          "definitions": {"id": {"type": ["string", "null"]}}},
         {"properties": {"$anchor": {"type": "string"}, "$id": {"type": "string"}}},
@@ -304,6 +372,42 @@ def test_a_json_schema_may_refer_to_what_is_in_it(stub: StubRegistry, schema: di
     events, _ = open_codec("json-schema", stub.url)
     value = framed(stub.add("events-value", json.dumps(schema), "JSON"), b'{"features": [1], "label": "yes"}')
     assert outcome(events.decode(value, MAX_BYTES)) == outcome(Event([1.0], "yes", None))
+
+
+LETTERS = "a" * 900_000
+NESTED_QUANTIFIER = "^(a+)+$"
+
+
+@pytest.mark.parametrize(
+    ("schema", "more"),
+    [
+        ({"properties": {"x": {"pattern": NESTED_QUANTIFIER}}}, {"x": LETTERS + "!"}),
+        ({"properties": {"x": {"patternProperties": {"^(a|aa)+$": {}}, "additionalProperties": False}}},
+         {"x": {LETTERS + "!": 1}}),
+        ({"properties": {"x": {"propertyNames": {"pattern": NESTED_QUANTIFIER}}}}, {"x": {LETTERS + "!": 1}}),
+        ({"$schema": "https://json-schema.org/draft/2020-12/schema",
+          "properties": {"x": {"patternProperties": {NESTED_QUANTIFIER: {}}, "unevaluatedProperties": False}}},
+         {"x": {LETTERS + "!": 1}}),
+        ({"properties": {"x": {"uniqueItems": True}}}, {"x": [*({"a": i} for i in range(70_000)), {"a": 0}]}),
+        ({"properties": {"x": {"not": {"contains": {"const": -1}}}}}, {"x": [*range(100_000), -1]}),
+        ({"properties": {"x": {"anyOf": [{"minItems": 10**6 + i} for i in range(1_000)]}}}, {"x": [0] * 300_000}),
+    ],
+)  # fmt: skip
+def test_what_a_backtracking_or_comparing_validator_would_not_end_is_judged(
+    stub: StubRegistry, schema: dict[str, Any], more: dict[str, Any]
+) -> None:
+    events, _ = open_codec("json-schema", stub.url)
+    number = stub.add("events-value", json.dumps(schema), "JSON")
+    value = framed(number, json.dumps({"features": [1], **more}).encode())
+    assert outcome(events.decode(value, MAX_BYTES)) == "schema-mismatch"
+
+
+def test_a_mismatch_says_where_it_is(stub: StubRegistry) -> None:
+    events, _ = open_codec("json-schema", stub.url)
+    value = framed(stub.add("events-value", JSON_EVENT, "JSON"), b'{"features": [1], "label": "maybe"}')
+    decoded = events.decode(value, MAX_BYTES)
+    assert isinstance(decoded, Reject)
+    assert decoded.reason == ('the value is not what its schema demands: at label: "maybe" is not one of "yes" or "no"')
 
 
 def deepest(keyword: str, draft: str) -> tuple[dict[str, Any], Any]:
@@ -341,10 +445,10 @@ def deeper(calls: int, call: Any) -> Any:
     return deeper(calls - 1, call) if calls else call()
 
 
-@pytest.mark.parametrize(("name", "reader"), [("avro", "read_avro"), ("json-schema", "read_json")])
+@pytest.mark.parametrize("name", ["avro", "json-schema"])
 @pytest.mark.parametrize("shortage", [MemoryError, RecursionError])
 def test_a_machine_without_memory_or_stack_makes_no_dead_letters(
-    stub: StubRegistry, name: str, reader: str, shortage: type[Exception], monkeypatch: pytest.MonkeyPatch
+    stub: StubRegistry, name: str, shortage: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What becomes of a record follows from its bytes: a replay, with more of it, would learn what was refused."""
     events, registry = open_codec(name, stub.url)
@@ -354,11 +458,12 @@ def test_a_machine_without_memory_or_stack_makes_no_dead_letters(
     value = framed(stub.add("events-value", schema, "AVRO" if name == "avro" else "JSON"), payload)
     assert isinstance(events.decode(value, MAX_BYTES), Event)
 
-    def exhausted(_: bytes) -> object:
+    def exhausted(*_: object) -> object:
         raise shortage
 
     with monkeypatch.context() as patched:
-        patched.setattr(registry._schemas, reader, exhausted)
+        patched.setattr(registry._schemas, "read_avro", exhausted)
+        patched.setattr(JsonValidator, "refusal", exhausted)
         with pytest.raises(shortage):
             events.decode(value, MAX_BYTES)
     assert isinstance(events.decode(value, MAX_BYTES), Event)
@@ -377,9 +482,7 @@ def test_a_machine_without_memory_or_stack_makes_no_dead_letters(
         (b"\0\0\0\0", "no-schema"),
         (b"\1" * 16, "no-schema"),
         (b'{"features": [1]}', "no-schema"),
-        (b"\0\0\0\0\7" + b'{"features": [1]}', "unknown-schema"),
         (b"\0\xff\xff\xff\xff" + b'{"features": [1]}', "unknown-schema"),
-        (b"\1" + b"\xab" * 16 + b'{"features": [1]}', "unknown-schema"),
     ],
 )
 def test_what_names_no_schema_is_a_dead_letter(stub: StubRegistry, name: str, value: bytes | None, code: str) -> None:
@@ -387,10 +490,34 @@ def test_what_names_no_schema_is_a_dead_letter(stub: StubRegistry, name: str, va
     assert outcome(events.decode(value, MAX_BYTES)) == code
 
 
-def test_a_registry_that_is_too_old_for_guids_has_none(stub: StubRegistry) -> None:
-    stub.knows_guids = False
+NOT_REGISTERED = [b"\0\0\0\0\7", b"\1" + b"\xab" * 16]
+
+
+@pytest.mark.parametrize("name", ["avro", "json-schema"])
+@pytest.mark.parametrize("frame", NOT_REGISTERED)
+@pytest.mark.parametrize("knows_guids", [True, False])
+def test_a_value_waits_for_a_schema_that_is_not_registered(
+    stub: StubRegistry, name: str, frame: bytes, knows_guids: bool
+) -> None:
+    """A replay may find the schema there: what it would learn must not have been refused."""
+    stub.knows_guids = knows_guids
+    events, _ = open_codec(name, stub.url)
+    for _ in range(2):
+        with pytest.raises(Transient, match=r"has no schema of .*register it.*on_unknown: dead-letter"):
+            events.decode(frame + b'{"features": [1]}', MAX_BYTES)
+    assert stub.asked.total() == 2
+    weaker, _ = open_codec(name, stub.url, ", on_unknown: dead-letter")
+    assert outcome(weaker.decode(frame + b'{"features": [1]}', MAX_BYTES)) == "unknown-schema"
+
+
+def test_it_goes_on_once_the_schema_is_registered(stub: StubRegistry) -> None:
     events, _ = open_codec("avro", stub.url)
-    assert outcome(events.decode(b"\1" + b"\xab" * 17, MAX_BYTES)) == "unknown-schema"
+    schema = record(MAP)
+    value = framed(1, written(schema, {"features": {"a": 1.5}}))
+    with pytest.raises(Transient):
+        events.decode(value, MAX_BYTES)
+    assert stub.add("events-value", schema) == 1
+    assert outcome(events.decode(value, MAX_BYTES)) == outcome(Event({"a": 1.5}, None, None))
 
 
 def test_a_guid_in_the_header_names_the_schema(stub: StubRegistry) -> None:
@@ -405,7 +532,7 @@ def test_a_guid_in_the_header_names_the_schema(stub: StubRegistry) -> None:
 
 # --- a registry that cannot be asked ----------------------------------------------------------------------------------
 
-FAULTS = ["down", "silent", "page", "empty", 500, 503, 429, 401, 404]
+FAULTS = ["down", "silent", "endless", "drop by drop", "page", "empty", 500, 503, 429, 401, 404]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -416,7 +543,7 @@ def test_a_registry_that_cannot_be_asked_decides_nothing(stub: StubRegistry, at_
         stub.add("events-value", record({"type": "map", "values": "int"})),
     )
     payload = written(schema, {"features": {"a": 1.5}})
-    events, _ = open_codec("avro", stub.url, timeout="200ms" if fault == "silent" else "30s")
+    events, _ = open_codec("avro", stub.url, timeout="200ms" if fault in ("silent", "drop by drop") else "30s")
     good = outcome(Event({"a": 1.5}, None, None))
     assert outcome(events.decode(framed(known, payload), MAX_BYTES)) == good
     stub.fault = fault
@@ -431,6 +558,21 @@ def test_a_registry_that_cannot_be_asked_decides_nothing(stub: StubRegistry, at_
     assert outcome(events.decode(framed(unknown, b"\2\2a\2\0\0\0"), MAX_BYTES)) == outcome(
         Event({"a": 1.0}, None, None)
     )
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("endless", "more than 16,777,216 bytes"),
+        ("drop by drop", "has not come to its end"),
+        ("compressed", "compressed, which was not asked for"),
+    ],
+)
+def test_an_answer_that_takes_too_much_is_named(stub: StubRegistry, fault: str, why: str) -> None:
+    events, _ = open_codec("avro", stub.url, timeout="200ms" if fault == "drop by drop" else "30s")
+    stub.fault = fault
+    with pytest.raises(Transient, match=why):
+        events.decode(framed(1, b"x"), MAX_BYTES)
 
 
 def test_a_registry_that_failed_is_left_alone_for_a_while(stub: StubRegistry) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.worker.fakes import FakeSpill
-from tests.worker.test_runtime import Bench, Bound
-from worker.backlog import WAIT_S
-from worker.errors import StateLost, Transient
-from worker.keeper import FETCH_S
-from worker.model import Model
-from worker.models import Models
-from worker.reloads import LONGEST_S, MOST_RELOADS
-from worker.slot import Slot
+from tests.worker.support.fakes import FakeSpill
+from tests.worker.test_loop import Bench, Bound
+from worker.base.errors import StateLost, Transient
+from worker.runtime.loop import WAIT_S
+from worker.runtime.reloads import LONGEST_S, MOST_RELOADS
+from worker.state.entry import Entry
+from worker.state.model import Model
+from worker.state.model_store import ModelStore
+from worker.task.model_reader import FETCH_S
 
 
 class Tight(Bench):
@@ -193,7 +193,7 @@ def test_a_model_that_was_asked_for_before_a_checkpoint_is_not_taken_after_it() 
     bench.feed("x", key="a")
     worker.turns(2)
     [asked] = worker.fetchers.jobs
-    worker.keeper(0)._confirmed = bench.newest()
+    worker.checkpointer(0)._reader.follow(bench.checkpoints(), bench.newest())
     asked.run()
     bench.wait(WAIT_S)
     worker.turns(3)
@@ -236,14 +236,14 @@ class Hole:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
         self.open = True
-        load = Models._load
+        load = ModelStore._load
 
-        def load_others(models: Models, slot: Slot) -> Model:
-            if self.open and slot.key == key:
+        def load_others(models: ModelStore, entry: Entry) -> Model:
+            if self.open and entry.key == key:
                 raise StateLost(f"the model {key} is gone")
-            return load(models, slot)
+            return load(models, entry)
 
-        monkeypatch.setattr(Models, "_load", load_others)
+        monkeypatch.setattr(ModelStore, "_load", load_others)
 
 
 def loaded_again_s(worker: Bound, seconds: float, each_s: float = 0.5) -> list[float]:
@@ -320,3 +320,23 @@ def test_a_partition_that_comes_anew_has_all_attempts_anew(
     bench.wait(LONGEST_S / 2)
     worker.turns(5)
     assert (bench.published(0), worker.stops()) == (bench.expected(0), {})
+
+
+def test_a_model_that_is_lost_just_when_it_is_to_start_anew_is_loaded_again() -> None:
+    bench = Tight(interval_s=0.001)
+    bench.feed("x", "y", key="a")
+    bench.worker("one").join().turns(2).close()
+    bench.feed("x", key="a")
+    bench.feed("y", "x", key="b")
+    bench.worker("two", interval_s=60.0).join().turns(2).kill()
+    restarting = bench.worker("three", on_spec_change="restart", n_estimators=3, cache_bytes=1, interval_s=0.001)
+    restarting.input.batch_records = lambda: 1
+    # No checkpoint gets done, so that the one on its way still needs the model.
+    restarting.pool.is_done_within = lambda _: restarting.waiting_bytes("a") == 0
+    restarting.join().turns(2)
+    assert restarting.waiting_bytes("a") > 0
+    bench.spill.places[0].damaged = True
+    restarting.turns(1)
+    restarting.pool.is_done_within = lambda _: True
+    restarting.turns(8)
+    assert (restarting.stops(), bench.newest().revision) == ({}, 1)

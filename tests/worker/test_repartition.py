@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from worker.base.errors import ConfigError
 from worker.config import Config, loads, repartition
-from worker.errors import ConfigError
 
 TEXT = """
 input: {{topic: {topic}, model_key: "{model_key}", repartition: {repartition}, codec: {codec}, start: latest}}

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.worker.fake_broker import Log
-from tests.worker.fakes import config
-from tests.worker.stores import DictStore
-from tests.worker.test_runtime import Bench
-from worker.checkpoint import Checkpoints, Manifest
-from worker.cli import main
-from worker.cli.reshard import reshard
-from worker.errors import WorkerError
-from worker.partition import Partition
-from worker.partitioner import partition_of
-from worker.store import open_store
+from tests.worker.support.fake_broker import Log
+from tests.worker.support.fake_clients import FakeInput
+from tests.worker.support.fakes import config
+from tests.worker.support.stores import DictStore
+from tests.worker.support.tasks import restore
+from tests.worker.test_loop import Bench
+from worker.adapters.kafka import KafkaGroup
+from worker.base.errors import WorkerError
+from worker.checkpoint import Checkpoints, Manifest, history
+from worker.cli import drained as drained_
+from worker.cli import reshard as resharding
+from worker.config import loads
+from worker.repartition.partitioner import partition_of
+from worker.task.task import Task
 
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -28,6 +33,12 @@ def feed(bench: Bench, labels: Sequence[str], keys: Sequence[str] = KEYS) -> Non
     """Events of every key, where a producer would send them."""
     for key in keys:
         bench.feed(*labels, partition=partition_of(key.encode(), len(bench.broker.logs)), key=key)
+
+
+def reshard(
+    source: DictStore, target: DictStore, partitions: int, *, under: str = "", **options: Any
+) -> list[Manifest]:
+    return resharding.reshard(history(source, under), source, target, partitions, **options)
 
 
 @pytest.fixture
@@ -74,13 +85,13 @@ def test_models_learn_on_in_their_new_partitions_as_if_they_had_not_moved(draine
 
 def never_moved(bench: Bench, first: list[Manifest]) -> dict[str, bytes]:
     """The models of one partition that takes all records: those from before the move, then those from after it."""
-    every = Partition(0, config(), 1_000_000)
-    every.restore({}, 0, 0)
+    every = Task(0, config(), 1_000_000)
+    restore(every, (), 0, 0)
     logs = [(bench.broker.logs[each.location.partition].records, each.offset) for each in first]
     for log, moved in logs:
-        every.replay([record for record in log if record.offset < moved])
+        every.process([record for record in log if record.offset < moved])
     for log, moved in logs:
-        every.replay([record for record in log if record.offset >= moved])
+        every.process([record for record in log if record.offset >= moved])
     return {model.key: model.forest.dumps() for model in every.models}
 
 
@@ -114,8 +125,8 @@ def test_to_do_it_again_is_harmless_until_a_worker_has_started(drained: Bench) -
     feed(drained, "b")
     drained.worker().join().turns(2).close()
     before = dict(drained.store.objects)
-    with pytest.raises(WorkerError, match="workers have used"):
-        reshard(drained.store, drained.store, 3, lineage="main")
+    with pytest.raises(WorkerError, match=r"has other checkpoints already.*--into"):
+        reshard(drained.store, drained.store, 3, under="group/main")
     assert drained.store.objects == before
 
 
@@ -136,7 +147,7 @@ def refused(bench: Bench, partitions: int, **more: Any) -> str:
 def test_what_cannot_be_divided_is_refused(drained: Bench) -> None:
     assert "can only add" in refused(drained, 1)
     assert "can only add" in refused(drained, 2)
-    assert "found none" in refused(drained, 3, lineage="other")
+    assert "found none" in refused(drained, 3, under="group/other")
 
 
 def test_a_partition_without_checkpoints_is_refused(drained: Bench) -> None:
@@ -160,16 +171,156 @@ def test_damage_is_not_left_behind(drained: Bench) -> None:
 def test_two_lineages_must_be_told_apart(drained: Bench) -> None:
     reshard(drained.store, drained.store, 3)
     assert "lineage main~3" in refused(drained, 4)
-    assert len(reshard(drained.store, drained.store, 4, lineage="main")) == 4
+    assert len(reshard(drained.store, drained.store, 4, under="group/main")) == 4
 
 
-def test_the_command(drained: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    store = open_store("memory://test-reshard")
-    for name, data in drained.store.objects.items():
-        store.create(name, data)
-    assert main(["reshard", "memory://test-reshard", "--partitions", "3"]) == 0
-    assert "checkpoint.lineage to main~3" in capsys.readouterr().out
+def test_models_do_not_move_to_where_they_are(drained: Bench) -> None:
+    with pytest.raises(WorkerError, match="are in lineage main already"):
+        reshard(drained.store, drained.store, 3, under="group/main", into="main")
+
+
+def test_another_attempt_goes_into_a_lineage_of_another_name(drained: Bench) -> None:
     reshard(drained.store, drained.store, 3)
-    assert set(store.list("group/main~3")) == set(drained.store.list("group/main~3"))
-    assert main(["reshard", "memory://test-reshard", "--partitions", "3", "--topic", "new"]) == 2
-    assert "go together" in capsys.readouterr().err
+    add_partition(drained)
+    feed(drained, "b")
+    drained.worker().join().turns(2).close()
+    written = reshard(drained.store, drained.store, 3, under="group/main", into="again")
+    assert {manifest.location.lineage for manifest in written} == {"again"}
+
+
+def test_models_that_were_left_behind_can_be_left_out() -> None:
+    """Partitions were added before, and keys that moved started anew: they have two models, one of which is dead."""
+    bench = Bench(partitions=3, interval_s=60.0)
+    feed(bench, "ab")
+    moved = next(key for key in KEYS if partition_of(key.encode(), 3) != partition_of(key.encode(), 2))
+    bench.feed("a", partition=partition_of(moved.encode(), 2), key=moved)
+    bench.worker().join().turns(3).close()
+    assert f"{moved!r} among them" in refused(bench, 4)
+    written = reshard(bench.store, bench.store, 4, drop_astray=True)
+    samples = {key: entry.summary["samples"] for manifest in written for key, entry in manifest.models.items()}
+    assert samples == dict.fromkeys(KEYS, 2)
+
+
+def test_damage_of_another_history_is_none_of_this_one(drained: Bench) -> None:
+    reshard(drained.store, drained.store, 3)
+    for name in drained.store.objects:
+        if "main~3" in name:
+            drained.store.objects[name] += b"?"
+    assert len(history(drained.store, "group/main")) == 2
+
+
+# What is asked of the broker
+
+
+class Reader(FakeInput):
+    """A consumer that takes partitions without being in the group."""
+
+    def _serve(self) -> None:
+        """There is no group that could have a say."""
+
+
+class Group:
+    """The group of a fake broker."""
+
+    name = "group"
+
+    def __init__(self, *, has_members: bool = False) -> None:
+        self._has_members = has_members
+
+    def has_members(self) -> bool:
+        return self._has_members
+
+
+def missing_step(check: Any, *arguments: Any) -> str:
+    """The number of the step that is missing, and why; the steps follow in their order."""
+    with pytest.raises(WorkerError) as caught:
+        check(*arguments)
+    fact, _, steps = str(caught.value).partition("Nothing was written. ")
+    assert re.findall(r"^  (\d)\.", steps, re.MULTILINE) == ["1", "2", "3", "4", "5", "6", "7"]
+    return fact
+
+
+def drain(bench: Bench, partitions: int = 3) -> tuple[list[Manifest], int, Any, Any]:
+    return history(bench.store, "group/main"), partitions, Reader(bench.broker), bench.clock
+
+
+def test_the_runbook_has_the_steps() -> None:
+    runbook = (Path(__file__).parents[2] / "deploy/RUNBOOK.md").read_text().replace("`", "")
+    chapter = runbook.partition("## Add partitions")[2].partition("## ")[0]
+    assert re.findall(r"^(\d\. .*)$", chapter, re.MULTILINE) == re.findall(
+        r"^  (\d\. .*)$", drained_.STEPS, re.MULTILINE
+    )
+
+
+def test_live_members_are_refused() -> None:
+    drained_.require_nobody_at_work(Group())
+    assert missing_step(drained_.require_nobody_at_work, Group(has_members=True)).startswith(
+        "step 3 is not done: group group has live members"
+    )
+
+
+def test_partitions_that_are_not_there_yet_are_refused() -> None:
+    drained_.require_added("events", 2, 3)
+    for found in (1, 2):
+        told = missing_step(drained_.require_added, "events", 2, found)
+        assert told.startswith(f"step 4 is not done: topic events has {found} partitions, and the models were learned")
+
+
+def test_a_topic_that_is_worked_off_may_be_resharded(drained: Bench) -> None:
+    add_partition(drained, "main")
+    feed(drained, "a", [key for key in KEYS if partition_of(key.encode(), 3) == 2])  # Those wait in the new partition.
+    drained_.require_drained(*drain(drained))
+
+
+def test_markers_of_transactions_are_no_records(drained: Bench) -> None:
+    add_partition(drained, "main")
+    drained.broker.logs[0].high += 3
+    drained_.require_drained(*drain(drained))
+
+
+def test_records_that_no_model_has_learned_are_refused(drained: Bench) -> None:
+    add_partition(drained, "main")
+    first = drained.broker.logs[1].high
+    drained.feed("a", partition=1)
+    told = missing_step(drained_.require_drained, *drain(drained))
+    assert told.startswith(
+        f"step 2 is not done: there are records that no model has learned: events[1] from offset {first}"
+    )
+
+
+def test_a_group_that_is_ahead_of_its_checkpoints_is_refused(drained: Bench) -> None:
+    add_partition(drained, "main")
+    drained.broker.committed[0] += 1
+    told = missing_step(drained_.require_drained, *drain(drained))
+    assert told.startswith("step 2 is not done: events[0]: the newest checkpoint is at offset")
+
+
+def test_a_new_partition_that_was_worked_on_is_refused(drained: Bench) -> None:
+    add_partition(drained, "main")
+    drained.broker.committed[2] = 4
+    with pytest.raises(WorkerError, match=r"events\[2\]: the group is at offset 4 of a partition .* know nothing"):
+        drained_.require_drained(*drain(drained))
+
+
+def test_it_tells_how_far_it_is(drained: Bench) -> None:
+    told: list[tuple[float, int]] = []
+    reshard(drained.store, drained.store, 3, advance=lambda share, models: told.append((share, models)))
+    assert told == sorted(told)
+    assert told[-1] == (1.0, len(models_of(drained, "main")))
+
+
+def test_a_broker_that_does_not_answer_is_named() -> None:
+    group = KafkaGroup(
+        loads(
+            """
+        input: {topic: events}
+        output: {topic: predictions}
+        dead_letter: {topic: dead}
+        kafka: {bootstrap.servers: "localhost:1", group.id: nobody}
+        checkpoint: {url: "memory://"}
+        """,
+            {},
+        )
+    )
+    with pytest.raises(WorkerError, match="group nobody cannot be looked at"):
+        group.has_members()

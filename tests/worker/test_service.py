@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worker.fakes import FakeClock
-from worker.errors import WorkerError
-from worker.service import Pulse, _run_both
+import amf
+from tests.worker.support.fakes import FakeClock
+from worker.base.errors import WorkerError
+from worker.service import Pulse, SystemClock, _announce, _run_both, watched
 
 
 class Loop:
@@ -74,3 +79,58 @@ def test_it_is_alive_while_its_loops_move() -> None:
     clock.now_s += 250
     worker_stops()
     assert pulse.trouble() == "the loop of the forwarder has not moved for 350 s"
+
+
+STUCK = """
+import time
+from worker import service
+service.WATCH_EVERY_S = 0.05
+pulse = service.Pulse(service.SystemClock(), 0.2)
+with service.watched(pulse, patience_s=0.2):
+    def a_call_that_never_returns():
+        time.sleep(60)
+    a_call_that_never_returns()
+"""
+
+
+def test_a_process_whose_loop_is_stuck_ends_and_shows_where() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "a_call_that_never_returns" in done.stderr
+
+
+def test_a_process_whose_loop_moves_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.service.WATCH_EVERY_S", 0.01)
+    armed: list[float] = []
+    monkeypatch.setattr("faulthandler.dump_traceback_later", lambda seconds, exit: armed.append(seconds))
+    pulse = Pulse(SystemClock(), 300.0)
+    with watched(pulse, patience_s=300.0):
+        deadline = time.monotonic() + 30
+        while len(armed) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    n = len(armed)
+    time.sleep(0.05)
+    assert len(armed) == n, "it goes on after the end"
+
+
+@pytest.mark.parametrize(
+    ("folder", "level", "hint"),
+    [
+        (
+            Path("/var/cache/amf"),
+            logging.INFO,
+            "kept in /var/cache/amf (the environment variable NUMBA_CACHE_DIR",
+        ),
+        (None, logging.WARNING, "no folder keeps it. Set the environment variable NUMBA_CACHE_DIR"),
+    ],
+)
+def test_a_start_that_compiles_says_where_it_is_kept_and_which_setting_changes_that(
+    caplog: pytest.LogCaptureFixture, folder: Path | None, level: int, hint: str
+) -> None:
+    caplog.set_level(logging.INFO, "worker")
+    _announce(amf.Compilation("generic", folder))
+    [said] = caplog.records
+    assert said.levelno == level
+    assert "compiling the learner for the CPU generic" in said.getMessage()
+    assert hint in said.getMessage()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker import spill
-from worker.errors import ConfigError, StateLost
-from worker.spill import Place, Spill
+from worker.adapters import spill
+from worker.adapters.spill import Place, Spill
+from worker.base.errors import ConfigError, StateLost
 
 
 @pytest.fixture

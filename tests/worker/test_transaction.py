@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.worker.fake_broker import Broker
-from tests.worker.fake_clients import FakeInput, FakeOutput
-from tests.worker.fakes import FakeClock, Faults
-from worker.errors import Abort, Transient, Unknown, WorkerError
-from worker.metrics import Metrics
-from worker.records import Outgoing
-from worker.transaction import Pending, Transactions
+from tests.worker.support.fake_broker import Broker
+from tests.worker.support.fake_clients import FakeInput, FakeOutput
+from tests.worker.support.fakes import FakeClock, Faults
+from worker.base.errors import Abort, Transient, Unknown, WorkerError
+from worker.base.metrics import Metrics
+from worker.base.records import Outgoing, Record
+from worker.runtime.transaction import REWOUND_S, Pending, Transactions
 
 OUTPUTS = [Outgoing("predictions", b"k", b"%d" % i, [], 0) for i in range(3)]
 OFFSETS = {0: 3, 1: 5}
@@ -30,20 +30,21 @@ class Bench:
     """Transactions of one member through producers of one id; `faults` meets all their calls."""
 
     def __init__(self, *, exactly_once: bool = True) -> None:
-        self.broker = Broker(2, FakeClock())
+        self.clock = FakeClock()
+        self.broker = Broker(2, self.clock)
         self.faults = Faults()
         self.metrics = Metrics()
         self.input = FakeInput(self.broker, self.faults)
         self.opened = 0
         self._identity = "one" if exactly_once else None
         delivery = "exactly-once" if exactly_once else "at-least-once"
-        self.transactions = Transactions(self.input, self._open_output, delivery, self.metrics)
+        self.transactions = Transactions(self.input, self._open_output, delivery, self.metrics, self.clock)
         self.input.subscribe(Nobody())
         self.transactions.open()
 
     def begin(self, offsets: dict[int, int] = OFFSETS) -> None:
         outgoing = {0: OUTPUTS[:2], 1: OUTPUTS[2:]}
-        self.transactions.pending = Pending(self.input.group_metadata(), outgoing, dict(offsets))
+        self.transactions.pending = Pending(self.input.membership(), outgoing, dict(offsets))
 
     def settle(self) -> bool:
         """Returns whether it is done; until then it goes on pending."""
@@ -138,15 +139,20 @@ def test_any_other_error_is_the_callers(point: str) -> None:
     assert bench.broker.published == []
 
 
-@pytest.mark.parametrize("took_effect", [True, False])
-def test_offsets_before_those_that_were_committed_earlier_are_no_answer(took_effect: bool) -> None:
-    bench = Bench()
+def in_doubt(took_effect: bool) -> tuple[Bench, dict[int, int]]:
+    """A transaction is committed; of the next one, up to these offsets, the outcome is unknown."""
+    bench, later = Bench(), {number: offset + 2 for number, offset in OFFSETS.items()}
     bench.begin()
     assert bench.settle()
     bench.faults.at("commit:done" if took_effect else "commit", Unknown("injected"))
-    later = {number: offset + 2 for number, offset in OFFSETS.items()}
     bench.begin(later)
     assert not bench.settle()
+    return bench, later
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_offsets_before_those_that_were_committed_earlier_are_no_answer(took_effect: bool) -> None:
+    bench, later = in_doubt(took_effect)
     # A coordinator that has just come back may not have read all of its log when it answers.
     truth, bench.broker.committed = bench.broker.committed, {0: 1, 1: 2}
     assert [bench.settle(), bench.settle()] == [False, False]
@@ -154,6 +160,40 @@ def test_offsets_before_those_that_were_committed_earlier_are_no_answer(took_eff
     assert bench.settle()
     assert bench.broker.published == OUTPUTS * 2
     assert bench.broker.committed == later
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_a_partition_whose_commits_are_forgotten_is_given_up_in_the_end_and_the_others_go_on(took_effect: bool) -> None:
+    bench, later = in_doubt(took_effect)
+    bench.broker.committed[0] = 1
+    for _ in range(12):
+        assert not bench.settle()
+        assert bench.transactions.take_given_up() == {}
+        bench.clock.sleep(REWOUND_S / 12)
+    assert [bench.settle(), bench.settle()] == [False, True]
+    [(number, stop)] = bench.transactions.take_given_up().items()
+    assert (number, stop.code) == (0, "group-rewound")
+    assert "at offset 1, but this worker committed 3" in str(stop)
+    assert bench.broker.published == OUTPUTS + (OUTPUTS if took_effect else OUTPUTS[2:])
+    assert bench.broker.committed == {0: 1, 1: later[1]}
+
+
+def test_a_broker_that_forgets_once_in_a_while_has_all_its_time_again() -> None:
+    bench = Bench()
+    bench.begin()
+    assert bench.settle()
+    truth, forgotten = dict(bench.broker.committed), {0: 1, 1: 2}
+    for offset in range(10, 14):
+        bench.faults.at("commit", Unknown("injected"))
+        bench.begin({0: offset, 1: offset})
+        assert not bench.settle()
+        bench.broker.committed = dict(forgotten)
+        assert not bench.settle()
+        bench.clock.sleep(REWOUND_S / 2)
+        bench.broker.committed = truth
+        assert bench.settle()
+        truth = dict(bench.broker.committed)
+    assert bench.transactions.take_given_up() == {}
 
 
 def test_a_partition_that_comes_again_may_be_anywhere() -> None:
@@ -166,6 +206,24 @@ def test_a_partition_that_comes_again_may_be_anywhere() -> None:
     bench.begin({0: 2, 1: 3})
     assert [bench.settle(), bench.settle()] == [False, True]
     assert bench.broker.committed == {0: 2, 1: 3}
+
+
+def test_after_a_row_of_failures_parts_become_as_large_as_they_were() -> None:
+    pending, parts = Pending(None), 0
+    pending.add(0, [Record(i, 0, b"k", b"", []) for i in range(10_000)], [OUTPUTS[0]] * 10_000, 10_000)
+    for _ in range(18):
+        pending.cut()
+        pending.failed(sent=True)
+    assert pending.size() == 1
+    while pending.offsets:
+        pending.cut()
+        pending.advance()
+        parts += 1
+    assert parts < 30
+
+
+def test_pauses_of_a_transaction_that_never_succeeds_have_an_end() -> None:
+    assert Pending(None, attempts=5_000).pause_s == 1.0
 
 
 def test_what_is_dropped_is_not_sent_again() -> None:

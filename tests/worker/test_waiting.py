@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.worker.test_runtime import Bench, Bound
-from worker.backlog import WAIT_S
-from worker.errors import Transient
-from worker.partition import Partition
-from worker.records import Outgoing, Reject
+from tests.worker.support.tasks import live
+from tests.worker.test_loop import Bench, Bound
+from worker.base.errors import Transient
+from worker.base.records import Outgoing, Reject
+from worker.runtime.loop import WAIT_S
+from worker.task.processor import Processor
+from worker.task.task import Task
 
 
 class FakeRegistry:
@@ -69,10 +71,8 @@ def feed(bench: Bench, *schemas: int | None, partition: int = 0) -> None:
 
 def expected(bench: Bench, partition: int = 0) -> list[Outgoing]:
     """Outputs with a registry that is always there."""
-    reference = Partition(partition, bench.config, bench.setting.max_message_bytes, registry=FakeRegistry())
-    reference.restore([], 0, 0)
-    reference.go_live()
-    return reference.apply(bench.broker.logs[partition].records).outgoing
+    reference = Task(partition, bench.config, bench.setting.max_message_bytes, registry=FakeRegistry())
+    return live(reference).process(bench.broker.logs[partition].records).outgoing
 
 
 def later(bench: Bench, worker: Bound, turns: int = 4) -> None:
@@ -120,7 +120,7 @@ def test_between_two_attempts_nothing_is_read_or_asked(bench: Bench, registry: F
 def test_records_that_were_held_back_are_read_again_too(
     bench: Bench, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Partition, "affordable", lambda self, records, copied_bytes: (1, copied_bytes))
+    monkeypatch.setattr(Processor, "affordable", lambda self, records, models, copied_bytes: (1, copied_bytes))
     feed(bench, 1, 2, 1, 1)
     registry.away = {2}
     worker = bench.worker().join(0)

@@ -7,20 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.fakes import config
-from tests.worker.stores import DictStore
+from tests.worker.support.fakes import config
+from tests.worker.support.stores import DictStore
+from tests.worker.support.tasks import restore
+from tests.worker.test_loop import Bench
 from tests.worker.test_reshard import KEYS, feed, models_of
-from tests.worker.test_runtime import Bench
+from worker.adapters.store import open_store
+from worker.base.errors import ConfigError, WorkerError
+from worker.base.records import Record
 from worker.checkpoint import history
-from worker.cli import main
+from worker.cli import files, main, saving
 from worker.cli.dataset import open_rows
 from worker.cli.evaluate import evaluate
-from worker.errors import ConfigError, WorkerError
-from worker.partition import Partition
-from worker.partitioner import partition_of
-from worker.records import Record
-from worker.store import open_store
-from worker.warm_start import WarmStart
+from worker.cli.predictions import PredictionsFile
+from worker.repartition.partitioner import partition_of
+from worker.task.task import Task
+from worker.task.warm_start import WarmStart
 
 
 @pytest.fixture
@@ -42,11 +44,11 @@ def bench(source: Bench) -> Bench:
 
 def in_one_go(*benches: Bench) -> dict[str, bytes]:
     """The models of one partition that takes all records."""
-    every = Partition(0, config(), 1_000_000)
-    every.restore({}, 0, 0)
+    every = Task(0, config(), 1_000_000)
+    restore(every)
     for bench in benches:
         for log in bench.broker.logs.values():
-            every.replay(log.records)
+            every.process(log.records)
     return {model.key: model.forest.dumps() for model in every.models}
 
 
@@ -114,7 +116,8 @@ def rows(tmp_path: Path) -> Path:
 def test_the_models_of_a_file_are_saved_as_a_worker_would_have_them(rows: Path) -> None:
     store, bench = DictStore(), Bench(partitions=1, interval_s=60.0)
     settings = config()
-    evaluate(open_rows(rows, label="y", n_keys=2), settings, None, store)
+    report, _, models = evaluate(open_rows(rows, label="y", n_keys=2), settings)
+    saving.save(store, rows.name, report.rows, models, settings)
     (manifest,) = history(store)
     assert (manifest.offset, manifest.location.topic, manifest.models.keys()) == (
         40,
@@ -124,10 +127,10 @@ def test_the_models_of_a_file_are_saved_as_a_worker_would_have_them(rows: Path) 
     bench.setting = replace(bench.setting, warm_start=WarmStart(store, 1))
     bench.worker().join().turns(2).close()
 
-    reference = Partition(0, settings, 1_000_000)
-    reference.restore({}, 0, 0)
+    reference = Task(0, settings, 1_000_000)
+    restore(reference)
     values = [b'{"features":{"x":%d.0},"label":"%s"}' % (i % 5, b"ab"[i % 2 : i % 2 + 1]) for i in range(40)]
-    reference.replay([Record(i, 0, b"model-%d" % (i % 2), value, []) for i, value in enumerate(values)])
+    reference.process([Record(i, 0, b"model-%d" % (i % 2), value, []) for i, value in enumerate(values)])
     assert models_of(bench, "main") == {model.key: model.forest.dumps() for model in reference.models}
     assert {entry.spec for entry in bench.newest().models.values()} == {model.spec for model in reference.models}
 
@@ -135,10 +138,41 @@ def test_the_models_of_a_file_are_saved_as_a_worker_would_have_them(rows: Path) 
 def test_a_folder_with_something_in_it_is_refused_before_the_work(rows: Path) -> None:
     store = DictStore()
     store.objects["a/file"] = b"?"
-    advanced: list[int] = []
     with pytest.raises(ConfigError, match="empty folder"):
-        evaluate(open_rows(rows, label="y"), None, None, store, advance=lambda _, n: advanced.append(n))
-    assert (advanced, store.objects) == ([], {"a/file": b"?"})
+        saving.require_place(store, "memory://some")
+    assert store.objects == {"a/file": b"?"}
+
+
+def test_a_store_that_takes_nothing_is_refused_before_the_work() -> None:
+    class Full(DictStore):
+        def create(self, name: str, data: bytes) -> None:
+            raise WorkerError("no space")
+
+    with pytest.raises(WorkerError, match="store memory://full: no space"):
+        saving.require_place(Full(), "memory://full")
+
+
+@pytest.mark.parametrize("fails", ["page", "predictions", "models"])
+def test_what_cannot_be_written_takes_nothing_else_along(
+    rows: Path, fails: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each target was good when the pass began."""
+
+    def fail(*_: object) -> None:
+        raise ConfigError(f"no place for {fails}")
+
+    target = {"page": (files, "write"), "predictions": (PredictionsFile, "finish"), "models": (saving, "save")}[fails]
+    monkeypatch.setattr(*target, fail)
+    page, predictions, store = rows.with_name("page.html"), rows.with_name("p.csv"), rows.with_name("store")
+    targets = ["--report", str(page), "--out", str(predictions), "--save", store.as_uri()]
+    assert main(["evaluate", str(rows), "--label", "y", *targets]) == 1
+    said = capsys.readouterr()
+    assert "log-loss" in said.out
+    assert f"no place for {fails}" in said.err
+    models = bool(open_store(store.as_uri()).list(""))
+    assert {"page": page.exists(), "predictions": predictions.exists(), "models": models} == {
+        name: name != fails for name in ("page", "predictions", "models")
+    }
 
 
 def test_the_option(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:

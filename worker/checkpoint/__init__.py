@@ -4,30 +4,38 @@
     <group>/<lineage>/<topic>-<topic id>/<partition>/<offset>-<sha256>.segment
 
 A segment is the bytes of some models, one after the other. A manifest is the state at an offset: for every model key
-the range of a segment, this checkpoint's own or an older one's, that holds the model. Offsets have 20 digits; the hash
-is of the file's own bytes. Files are created, never changed: segments first, the manifest last, so a manifest that can
-be read is a whole checkpoint. State is a function of the input alone, so it is true whoever wrote it, however late.
-Where the input itself has lost records, gaps.py says where the history goes on.
+the range of a segment, this checkpoint's own or an older one's, that holds the model; all of that, or what has changed
+since another manifest. Offsets have 20 digits; the hash is of the file's own bytes. Files are created, never changed:
+segments first, the manifest last, so a manifest that can be read, with the one that it builds on, is a whole
+checkpoint. State is a function of the input alone, so it is true whoever wrote it, however late. Where the input itself
+has lost records, gaps.py says where the history goes on.
 """
 
-from worker.checkpoint.checkpoints import Checkpoints, Listing, describe, history
-from worker.checkpoint.collection import KEPT_MS
-from worker.checkpoint.manifest import FORMAT, Manifest, ModelEntry, differing, state_hash
+from worker.checkpoint.checkpoints import Checkpoints
+from worker.checkpoint.listing import Listing, describe, history
+from worker.checkpoint.manifest import FORMAT, Manifest, Reader, differing
 from worker.checkpoint.names import Location
-from worker.checkpoint.policy import Policy
-from worker.checkpoint.segments import Model, Source
+from worker.checkpoint.pointer import Pointer
+from worker.checkpoint.policy import MOST_WRITES, Policy
+from worker.checkpoint.retention import KEPT_MS
+from worker.checkpoint.segments import SavedModel, Source
+from worker.checkpoint.table import ModelEntry, Table, state_hash
 
 __all__ = [
     "FORMAT",
     "KEPT_MS",
+    "MOST_WRITES",
     "Checkpoints",
     "Listing",
     "Location",
     "Manifest",
-    "Model",
     "ModelEntry",
+    "Pointer",
     "Policy",
+    "Reader",
+    "SavedModel",
     "Source",
+    "Table",
     "describe",
     "differing",
     "history",

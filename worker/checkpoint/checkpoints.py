@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
-from worker.checkpoint import collection, segments
-from worker.checkpoint.manifest import (
-    FORMAT,
-    Manifest,
-    ModelEntry,
-    differing,
-    in_order,
-    problem_of,
-    read_manifest,
-    readable,
-    state_hash,
-)
-from worker.checkpoint.names import Location, file_name, is_ours, of_kind, offset_of
-from worker.checkpoint.segments import Model, Source
-from worker.errors import CorruptCheckpoint, NotFound, WorkerError
-from worker.failpoints import failpoint
-from worker.ports import ObjectStore
+from worker.base.errors import CorruptCheckpoint, NotFound
+from worker.base.failpoints import failpoint
+from worker.base.log import Log
+from worker.base.ports import ObjectStore
+from worker.checkpoint import retention, segments
+from worker.checkpoint.manifest import Manifest, Reader, differing, encoded, problem_of, readable, ready_to_write
+from worker.checkpoint.names import Kind, Location, file_name, is_ours, of_kind, offset_of
+from worker.checkpoint.pointer import Pointer
+from worker.checkpoint.segments import SavedModel, Source
+from worker.checkpoint.table import ModelEntry, Table, state_hash
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
+
+_FEW_BYTES = 2**20
+
+
+class _Written(msgspec.Struct):
+    """What was written here since the last garbage collection."""
+
+    files: int = 0
+    bytes: int = 0
+    """Of segments."""
+    offsets: dict[int, int | None] = msgspec.field(default_factory=dict)
+    """Those of the checkpoints, each with the revision that was committed then."""
 
 
 class Checkpoints:
@@ -41,41 +45,72 @@ class Checkpoints:
         """A message for each damaged checkpoint that was met and passed over since this object was made."""
         self._store = store
         self._folder = location.prefix
-        self._contents: dict[str, collection.Content] = {}
-        """Of the manifests that the last garbage collection kept: files never change, so they are read once."""
+        self._contents: dict[str, retention.Content] = {}
+        """Of manifests that were written here, or kept by the last garbage collection.
+
+        Files never change, so they are read once at most.
+        """
+        self._known: set[str] = set()
+        """Names of the files that were there when they were listed last, and of those that were written here since."""
+        self._since = _Written()
+        self._kept_files: int | None = None
+        """How many files the last garbage collection has left."""
+        self._lost_base: str | None = None
+        """A base that was not there any more: the next manifest is one itself."""
 
     def offsets(self) -> list[int]:
         """Offsets that have a manifest, ascending; whether it can be read is not looked at."""
         return sorted({offset_of(name) for name in self._manifests()})
 
-    def newest(self, at_most: int | None = None) -> Manifest | None:
-        """The newest readable manifest at or before an offset; None if there is no manifest at all.
+    def newest(self, at_most: int | None = None, pointer: Pointer | None = None) -> Manifest | None:
+        """The newest readable manifest at or before an offset that the `pointer` committed there admits.
 
-        Of several at one offset everybody takes the same one. Raises CorruptCheckpoint if there are some and none can
-        be read.
+        None if there is none at all, or none that it admits. Of several at one offset everybody takes the same one.
+        Raises CorruptCheckpoint if there are some and none can be read.
         """
-        names = self._manifests(at_most)
-        manifest = next(self._readable(names), None)
-        if names and manifest is None:
+        names, any_readable = self._manifests(at_most), False
+        for manifest in self._readable(names):
+            if pointer is None or pointer.admits(manifest):
+                return manifest
+            any_readable = True
+        if names and not any_readable:
             raise self._nothing_left(names)
-        return manifest
+        return None
 
-    def restorable(self, at_most: int | None = None) -> Iterator[tuple[Manifest, Iterator[tuple[str, Model]]]]:
+    def unused_revision(self, offset: int, revision: int) -> int:
+        """The revision of a state that is changed out of band after the checkpoint of this offset and revision.
+
+        No checkpoint from there on has it: somebody may have made another change there that was never committed, or
+        the group has been set back, and the two would be taken for one history.
+        """
+        names = [name for name in self._manifests() if offset_of(name) >= offset]
+        return 1 + max([revision, *(manifest.revision for manifest in self._readable(names))])
+
+    def restorable(
+        self, at_most: int | None = None, pointer: Pointer | None = None
+    ) -> Iterator[tuple[Manifest, Iterator[tuple[str, SavedModel]]]]:
         """Checkpoints with all their models, newest first: take the first whose models are whole and can be used.
 
-        Models come one by one, one segment in memory at a time, so it is only while they are taken that damage shows,
-        as CorruptCheckpoint: `pass_over` that checkpoint then. Yields nothing if there is no manifest at all. Running
-        out of checkpoints raises CorruptCheckpoint, so that "none was good enough" is never "there was none".
+        Those that the `pointer` does not admit are left out. Models come one by one, one segment in memory at a time,
+        so it is only while they are taken that damage shows, as CorruptCheckpoint: `pass_over` that checkpoint then.
+        Yields nothing if there is no manifest at all. Running out of checkpoints raises CorruptCheckpoint, so that
+        "none was good enough" is never "there was none".
         """
         names = self._manifests(at_most)
         for manifest in self._readable(names):
-            yield manifest, self._models_of(manifest)
+            if pointer is None or pointer.admits(manifest):
+                yield manifest, self._models_of(manifest)
         if names:
             raise self._nothing_left(names)
 
     def pass_over(self, problem: str) -> None:
         """A checkpoint is damaged: note it in `skipped`."""
-        _log.warning("damaged checkpoint passed over: %s", problem)
+        _log.warning(
+            "checkpoint-damaged",
+            f"{self.location.title}: damaged checkpoint passed over",
+            detail=problem,
+            partition=self.location.partition,
+        )
         self.skipped.append(problem)
 
     def load(self, manifest: Manifest, keys: Collection[str] | None = None) -> dict[str, bytes]:
@@ -104,8 +139,11 @@ class Checkpoints:
         origin: str | None = None,
         partitions: int | None = None,
         intake: dict[str, str] | None = None,
+        committed: int | None = None,
     ) -> Manifest:
         """Write the state at `offset`: the `previous` checkpoint less `removed`, with `dirty` on top.
+
+        committed: the revision that is committed, with which it is compared in time, see `tidy`.
 
         Models that did not change are not written again, except to reclaim space. Each source is asked once, when the
         models before it are on their way. Raises CorruptCheckpoint if models of `previous` are damaged: write all
@@ -113,24 +151,21 @@ class Checkpoints:
         """
         if previous is not None and (previous.location, previous.start_offset) != (self.location, start_offset):
             raise ValueError("the previous checkpoint belongs to another history")
-        before = {} if previous is None else previous.models
-        models = {key: entry for key, entry in before.items() if key not in dirty and key not in removed}
-        sizes = {} if previous is None else previous.segments
-        written, new_sizes = self.write_models(offset, self._to_write(dirty, models, sizes))
-        models |= written
-        sizes = sizes | new_sizes
+        before, hashed = (Table(), "0") if previous is None else (previous.models, previous.state_hash)
+        carried = before.less({*dirty, *removed})
+        written, sizes = self.write_models(offset, self._to_write(dirty, carried))
+        gone = {key: before[key] for key in {*removed, *written} if key in before}
+        self._since.offsets[offset] = committed
         return self.write_manifest(
             Manifest(
-                format=FORMAT,
                 engine=engine,
                 location=self.location,
                 start_offset=start_offset,
                 offset=offset,
                 revision=revision,
                 created_ms=created_ms,
-                segments={entry.segment: sizes[entry.segment] for entry in models.values()},
-                models=models,
-                state_hash=state_hash(models),
+                models=carried.plus(written, sizes),
+                state_hash=state_hash(written, hashed, gone),
                 origin=origin,
                 partitions=partitions,
                 intake=intake,
@@ -138,66 +173,90 @@ class Checkpoints:
         )
 
     def write_models(
-        self, offset: int, models: Iterable[tuple[str, Model]]
+        self, offset: int, models: Iterable[tuple[str, SavedModel]]
     ) -> tuple[dict[str, ModelEntry], dict[str, int]]:
         """Write models of a checkpoint at `offset` that will have its manifest later: their entries, segment sizes."""
         entries: dict[str, ModelEntry] = {}
         sizes: dict[str, int] = {}
         for batch in segments.packed(models):
             data = segments.joined(batch)
-            name = file_name(offset, data, "segment")
-            self._store.create(self._path(name), data)
+            name = self._create(offset, data, "segment")
             failpoint("segment-written")
             sizes[name] = len(data)
             entries.update(segments.entries(name, batch))
         return entries, sizes
 
     def write_manifest(self, manifest: Manifest) -> Manifest:
-        """Write the manifest of models that are written; returns it, its models in the order of their keys."""
-        if problem := problem_of(manifest, self._folder, manifest.offset):
+        """Write the manifest of models that are written, as a base or as a delta; returns it as it is in the store."""
+        if problem := problem_of(manifest, manifest.models.usage, self._folder, manifest.offset):
             raise ValueError(f"refused to write a checkpoint that nobody could read: {problem}")
-        manifest = in_order(manifest)
-        data = msgspec.json.encode(manifest, order="sorted")
-        self._store.create(self._path(file_name(manifest.offset, data, "manifest")), data)
+        if manifest.models.base_name is not None and manifest.models.base_name == self._lost_base:
+            manifest = msgspec.structs.replace(manifest, models=manifest.models.whole())
+        manifest = ready_to_write(manifest)
+        header, data = encoded(manifest)
+        name = self._create(manifest.offset, data, "manifest")
         failpoint("manifest-written")
-        return manifest
+        self._contents[name] = retention.Content.of(header)
+        models = manifest.models.saved(name if header.base is None else None, header.deltas)
+        return msgspec.structs.replace(manifest, models=models)
 
-    def _to_write(
-        self, dirty: Mapping[str, Source], carried: Mapping[str, ModelEntry], sizes: Mapping[str, int]
-    ) -> Iterator[tuple[str, Model]]:
+    def _create(self, offset: int, data: bytes, kind: Kind) -> str:
+        name = file_name(offset, data, kind)
+        self._store.create(self._path(name), data)
+        self._known.add(name)
+        self._since.files += 1
+        self._since.bytes += len(data) if kind == "segment" else 0
+        return name
+
+    def _to_write(self, dirty: Mapping[str, Source], carried: Table) -> Iterator[tuple[str, SavedModel]]:
         """The models that changed, then those that move because their segments are hardly used any more."""
-        carried, sizes = dict(carried), dict(sizes)
         written = 0
         for key, source in sorted(dirty.items()):
             model = source()
             written += len(model.data)
             yield key, model
-        moving = segments.to_rewrite(sizes, carried, written)
-        moved = {key: entry for key, entry in carried.items() if entry.segment in moving}
+        moved = carried.lying_in(segments.to_rewrite(carried.usage, written))
         for key, data in segments.read_models(self._store, self._folder, moved):
-            yield key, Model(carried[key].spec, data, carried[key].summary)
+            yield key, SavedModel(carried[key].spec, data, carried[key].summary)
 
-    def collect_garbage(self, now_ms: int, current: Manifest | None = None) -> list[str]:
-        """Delete the manifests that collection.py does not keep, then segments nobody needs; returns their names.
+    def is_untidy(self, current: Manifest) -> bool:
+        """Whether it is time to list the files again, and to collect garbage.
 
-        `current` is what the next `write` builds on; its segments stay whatever its age. Segments newer than the newest
-        manifest stay too: their own may be on its way. A manifest that cannot be read may be of a newer version: it
-        stays, and so does every segment it could point into.
+        That is so at first, and then where what was written since would double the files, or the bytes of the models
+        of the `current` checkpoint, few bytes aside. So whatever a checkpoint costs, listing adds little to it.
+        """
+        since, most_bytes = self._since, max(_FEW_BYTES, current.models.alive_bytes)
+        return self._kept_files is None or since.files >= self._kept_files or since.bytes > most_bytes
+
+    def tidy(self, current: Manifest, committed: int | None) -> dict[int, list[str]]:
+        """List the files once: compare what was written here since the last time with what others have, then collect.
+
+        Returns offset -> keys on which checkpoints there do not agree, see `diverged`. Where there are any nothing is
+        deleted.
         """
         names = self._names()
-        kept: dict[str, collection.Content] = {}
-        unreadable = -1
-        for name in of_kind("manifest", names):
-            try:
-                known = self._contents.get(name)
-                kept[name] = known or collection.Content.of(read_manifest(self._store, self._folder, name))
-            except NotFound:
-                continue  # Another collector was faster.
-            except CorruptCheckpoint as error:
-                self.pass_over(str(error))
-                unreadable = max(unreadable, offset_of(name))
-        expired = collection.expired(kept, now_ms)
-        for name in expired:
+        differing = {offset: self.diverged(offset, known) for offset, known in sorted(self._since.offsets.items())}
+        differing = {offset: keys for offset, keys in differing.items() if keys}
+        if not differing:
+            self._collect(names, current.created_ms, current, committed)
+        return differing
+
+    def collect_garbage(self, now_ms: int, current: Manifest | None = None, committed: int | None = None) -> list[str]:
+        """Delete the manifests that retention.py does not keep, then segments nobody needs; returns their names.
+
+        `current` is what the next `write` builds on; its segments stay whatever its age. `committed` is the revision
+        that is committed. Segments newer than the newest manifest stay too: their own may be on its way. A manifest
+        that cannot be read may be of a newer version: it stays, and so does every segment it could point into. So do
+        those of one that is gone since it was listed. A delta without its base is of no use to any version.
+        """
+        return self._collect(self._names(), now_ms, current, committed)
+
+    def _collect(self, names: Sequence[str], now_ms: int, current: Manifest | None, committed: int | None) -> list[str]:
+        kept, orphans, unreadable = self._contents_of(of_kind("manifest", names))
+        bases = {current.models.base_name} if current is not None else set()
+        self._lost_base = next(iter(bases - {*names}), None)
+        expired = retention.expired(kept, now_ms, committed, bases)
+        for name in chain.from_iterable(expired):
             del kept[name]
         self._contents = kept
         if not kept:
@@ -205,17 +264,55 @@ class Checkpoints:
 
         needed = set(current.segments if current is not None else ()).union(*(each.segments for each in kept.values()))
         newest = offset_of(next(iter(kept)))
-        expired += collection.unneeded(of_kind("segment", names), needed, above=unreadable, below=newest)
-        for name in expired:
+        expired.insert(0, [name for name in orphans if offset_of(name) < newest])
+        expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=newest))
+        for together in filter(None, expired):
             failpoint("collecting")
-            self._store.delete(self._path(name))
-        return expired
+            self._store.delete(*map(self._path, together))
+        deleted = list(chain.from_iterable(expired))
+        self._kept_files, self._since = len(names) - len(deleted), _Written()
+        return deleted
 
-    def diverged(self, offset: int) -> list[str]:
-        """Keys of models on which the checkpoints at this offset do not agree. None is what determinism promises."""
-        names = [name for name in self._manifests() if offset_of(name) == offset]
+    def _contents_of(self, names: Sequence[str]) -> tuple[dict[str, retention.Content], list[str], int]:
+        """What stands in manifests that can be read, the newest first; deltas whose base is gone; the highest offset of
+        a manifest that cannot be read, or -1."""
+        found: dict[str, retention.Content] = {}
+        unreadable = {-1}
+        reader = Reader(self._store, self._folder)
+        for name in names:
+            try:
+                found[name] = self._contents.get(name) or retention.Content.of(reader.header(name))
+            except NotFound:
+                # Another collector was faster: what was written since the listing may build on the one that is gone.
+                unreadable.add(offset_of(name))
+            except CorruptCheckpoint as error:
+                self.pass_over(str(error))
+                unreadable.add(offset_of(name))
+        orphans, there = list[str](), {*names}
+        for name in [name for name, each in found.items() if each.base is not None and each.base not in found]:
+            base = found.pop(name).base
+            self.pass_over(f"{self._path(name)} needs {base}, which cannot be read")
+            if base in there:
+                unreadable.add(offset_of(name))
+            else:
+                orphans.append(name)
+        # Names say which offset is newer; of those at one offset the later revision is.
+        newest_first = sorted(found.items(), key=lambda each: (offset_of(each[0]), each[1].revision), reverse=True)
+        return dict(newest_first), orphans, max(unreadable)
+
+    def diverged(self, offset: int, committed: int | None = None) -> list[str]:
+        """Keys of models on which the checkpoints at this offset do not agree. None is what determinism promises.
+
+        What counts is what was there when the files were listed last, and what was written here since. Those of a later
+        revision than the `committed` one are of no history: two workers may have made two changes out of band there, of
+        which one at most will be committed.
+        """
+        known = of_kind("manifest", sorted(self._known or self._names(), reverse=True))
+        names = [name for name in known if offset_of(name) == offset]
         # Nearly always there is one, which was written a moment ago; of 100,000 models it takes a while to be read.
-        return differing(self._readable(names)) if len(names) > 1 else []
+        if len(names) < 2:
+            return []
+        return differing(each for each in self._readable(names) if committed is None or each.revision <= committed)
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"
@@ -223,7 +320,8 @@ class Checkpoints:
     def _names(self) -> list[str]:
         """Names of all checkpoint files, newest first."""
         names = [path.removeprefix(f"{self._folder}/") for path in self._store.list(self._folder)]
-        return sorted(filter(is_ours, names), reverse=True)
+        self._known = set(filter(is_ours, names))
+        return sorted(self._known, reverse=True)
 
     def _manifests(self, at_most: int | None = None) -> list[str]:
         names = of_kind("manifest", self._names())
@@ -232,68 +330,14 @@ class Checkpoints:
     def _readable(self, names: Iterable[str]) -> Iterator[Manifest]:
         return readable(self._store, self._folder, names, self.pass_over)
 
-    def _models_of(self, manifest: Manifest) -> Iterator[tuple[str, Model]]:
+    def _models_of(self, manifest: Manifest) -> Iterator[tuple[str, SavedModel]]:
         for key, data in segments.read_models(self._store, self._folder, manifest.models):
             entry = manifest.models[key]
-            yield key, Model(entry.spec, data, entry.summary)
+            yield key, SavedModel(entry.spec, data, entry.summary)
 
     def _nothing_left(self, names: Sequence[str]) -> CorruptCheckpoint:
         return CorruptCheckpoint(
             f"none of the {len(names)} checkpoints in {self._folder} from offset {offset_of(names[-1])} to "
-            f"{offset_of(names[0])} can be used: restore the files, or learn anew under another checkpoint.lineage"
+            f"{offset_of(names[0])} can be used: restore the files, or begin anew under another "
+            "checkpoint.lineage, once the group's offsets are deleted (kafka-consumer-groups --delete-offsets)"
         )
-
-
-def history(store: ObjectStore, lineage: str | None = None) -> list[Manifest]:
-    """The newest checkpoint of each partition of the one lineage below a store's URL, or of the one of this name.
-
-    Raises WorkerError unless there is just one, whole, with all its partitions and no model in two of them.
-    """
-    histories: dict[tuple[str, str, str, str], list[Manifest]] = defaultdict(list)
-    for listing in describe(store):
-        if listing.problems or listing.newest is None:
-            raise WorkerError(
-                "\n".join(["there are damaged checkpoints, which must not be left out:", *listing.problems])
-            )
-        where = listing.newest.location
-        if where.prefix != listing.folder:
-            raise WorkerError(
-                f"the URL of the store must be the one that {where.group}/ lies in, not a folder below it"
-            )
-        if lineage in (None, where.lineage):
-            histories[where.group, where.lineage, where.topic, where.topic_id].append(listing.newest)
-    if len(histories) != 1:
-        found = ", ".join(f"{topic} of group {group}, lineage {of}" for group, of, topic, _ in sorted(histories))
-        raise WorkerError(f"expected the checkpoints of one topic and one lineage, found {found or 'none'}")
-    (manifests,) = histories.values()
-    manifests.sort(key=lambda manifest: manifest.location.partition)
-    numbers = [manifest.location.partition for manifest in manifests]
-    if numbers != list(range(len(numbers))):
-        raise WorkerError(f"some partitions have no checkpoint: found those of {numbers}")
-    return manifests
-
-
-class Listing(msgspec.Struct, frozen=True):
-    """The checkpoints of one folder, for people."""
-
-    folder: str
-    manifests: int
-    newest: Manifest | None
-    """The newest that can be read."""
-    problems: list[str]
-
-
-def describe(store: ObjectStore) -> Iterator[Listing]:
-    """What lies in each folder of checkpoints below the store's URL, which may itself be such a folder."""
-    files: dict[str, list[str]] = defaultdict(list)
-    for path in store.list(""):
-        folder, _, name = path.rpartition("/")
-        if is_ours(name):
-            files[folder].append(name)
-    for folder, names in sorted(files.items()):
-        manifests = of_kind("manifest", sorted(names, reverse=True))
-        problems: list[str] = []
-        newest = next(readable(store, folder, manifests, problems.append), None)
-        if newest is not None:
-            problems += [f"{folder}/{name} is missing" for name in sorted(newest.segments.keys() - set(names))]
-        yield Listing(folder, len(manifests), newest, problems)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.base.ports import ObjectStore
 from worker.checkpoint.names import Location
-from worker.ports import ObjectStore
 
 
 def after_gap(location: Location, offset: int) -> Location:

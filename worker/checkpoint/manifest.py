@@ -1,50 +1,51 @@
-"""A manifest: the state of a partition at an offset, as a table of where its models lie."""
+"""A manifest: the state of a partition at an offset, as a table of where its models lie.
+
+A manifest is either a base, which holds the whole table, or a delta, which holds what has changed since one base, whose
+name it says: two files at most are read for a state, and one of them is small. A delta holds all that has changed since
+its base, so it grows; once the deltas of a base have had as many entries, all in all, as the base has models, another
+base is written. So a checkpoint at which one of n models has changed costs about the square root of n entries.
+
+The bytes are frames, each of them its length in four bytes and then MessagePack: first the header, then entries, up to
+FRAME_ENTRIES in a frame, so that encoding or decoding many of them never holds up other threads for long. Segments are
+named once, in the header; an entry counts into them.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
-from typing import Annotated
+from io import BytesIO
+from itertools import groupby, islice
+from typing import Annotated, Any
 
 import msgspec
 
-from worker.checkpoint.names import Location, expect_hash, offset_of, sha256
-from worker.errors import CorruptCheckpoint, NotFound
-from worker.ports import ObjectStore
+from worker.base.errors import CorruptCheckpoint, NotFound
+from worker.base.ports import ObjectStore
+from worker.checkpoint.names import Location, expect_hash, offset_of
+from worker.checkpoint.table import ModelEntry, Size, Table, state_hash
 
-FORMAT = 1
+FORMAT = 2
+"""What is written, and all that can be read."""
+FRAME_ENTRIES = 1000
+_LENGTH_BYTES = 4
 
-Size = Annotated[int, msgspec.Meta(ge=0)]
 SegmentName = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{20}-[0-9a-f]{64}\.segment\Z")]
+ManifestName = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{20}-[0-9a-f]{64}\.manifest\Z")]
+Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
-class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a model lies and what it is. `sha256` is of the model's own bytes, `start` and `length` are in bytes."""
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """A state but for its models: every record of [start_offset, offset) is in it, nothing else."""
 
-    spec: str
-    segment: SegmentName
-    start: Size
-    length: Size
-    sha256: str
-    summary: dict[str, int]
-
-
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state at `offset`: every record of [start_offset, offset) is in the models, nothing else."""
-
-    format: int
     engine: str
     location: Location
     start_offset: Size
     offset: Size
-    revision: Size
-    """How often the state was changed by decree, not by a record: a configuration that starts models anew does so."""
+    revision: Size = 0
+    """How often the state was changed out of band, not by a record: a configuration that starts models anew does so."""
     created_ms: int
     """Wall clock of the writer, for people and for garbage collection."""
-    segments: dict[SegmentName, Size]
-    """Bytes of each segment that `models` point into."""
-    models: dict[str, ModelEntry]
     state_hash: str
     """Of the models alone: two checkpoints of one state have one hash, however their segments were cut."""
     origin: str | None = None
@@ -57,55 +58,238 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the configuration said of which records are learned, and the specs of the models do not; None as above."""
 
 
+class Manifest(About, frozen=True, kw_only=True):
+    """The state at `offset`."""
+
+    models: Table
+
+    @property
+    def segments(self) -> dict[str, int]:
+        """Bytes of each segment that `models` point into."""
+        return self.models.segments
+
+
+class Header(About, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a file says before its entries."""
+
+    format: int
+    base: ManifestName | None
+    """The base of a delta."""
+    deltas: Size
+    """How many entries the deltas of that base have had by now."""
+    segments: dict[SegmentName, Size]
+    """Bytes of each segment that the entries of this file point into, in the order in which these count."""
+    removed: list[str]
+    """Models of the base that are no more."""
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A model as its frame has it."""
+
+    key: str
+    spec: str
+    segment: Size
+    start: Size
+    length: Size
+    sha256: Digest
+    summary: dict[str, int]
+
+
 class _Version(msgspec.Struct):
     format: int
 
 
+_ABOUT = About.__struct_fields__
 # Made before there are threads: msgspec 0.22 crashes where two of them are the first to ask for a type.
-_read_version = msgspec.json.Decoder(_Version).decode
-_read_manifest = msgspec.json.Decoder(Manifest).decode
+_read_version = msgspec.msgpack.Decoder(_Version).decode
+_read_header = msgspec.msgpack.Decoder(Header).decode
+_read_rows = msgspec.msgpack.Decoder(list[_Row]).decode
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-def state_hash(models: Mapping[str, ModelEntry]) -> str:
-    return sha256(msgspec.json.encode([(key, entry.sha256) for key, entry in sorted(models.items())]))
-
-
-def in_order(manifest: Manifest) -> Manifest:
-    """The same with models and segments in the order of their names, in which they are written.
-
-    Left to the encoder's own sort, a few models that changed behind 100,000 that did not take it up to a minute, for
-    which it holds the interpreter; what is in order already takes it no time.
-    """
-    models, segments = dict(sorted(manifest.models.items())), dict(sorted(manifest.segments.items()))
-    return msgspec.structs.replace(manifest, models=models, segments=segments)
-
-
-def read_manifest(store: ObjectStore, folder: str, name: str) -> Manifest:
-    """Raises NotFound; CorruptCheckpoint for a file that is damaged, foreign or of an unknown format."""
-    path = f"{folder}/{name}" if folder else name
-    data = store.read(path)
-    expect_hash(path, data)
-    try:
-        version = _read_version(data).format
-        if version != FORMAT:
-            raise CorruptCheckpoint(f"{path} has format {version}, this version reads format {FORMAT}")
-        manifest = _read_manifest(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptCheckpoint(f"{path} is not a manifest: {error}") from error
-    if problem := problem_of(manifest, folder, offset_of(name)):
-        raise CorruptCheckpoint(f"{path} {problem}")
+def ready_to_write(manifest: Manifest) -> Manifest:
+    """A manifest as it is to be written: with a base of its own where it is time for that."""
+    models = manifest.models
+    if models.base_name is None or models.deltas + models.delta_length > models.base_length:
+        return msgspec.structs.replace(manifest, models=models.whole())
     return manifest
+
+
+def encoded(manifest: Manifest) -> tuple[Header, bytes]:
+    """The bytes of a manifest, and their header: a delta, where a manifest in the store has its base."""
+    models, is_delta = manifest.models, manifest.models.base_name is not None
+    entries: Mapping[str, ModelEntry] = models.changed if is_delta else models
+    segments = {name: models.usage[name].size for name in sorted({entry.segment for entry in entries.values()})}
+    removed = sorted(models.removed) if is_delta else []
+    header = Header(
+        format=FORMAT,
+        base=models.base_name,
+        deltas=models.deltas + models.delta_length if is_delta else 0,
+        segments=segments,
+        removed=removed,
+        **_about(manifest),
+    )
+    stream = BytesIO()
+    for frame in _frames(header, entries):
+        stream.write(len(frame).to_bytes(_LENGTH_BYTES, "big"))
+        stream.write(frame)
+    return header, stream.getvalue()
+
+
+def _about(state: About) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in _ABOUT}
+
+
+def _frames(header: Header, entries: Mapping[str, ModelEntry]) -> Iterator[bytes]:
+    yield _encode(header)
+    number_of = {name: number for number, name in enumerate(header.segments)}
+    rows = (
+        _Row(
+            key,
+            entry.spec,
+            number_of[entry.segment],
+            entry.start,
+            entry.length,
+            bytes.fromhex(entry.sha256),
+            entry.summary,
+        )
+        for key, entry in entries.items()
+    )
+    while some := list(islice(rows, FRAME_ENTRIES)):
+        yield _encode(some)
+
+
+class Reader:
+    """Reads the manifests of one folder; a base that several deltas have is read once, if they come together."""
+
+    def __init__(self, store: ObjectStore, folder: str) -> None:
+        self._store = store
+        self._folder = folder
+        self._base: tuple[str, Manifest] | None = None
+
+    def read(self, name: str) -> Manifest:
+        """Raises NotFound; CorruptCheckpoint for a file that is damaged, foreign or of an unknown format."""
+        path = self._path(name)
+        header, frames = self._open(name)
+        if header.base is None:
+            return self._read_base(name, header, frames)
+        try:
+            return self._read_delta(header, header.base, frames)
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{path} {error}") from error
+        except CorruptCheckpoint as error:
+            raise CorruptCheckpoint(f"{path} needs what is damaged: {error}") from error
+        except NotFound as error:
+            self._store.read(path)  # Not found either where both were collected since they were listed.
+            raise CorruptCheckpoint(f"{path} needs {self._path(header.base)}, which is missing") from error
+
+    def header(self, name: str) -> Header:
+        """The header alone, of a file whose bytes are those that were written. Raises as `read` does."""
+        return self._open(name)[0]
+
+    def _open(self, name: str) -> tuple[Header, Iterator[bytes]]:
+        path = self._path(name)
+        data = self._store.read(path)
+        expect_hash(path, data)
+        try:
+            frames = _cut(data)
+            first = next(frames, b"")
+            version = _read_version(first).format
+            if version != FORMAT:
+                raise CorruptCheckpoint(f"{path} has format {version}, this version reads format {FORMAT}")
+            header = _read_header(first)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            raise CorruptCheckpoint(f"{path} is not a manifest: {error}") from error
+        if problem := problem_of(header, header.segments, self._folder, offset_of(name)):
+            raise CorruptCheckpoint(f"{path} {problem}")
+        return header, frames
+
+    def _read_base(self, name: str, header: Header, frames: Iterator[bytes]) -> Manifest:
+        try:
+            models = Table.of(_entries(header, frames), header.segments, name)
+            _require_hash(header, state_hash(models))
+            if header.removed:
+                raise ValueError("removes models without a base")
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{self._path(name)} {error}") from error
+        manifest = Manifest(models=models, **_about(header))
+        self._base = name, manifest
+        return manifest
+
+    def _read_delta(self, header: Header, base_name: str, frames: Iterator[bytes]) -> Manifest:
+        """Raises ValueError for what is wrong with it; NotFound, CorruptCheckpoint of its base."""
+        base = self._base_of(header, base_name)
+        entries = _entries(header, frames)
+        if not all(key in base.models and key not in entries for key in header.removed):
+            raise ValueError("removes models that its base does not have, or that it has itself")
+        gone = {key: base.models[key] for key in (*header.removed, *entries) if key in base.models}
+        _require_hash(header, state_hash(entries, base.state_hash, gone))
+        models = base.models.less(gone).plus(entries, header.segments).saved(None, header.deltas)
+        return Manifest(models=models, **_about(header))
+
+    def _base_of(self, header: Header, name: str) -> Manifest:
+        if self._base is not None and self._base[0] == name:
+            base = self._base[1]
+        else:
+            of_base, frames = self._open(name)
+            if of_base.base is not None:
+                raise ValueError(f"is the delta of a delta, {name}")
+            base = self._read_base(name, of_base, frames)
+        if (base.location, base.start_offset) != (header.location, header.start_offset) or base.offset > header.offset:
+            raise ValueError(f"is the delta of a base of another history, {name}")
+        return base
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}" if self._folder else name
+
+
+def _require_hash(header: Header, found: str) -> None:
+    if header.state_hash != found:
+        raise ValueError("has a state hash that is not that of its models")
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        start = at + _LENGTH_BYTES
+        end = start + int.from_bytes(data[at:start], "big")
+        if start > len(data) or end > len(data):
+            raise ValueError("it ends within a frame")
+        yield data[start:end]
+        at = end
+
+
+def _entries(header: Header, frames: Iterator[bytes]) -> dict[str, ModelEntry]:
+    """Raises ValueError."""
+    names, pointed_at, entries, n = list(header.segments), set[int](), dict[str, ModelEntry](), 0
+    try:
+        for frame in frames:
+            for row in _read_rows(frame):
+                segment = names[row.segment]
+                pointed_at.add(row.segment)
+                entries[row.key] = ModelEntry(row.spec, segment, row.start, row.length, row.sha256.hex(), row.summary)
+                n += 1
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"is not a manifest: {error}") from error
+    except IndexError:
+        raise ValueError("does not list the segments of its models") from None
+    if len(pointed_at) < len(names):
+        raise ValueError("lists segments that no model of it is in")
+    if len(entries) < n:
+        raise ValueError("has a model twice")
+    return entries
 
 
 def readable(
     store: ObjectStore, folder: str, names: Iterable[str], on_problem: Callable[[str], None]
 ) -> Iterator[Manifest]:
-    """The manifests of these names, which are sorted by offset; of several at one offset the last decree goes first."""
+    """The manifests of these names, which are sorted by offset; at one offset the last revision goes first."""
+    reader = Reader(store, folder)
     for _, together in groupby(names, offset_of):
         found = []
         for name in together:
             try:
-                found.append(read_manifest(store, folder, name))
+                found.append(reader.read(name))
             except NotFound:
                 continue  # Collected as garbage since it was listed.
             except CorruptCheckpoint as error:
@@ -114,28 +298,24 @@ def readable(
         yield from sorted(found, key=lambda manifest: -manifest.revision)
 
 
-def problem_of(manifest: Manifest, folder: str, offset: int) -> str | None:
-    """What makes a manifest unusable at `offset` in `folder`; asked before it is written and after it is read."""
-    ends: dict[str, int] = {}
-    for entry in manifest.models.values():
-        ends[entry.segment] = max(ends.get(entry.segment, 0), entry.start + entry.length)
-    if not f"/{manifest.location.prefix}".endswith(f"/{folder}" if folder else ""):
-        return f"belongs to {manifest.location.prefix}"
-    if manifest.offset != offset or manifest.start_offset > offset:
-        return f"holds the records from {manifest.start_offset} to {manifest.offset}, its name says {offset}"
-    if manifest.state_hash != state_hash(manifest.models):
-        return "has a state hash that is not that of its models"
-    if ends.keys() != manifest.segments.keys():
-        return "does not list the segments of its models"
-    if any(end > manifest.segments[name] or offset_of(name) > offset for name, end in ends.items()):
-        return "points past the end of a segment, or into a later one"
+def problem_of(state: About, segments: Iterable[str], folder: str, offset: int) -> str | None:
+    """What makes a manifest that points into these segments unusable at `offset` in `folder`.
+
+    Asked before it is written and when it is read.
+    """
+    if not f"/{state.location.prefix}".endswith(f"/{folder}" if folder else ""):
+        return f"belongs to {state.location.prefix}"
+    if state.offset != offset or state.start_offset > offset:
+        return f"holds the records from {state.start_offset} to {state.offset}, its name says {offset}"
+    if any(offset_of(name) > offset for name in segments):
+        return "points into a later segment"
     return None
 
 
 def differing(manifests: Iterable[Manifest]) -> list[str]:
     """Keys of models on which manifests of one offset do not agree, though nothing allows them to differ.
 
-    What allows it: another engine, another beginning, a change by decree, and for each model another spec.
+    What allows it: another engine, another beginning, a change out of band, and for each model another spec.
     """
     comparable: dict[tuple[str, str | None, int, int], list[Manifest]] = defaultdict(list)
     for manifest in manifests:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from worker.errors import CorruptCheckpoint
+from worker.base.errors import CorruptCheckpoint
 
 _FILE = re.compile(r"[0-9]{20}-[0-9a-f]{64}\.(manifest|segment)")
 
@@ -30,6 +30,16 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def prefix(self) -> str:
         """Folder of this location in the store."""
         return f"{_folder(self.group)}/{_folder(self.lineage)}/{self.topic}-{self.topic_id}/{self.partition}"
+
+    @property
+    def topic_prefix(self) -> str:
+        """Folder of all partitions."""
+        return self.prefix.rpartition("/")[0]
+
+    @property
+    def title(self) -> str:
+        """The partition as messages name it."""
+        return f"{self.topic}[{self.partition}]"
 
 
 def _folder(text: str) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TypeAlias
 
 import msgspec
 
-from worker.checkpoint.manifest import ModelEntry
+from worker.base.errors import CorruptCheckpoint, NotFound
+from worker.base.ports import ObjectStore
 from worker.checkpoint.names import expect_hash, sha256
-from worker.errors import CorruptCheckpoint, NotFound
-from worker.ports import ObjectStore
+from worker.checkpoint.table import ModelEntry, Usage
 
 SEGMENT_BYTES = 32 * 2**20
 """Models are packed into segments of about this size, a larger model has a segment of its own: small enough that
@@ -22,22 +22,22 @@ SMALL_SEGMENTS = 64
 """More segments than this with less than half of SEGMENT_BYTES alive are merged: they bound the reads of a restore."""
 
 
-class Model(msgspec.Struct, frozen=True):
+class SavedModel(msgspec.Struct, frozen=True):
     """One model to be written."""
 
     spec: str
     data: bytes
     summary: dict[str, int]
-    """Figures for people: samples, nodes, depth, bytes."""
+    """Figures for people: samples, nodes, depth, bytes; and what the model was made with that its bytes do not tell."""
 
 
-Source: TypeAlias = Callable[[], Model]
+Source: TypeAlias = Callable[[], SavedModel]
 """Gives a model when its turn to be written has come, so that not all of them have to be in memory as bytes at once."""
 
 
-def packed(models: Iterable[tuple[str, Model]]) -> Iterator[list[tuple[str, Model]]]:
+def packed(models: Iterable[tuple[str, SavedModel]]) -> Iterator[list[tuple[str, SavedModel]]]:
     """Models in groups that fit a segment."""
-    batch: list[tuple[str, Model]] = []
+    batch: list[tuple[str, SavedModel]] = []
     size = 0
     for key, model in models:
         if batch and size + len(model.data) > SEGMENT_BYTES:
@@ -49,7 +49,7 @@ def packed(models: Iterable[tuple[str, Model]]) -> Iterator[list[tuple[str, Mode
         yield batch
 
 
-def joined(batch: Iterable[tuple[str, Model]]) -> bytes:
+def joined(batch: Iterable[tuple[str, SavedModel]]) -> bytes:
     """The bytes of a segment.
 
     Model by model: while bytes are copied no other thread has the interpreter, and a segment would take long.
@@ -60,7 +60,7 @@ def joined(batch: Iterable[tuple[str, Model]]) -> bytes:
     return stream.getvalue()
 
 
-def entries(segment: str, batch: Iterable[tuple[str, Model]]) -> Iterator[tuple[str, ModelEntry]]:
+def entries(segment: str, batch: Iterable[tuple[str, SavedModel]]) -> Iterator[tuple[str, ModelEntry]]:
     """Where each model of a batch lies in the segment made of it."""
     start = 0
     for key, model in batch:
@@ -102,20 +102,32 @@ def verified(path: str, key: str, entry: ModelEntry, data: bytes) -> bytes:
     return data
 
 
-def to_rewrite(sizes: Mapping[str, int], carried: Mapping[str, ModelEntry], dirty_bytes: int) -> set[str]:
+def to_rewrite(usage: Mapping[str, Usage], dirty_bytes: int) -> set[str]:
     """Segments whose models move into a new one, so that dead bytes stay below half of the living ones, and small
     segments few. The most wasteful segments go first: a byte that is moved frees about half a byte at least.
     """
-    alive: dict[str, int] = defaultdict(int)
-    for entry in carried.values():
-        alive[entry.segment] += entry.length
-    dead = sum(sizes[name] - alive[name] for name in alive)
+    alive = {name: each.alive for name, each in usage.items()}
+    dead = sum(each.size - each.alive for each in usage.values())
     limit = (dirty_bytes + sum(alive.values())) // 2
     moving = set()
-    for name in sorted(alive, key=lambda name: (alive[name] / max(sizes[name], 1), name)):
+    for name in sorted(alive, key=lambda name: (alive[name] / max(usage[name].size, 1), name)):
         if dead <= limit:
             break
         moving.add(name)
-        dead -= sizes[name] - alive[name]
-    small = {name for name in alive.keys() - moving if alive[name] < SEGMENT_BYTES // 2}
-    return moving | small if len(small) > SMALL_SEGMENTS else moving
+        dead -= usage[name].size - alive[name]
+    small = sorted((alive[name], name) for name in alive.keys() - moving if alive[name] < SEGMENT_BYTES // 2)
+    return moving | _merged(small) if len(small) > SMALL_SEGMENTS else moving
+
+
+def _merged(small: Sequence[tuple[int, str]]) -> set[str]:
+    """Of segments with so many bytes alive, the least first, half and those that are no larger than all before them.
+
+    So what has been merged moves again only once as much has come beside it.
+    """
+    names, total = set[str](), 0
+    for n, (size, name) in enumerate(small):
+        if 2 * n > len(small) and size > total:
+            break
+        names.add(name)
+        total += size
+    return names

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
 
+from worker.base.ports import ObjectStore
 from worker.checkpoint.manifest import Manifest, readable
 from worker.checkpoint.names import Location, is_ours, of_kind
-from worker.ports import ObjectStore
 
 
 def of_another_partition(store: ObjectStore, location: Location, *, oldest: bool = False) -> Manifest | None:

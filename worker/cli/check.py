@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from worker.checks import Finding, examine, probe
+from worker import task
+from worker.adapters.kafka import KafkaAdmin, KafkaInput, KafkaTopic, make_internal_topic
+from worker.adapters.kafka.registry import open_registry
+from worker.adapters.store import open_store
+from worker.base.errors import PartitionStopped, WorkerError
+from worker.base.ports import Input, ObjectStore, TopicState
+from worker.base.refusals import SPEC_CHANGED
+from worker.cli.terminal import progress, status
 from worker.config import Config, repartition
-from worker.errors import WorkerError
-from worker.kafka import KafkaAdmin, KafkaTopic, make_internal_topic
-from worker.kafka.registry import open_registry
-from worker.ports import ObjectStore
-from worker.store import open_store
+from worker.runtime.preflight import Finding, examine, probe
+from worker.service import SystemClock
+from worker.task.rehearsal import Models, Rehearsal
 
 
 def create_topics(config: Config, partitions: int) -> list[str]:
@@ -36,13 +44,17 @@ def connect(config: Config) -> Iterator[Finding]:
     topics = list(_try_broker(config))
     yield from topics
     store = open_store(config.checkpoint.url)
-    yield _tried(lambda: probe(store, config.checkpoint.url))
+    with status("trying the store"):
+        found = _tried(lambda: probe(store, config.checkpoint.url))
+    yield found
     if all(finding.level == "ok" for finding in topics):
         taken = repartition.of_worker(config) if config.input.repartition else config
         yield from _try_setting(taken, store)
     registry = open_registry(config)
     if registry is not None:
-        yield _tried(lambda: Finding("ok", f"schema registry {config.schema_registry.url}: {registry.probe()}"))
+        with status("asking the schema registry"):
+            found = _tried(lambda: Finding("ok", f"schema registry {config.schema_registry.url}: {registry.probe()}"))
+        yield found
 
 
 def _topics(config: Config) -> list[str]:
@@ -54,7 +66,8 @@ def _try_broker(config: Config) -> Iterator[Finding]:
     if config.input.repartition:
         topics.append(repartition.internal_topic(config))
     try:
-        absent = admin.missing(topics)
+        with status("asking the broker for the topics"):
+            absent = admin.missing(topics)
     except WorkerError as error:
         yield Finding("failed", str(error))
         return
@@ -77,9 +90,80 @@ def _try_setting(config: Config, store: ObjectStore) -> Iterator[Finding]:
         topic = KafkaTopic(config, config.input.topic)
         state = None if topic.is_mock else topic.ask(0).result()
     except WorkerError:
-        return  # What does not answer, or is not allowed, has been told.
-    if state is not None:
-        yield from examine(config, topic, state, store)
+        return  # What does not answer, or is not allowed, has been said already.
+    if state is None:
+        return
+    with status("asking the broker for the settings of the topics"):
+        findings = list(examine(config, topic, state, store))
+    yield from findings
+    if all(finding.level != "failed" for finding in findings):
+        source = KafkaInput(config)
+        try:
+            yield from rehearse(config, state, store, source)
+        finally:
+            source.close()
+
+
+def rehearse(config: Config, state: TopicState, store: ObjectStore, source: Input) -> Iterator[Finding]:
+    """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused."""
+    rehearsal = Rehearsal(config, state.topic_id, state.partitions, store, SystemClock())
+    stops: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    failed: list[Finding] = []
+    with progress("rehearsing the start", of="partitions") as advance:
+        for number in range(state.partitions):
+            try:
+                with _not_as_if_it_happened():
+                    _rehearse(rehearsal, number, source)
+            except PartitionStopped as error:
+                stops[error.code].append((number, str(error)))
+            except WorkerError as error:
+                failed.append(Finding("failed", f"partition {number}: {error}"))
+            advance((number + 1) / state.partitions, number + 1)
+    yield from failed
+    for code, partitions in stops.items():
+        numbers, (why, *_) = zip(*partitions, strict=True)
+        others = f" (and so with partitions {', '.join(map(str, numbers[1:]))})" if len(numbers) > 1 else ""
+        yield Finding("failed", f"{code}: {why}{others}")
+    yield _of_models(config, rehearsal.models)
+
+
+def _rehearse(rehearsal: Rehearsal, number: int, source: Input) -> None:
+    """Raises PartitionStopped, WorkerError.
+
+    A worker may be at work on the partition meanwhile: a refusal counts once the group has stood still during it.
+    """
+    now: tuple[object, int] | None = None
+    while True:
+        [committed] = source.committed([number]).values()
+        low, high = source.bounds(number)
+        before, now = now, (committed, low)
+        try:
+            rehearsal.start(number, committed, low, high)
+            return
+        except PartitionStopped:
+            if now == before:
+                raise
+
+
+def _of_models(config: Config, models: Models) -> Finding:
+    if not models.changed:
+        return Finding("ok", f"{models.total:,} models are saved, all with the parameters that they have here")
+    of = f"{models.n_changed:,} of {models.total:,} saved models have other parameters here"
+    if config.models.on_spec_change == "restart":
+        return Finding("warning", f"{of} and start anew (models.on_spec_change: restart): {models.describe()}")
+    return Finding("failed", f"spec-changed: {of} and would be refused: {models.describe()}. {SPEC_CHANGED}")
+
+
+@contextmanager
+def _not_as_if_it_happened() -> Iterator[None]:
+    """What a start tells of the histories that it begins and the gaps that it accepts is not true of its rehearsal."""
+    log = logging.getLogger(task.__name__)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _tried(look: Callable[[], Finding]) -> Finding:

@@ -8,20 +8,46 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from socket import gethostname
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from worker.errors import ConfigError, WorkerError
+from worker.base import gc_tuning
+from worker.base.errors import ConfigError, Fatal, WorkerError
 
 if TYPE_CHECKING:
-    from worker.cli.dataset import Rows
+    from worker.checkpoint import Source
+    from worker.cli.dataset import FileRows
     from worker.config import Config
 
-DONE, FAILED = 0, 1
+DONE, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+ALGORITHM = "models.default.algorithm"
+
+
+def init(arguments: Namespace) -> int:
+    from worker.cli.init import QUESTIONS, init
+
+    answers = {question.option: getattr(arguments, question.option.replace("-", "_")) for question in QUESTIONS}
+    given = {option: answer for option, answer in answers.items() if answer is not None}
+    init(arguments.path, given, force=arguments.force)
+    return DONE
+
+
+def completion(arguments: Namespace) -> int:
+    from worker.cli.arguments import parser
+    from worker.cli.completion import script
+
+    print(script(parser(), arguments.shell))
+    return DONE
 
 
 def run(arguments: Namespace) -> int:
-    from worker import service
+    with gc_tuning.paused():
+        from worker import service
 
     service.run(_load(arguments.config), arguments.config, until=arguments.until)
     return DONE
@@ -57,42 +83,124 @@ def check(arguments: Namespace) -> int:
 
 def produce(arguments: Namespace) -> int:
     from worker.cli.produce import produce
-    from worker.cli.terminal import progress
+    from worker.cli.terminal import progress, remark
 
     config = _load(arguments.config)
-    rows = _open(arguments, config)
+    rows = _open(arguments)
+    rows.has_numbers = _labels_are_numbers(config)
+    if not rows.from_stdin:
+        _remark_on_columns(rows)  # of a pipe the first rows are not waited for
     started = time.monotonic()
     with progress("publishing") as advance:
         n = produce(rows, config, arguments.config, rate=arguments.rate, advance=advance)
     seconds = time.monotonic() - started
+    for note in rows.notes:
+        remark(note)
     print(f"published {n:,} events to topic {config.input.topic} in {seconds:.1f} s")
     return DONE
 
 
 def evaluate(arguments: Namespace) -> int:
-    from worker.cli.evaluate import evaluate, show
+    from worker.cli.dataset.glance import FIRST_ROWS
+    from worker.cli.evaluate import evaluate
+    from worker.cli.files import require_place, write
     from worker.cli.predictions import PredictionsFile
-    from worker.cli.terminal import progress
-    from worker.store import open_store
+    from worker.cli.report import page, text
+    from worker.cli.terminal import Interrupt, progress, status
+    from worker.state.learners import compile_kernels
 
-    config = _load(arguments.config) if arguments.config else None
-    rows = _open(arguments, config)
+    rows = _open(arguments)
     if not rows.labelled:
-        raise ConfigError(f"{rows.path}: --label must name the column of the labels: {', '.join(rows.columns)}")
-    save_to = open_store(arguments.save) if arguments.save else None
-    with PredictionsFile(arguments.out) if arguments.out else nullcontext() as out, progress("evaluating") as advance:
-        report = evaluate(rows, config, out, save_to, advance=advance)
-    show(report)
-    if arguments.out:
-        print(f"predictions in {arguments.out}")
-    if arguments.save:
-        print("models saved; a worker with checkpoint.warm_start begins with them")
-    return DONE
+        raise ConfigError(f"{rows.name}: --label must name the column of the labels: {', '.join(rows.columns)}")
+    interrupt = Interrupt()
+    with interrupt.noted(), interrupt.at_once():
+        rows.peek(FIRST_ROWS)
+    _remark_on_columns(rows)
+    config = _learner(arguments, rows)
+    _require_one_mind(arguments, config)
+    rows.has_numbers = _labels_are_numbers(config)
+    save = _saving(arguments.save) if arguments.save else None
+    if arguments.report:
+        require_place(arguments.report)
+    # Now, so that it does not count as learning: some seconds after an installation, later a moment.
+    with status("loading the learner, which is compiled once after an installation"):
+        compile_kernels(config.models.algorithms, explain=config.output.explain > 0)
+    with PredictionsFile(arguments.out) if arguments.out else nullcontext() as out:
+        with interrupt.noted(), progress("evaluating") as advance:
+            evaluated = evaluate(rows, config, out, advance=advance, interrupt=interrupt)
+        report = evaluated.report
+        # First of all: what cannot be written below takes nothing of it along.
+        text.show(report)
+        writes: dict[str, Callable[[], object]] = {}
+        if arguments.report:
+            html = page.page_of(report, rows.name, rows.roles.label or "", config)
+            writes[f"report in {arguments.report}"] = partial(write, arguments.report, html)
+        if out is not None:
+            writes[f"predictions in {arguments.out}"] = partial(out.finish, evaluated.classes)
+        if save is not None:
+            saved = "models saved; a worker with checkpoint.warm_start begins with them"
+            writes[saved] = partial(save, rows.path.name, report.rows, evaluated.models, config)
+        _do_all(writes)
+    return INTERRUPTED if report.interrupted else DONE
+
+
+def _saving(url: str) -> Callable[[str, int, Mapping[str, Source], Config], object]:
+    """Saves models under the URL, at which it has been tried whether that works."""
+    from worker.adapters.store import open_store
+    from worker.cli import saving
+
+    store = open_store(url)
+    saving.require_place(store, url)
+    return partial(saving.save, store)
+
+
+def _do_all(writes: Mapping[str, Callable[[], object]]) -> None:
+    """Do each, whatever becomes of the others, and say so. Raises Fatal with all that failed."""
+    problems: list[str] = []
+    for done, write in writes.items():
+        try:
+            write()
+            print(done)
+        except WorkerError as error:
+            problems.append(str(error))
+    if problems:
+        raise Fatal("\n".join(problems))
+
+
+def _learner(arguments: Namespace, rows: FileRows) -> Config:
+    """The configuration by which rows are evaluated; what was guessed of it is said on stderr."""
+    from worker.cli.dataset.glance import labels_are_numbers
+    from worker.cli.evaluate import config_of_rows
+    from worker.cli.terminal import remark
+
+    settings = dict(arguments.settings)
+    named = settings.keys() & {ALGORITHM, ALGORITHM.rpartition(".")[2]}
+    if arguments.algorithm and not named:
+        settings[ALGORITHM] = arguments.algorithm
+    reason = None if named or arguments.algorithm else labels_are_numbers(rows)
+    if arguments.config:
+        config = _load(arguments.config, settings)
+        if reason is not None and not config.models.default.labels_are_numbers:
+            remark(f"{reason}, and the configuration takes them for classes: --regression estimates them")
+        return config
+    if reason is not None:
+        remark(f"{reason}: they are estimated. --classification takes each of them for a class")
+        settings[ALGORITHM] = "amf-regressor"
+    return config_of_rows(settings)
+
+
+def _require_one_mind(arguments: Namespace, config: Config) -> None:
+    """What is said of the labels must agree with the algorithm that `--set` names. Raises ConfigError."""
+    said, algorithm = arguments.algorithm, config.models.default.algorithm
+    numbers = config.models.default.labels_are_numbers
+    if said is not None and numbers != (said == "amf-regressor"):
+        flag, kind = ("--classification", "numbers") if numbers else ("--regression", "classes")
+        raise ConfigError(f"{flag}: the labels of the algorithm {algorithm} are {kind}; leave one of them out")
 
 
 def inspect(arguments: Namespace) -> int:
+    from worker.adapters.store import open_store
     from worker.cli import listing
-    from worker.store import open_store
 
     store, now_ms = open_store(arguments.url), time.time_ns() // 1_000_000
     nothing = "there are no checkpoints under this URL"
@@ -100,39 +208,46 @@ def inspect(arguments: Namespace) -> int:
         from worker.cli.idle import show_idle
 
         found, problems = show_idle(store, arguments.idle)
+    elif arguments.export is not None:
+        key, file = arguments.export
+        found, problems = listing.export(store, key, Path(file))
+        nothing = f"no checkpoint under this URL has a model {key!r}"
     elif arguments.model is None:
-        found, problems = listing.show_all(store, now_ms)
+        chosen = listing.Choice(arguments.match, arguments.sort, arguments.limit)
+        found, problems = listing.show_all(store, now_ms, chosen)
     else:
         found, problems = listing.show_model(store, arguments.model, now_ms)
         nothing = f"no checkpoint under this URL has a model {arguments.model!r}"
     if problems or not found:
-        raise WorkerError("\n".join([*problems, *([] if found else [nothing])]))
+        raise Fatal("\n".join([*problems, *([] if found else [nothing])]))
     return DONE
 
 
 def reset(arguments: Namespace) -> int:
+    from worker.cli.dataset.rows import readable
     from worker.cli.idle import keys_in, reset
+    from worker.cli.terminal import progress
 
     config, keys = _load(arguments.config), list(arguments.keys)
     if arguments.keys_from is not None:
-        with arguments.keys_from as lines:
+        with readable(arguments.keys_from.name), arguments.keys_from as lines:
             keys += keys_in(lines, arguments.keys_from.name)
     elif not keys:
         raise ConfigError("name the keys of models, or a file of them with --keys-from")
-    n = reset(keys, config, arguments.config)
+    with progress("publishing") as advance:
+        n = reset(keys, config, arguments.config, advance=advance)
     print(f"published {n:,} tombstones to topic {config.input.topic}")
     return DONE
 
 
 def reshard(arguments: Namespace) -> int:
-    from worker.cli.reshard import reshard, show
-    from worker.store import open_store
+    from worker.adapters.store import open_store
+    from worker.cli.drained import ask_and_reshard
+    from worker.cli.reshard import show
 
-    if (arguments.topic is None) != (arguments.topic_id is None):
-        raise ConfigError("--topic and --topic-id go together")
-    topic = None if arguments.topic is None else (arguments.topic, arguments.topic_id)
-    source, target = open_store(arguments.url), open_store(arguments.to or arguments.url)
-    show(reshard(source, target, arguments.partitions, lineage=arguments.lineage, topic=topic))
+    config = _load(arguments.config)
+    target = open_store(arguments.to or config.checkpoint.url)
+    show(ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray))
     return DONE
 
 
@@ -142,16 +257,38 @@ def demo(arguments: Namespace) -> int:
     return demo(arguments.seconds, arguments.models, arguments.rate, arguments.input)
 
 
-def _load(path: str) -> Config:
+def _load(path: str, settings: Mapping[str, str] = MappingProxyType({})) -> Config:
+    from worker.cli import logs
     from worker.config import load
 
-    return load(path, os.environ)
+    # Shells know HOSTNAME and do not pass it on.
+    config = load(path, {"HOSTNAME": gethostname(), **os.environ}, settings)
+    logs.use_format(config.logging.format)
+    return config
 
 
-def _open(arguments: Namespace, config: Config | None) -> Rows:
+def _open(arguments: Namespace) -> FileRows:
     from worker.cli.dataset import open_rows
 
-    def has_numbers(key: str) -> bool:
-        return config is not None and config.models.params_for(key).labels_are_numbers
+    return open_rows(
+        arguments.file,
+        arguments.label,
+        arguments.key,
+        arguments.keys,
+        id=arguments.id,
+        time=arguments.time,
+        drop=arguments.drop,
+    )
 
-    return open_rows(arguments.file, arguments.label, arguments.key, arguments.keys, has_numbers)
+
+def _remark_on_columns(rows: FileRows) -> None:
+    """Say on stderr what the first rows tell of the columns."""
+    from worker.cli.dataset.glance import columns_as_good_as_unique
+    from worker.cli.terminal import remark
+
+    for sentence in columns_as_good_as_unique(rows):
+        remark(sentence)
+
+
+def _labels_are_numbers(config: Config) -> Callable[[str], bool]:
+    return lambda key: config.models.params_for(key).labels_are_numbers

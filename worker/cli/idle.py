@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from worker.adapters.kafka import KafkaAdmin, KafkaPublisher
+from worker.base.errors import ConfigError
+from worker.base.ports import ObjectStore
+from worker.base.records import Reject
 from worker.checkpoint import describe
-from worker.cli.terminal import count, size
+from worker.cli.terminal import Advance, count, size, status
 from worker.codec import decode_key
 from worker.config import Config
-from worker.errors import ConfigError
-from worker.kafka import KafkaAdmin, KafkaPublisher
-from worker.ports import ObjectStore
-from worker.records import Reject
 
 
 def show_idle(store: ObjectStore, idle_s: float) -> tuple[int, list[str]]:
@@ -29,22 +29,23 @@ def show_idle(store: ObjectStore, idle_s: float) -> tuple[int, list[str]]:
     many checkpoints there are, and what is damaged.
     """
     found, problems, sizes, last_ms = 0, [], dict[str, int](), dict[str, int]()
-    for listing in describe(store):
-        found += 1
-        problems += listing.problems
-        for key, entry in listing.newest.models.items() if listing.newest is not None else ():
-            # Of a key that several lineages have the newest time counts.
-            last_ms[key] = max(last_ms.get(key, -1), entry.summary.get("last_ms", -1))
-            sizes[key] = entry.length
+    with status("reading checkpoints"):
+        for listing in describe(store):
+            found += 1
+            problems += listing.problems
+            for key, entry in listing.newest.models.items() if listing.newest is not None else ():
+                # Of a key that several lineages have the newest time counts.
+                last_ms[key] = max(last_ms.get(key, -1), entry.summary.get("last_ms", -1))
+                sizes[key] = entry.length
     known = {key: time_ms for key, time_ms in last_ms.items() if time_ms >= 0}
     until_ms = max(known.values(), default=0) - round(idle_s * 1000)
     idle = sorted((time_ms, key) for key, time_ms in known.items() if time_ms < until_ms)
     for _, key in idle:
         print(line_of(key))
-    told = f"{count(len(idle))} of {count(len(last_ms))} models are idle, {size(sum(sizes[key] for _, key in idle))}"
+    summary = f"{count(len(idle))} of {count(len(last_ms))} models are idle, {size(sum(sizes[key] for _, key in idle))}"
     if len(known) < len(last_ms):
-        told += f"; of {count(len(last_ms) - len(known))} it is not known when they learned"
-    print(told, file=sys.stderr)
+        summary += f"; of {count(len(last_ms) - len(known))} it is not known when they learned"
+    print(summary, file=sys.stderr)
     return found, problems
 
 
@@ -68,7 +69,7 @@ def keys_in(lines: Iterable[str], name: str) -> Iterator[str]:
             raise ConfigError(f"{name}, line {number}: expected a model key or a JSON string: {error}") from None
 
 
-def reset(keys: Iterable[str], config: Config, config_path: str) -> int:
+def reset(keys: Iterable[str], config: Config, config_path: str, *, advance: Advance = lambda share, rows: None) -> int:
     """Publish a tombstone for each key, so that its model starts anew; returns how many were delivered.
 
     Raises ConfigError, before anything is published, where that would remove no model; WorkerError where some could
@@ -81,7 +82,8 @@ def reset(keys: Iterable[str], config: Config, config_path: str) -> int:
             "Stop the workers in order, set it to reset, and start them again"
         )
     for key in distinct:
-        refused = decode_key(key.encode())
+        # What in an argument is no text has a place in it all the same.
+        refused = decode_key(key.encode("utf-8", "surrogateescape"))
         if isinstance(refused, Reject):
             raise ConfigError(f"{key[:40]!r} is no model key: {refused.reason}")
         if key == config.models.null_key:
@@ -91,7 +93,8 @@ def reset(keys: Iterable[str], config: Config, config_path: str) -> int:
     if KafkaAdmin(config).missing([topic]):
         raise ConfigError(f"there is no topic {topic}: no model can have learned from it")
     publisher = KafkaPublisher(config, topic)
-    for key in distinct:
+    for n, key in enumerate(distinct, 1):
         publisher.send(key.encode(), None)
+        advance(n / len(distinct), n)
     publisher.finish()
     return publisher.delivered

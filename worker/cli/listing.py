@@ -1,41 +1,112 @@
-"""What `inspect` shows of the checkpoints under a URL. Reads only."""
+"""What `inspect` shows, and takes out, of the checkpoints under a URL. Of the store it reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from heapq import nsmallest
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import amf
+from worker.base.errors import ConfigError, NotFound
+from worker.base.ports import ObjectStore
 from worker.checkpoint import Listing, Manifest, ModelEntry, describe
-from worker.cli.terminal import age, count, size, table
-from worker.errors import NotFound
-from worker.ports import ObjectStore
+from worker.cli.files import replacing, require_place
+from worker.cli.terminal import age, count, size, status, table
 
 _HEADERS = ("partition", "offset", "models", "samples", "nodes", "depth", "bytes", "age", "checkpoints")
+_MODEL_HEADERS = ("model", "partition", "samples", "nodes", "depth", "bytes", "last learned")
 
 
-def show_all(store: ObjectStore, now_ms: int) -> tuple[int, list[str]]:
-    """Print a table for each topic of each lineage; returns how many partitions there are, and what is damaged."""
-    # Of two numbers the longer one is the greater.
-    listings = sorted(describe(store), key=lambda listing: (len(listing.folder), listing.folder))
+class Choice(NamedTuple):
+    """Which models are listed."""
+
+    pattern: str = "*"
+    """Glob pattern of their keys."""
+    by: str = "samples"
+    """What puts them in order: the largest first, by their keys the least, by `idle` the idlest."""
+    most: int = 20
+
+
+def show_all(store: ObjectStore, now_ms: int, chosen: Choice) -> tuple[int, list[str]]:
+    """Print a table for each topic of each lineage, and one of its models; returns how many partitions there are, and
+    what is damaged.
+    """
+    with status("reading checkpoints"):
+        # Of two numbers the longer one is the greater.
+        listings = sorted(describe(store), key=lambda listing: (len(listing.folder), listing.folder))
     tables: dict[str, list[Sequence[str]]] = {}
+    models: dict[str, list[_Found]] = {}
     for listing in listings:
         title, row = _partition(listing, now_ms)
         tables.setdefault(title, []).append(row)
+        if listing.newest is not None:
+            number = listing.newest.location.partition
+            entries = listing.newest.models.items()
+            found = (_Found(key, number, entry) for key, entry in entries if fnmatchcase(key, chosen.pattern))
+            models.setdefault(title, []).extend(found)
     for title, rows in tables.items():
         table(_HEADERS, rows, title=title, left=0)
+        if models.get(title):
+            print()
+            _show_models(models[title], chosen, now_ms)
     return len(listings), [problem for listing in listings for problem in listing.problems]
+
+
+class _Found(NamedTuple):
+    key: str
+    partition: int
+    entry: ModelEntry
+
+    def rank(self, by: str) -> Any:
+        """What is least comes first."""
+        match by:
+            case "key":
+                return self.key
+            case "idle":
+                return self.entry.summary.get("last_ms", -1)
+            case "bytes":
+                return -self.entry.length
+        return -_figure(self.entry, by)
+
+
+def _show_models(found: Sequence[_Found], chosen: Choice, now_ms: int) -> None:
+    shown = nsmallest(chosen.most, found, key=lambda each: (each.rank(chosen.by), each.key))
+    rows = []
+    for key, partition, entry in shown:
+        figures = (count(_figure(entry, name)) for name in ("samples", "nodes", "depth"))
+        last = age((now_ms - _figure(entry, "last_ms")) / 1000) if "last_ms" in entry.summary else "-"
+        rows.append((key, str(partition), *figures, size(entry.length), last))
+    title = "models" if len(shown) == len(found) else f"models: {len(shown)} of {count(len(found))} by {chosen.by}"
+    table(_MODEL_HEADERS, rows, title=title)
+
+
+def export(store: ObjectStore, key: str, path: Path) -> tuple[int, list[str]]:
+    """Write the bytes of one model to a file, for `amf.loads`; returns in how many partitions it is, and what is
+    damaged. Raises ConfigError where several partitions have it, or the file cannot be written.
+    """
+    require_place(path)
+    found, problems = _having(store, key)
+    if len(found) > 1:
+        folders = ", ".join(listing.folder for listing, _, _ in found)
+        raise ConfigError(f"model {key!r} is in several folders: add one of them to the URL: {folders}")
+    for listing, _, entry in found:
+        try:
+            data = _bytes_of(store, listing, entry)
+            forest = amf.loads(data)
+        except (NotFound, amf.FormatError) as error:
+            return len(found), [*problems, f"{listing.folder}: model {key!r}: {error}"]
+        with replacing(path, "wb") as file:
+            file.write(data)
+        print(f"{forest.family} of {count(forest.n_samples)} samples in {path}: amf.loads takes its bytes")
+    return len(found), problems
 
 
 def show_model(store: ObjectStore, key: str, now_ms: int) -> tuple[int, list[str]]:
     """Print one model as each partition has it; returns in how many it is, and what is damaged."""
-    found, problems = 0, []
-    for listing in describe(store):
-        problems += listing.problems
-        manifest = listing.newest
-        entry = manifest.models.get(key) if manifest is not None else None
-        if manifest is None or entry is None:
-            continue
-        found += 1
+    found, problems = _having(store, key)
+    for listing, manifest, entry in found:
         rows = list(_model(manifest, entry, now_ms))
         try:
             rows += _parameters(store, listing, entry)
@@ -44,6 +115,17 @@ def show_model(store: ObjectStore, key: str, now_ms: int) -> tuple[int, list[str
         table(
             ("", ""), rows, title=f"model {key} in partition {manifest.location.partition}, {_title(manifest)}", left=2
         )
+    return len(found), problems
+
+
+def _having(store: ObjectStore, key: str) -> tuple[list[tuple[Listing, Manifest, ModelEntry]], list[str]]:
+    """Where a model is, and what is damaged."""
+    found, problems = [], []
+    with status("reading checkpoints"):
+        for listing in describe(store):
+            problems += listing.problems
+            if listing.newest is not None and key in listing.newest.models:
+                found.append((listing, listing.newest, listing.newest.models[key]))
     return found, problems
 
 
@@ -91,10 +173,15 @@ def _model(manifest: Manifest, entry: ModelEntry, now_ms: int) -> Iterator[tuple
     yield "sha256", entry.sha256
 
 
-def _parameters(store: ObjectStore, listing: Listing, entry: ModelEntry) -> Iterator[tuple[str, str]]:
-    """What the forest itself says. Read by the folder that was listed: the URL may lie below the root of the store."""
+def _bytes_of(store: ObjectStore, listing: Listing, entry: ModelEntry) -> bytes:
+    """A model, read by the folder that was listed: the URL may lie below the root of the store."""
     path = f"{listing.folder}/{entry.segment}" if listing.folder else entry.segment
-    forest = amf.loads(store.read_range(path, entry.start, entry.length))
+    return store.read_range(path, entry.start, entry.length)
+
+
+def _parameters(store: ObjectStore, listing: Listing, entry: ModelEntry) -> Iterator[tuple[str, str]]:
+    """What the forest itself says."""
+    forest = amf.loads(_bytes_of(store, listing, entry))
     found = forest.describe()
     yield "leaves", count(found.n_leaves)
     yield "mean depth", f"{found.mean_depth:.1f}"

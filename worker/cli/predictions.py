@@ -1,29 +1,27 @@
 """The CSV file of predictions: one row for each published prediction, one column for each class there ever was.
 
-    row,model,label,prediction,learned,loss,std,q:0.05,q:0.5,q:0.95,p:CLASS,...
+    row,id,model,label,prediction,learned,loss,std,q:0.05,q:0.5,q:0.95,p:CLASS,...
 
-The columns from std to q:0.95 are there if a model estimates numbers. Floats have the fewest digits that give back the
-same bits. A cell is empty where a class was not known yet, where the event had no label, where there was no prediction,
-and where a column is not of the model's kind.
+The column id is there if rows have ids of their own, those from std to q:0.95 if a model estimates numbers. Floats have
+the fewest digits that give back the same bits. A cell is empty where a class was not known yet, where the event had no
+label, where there was no prediction, and where a column is not of the model's kind.
 """
 
 from __future__ import annotations
 
 import csv
-import errno
-import os
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Self
 
 from amf import class_text
-from worker.errors import ConfigError
-from worker.records import QUANTILES, Answer, Estimate, Prediction
+from worker.base.records import QUANTILES, Answer, Estimate, Prediction
+from worker.cli.dataset import Row
+from worker.cli.files import errors, replacing, require_place, temporary_for
 
-_COLUMNS = ["row", "model", "label", "prediction", "learned", "loss"]
+_COLUMNS = ["row", "id", "model", "label", "prediction", "learned", "loss"]
 _NUMBERS = ["std", *(f"q:{name}" for name in QUANTILES)]
 
 
@@ -67,43 +65,36 @@ class PredictionsFile:
     """
 
     def __init__(self, path: Path) -> None:
+        require_place(path)
         self._path = path
-        try:
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "it is a folder")
-            self._rows = TemporaryFile("w+", encoding="utf-8", newline="", dir=path.parent)  # noqa: SIM115
-        except OSError as error:
-            raise self._error(error) from None
+        self._rows = temporary_for(path)
         self._writer = csv.writer(self._rows)
-        self._has_numbers = False
+        self._left_out = {"id", *_NUMBERS}
 
-    def write(self, row: int, model: str, answer: Answer, spread: Sequence[float | None]) -> None:
+    def write(self, row: Row, answer: Answer, spread: Sequence[float | None]) -> None:
         """Add a row; `spread` holds the probabilities by class, as `Classes` gives them."""
         texts = (None if it is None else class_text(it) for it in (answer.label, answer.prediction))
         numbers: list[float | None] = [None] * len(_NUMBERS)
         if isinstance(answer, Estimate):
-            self._has_numbers = True
+            self._left_out.difference_update(_NUMBERS)
             if answer.quantiles is not None:
                 numbers = [answer.std, *answer.quantiles]
+        if row.id is not None:
+            self._left_out.discard("id")
         # The csv module writes a float by repr and None as nothing.
-        self._writer.writerow([row, model, *texts, answer.learned, answer.loss, *numbers, *spread])
+        with errors(self._path):
+            self._writer.writerow([row.number, row.id, row.key, *texts, answer.learned, answer.loss, *numbers, *spread])
 
     def finish(self, classes: Sequence[str]) -> None:
         """Write the file itself: the header and the rows, each with a cell for every class."""
         header = [*_COLUMNS, *_NUMBERS, *(f"p:{text}" for text in classes)]
-        left_out = slice(0, 0) if self._has_numbers else slice(len(_COLUMNS), len(_COLUMNS) + len(_NUMBERS))
-        unfinished = self._path.with_name(f".{self._path.name}.part")
-        try:
+        kept = [column for column, name in enumerate(header) if name not in self._left_out]
+        with replacing(self._path) as file:
             self._rows.seek(0)
-            with unfinished.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                for row in chain([header], csv.reader(self._rows)):
-                    row += [""] * (len(header) - len(row))
-                    writer.writerow(row[: left_out.start] + row[left_out.stop :])
-            os.replace(unfinished, self._path)
-        except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            raise self._error(error) from None
+            writer = csv.writer(file, lineterminator="\n")
+            for row in chain([header], csv.reader(self._rows)):
+                row += [""] * (len(header) - len(row))
+                writer.writerow([row[column] for column in kept])
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +103,3 @@ class PredictionsFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._rows.close()
-
-    def _error(self, error: OSError) -> ConfigError:
-        return ConfigError(f"{self._path}: cannot be written: {error.strerror}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
+from worker.adapters.kafka import KafkaAdmin, KafkaPublisher
+from worker.base.errors import ConfigError
+from worker.base.log import Log
 from worker.cli.dataset import Rows, message
 from worker.cli.terminal import Advance
 from worker.config import Config
-from worker.errors import ConfigError
-from worker.kafka import KafkaAdmin, KafkaPublisher
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def produce(
@@ -36,11 +36,11 @@ def produce(
         for row in rows:
             if rate is not None:
                 publisher.wait(started + row.number / rate - time.monotonic())
-            publisher.send(row.key.encode(), message(row, config.input.codec))
+            publisher.send(row.key.encode(), message(row, config.input.codec), row.time_ms)
             advance(rows.fraction, row.number + 1)
     except (ConfigError, KeyboardInterrupt):
         publisher.finish()
-        _log.warning("%d rows were published before that", publisher.delivered)
+        _log.warning("partly-published", f"{publisher.delivered} rows were published before that")
         raise
     publisher.finish()
     return publisher.delivered

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from worker.base.errors import ConfigError
+from worker.base.ports import SchemaRegistry
+from worker.base.records import Answer, Event, Reject
 from worker.codec import json, msgpack
 from worker.codec.avro import AvroCodec
 from worker.codec.json import decode, encode_answers
 from worker.codec.json_schema import JsonSchemaCodec
 from worker.codec.key import decode_key
-from worker.errors import ConfigError
-from worker.ports import SchemaRegistry
-from worker.records import Answer, Event, Reject
 
 __all__ = ["Codec", "codec_of", "decode", "decode_key", "encode_answers"]
 
@@ -27,7 +27,7 @@ class Codec(Protocol):
 
     @property
     def version(self) -> str:
-        """Version and limits of `decode`, as in worker.rejects.DECODERS."""
+        """Version and limits of `decode`, as in worker.codec.dead_letters.DECODERS."""
         ...
 
     def decode(self, value: bytes | None, max_bytes: int, /) -> Event | Reject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from worker.records import QUANTILES, Answer, Estimate, Label
+from worker.base.records import QUANTILES, Answer, Estimate, Explanation, Label
 
 
 class PredictionValue(msgspec.Struct, gc=False):
@@ -18,6 +18,7 @@ class PredictionValue(msgspec.Struct, gc=False):
     label: Label | UnsetType
     loss: float | UnsetType
     learned: int
+    explanation: Explanation | UnsetType
 
 
 class EstimateValue(msgspec.Struct, gc=False):
@@ -31,13 +32,14 @@ class EstimateValue(msgspec.Struct, gc=False):
     label: float | UnsetType
     loss: float | UnsetType | None
     learned: int
+    explanation: Explanation | UnsetType
 
 
 def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
     """What is written of what a model said.
 
-    `label` and `loss` are left out where the event had no label; `id` is null where it had none, `prediction` and what
-    follows from it before the first label.
+    `label` and `loss` are left out where the event had no label, `explanation` where nobody asked for it; `id` is null
+    where the event had none, `prediction` and what follows from it before the first label.
     """
     if isinstance(answer, Estimate):
         return _estimate_value(model, answer)
@@ -50,6 +52,7 @@ def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
         UNSET if answer.label is None else answer.label,
         UNSET if answer.loss is None else answer.loss,
         answer.learned,
+        UNSET if answer.explanation is None else answer.explanation,
     )
 
 
@@ -64,4 +67,5 @@ def _estimate_value(model: str, estimate: Estimate) -> EstimateValue:
         UNSET if estimate.label is None else estimate.label,
         UNSET if estimate.label is None else estimate.loss,
         estimate.learned,
+        UNSET if estimate.explanation is None else estimate.explanation,
     )

@@ -2,10 +2,10 @@
 
 An event is a record with the fields of the JSON; what it is written with is the producer's own schema:
 
-    features   a map, a record, or an array (numbers alone); values are int, long, float, double, decimal, string, enum,
-               null or a union of those
+    features   a map, a record, or an array (numbers alone); values are boolean, int, long, float, double, decimal,
+               string, enum, null or a union of those
     label      string, enum, int, long, float, double, boolean, null or a union of those; it may be absent
-    id         string, null or the union; it may be absent
+    id         string, int, long, null or a union of those; it may be absent
 
 Other fields are ignored. A prediction is written with SCHEMA, whatever the algorithm of its model: what a model of
 classes or of numbers does not say is null.
@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
+from worker.base.records import Answer, Estimate, Event, Label, Prediction, Reject
 from worker.codec.answers import value_of
+from worker.codec.dead_letters import DECODERS
 from worker.codec.framing import RegistryCodec
-from worker.codec.message import FAULTS, Category, Message, event_of, judged
-from worker.records import Answer, Estimate, Event, Label, Prediction, Reject
-from worker.rejects import DECODERS
+from worker.codec.message import FAULTS, AnyFeature, AnyItem, Message, event_of, event_or_reject
 
 _CLASS = ["null", "boolean", "long", "double", "string"]
 
@@ -47,13 +47,14 @@ SCHEMA = json.dumps(
             {"name": "label", "type": _CLASS, "default": None},
             {"name": "loss", **_nullable("double")},
             {"name": "learned", "type": "long"},
+            {"name": "explanation", **_nullable({"type": "map", "values": "double"})},
         ],
     }
 )
 """What predictions are written with. Part of the contract: a field may be added with a default, none may change."""
 
 _LONGS = range(-(2**63), 2**63)
-_EVENT = Message[float | Category | None]
+_EVENT = Message[AnyFeature, AnyItem]
 # Known to msgspec before there are threads: version 0.22 crashes where two of them are the first to ask for a type.
 msgspec.json.Decoder(_EVENT)
 
@@ -75,7 +76,7 @@ class AvroCodec(RegistryCodec):
             event = event_of(msgspec.convert(datum, _EVENT))
         except FAULTS:
             event = None
-        return event or judged(datum)
+        return event or event_or_reject(datum)
 
     def _register(self) -> Callable[[object], bytes]:
         return self._registry.avro_writer(self._topic, SCHEMA, _datum("", _NOTHING))

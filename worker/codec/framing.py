@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from worker.codec.message import unread
-from worker.ports import SchemaRegistry
-from worker.records import Event, Record, Reject
+from worker.base.ports import SchemaRegistry
+from worker.base.records import Event, Record, Reject
+from worker.codec.message import reject_unread
 
 SCHEMA_HEADER = "__value_schema_id"
 _LENGTHS = {0: 1 + 4, 1: 1 + 16}
@@ -45,7 +45,7 @@ class RegistryCodec(ABC):
     def decode(self, value: bytes | None, max_bytes: int) -> Event | Reject:
         """The event in a framed value of at most `max_bytes` bytes, or why there is none. Raises Transient."""
         if value is None or len(value) > max_bytes:
-            return unread(value, max_bytes)
+            return reject_unread(value, max_bytes)
         n = framing_of(value)
         return n if isinstance(n, Reject) else self._decode_framed(value, n)
 
@@ -61,7 +61,7 @@ class RegistryCodec(ABC):
 
     @abstractmethod
     def _decode_framed(self, value: bytes, n: int) -> Event | Reject:
-        """The same for a value whose first `n` bytes are its framing."""
+        """What a value holds whose first `n` bytes are its framing: an event, or why it is refused."""
 
     @abstractmethod
     def _register(self) -> Callable[[object], bytes]:

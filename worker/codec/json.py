@@ -1,7 +1,7 @@
 """Events and predictions as JSON.
 
-Good messages take one typed msgspec decode, two where features are text, and a few cheap tests; whatever fails goes to
-`rejects.diagnose`.
+Good messages take one typed msgspec decode, two where features are text or booleans, and a few cheap tests; whatever
+fails goes to `dead_letters.diagnose`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ from typing import Any
 
 import msgspec
 
+from worker.base.records import Answer, Event, Reject
 from worker.codec.answers import value_of
-from worker.codec.message import FAULTS, Category, Message, unread
-from worker.records import Answer, Event, Reject
-from worker.rejects import DECODERS, MAX_DEPTH, MAX_NUMBER, diagnose, is_non_finite, is_too_deep, is_utf8
+from worker.codec.dead_letters import DECODERS, MAX_DEPTH, MAX_NUMBER, diagnose, is_non_finite, is_too_deep, is_utf8
+from worker.codec.message import (
+    FAULTS,
+    AnyFeature,
+    AnyItem,
+    Message,
+    Number,
+    id_text,
+    is_good_id,
+    reject_unread,
+    without_booleans,
+)
 
 version = DECODERS["json"]
 
-_Decode = Callable[[bytes], Message[Any]]
-_decode_numbers: _Decode = msgspec.json.Decoder(Message[float | None]).decode
-_decode_mixed: _Decode = msgspec.json.Decoder(Message[float | Category | None]).decode
+_Decode = Callable[[bytes], Message[Any, Any]]
+_decode_numbers: _Decode = msgspec.json.Decoder(Message[Number, Number]).decode
+_decode_mixed: _Decode = msgspec.json.Decoder(Message[AnyFeature, AnyItem]).decode
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
@@ -30,12 +40,12 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     It raises nothing, but RecursionError where the stack has no room for a value that is as deep as it may be.
     """
     if value is None or len(value) > max_bytes:
-        return unread(value, max_bytes)
+        return reject_unread(value, max_bytes)
     try:
         try:
             message = _decode_numbers(value)
         except FAULTS:
-            mixed = _with_text(value)
+            mixed = _mixed(value)
             if mixed is None:
                 return diagnose(value)
             message = mixed
@@ -48,17 +58,18 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     if (
         not message.features
         or not (label is None or isinstance(label, str) or -MAX_NUMBER <= label <= MAX_NUMBER)
+        or not is_good_id(message.id)
         # msgspec does not look into strings that it skips, be they invalid UTF-8.
         or not (value.isascii() or is_utf8(value))
         # The brackets bound the depth from above, so that only messages with many are measured.
         or (len(value) > 2 * MAX_DEPTH and value.count(b"[") + value.count(b"{") > MAX_DEPTH and is_too_deep(value))
     ):
         return diagnose(value)
-    return Event(message.features, label, message.id)
+    return Event(message.features, label, id_text(message.id))
 
 
-def _with_text(value: bytes) -> Message[Any] | None:
-    """The message where text among its features is all that makes it no message of numbers, else None.
+def _mixed(value: bytes) -> Message[Any, Any] | None:
+    """The message where texts and booleans among its features are all that makes it none of numbers, else None.
 
     Numbers alone are the rule: they are not looked at one by one.
     """
@@ -69,6 +80,7 @@ def _with_text(value: bytes) -> Message[Any] | None:
     features = message.features
     if type(features) is dict and any(type(each) is str and is_non_finite(each) for each in features.values()):
         return None
+    message.features = without_booleans(features)
     return message
 
 

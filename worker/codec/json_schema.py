@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from worker.base.records import Answer, Event, Reject
+from worker.codec.dead_letters import DECODERS
 from worker.codec.framing import RegistryCodec
 from worker.codec.json import decode, encode_answers
-from worker.records import Answer, Event, Reject
-from worker.rejects import DECODERS
 
 _CLASS = {"type": ["null", "boolean", "number", "string"]}
 _NUMBER = {"type": ["null", "number"]}
@@ -32,6 +32,7 @@ SCHEMA = json.dumps(
             "label": _CLASS,
             "loss": _NUMBER,
             "learned": {"type": "integer"},
+            "explanation": _NUMBERS,
         },
         "required": ["id", "model", "prediction", "learned"],
     }

@@ -9,43 +9,55 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from worker.records import Event, Features, Reject
-from worker.rejects import (
+from worker.base.records import Event, Features, Reject
+from worker.codec.dead_letters import (
     MAX_CATEGORY_CHARS,
+    MAX_CLASS,
     MAX_FEATURE_NAME_CHARS,
     MAX_ID_CHARS,
     MAX_LABEL_CHARS,
     MAX_NUMBER,
+    MIN_CLASS,
     Object,
     is_non_finite,
     refusal,
 )
 
 _Name = Annotated[str, Meta(max_length=MAX_FEATURE_NAME_CHARS)]
-Category = Annotated[str, Meta(max_length=MAX_CATEGORY_CHARS)]
+_Category = Annotated[str, Meta(max_length=MAX_CATEGORY_CHARS)]
+Number = float | None
+"""A feature of most messages."""
+AnyFeature = bool | float | _Category | None
+"""A feature of an object, whatever it may be."""
+AnyItem = bool | float | None
+"""The same of an array."""
 Value = TypeVar("Value")
+Item = TypeVar("Item")
 
 
-class Message(msgspec.Struct, Generic[Value], gc=False):
-    """The value of an input record. The limits are checked by msgspec, at no cost to good messages."""
+class Message(msgspec.Struct, Generic[Value, Item], gc=False):
+    """The value of an input record; `Value` is a feature of an object, `Item` one of an array.
 
-    features: dict[_Name, Value] | list[float | None]
+    The limits are checked by msgspec, at no cost to good messages.
+    """
+
+    features: dict[_Name, Value] | list[Item]
     label: Annotated[str, Meta(max_length=MAX_LABEL_CHARS)] | int | float | bool | None = None
-    id: Annotated[str, Meta(max_length=MAX_ID_CHARS)] | None = None
+    id: Annotated[str, Meta(max_length=MAX_ID_CHARS)] | int | None = None
 
 
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError)
 """What decoders of messages raise of the bytes. RecursionError is none of them: it tells of the stack, too."""
 
 
-def unread(value: bytes | None, max_bytes: int) -> Reject:
+def reject_unread(value: bytes | None, max_bytes: int) -> Reject:
     """Why a value is refused before it is read: it is none, or too large."""
     if value is None:
         return Reject("null-value", "the record has no value")
     return Reject("too-large", f"the value has {len(value)} bytes, expected at most {max_bytes}")
 
 
-def event_of(message: Message[Any]) -> Event | None:
+def event_of(message: Message[Any, Any]) -> Event | None:
     """The event in a message whose types are right already, None where something else is wrong.
 
     JSON needs less: it has no numbers that are not finite.
@@ -55,28 +67,49 @@ def event_of(message: Message[Any]) -> Event | None:
     if (
         not features
         or (not (label is None or isinstance(label, str)) and not -MAX_NUMBER <= label <= MAX_NUMBER)
+        or not is_good_id(message.id)
         or not all(map(_is_good, values))
     ):
         return None
-    return Event(features, label, message.id)
+    return Event(without_booleans(features), label, id_text(message.id))
+
+
+def is_good_id(value: str | int | None) -> bool:
+    """Whether an id of a right type is one: an integer has to fit 64 bits."""
+    return type(value) is not int or MIN_CLASS <= value <= MAX_CLASS
+
+
+def id_text(value: str | int | None) -> str | None:
+    """An id as it is published: an integer as its text."""
+    return str(value) if type(value) is int else value  # type: ignore[return-value]
+
+
+def without_booleans(features: Any) -> Features:
+    """The features with 0 and 1 for booleans."""
+    if type(features) is dict:
+        if bool in map(type, features.values()):
+            return {name: _as_feature(value) for name, value in features.items()}
+    elif bool in map(type, features):
+        return [_as_feature(value) for value in features]
+    return features  # type: ignore[no-any-return]
 
 
 def _is_good(value: float | str | None) -> bool:
-    if type(value) is float:
+    if isinstance(value, float):
         return isfinite(value)
-    return value is None or not is_non_finite(value)
+    return not isinstance(value, str) or not is_non_finite(value)
 
 
-def judged(value: object) -> Event | Reject:
+def event_or_reject(value: object) -> Event | Reject:
     """The event in a decoded value of any shape, or why there is none, with the codes that its JSON would get.
 
-    Slow: for what the typed decoders refuse. The value is as `worker.rejects.refusal` takes it.
+    Slow: for what the typed decoders refuse. The value is as `worker.codec.dead_letters.refusal` takes it.
     """
     refused = refusal(value)
     if refused is not None:
         return refused
     fields = dict(value)  # type: ignore[call-overload]
-    return Event(_as_features(fields["features"]), fields.get("label"), fields.get("id"))
+    return Event(_as_features(fields["features"]), fields.get("label"), id_text(fields.get("id")))
 
 
 def _as_features(features: Any) -> Features:

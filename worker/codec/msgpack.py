@@ -1,8 +1,8 @@
 """Events and predictions as MessagePack: the same values as in JSON, with the same limits and codes.
 
-Good messages take one typed msgspec decode, two where features are text. Those with fields beside `features`, `label`
-and `id`, and those that are refused, are read again by a parser in Python, since msgspec does not look into what it
-skips: the value may be nested deeper there than everybody can follow, or hold no UTF-8.
+Good messages take one typed msgspec decode, two where features are text or booleans. Those with fields beside
+`features`, `label` and `id`, and those that are refused, are read again by a parser in Python, since msgspec does not
+look into what it skips: the value may be nested deeper there than everybody can follow, or hold no UTF-8.
 """
 
 from __future__ import annotations
@@ -13,28 +13,39 @@ from typing import Any
 
 import msgspec
 
+from worker.base.records import Answer, Event, Reject
 from worker.codec.answers import value_of
-from worker.codec.message import FAULTS, Category, Message, Value, event_of, judged, unread
-from worker.records import Answer, Event, Reject
-from worker.rejects import DECODERS, MAX_DEPTH, Object
+from worker.codec.dead_letters import DECODERS, MAX_DEPTH, Object
+from worker.codec.message import (
+    FAULTS,
+    AnyFeature,
+    AnyItem,
+    Item,
+    Message,
+    Number,
+    Value,
+    event_of,
+    event_or_reject,
+    reject_unread,
+)
 
 version = DECODERS["msgpack"]
 
 
-class _Message(Message[Value], forbid_unknown_fields=True, gc=False):
+class _Message(Message[Value, Item], forbid_unknown_fields=True, gc=False):
     """A message without other fields, of which msgspec has then seen every byte."""
 
 
-_Decode = Callable[[bytes], Message[Any]]
-_decode_numbers: _Decode = msgspec.msgpack.Decoder(_Message[float | None]).decode
-_decode_mixed: _Decode = msgspec.msgpack.Decoder(_Message[float | Category | None]).decode
+_Decode = Callable[[bytes], Message[Any, Any]]
+_decode_numbers: _Decode = msgspec.msgpack.Decoder(_Message[Number, Number]).decode
+_decode_mixed: _Decode = msgspec.msgpack.Decoder(_Message[AnyFeature, AnyItem]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     """The event in a record value of at most `max_bytes` bytes, or why there is none. Never raises."""
     if value is None or len(value) > max_bytes:
-        return unread(value, max_bytes)
+        return reject_unread(value, max_bytes)
     for typed in (_decode_numbers, _decode_mixed):
         try:
             event = event_of(typed(value))
@@ -72,7 +83,7 @@ def fault_of(value: bytes) -> str | None:
 
 def _parsed(value: bytes) -> Event | Reject:
     try:
-        return judged(_Parser(value).whole())
+        return event_or_reject(_Parser(value).whole())
     except _Malformed as fault:
         return Reject("malformed-msgpack", str(fault))
 

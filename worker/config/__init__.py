@@ -3,7 +3,7 @@
 Plain scalars follow YAML 1.2's core schema, not YAML 1.1: `no` is text (a class, say), `12:30` is not a number. A value
 that holds a reference is never shown in an error, since a secret may stand in the wrong place.
 
-The keys are declared in `worker.config.schema` and `worker.config.model`; this is the only file that knows yaml.
+The keys are declared in `worker.config.schema`, `services` and `model`; this is the only file that knows yaml.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from worker.base.errors import ConfigError
 from worker.config import kafka as config_kafka
 from worker.config import repartition
 from worker.config.keys import Key, OverrideList, Properties, Section, keys
@@ -31,13 +32,12 @@ from worker.config.schema import (
     Metrics,
     Models,
     Output,
-    SchemaRegistry,
     Transaction,
-    plain,
 )
+from worker.config.services import Logging, SchemaRegistry
 from worker.config.text import FLOAT, Plain, Reading, UnfitError, core_scalar, read_scalar
 from worker.config.values import Address, Kind, describe
-from worker.errors import ConfigError
+from worker.config.views import intake_of, plain
 
 __all__ = [
     "REGISTRY_CODECS",
@@ -46,6 +46,7 @@ __all__ = [
     "Config",
     "DeadLetter",
     "Input",
+    "Logging",
     "Metrics",
     "ModelParams",
     "Models",
@@ -54,32 +55,45 @@ __all__ = [
     "SchemaRegistry",
     "Transaction",
     "effective",
+    "intake_of",
     "load",
     "loads",
 ]
 
 
-def load(path: str | Path, environ: Mapping[str, str]) -> Config:
-    """Read a configuration file. Raises ConfigError with one line per mistake."""
+def load(path: str | Path, environ: Mapping[str, str], settings: Mapping[str, str] = MappingProxyType({})) -> Config:
+    """Read a configuration file; arguments as `loads`. Raises ConfigError with one line per mistake."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected text in UTF-8, found other bytes") from None
-    return loads(text, environ, str(path))
+    return loads(text, environ, str(path), settings)
 
 
-def loads(text: str, environ: Mapping[str, str], source: str = "<string>") -> Config:
-    """Read a configuration from its text; `source` is what errors call it. Raises ConfigError as `load` does."""
+def loads(
+    text: str,
+    environ: Mapping[str, str],
+    source: str = "<string>",
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Config:
+    """Read a configuration from its text; `source` is what errors call it. Raises ConfigError as `load` does.
+
+    `settings` stand above the text: the name of a key, such as models.max_models, or of a parameter of the default
+    model, and its value in YAML.
+    """
     reader = _Reader(environ)
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}:{_syntax_problem(error, text)}") from None
+    for name, value in settings.items():
+        root = _with_setting(root, name, value)
     config = reader.config(_Entry(1, root))
     if reader.problems:
-        raise ConfigError("\n".join(f"{source}:{line}: {problem}" for line, problem in sorted(reader.problems)))
+        places = ((f"{source}:{line}" if line else "--set", problem) for line, problem in sorted(reader.problems))
+        raise ConfigError("\n".join(f"{place}: {problem}" for place, problem in places))
     return config
 
 
@@ -265,7 +279,7 @@ class _Reader:
     def _scalar(self, node: yaml.Node | None) -> Reading:
         if not isinstance(node, yaml.ScalarNode):
             raise UnfitError(_type_of(node))
-        if node.tag != "tag:yaml.org,2002:str":
+        if node.tag != _TEXT:
             raise UnfitError("a value with a YAML tag")
         return read_scalar(node.value, self._environ, quoted=bool(node.style))
 
@@ -302,6 +316,41 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> str:
     line = error.problem_mark.line
     hint = "; inside { } and [ ] a ${reference} needs quotes" if "${" in text.splitlines()[line] else ""
     return f"{line + 1}: expected YAML, found a syntax error: {problem}{hint}"
+
+
+_TEXT = "tag:yaml.org,2002:str"
+_OF_SETTINGS = yaml.Mark("--set", 0, -1, 0, "", 0)
+"""Where nodes of settings stand: on no line of the file."""
+
+
+def _with_setting(root: yaml.Node | None, name: str, value: str) -> yaml.Node:
+    """The tree with another value of a key. Raises ConfigError where that is no YAML or no place for it."""
+    try:
+        node = yaml.compose(value, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {name}: {_syntax_problem(error, value).partition(': ')[2]}") from None
+    first, _, rest = name.partition(".")
+    path = [first, rest] if first == "kafka" else name.split(".")  # properties have dots in their names
+    if len(path) == 1 and name in keys(ModelParams):
+        path = ["models", "default", name]
+    above = node or yaml.ScalarNode(_TEXT, "", _OF_SETTINGS, _OF_SETTINGS)
+    above.start_mark = _OF_SETTINGS
+    for part in reversed(path):
+        key = yaml.ScalarNode(_TEXT, part, _OF_SETTINGS, _OF_SETTINGS)
+        above = yaml.MappingNode("tag:yaml.org,2002:map", [(key, above)], _OF_SETTINGS, _OF_SETTINGS)
+    return _merged(root, above)
+
+
+def _merged(below: yaml.Node | None, above: yaml.Node) -> yaml.Node:
+    """Two trees in one: mappings key by key, of anything else what is above."""
+    if not (isinstance(below, yaml.MappingNode) and isinstance(above, yaml.MappingNode)):
+        return above
+    entries = list(below.value)
+    for key, node in above.value:
+        before = next((node for other, node in entries if other.value == key.value), None)
+        entries = [entry for entry in entries if entry[0].value != key.value]
+        entries.append((key, _merged(before, node)))
+    return yaml.MappingNode(below.tag, entries, below.start_mark, below.end_mark)
 
 
 def _join(path: str, name: str) -> str:

@@ -17,6 +17,8 @@ CHECKED: Mapping[str, Kind[str]] = {
     REQUIRED: text(r"(?s).*\S.*", "host:port of one or more brokers"),
     "group.id": folder_name(),
     "group.protocol": choice("classic", "consumer"),
+    "max.poll.interval.ms": text(r"[1-9][0-9]{0,7}", "a number of milliseconds"),
+    "message.max.bytes": text(r"[1-9][0-9]{3,9}", "a number of bytes"),
 }
 """Properties that the worker itself depends on. The values of all others are librdkafka's to check."""
 

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import amf
 from worker.config import values as kinds
-from worker.config.keys import Key, key, keys
+from worker.config.keys import Decides, Key, key, keys
 from worker.config.values import ClassValue, Kind
 
-ForestParams: TypeAlias = amf.AMFClassifierParams | amf.AMFRegressorParams
-SYSTEMS: Mapping[str, type[ForestParams]] = {name: system.Parameters for name, system in amf.SYSTEMS.items()}
+SYSTEMS: Mapping[str, type[amf.ForestParams]] = {name: system.Parameters for name, system in amf.SYSTEMS.items()}
 """Algorithm -> the parameters of its forests."""
 PRESETS = tuple(amf.AMFClassifierParams.PRESETS)
 
 _OWN_KEYS = {name: {each.name for each in fields(system)} - system.FIXED for name, system in SYSTEMS.items()}
+_OWN_DEFAULTS = {name: {each.name: each.default for each in fields(system)} for name, system in SYSTEMS.items()}
 _ALL_KEYS = set().union(*_OWN_KEYS.values())
 # What a key may be, and is by default, is what the first system says that has it: a later one may leave less to choose.
 _SYSTEMS = tuple(SYSTEMS.values())[::-1]
-_DEFAULTS = {each.name: each.default for system in _SYSTEMS for each in fields(system)} | {"calibration": None}
+_DEFAULTS = {each.name: each.default for system in _SYSTEMS for each in fields(system)}
+# Of these every algorithm has a default of its own, for which null stands.
+_DEFAULTS |= {"calibration": None, "smoothing": None, "min_samples_split": None}
 _TYPES = {name: hint for system in _SYSTEMS for name, hint in get_type_hints(system).items()}
 
 
@@ -41,7 +43,7 @@ def preset_values(algorithm: str, preset: str) -> dict[str, Any]:
 
 def _of_forest(name: str, kind: Kind[Any], sentence: str) -> Any:
     """A parameter that a forest declares."""
-    return field(default=_DEFAULTS[name], metadata=key(kind, sentence))
+    return field(default=_DEFAULTS[name], metadata=key(kind, sentence, Decides.SPEC))
 
 
 def _choice_of_forest(name: str, sentence: str) -> Any:
@@ -56,8 +58,14 @@ class ModelParams:
         default="amf-classifier",
         metadata=key(
             kinds.choice(*SYSTEMS),
-            "The learner: amf-classifier, whose labels are classes, amf-regressor, whose labels are numbers, or "
-            "unrestricted-amf-classifier: classes, all features from 0 to 1 and none of them ever missing.",
+            "The learner: amf-classifier, whose labels are classes, amf-regressor, whose labels are numbers, "
+            "unrestricted-amf-classifier: classes, all features from 0 to 1 and none of them ever missing, "
+            "mondrian-classifier and mondrian-regressor, the forests that the others are compared with, "
+            "increasing-lifetime-classifier and increasing-lifetime-regressor, of which the rate is proven, "
+            "bsp-classifier and bsp-regressor, whose cuts are oblique, for at most 20 features, or "
+            "adaptive-classifier and adaptive-regressor, which learn what matters and forget what has changed, for a "
+            "tenth to a third more time: where features may be useless or the world changes.",
+            Decides.SPEC,
         ),
     )
     preset: str = field(
@@ -65,6 +73,7 @@ class ModelParams:
         metadata=key(
             kinds.choice(*PRESETS),
             "Short for the keys that it sets, unless they are given: default predicts best, paper follows the papers.",
+            Decides.NOTHING,
         ),
     )
     n_estimators: int = _of_forest(
@@ -75,13 +84,16 @@ class ModelParams:
     )
     classes: Literal["auto"] | tuple[ClassValue, ...] = field(
         default="auto",
-        metadata=key(kinds.classes(), "The classes, or auto: each is taken in when its first label comes."),
+        metadata=key(
+            kinds.classes(), "The classes, or auto: each is taken in when its first label comes.", Decides.SPEC
+        ),
     )
     features: Literal["auto"] | int | tuple[str, ...] = field(
         default="auto",
         metadata=key(
             kinds.features(100_000),
             "An array's length, a list of an object's names, or auto: what the labelled records bring.",
+            Decides.SPEC,
         ),
     )
     scaling: str = _choice_of_forest("scaling", "auto weights features by their robust spread, none leaves them.")
@@ -98,7 +110,8 @@ class ModelParams:
     max_features: int = _of_forest(
         "max_features",
         kinds.integer(1, 100_000),
-        "Most features, each value of text being one, that auto takes in; a record beyond is a dead letter.",
+        "Most features, each value of text being one, that auto takes in; a record beyond is a dead letter. A "
+        "bsp-classifier or bsp-regressor never takes in more than 20.",
     )
     max_categories: int = _of_forest(
         "max_categories",
@@ -113,10 +126,11 @@ class ModelParams:
         kinds.optional(kinds.positive_number()),
         "With prior: dirichlet, the pseudo-count of each class; null chooses it by the number of classes.",
     )
-    smoothing: float = _of_forest(
+    smoothing: float | str | None = _of_forest(
         "smoothing",
-        kinds.positive_number(),
-        "With prior: parent, its weight in samples, times the square of the number of classes a node has seen.",
+        kinds.optional(kinds.either(kinds.positive_number(), kinds.choice("ikn", "path_mean"))),
+        "With prior: parent, its weight in samples, times the square of the number of classes a node has seen. Of a "
+        "mondrian-classifier whether nodes shrink to their parents (ikn) or not (path_mean). Null: 1.5, or ikn.",
     )
     pause: float = _of_forest(
         "pause",
@@ -154,40 +168,96 @@ class ModelParams:
         "How finely regions with one label are split all the same, so that rare labels are found; 0: not at all.",
     )
 
+    discount: float | None = _of_forest(
+        "discount",
+        kinds.optional(kinds.positive_number()),
+        "With smoothing: ikn, how fast a node forgets its parent with its age; null: 10 times the number of features.",
+    )
+    lifetime: float | None = _of_forest(
+        "lifetime",
+        kinds.optional(kinds.positive_number()),
+        "The time from which on no node is split, in units of 1 / spread of the features; null: never. "
+        "With increasing lifetime, and of a bsp forest, that after the first label; null: 1.",
+    )
+    min_samples_split: int | None = _of_forest(
+        "min_samples_split",
+        kinds.optional(kinds.integer(1, 2**31 - 1)),
+        "A node that has seen fewer labels is a leaf. Null: 2 of a mondrian, 4 of a bsp forest.",
+    )
+    background: float = _of_forest(
+        "background",
+        kinds.number(0.0, 0.9),
+        "Share of the trees, rounded down, that stand by to replace the worst of the others; 0: none is replaced.",
+    )
+    review_every: int = _of_forest(
+        "review_every",
+        kinds.integer(1, 1_000_000),
+        "Labelled samples after which features get new weights, and trees are replaced.",
+    )
+
+    lifetime_exponent: float | None = _of_forest(
+        "lifetime_exponent",
+        kinds.optional(kinds.number(0.0, 10.0)),
+        "The power of the number of labels with which the lifetime increases; 0: not at all; null: 1 / (features + 2).",
+    )
+    combine: str = _choice_of_forest(
+        "combine", "What trees give: the class frequencies of their leaves (average), or each a vote for one class."
+    )
+
+    domain: str = _choice_of_forest(
+        "domain",
+        "What trees split: the ranges of their samples (range), or all of the unit cube (cube), which takes features "
+        "from 0 to 1 of which none is ever missing.",
+    )
+    empty_cells: str = _choice_of_forest(
+        "empty_cells",
+        "With domain: cube, what a cell without samples says: what that around it does (parent), or the first class, "
+        "or 0 (zero).",
+    )
+
+    rate_scale: float = _of_forest(
+        "rate_scale", kinds.positive_number(), "Rate of the cuts of a bsp forest, for each unit of perimeter of a hull."
+    )
+
     @property
     def labels_are_numbers(self) -> bool:
         """Whether the model estimates a number; else it chooses a class."""
-        return issubclass(SYSTEMS[self.algorithm], amf.AMFRegressorParams)
-
-    @property
-    def calibrates(self) -> bool:
-        """Whether forecasts are calibrated, be it by the key or by the algorithm."""
-        if self.calibration is None:
-            return next(bool(each.default) for each in fields(SYSTEMS[self.algorithm]) if each.name == "calibration")
-        return self.calibration
+        return "classes" not in _OWN_KEYS[self.algorithm]
 
     def determining(self) -> dict[str, Any]:
         """What determines the state of a model, with its key and its input."""
-        names = [each.name for each in fields(self) if each.name != "preset" and fits(each.name, self.algorithm)]
-        return {**{name: getattr(self, name) for name in names}, "calibration": self.calibrates}
+        return {name: self._chosen(name) for name in _OF_SPEC if fits(name, self.algorithm)}
 
-    def of_forest(self, seed: int) -> ForestParams:
+    def _chosen(self, name: str) -> Any:
+        """The value of a key, be it given or the default of the algorithm, which may take few features."""
+        value = getattr(self, name)
+        if name == "max_features":
+            return min(value, SYSTEMS[self.algorithm].MOST_FEATURES)
+        return _OWN_DEFAULTS[self.algorithm].get(name) if value is None else value
+
+    def of_forest(self, seed: int) -> amf.ForestParams:
         """The parameters of a forest with its own seed. Raises ValueError where they do not go together."""
-        values = {name: getattr(self, name) for name in _OWN_KEYS[self.algorithm]}
-        values["calibration"] = self.calibrates
+        values = {name: self._chosen(name) for name in _OWN_KEYS[self.algorithm]}
         # max_classes and max_features bound what `auto` takes in; what is listed is meant.
         if self.features != "auto":
             listed = self.features if isinstance(self.features, int) else len(self.features)
-            values["max_features"] = max(self.max_features, listed)
-        if self.labels_are_numbers:
-            values["bound"] = self.bound if self.loss == "square" else None
-        elif self.classes == "auto":
+            values["max_features"] = max(values["max_features"], listed)
+        if values.get("classes") == "auto":
             values["classes"] = None
-        else:
+        elif "classes" in values:
             values["max_classes"] = max(self.max_classes, len(self.classes))
-        if self.prior != "dirichlet" and not self.labels_are_numbers:
-            values["dirichlet"] = None
+        # What belongs to another choice than is made does not count.
+        for name, means_nothing in (
+            ("bound", self.loss != "square"),
+            ("dirichlet", self.prior != "dirichlet"),
+            ("discount", self.smoothing == "path_mean"),
+        ):
+            if name in values and means_nothing:
+                values[name] = None
         return SYSTEMS[self.algorithm](**{**values, "seed": seed})
+
+
+_OF_SPEC = tuple(each.attribute for each in keys(ModelParams).values() if each.decides is Decides.SPEC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +265,9 @@ class Override:
     """Other parameters for the models whose key matches."""
 
     match: str = field(
-        metadata=key(kinds.text(r"(?s).+", "a glob pattern such as fraud-*"), "Glob pattern of model keys.")
+        metadata=key(
+            kinds.text(r"(?s).+", "a glob pattern such as fraud-*"), "Glob pattern of model keys.", Decides.SPEC
+        )
     )
     params: Mapping[str, Any]
     """Some fields of ModelParams with their values."""

@@ -1,4 +1,5 @@
-"""The configuration as frozen typed values. Each key is declared here once: type, default, bound and a sentence.
+"""The configuration as frozen typed values. Each key is declared here once: type, default, bound, a
+sentence, and what it decides.
 
 `worker.config` reads and writes these classes by the declarations alone, so a new key is a new field here and a line
 in config/worker.yaml. Defaults exist nowhere else, apart from the Kafka properties' in `worker.config.kafka` and the
@@ -10,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from worker.config import kafka as config_kafka
 from worker.config import values as kinds
-from worker.config.keys import Key, OverrideList, Properties, key, keys, section
-from worker.config.model import OVERRIDE_KEYS, ModelParams, Override, fits
-from worker.config.values import Address, Kind
+from worker.config.keys import Decides, OverrideList, Properties, key, section
+from worker.config.model import ModelParams, Override
+from worker.config.services import Logging, SchemaRegistry
+from worker.config.values import Address
 
 Codec: TypeAlias = Literal["json", "msgpack", "avro", "json-schema"]
 REGISTRY_CODECS = frozenset({"avro", "json-schema"})
@@ -27,12 +29,13 @@ REGISTRY_CODECS = frozenset({"avro", "json-schema"})
 class Input:
     """What the worker reads."""
 
-    topic: str = field(metadata=key(kinds.topic_name(), "Topic of the events."))
+    topic: str = field(metadata=key(kinds.topic_name(), "Topic of the events.", Decides.HISTORY))
     start: Literal["earliest", "latest"] = field(
         default="earliest",
         metadata=key(
             kinds.choice("earliest", "latest"),
             "Where a partition starts that has neither a committed offset nor a checkpoint: earliest or latest.",
+            Decides.HISTORY,
         ),
     )
     tombstones: Literal["dead-letter", "reset"] = field(
@@ -40,17 +43,24 @@ class Input:
         metadata=key(
             kinds.choice("dead-letter", "reset"),
             "What a record without a value does: dead-letter rejects it, reset starts its model anew.",
+            Decides.INTAKE,
         ),
     )
     max_bytes: int = field(
         default=1_000_000,
-        metadata=key(kinds.size("1B", "1GB"), "Largest record value that is taken; a larger one is a dead letter."),
+        metadata=key(
+            kinds.size("1B", "1GB"),
+            "Largest record value that is taken; a larger one is a dead letter.",
+            Decides.INTAKE,
+        ),
     )
     codec: Codec = field(
         default="json",
         metadata=key(
             kinds.choice(*get_args(Codec)),
-            "How values are written: json, msgpack, or avro and json-schema with schemas from schema_registry.",
+            "How values are written: json, msgpack, or avro and json-schema with schemas from schema_registry. Another "
+            "one changes the specs of all models.",
+            Decides.INTAKE,
         ),
     )
     model_key: str = field(
@@ -58,6 +68,7 @@ class Input:
         metadata=key(
             kinds.model_key(),
             "What names an event's model: key, the record's; or field:NAME, which needs repartition: true.",
+            Decides.INTAKE,
         ),
     )
     repartition: bool = field(
@@ -65,6 +76,7 @@ class Input:
         metadata=key(
             kinds.boolean(),
             "Whether events pass through a topic <group.id>-<topic>-repartition that is keyed by model.",
+            Decides.HISTORY,
         ),
     )
     on_gap: Literal["fail", "accept"] = field(
@@ -73,6 +85,7 @@ class Input:
             kinds.choice("fail", "accept"),
             "What retention that passed a checkpoint does: fail stops the partition, accept goes on without the "
             "lost records under a lineage of its own.",
+            Decides.HISTORY,
         ),
     )
     on_rewind: Literal["fail", "accept"] = field(
@@ -81,6 +94,7 @@ class Input:
             kinds.choice("fail", "accept"),
             "What a group offset before the newest checkpoint does: fail stops the partition (delivery: exactly-once), "
             "accept predicts the records in between a second time.",
+            Decides.NOTHING,
         ),
     )
     on_repartition: Literal["fail", "new-models"] = field(
@@ -89,6 +103,7 @@ class Input:
             kinds.choice("fail", "new-models"),
             "What partitions that are added to the topic do: fail stops the worker, new-models lets the keys that "
             "move start anew.",
+            Decides.HISTORY,
         ),
     )
 
@@ -97,10 +112,19 @@ class Input:
 class Output:
     """What the worker writes."""
 
-    topic: str = field(metadata=key(kinds.topic_name(), "Topic of the predictions."))
+    topic: str = field(metadata=key(kinds.topic_name(), "Topic of the predictions.", Decides.NOTHING))
     codec: Codec = field(
         default="json",
-        metadata=key(kinds.choice(*get_args(Codec)), "How predictions are written, as input.codec."),
+        metadata=key(kinds.choice(*get_args(Codec)), "How predictions are written, as input.codec.", Decides.NOTHING),
+    )
+    explain: int = field(
+        default=0,
+        metadata=key(
+            kinds.integer(0, 100),
+            "How many of the features that moved a forecast most are published with it. Each labelled event then takes "
+            "a call of its own: up to seven times the time.",
+            Decides.NOTHING,
+        ),
     )
 
 
@@ -113,12 +137,13 @@ class Transaction:
         metadata=key(
             kinds.duration("1ms", "10s"),
             "Longest time that records are gathered for one transaction.",
+            Decides.NOTHING,
             name="interval",
         ),
     )
     max_records: int = field(
         default=10_000,
-        metadata=key(kinds.integer(1, 100_000), "Most records of one transaction."),
+        metadata=key(kinds.integer(1, 100_000), "Most records of one transaction.", Decides.NOTHING),
     )
 
 
@@ -126,12 +151,15 @@ class Transaction:
 class DeadLetter:
     """Where records go that cannot be used."""
 
-    topic: str = field(metadata=key(kinds.topic_name(), "Topic of the unusable records, with the reason in headers."))
+    topic: str = field(
+        metadata=key(kinds.topic_name(), "Topic of the unusable records, with the reason in headers.", Decides.NOTHING)
+    )
     max_consecutive: int = field(
         default=1000,
         metadata=key(
             kinds.integer(1, 1_000_000_000),
             "A partition with more dead letters in a row than this stops: by then the input itself is wrong.",
+            Decides.NOTHING,
         ),
     )
 
@@ -146,6 +174,7 @@ class Models:
         metadata=key(
             OverrideList(),
             "Exceptions: a glob pattern of model keys under match, beside the parameters that differ; later ones win.",
+            Decides.SPEC,
         ),
     )
     null_key: str | None = field(
@@ -153,6 +182,7 @@ class Models:
         metadata=key(
             kinds.optional(kinds.text(r"(?s).+", "the name of a model")),
             "Model of the records without a key; with null they are dead letters.",
+            Decides.INTAKE,
         ),
     )
     on_spec_change: Literal["fail", "restart"] = field(
@@ -160,6 +190,7 @@ class Models:
         metadata=key(
             kinds.choice("fail", "restart"),
             "What becomes of a model saved with other parameters: fail refuses it, restart starts it anew.",
+            Decides.HISTORY,
         ),
     )
     max_models: int = field(
@@ -167,6 +198,7 @@ class Models:
         metadata=key(
             kinds.integer(1, 100_000_000),
             "Most models of a partition; an event that would make one more is a dead letter.",
+            Decides.INTAKE,
         ),
     )
     cache_bytes: int | None = field(
@@ -174,6 +206,7 @@ class Models:
         metadata=key(
             kinds.optional(kinds.size("1MB", "1000GB")),
             "Memory of all models of this worker; those not used for longest wait on disk. Null: no limit.",
+            Decides.NOTHING,
         ),
     )
     spill: str | None = field(
@@ -181,6 +214,7 @@ class Models:
         metadata=key(
             kinds.optional(kinds.text(r"(?s)/.*", "the absolute path of a folder")),
             "Folder of the models that cache_bytes has no room for, as long as the process lives. Null: the system's.",
+            Decides.NOTHING,
         ),
     )
     spill_bytes: int = field(
@@ -188,6 +222,7 @@ class Models:
         metadata=key(
             kinds.size("1MB", "1000000GB"),
             "Most that lies in that folder; models beyond it come back from their checkpoint.",
+            Decides.NOTHING,
         ),
     )
 
@@ -196,12 +231,15 @@ class Models:
         """All that a model may have."""
         return {self.default.algorithm} | {o.params["algorithm"] for o in self.overrides if "algorithm" in o.params}
 
+    def overrides_for(self, model_key: str) -> list[Override]:
+        """Those that match, in order."""
+        return [override for override in self.overrides if fnmatchcase(model_key, override.match)]
+
     def params_for(self, model_key: str) -> ModelParams:
         """The parameters of one model: the default with every matching override applied in order."""
         params = self.default
-        for override in self.overrides:
-            if fnmatchcase(model_key, override.match):
-                params = replace(params, **override.params)
+        for override in self.overrides_for(model_key):
+            params = replace(params, **override.params)
         return params
 
 
@@ -214,6 +252,7 @@ class Checkpoint:
         metadata=key(
             kinds.store_url(),
             "Folder of the checkpoints: file:///folder, s3://bucket/folder, gs://..., az://... or memory://.",
+            Decides.HISTORY,
         ),
     )
     interval_s: float = field(
@@ -221,6 +260,7 @@ class Checkpoint:
         metadata=key(
             kinds.duration("1ms", "168h"),
             "Longest time between two checkpoints of a partition; what came since is replayed after a crash.",
+            Decides.NOTHING,
             name="interval",
         ),
     )
@@ -229,12 +269,17 @@ class Checkpoint:
         metadata=key(
             kinds.duration("1ms", "168h"),
             "Most time that a replay may take after a crash: checkpoints are written as often as that needs.",
+            Decides.NOTHING,
             name="recovery_budget",
         ),
     )
     lineage: str = field(
         default="main",
-        metadata=key(kinds.folder_name(), "Name of this history of the models; under a new one they all start anew."),
+        metadata=key(
+            kinds.folder_name(),
+            "Name of this history of the models; under a new one they all start anew.",
+            Decides.HISTORY,
+        ),
     )
     warm_start: str | None = field(
         default=None,
@@ -242,17 +287,31 @@ class Checkpoint:
         metadata=key(
             kinds.optional(kinds.store_url()),
             "Folder of checkpoints whose models a new history begins with, from `evaluate --save` say; null for none.",
+            Decides.HISTORY,
         ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The HTTP server of the metrics."""
+    """The HTTP server of the metrics and of the page that shows them."""
 
     listen: Address = field(
         default=Address("127.0.0.1", 9464),
-        metadata=key(kinds.address(), "Address of the metrics; with port 0 any free port, printed at start."),
+        metadata=key(
+            kinds.address(), "Address of the metrics; with port 0 any free port, printed at start.", Decides.NOTHING
+        ),
+    )
+    token: str | None = field(
+        default=None,
+        repr=False,
+        metadata=key(
+            kinds.optional(
+                kinds.secret(r"[A-Za-z0-9._~+/=-]{16,}", "16 or more of the characters A-Z a-z 0-9 . _ ~ + / = -")
+            ),
+            "Bearer token that all but /live, /ready and the empty page asks for. Null: none is asked for.",
+            Decides.NOTHING,
+        ),
     )
 
     @property
@@ -262,45 +321,6 @@ class Metrics:
     @property
     def port(self) -> int:
         return self.listen.port
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaRegistry:
-    """The Confluent Schema Registry of the codecs avro and json-schema."""
-
-    url: str | None = field(
-        default=None,
-        metadata=key(
-            kinds.optional(kinds.http_url()), "Where it answers; several URLs with commas. Null: there is none."
-        ),
-    )
-    user_info: str | None = field(
-        default=None,
-        repr=False,
-        metadata=key(
-            kinds.optional(kinds.secret(r"(?s)[^:]+:.*", "user:password")),
-            "user:password of HTTP basic authentication.",
-        ),
-    )
-    ca_location: str | None = field(
-        default=None,
-        metadata=key(
-            kinds.optional(kinds.text(r"(?s).+", "the path of a file")),
-            "File of the certificates that vouch for it; with null those that Python trusts.",
-        ),
-    )
-    timeout_s: float = field(
-        default=2.0,
-        metadata=key(
-            kinds.duration("1ms", "1m"), "Longest wait for it; records wait in their partition then.", name="timeout"
-        ),
-    )
-    auto_register: bool = field(
-        default=True,
-        metadata=key(
-            kinds.boolean(), "Whether the schema of the predictions is registered; otherwise it must be there already."
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,13 +335,16 @@ class Config:
         metadata=key(
             kinds.choice("exactly-once", "at-least-once"),
             "exactly-once: outputs and offsets are one transaction; at-least-once: a crash may repeat outputs.",
+            Decides.NOTHING,
         ),
     )
     transaction: Transaction = field(metadata=section(Transaction))
     kafka: Mapping[str, str] = field(
         repr=False,
         metadata=key(
-            Properties(), "librdkafka's properties, passed on as they are; those that the guarantees need are reserved."
+            Properties(),
+            "librdkafka's properties, passed on as they are; those that the guarantees need are reserved.",
+            Decides.HISTORY,
         ),
     )
     """The user's over our defaults. A client takes what the methods below give."""
@@ -329,6 +352,7 @@ class Config:
     checkpoint: Checkpoint = field(metadata=section(Checkpoint))
     schema_registry: SchemaRegistry = field(metadata=section(SchemaRegistry))
     metrics: Metrics = field(metadata=section(Metrics))
+    logging: Logging = field(metadata=section(Logging))
 
     @property
     def needs_registry(self) -> bool:
@@ -346,32 +370,3 @@ class Config:
     def admin_properties(self) -> dict[str, str]:
         """For an admin client: only what consumers and producers share."""
         return config_kafka.for_admin(self.kafka)
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """A section as plain values by the names of its keys: defaults included, secrets masked."""
-    shown: dict[str, Key] = keys(type(config))
-    if isinstance(config, ModelParams):
-        shown = {name: each for name, each in shown.items() if fits(each.attribute, config.algorithm)}
-    return {name: _plain(each.kind, getattr(config, each.attribute)) for name, each in shown.items()}
-
-
-def _plain(kind: object, value: Any) -> Any:
-    match kind:
-        case Kind():
-            return kind.dump(value)
-        case Properties():
-            return config_kafka.masked(value)
-        case OverrideList():
-            return [_plain_override(override) for override in value]
-        case _:
-            return plain(value)
-
-
-def _plain_override(override: Override) -> dict[str, Any]:
-    given = {"match": override.match, **override.params}
-    return {
-        name: _plain(each.kind, given[each.attribute])
-        for name, each in OVERRIDE_KEYS.items()
-        if each.attribute in given
-    }

@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar, cast
 
 from worker.config.text import MASK, Plain, UnfitError
 
 T = TypeVar("T")
+U = TypeVar("U")
 ClassValue: TypeAlias = str | int | bool
 
 SECONDS = {"h": Fraction(3600), "m": Fraction(60), "s": Fraction(1), "ms": Fraction(1, 1000)}
@@ -155,6 +156,25 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
         lambda value: None if value is None else kind.parse(value),
         lambda value: None if value is None else kind.dump(value),
     )
+
+
+def either(kind: Kind[T], other: Kind[U]) -> Kind[T | U]:
+    """What the first one takes, or else the second."""
+
+    def parse(value: Plain) -> T | U:
+        try:
+            return kind.parse(value)
+        except ValueError:
+            return other.parse(value)
+
+    def dump(value: T | U) -> Plain:
+        try:
+            kind.parse(cast(Plain, value))
+        except ValueError:
+            return other.dump(cast(U, value))
+        return kind.dump(cast(T, value))
+
+    return Kind(f"{kind.expected}, or {other.expected}", parse, dump)
 
 
 def duration(low: str, high: str) -> Kind[float]:

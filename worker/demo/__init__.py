@@ -7,22 +7,21 @@ prediction with those of forests that nothing ever happened to. `worker.demo.sto
 
 from __future__ import annotations
 
-import csv
 import logging
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from types import FrameType
 
+from worker.base.errors import ConfigError, WorkerError
 from worker.cli.dataset import Rows, open_rows
+from worker.cli.files import example
 from worker.demo.events import Payments
 from worker.demo.screen import Screen, open_screen
 from worker.demo.story import Story
-from worker.errors import ConfigError, WorkerError
 
 SHORTEST_S = 5.0
 MOST_MODELS = 1000
@@ -50,7 +49,7 @@ def demo(seconds: float = 45.0, models: int = 6, rate: float = 2000.0, file: str
         rate = min(rate, total / seconds)
     folder = Path(tempfile.mkdtemp(prefix="amf-demo-"))
     screen = open_screen()
-    with _log_to(folder / "demo.log"), _interrupted_by_signals(), _configuration() as config:
+    with _log_to(folder / "demo.log"), _interrupted_by_signals(), example("demo.yaml") as config:
         try:
             Story(rows, seconds, rate, config, folder, screen).tell()
             return 0
@@ -64,22 +63,9 @@ def demo(seconds: float = 45.0, models: int = 6, rate: float = 2000.0, file: str
 
 
 def rows_of(file: str, n_models: int) -> Rows:
-    """The rows of a file as events for `n_models` models; the label of a CSV is its last column."""
+    """The rows of a file as events for `n_models` models; where it names no label, that is its last column."""
     rows = open_rows(file, n_keys=n_models)
-    if Path(file).suffix == ".npz":
-        return rows
-    with open(file, newline="", encoding="utf-8-sig") as lines:
-        header = next(csv.reader(lines, skipinitialspace=True))
-    return open_rows(file, label=header[-1], n_keys=n_models)
-
-
-@contextmanager
-def _configuration() -> Iterator[Path]:
-    """config/demo.yaml of the checkout, or its copy in the installed package."""
-    package = resources.files("worker")
-    packed = package / "examples" / "demo.yaml"
-    with resources.as_file(packed if packed.is_file() else package / ".." / "config" / "demo.yaml") as path:
-        yield path.resolve()
+    return rows if rows.labelled else open_rows(file, label=rows.columns[-1], n_keys=n_models)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from worker.kafka import start_mock_cluster
+from worker.adapters.kafka import start_mock_cluster
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.base.records import Label
 from worker.cli.dataset import Row, Rows
-from worker.records import Label
 
 _BLOCK_ROWS = 1024
 _MISSING_SHARE = 0.05

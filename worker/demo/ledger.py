@@ -14,14 +14,13 @@ from statistics import fmean
 
 import msgspec
 
-from worker import codec, envelope
-from worker.cli.dataset import Row, message
+from worker.adapters.kafka import KafkaInput
+from worker.base.errors import Fatal
+from worker.base.records import Label, Record
+from worker.cli.dataset import Row, record_of
+from worker.cli.evaluate import task_of_rows
+from worker.codec import envelope
 from worker.config import Config
-from worker.config import Models as ModelsConfig
-from worker.errors import WorkerError
-from worker.kafka import KafkaInput
-from worker.models import Models
-from worker.records import Answer, Event, Label, Record
 
 RECENT = 1000
 """Predictions of a model that its recent log-loss is the mean of."""
@@ -41,7 +40,7 @@ class Reader:
         """The next records. Raises WorkerError where some are gone already."""
         records, missing = self._input.consume(_MAX_READ, timeout_s)
         if missing:
-            raise WorkerError(f"the embedded broker dropped records of {self._topic} before they were read: {missing}")
+            raise Fatal(f"the embedded broker dropped records of {self._topic} before they were read: {missing}")
         return [record for some in records.values() for record in some]
 
     def close(self) -> None:
@@ -166,21 +165,10 @@ def _source(record: Record) -> tuple[bytes, bytes]:
     return partition, offset
 
 
-def uninterrupted(rows: Iterable[Row], models: ModelsConfig) -> Iterator[tuple[int, bytes | None]]:
+def uninterrupted(rows: Iterable[Row], config: Config) -> Iterator[tuple[int, bytes | None]]:
     """Row number -> the value to be published, None for a dead letter: learned here, in one go, without Kafka."""
-    forests, rest = Models(models.params_for), iter(rows)
+    task, rest = task_of_rows(config), iter(rows)
     while chunk := list(islice(rest, _CHUNK_ROWS)):
-        groups: defaultdict[str, list[tuple[int, Event]]] = defaultdict(list)
-        for row in chunk:
-            event = codec.decode(message(row), len(message(row)))
-            if isinstance(event, Event):
-                groups[row.key].append((row.number, event))
-            else:
-                yield row.number, None
-        for key, group in groups.items():
-            model = forests.get(key)
-            applied = model.apply([event for _, event in group], publish=True)
-            if applied.learned:
-                forests.keep(model)
-            for (number, _), outcome in zip(group, applied.outcomes, strict=True):
-                yield number, codec.encode_answers(key, [outcome])[0] if isinstance(outcome, Answer) else None
+        published = task.process([record_of(row, config.input.codec) for row in chunk]).outgoing
+        for row, outgoing in zip(chunk, published, strict=True):
+            yield row.number, outgoing.value if outgoing.topic == config.output.topic else None

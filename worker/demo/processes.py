@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Self
 
 import worker
-from worker.errors import WorkerError
+from worker.base.errors import Fatal
 
 BROKER_READY_S = 20.0
 USUAL_METRICS_PORT = 9464
@@ -75,9 +75,7 @@ def start_broker(topics: Sequence[str], folder: Path) -> tuple[Process, str]:
         ready, _, _ = select.select([process.output], [], [], BROKER_READY_S)
         servers = process.output.readline().decode().strip() if ready else ""
         if not servers:
-            raise WorkerError(
-                f"the embedded broker did not start within {BROKER_READY_S:g} s; its log is {process.log}"
-            )
+            raise Fatal(f"the embedded broker did not start within {BROKER_READY_S:g} s; its log is {process.log}")
     except BaseException:
         process.kill()
         raise
@@ -99,4 +97,4 @@ def free_port() -> int:
             except OSError:
                 continue
             return int(listener.getsockname()[1])
-    raise WorkerError("no port of 127.0.0.1 is free for the metrics")
+    raise Fatal("no port of 127.0.0.1 is free for the metrics")

@@ -13,15 +13,15 @@ from types import TracebackType
 from typing import Self
 
 from worker import config as configuration
+from worker.adapters.kafka import KafkaAdmin, KafkaInput, KafkaPublisher
+from worker.adapters.store import open_store
+from worker.base.errors import Fatal
 from worker.checkpoint import KEPT_MS, Checkpoints, Location
 from worker.cli.dataset import Row, message
 from worker.demo import watch
 from worker.demo.ledger import Ledger, Reader
 from worker.demo.processes import Process, free_port, start_broker, start_worker
 from worker.demo.screen import ModelRow, Screen, View
-from worker.errors import WorkerError
-from worker.kafka import KafkaAdmin, KafkaInput, KafkaPublisher
-from worker.store import open_store
 
 TOPICS = ("events", "predictions", "dead-letters")
 LOG_BYTES = 4_000_000
@@ -129,9 +129,9 @@ class Stage:
         while not done():
             self._tick()
             if self.worker is not None and self.worker.exit_code is not None:
-                raise WorkerError(f"the worker has ended by itself, with exit code {self.worker.exit_code}")
+                raise Fatal(f"the worker has ended by itself, with exit code {self.worker.exit_code}")
             if time.monotonic() > deadline_s:
-                raise WorkerError(f"{what}: not within {within_s:.0f} s")
+                raise Fatal(f"{what}: not within {within_s:.0f} s")
 
     def kill_worker(self) -> int:
         """SIGKILL; then take in what it had published. Returns its process id."""
@@ -165,7 +165,8 @@ class Stage:
     def committed(self) -> dict[int, int]:
         """Partition -> offset that the group has committed."""
         with closing(KafkaInput(self.config)) as group:
-            return {number: offset or 0 for number, offset in group.committed(self._partitions).items()}
+            found = group.committed(self._partitions)
+            return {number: 0 if each is None else each.offset for number, each in found.items()}
 
     def _tick(self) -> None:
         if self._generator is not None and self._flowing_since_s:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
+from worker.base.errors import Fatal
 from worker.cli.dataset import Rows
 from worker.cli.terminal import size
 from worker.demo import watch
@@ -16,7 +17,6 @@ from worker.demo.ledger import RECENT, Tally, uninterrupted
 from worker.demo.processes import Process
 from worker.demo.screen import Screen
 from worker.demo.stage import Stage
-from worker.errors import WorkerError
 
 READY_S = 90.0
 COMEBACK_S = 60.0
@@ -65,7 +65,7 @@ class Story:
         stage.until(lambda: watch.state(stage.samples) in ("ready", "live"), READY_S, "the worker's start")
         step(
             f"worker {worker.pid} is ready after {time.monotonic() - started_s:.1f} s",
-            f"Its metrics, all the time: http://127.0.0.1:{stage.metrics_port}/metrics",
+            f"What it does, all the time: http://127.0.0.1:{stage.metrics_port}/",
         )
         stage.start_events(iter(self._rows), self._rate, self._seconds)
         step(f"events flow, {self._rate:,.0f} a second: each is predicted first, then learned")
@@ -124,7 +124,7 @@ class Story:
         stage.until(lambda: stage.ledger.handled >= stage.published, PATIENCE_S, "the last predictions")
         code = stage.stop_worker(STOP_S)
         if code != 0:
-            raise WorkerError(
+            raise Fatal(
                 f"the worker did not end within {STOP_S:g} s of SIGTERM" if code is None
                 else f"the worker ended with exit code {code} after SIGTERM"
             )  # fmt: skip
@@ -135,7 +135,7 @@ class Story:
         """Learn the same events here, in one go, and compare what comes out."""
         self._screen.note("Now the same events without Kafka and without a crash, to compare.")
         rows = islice(self._rows, stage.published)
-        self._equal = stage.ledger.count_equal(uninterrupted(rows, stage.config.models))
+        self._equal = stage.ledger.count_equal(uninterrupted(rows, stage.config))
         self._screen.step(f"{self._equal:,} of {stage.published:,} predictions are equal, byte for byte")
 
     def _start_worker(self, stage: Stage) -> Process:
@@ -182,7 +182,7 @@ class Story:
         missing = stage.published - stage.ledger.handled
         unequal = stage.published - self._equal
         if missing or unequal or stage.ledger.differing:
-            raise WorkerError(
+            raise Fatal(
                 f"{missing} events have no prediction, {unequal} predictions are not those of an uninterrupted run, "
                 f"{stage.ledger.differing} are different the second time"
             )

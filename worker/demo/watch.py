@@ -7,7 +7,7 @@ import urllib.request
 from collections import defaultdict
 from http.client import HTTPException
 
-from worker.ports import ObjectStore
+from worker.base.ports import ObjectStore
 
 SCRAPE_S = 0.5
 _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")

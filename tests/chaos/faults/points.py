@@ -1,4 +1,4 @@
-"""Workers that die, freeze or fail at a point of `worker.failpoints`."""
+"""Workers that die, freeze or fail at a point of `worker.base.failpoints`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos.arena import Arena
 from tests.chaos.faults.registry import REACHED_WITHIN_S, fault, hit
 from tests.chaos.fleet import Fleet
 from tests.chaos.proxy import END_TXN, REPLY, Rule
-from worker.failpoints import FAIL_POINTS
+from worker.base.failpoints import FAIL_POINTS
 
 PASSAGES = {
     "producing": 1000,

@@ -1,0 +1,262 @@
+"""What no worker can mend: records, offsets or files that change behind it, and what operators do about that.
+
+Of each it is said under which names partitions may stop because of it. A name that nothing explains is a fault of the
+worker.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
+
+import amf
+from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S, Broker
+from tests.worker.support.ledger import Ledger
+from tests.worker.support.stores import DictStore
+from worker.checkpoint import Checkpoints, Manifest, SavedModel
+from worker.config import Config
+
+
+class World(Protocol):
+    """What a disaster strikes."""
+
+    rng: random.Random
+    broker: Broker
+    store: Ledger
+    config: Config
+    repeats: bool
+    blocked: set[int]
+
+    def kill_all(self) -> None: ...
+    def start_all(self) -> None: ...
+    def deploy(self, config: Config) -> None: ...
+
+
+class Disaster:
+    """One that never strikes."""
+
+    stops: ClassVar[set[str]] = set()
+    """Names under which partitions may stop because of it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def strike(self) -> None:
+        """It happens."""
+
+    def answer(self) -> None:
+        """A partition has stopped: somebody sees to it, then the worker is started again."""
+
+    def pass_by(self) -> None:
+        """It is over, though nobody may have noticed."""
+
+    def _pick(self) -> tuple[int, Manifest] | None:
+        """A partition and its newest checkpoint."""
+        number = self.world.rng.choice(sorted(self.world.broker.logs))
+        manifest = self.world.store.newest(number)
+        return None if manifest is None else (number, manifest)
+
+    def _kill_all(self) -> None:
+        """Nobody is in the group any more, nor is any transaction open."""
+        self.world.kill_all()
+        self.world.broker.clock.now_s += 2 * TRANSACTION_TIMEOUT_S
+        self.world.broker.deliver_late()
+
+
+class Gap(Disaster):
+    """Retention deletes records that the newest checkpoint has yet to see."""
+
+    stops: ClassVar = {"retention-gap", "offset-out-of-range"}
+
+    def strike(self) -> None:
+        if found := self._pick():
+            log = self.world.broker.logs[found[0]]
+            log.low = self.world.rng.randint(log.low, log.high)
+
+    def answer(self) -> None:
+        config = self.world.config
+        if config.input.on_gap == "fail":
+            self.world.config = replace(config, input=replace(config.input, on_gap="accept"))
+            self.world.kill_all()
+
+
+class Rewind(Disaster):
+    """The group is set back. Where that is not accepted, it is set to where it was again."""
+
+    stops: ClassVar = {"group-rewound", "no-checkpoint", "retention-gap"}
+
+    def strike(self) -> None:
+        self._kill_all()
+        found, broker = self._pick(), self.world.broker
+        if found and found[0] in broker.committed:
+            number, manifest = found
+            accepted = self.world.config.input.on_rewind == "accept"
+            # Behind the newest checkpoint nobody could tell.
+            furthest = broker.committed[number] if accepted else manifest.offset
+            if furthest > 0:
+                self.world.repeats |= accepted
+                broker.set_offsets({number: self.world.rng.randrange(furthest)})
+        self.world.start_all()
+
+    def answer(self) -> None:
+        self._kill_all()
+        broker = self.world.broker
+        broker.set_offsets({number: offset for number, offset in broker.furthest.items() if offset >= 0})
+
+    pass_by = answer
+
+
+class Truncation(Disaster):
+    """The end of a log is lost, and with it records that were predicted; other records come in their place.
+
+    Nothing is produced to the partition before it is known what the workers say, or that none has read that far.
+    """
+
+    stops: ClassVar = {"offset-out-of-range"}
+
+    def strike(self) -> None:
+        number = self.world.rng.choice(sorted(self.world.broker.logs))
+        log = self.world.broker.logs[number]
+        # Where no checkpoint is left there is nothing to be done but to begin anew.
+        low = self.world.store.oldest(number)
+        if number not in self.world.blocked and low is not None and low < log.high:
+            log.truncate(self.world.rng.randint(low, log.high - 1))
+            self.world.blocked.add(number)
+
+    def answer(self) -> None:
+        self._kill_all()
+        broker, store = self.world.broker, self.world.store
+        for number in self.world.blocked:
+            high = broker.logs[number].high
+            if broker.committed.get(number, 0) > high:
+                broker.set_offsets({number: high})
+            broker.furthest[number] = min(broker.furthest[number], high)
+            for name in list(store.objects):
+                if f"/{number}/" in name and int(name.rpartition("/")[2][:20]) > high:
+                    del store.objects[name]
+                    store.tampered.add(name)
+        self.world.blocked.clear()
+
+    def pass_by(self) -> None:
+        broker = self.world.broker
+        if any(broker.committed.get(number, 0) > broker.logs[number].high for number in self.world.blocked):
+            # Who was just replaying has not come to the end that is lost.
+            self.answer()
+        self.world.blocked.clear()
+
+
+class Disagreement(Disaster):
+    """A faulty machine has learned something else from the same records, and saved it."""
+
+    stops: ClassVar = {"divergence"}
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._written: set[str] = set()
+
+    def strike(self) -> None:
+        self.pass_by()
+        found = self._pick()
+        if found is None or not found[1].models:
+            return
+        manifest, forge = found[1], DictStore()
+        forge.objects = dict(self.world.store.objects)
+        checkpoints = Checkpoints(forge, manifest.location)
+        key = self.world.rng.choice(sorted(manifest.models))
+        entry = manifest.models[key]
+        forest: Any = amf.loads(checkpoints.load_one(manifest, key))
+        label = 1.0 if isinstance(forest, amf.AMFRegressor) else forest.class_labels[0]
+        forest.partial_fit([[0.5] * forest.n_features], [label])
+        checkpoints.write(
+            offset=manifest.offset,
+            start_offset=manifest.start_offset,
+            engine=manifest.engine,
+            created_ms=manifest.created_ms,
+            dirty={key: lambda: SavedModel(entry.spec, forest.dumps(), entry.summary)},
+            previous=manifest,
+            revision=manifest.revision,
+            origin=manifest.origin,
+            partitions=manifest.partitions,
+            intake=manifest.intake,
+        )
+        self._written = forge.objects.keys() - self.world.store.objects.keys()
+        self.world.store.objects |= {name: forge.objects[name] for name in self._written}
+        self.world.store.tampered |= self._written
+        self.world.kill_all()
+        self.world.start_all()
+
+    def pass_by(self) -> None:
+        for name in self._written:
+            self.world.store.objects.pop(name, None)
+        self._written = set()
+
+    answer = pass_by
+
+
+class ForeignFiles(Disaster):
+    """The files of one partition are copied into the folder of another."""
+
+    # A name alone counts as a sign that its offset was committed, whoever the file belongs to.
+    stops: ClassVar = {"corrupt-checkpoint", "no-checkpoint", "group-rewound"}
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._copied: set[str] = set()
+
+    def strike(self) -> None:
+        one, other = self._pick(), self._pick()
+        if one is None or other is None or one[0] == other[0]:
+            return
+        store = self.world.store
+        source, target = one[1].location.prefix, other[1].location.prefix
+        for name in store.list(source):
+            copy = f"{target}/{name.rpartition('/')[2]}"
+            if copy not in store.objects:
+                store.objects[copy] = store.objects[name]
+                self._copied.add(copy)
+        store.tampered |= self._copied
+
+    def pass_by(self) -> None:
+        for name in self._copied:
+            self.world.store.objects.pop(name, None)
+        self._copied.clear()
+
+    answer = pass_by
+
+
+class Deployment(Disaster):
+    """All workers are stopped in order, and started with another configuration."""
+
+    def strike(self) -> None:
+        rng, config = self.world.rng, self.world.config
+        models, given = config.models, config.input
+        default = replace(
+            models.default,
+            n_estimators=rng.choice((1, models.default.n_estimators, 2)),
+            seed=rng.choice((models.default.seed, 7)),
+        )
+        self.world.deploy(
+            replace(
+                config,
+                input=replace(given, tombstones=rng.choice(("dead-letter", "reset"))),
+                models=replace(
+                    models,
+                    default=default,
+                    overrides=rng.choice((models.overrides, ())),
+                    on_spec_change=rng.choice(("fail", "restart")),
+                    max_models=rng.choice((1, 2, 1000, models.max_models)),
+                    cache_bytes=rng.choice((None, 1, 40_000)),
+                ),
+            )
+        )
+
+
+DISASTERS: dict[str, type[Disaster]] = {
+    "gap": Gap,
+    "rewind": Rewind,
+    "truncation": Truncation,
+    "disagreement": Disagreement,
+    "foreign files": ForeignFiles,
+    "deployment": Deployment,
+}

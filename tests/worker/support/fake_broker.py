@@ -1,0 +1,269 @@
+"""A broker in memory, with the semantics that the worker's guarantees rest on.
+
+What is modelled: logs with gaps and a low watermark, whose end may be lost; transactions that show outputs and offsets
+together or not at all, and end when they take too long; epochs of producers; requests to commit that arrive late;
+stable committed offsets; a group that decides at once while its members are told in `consume`; and the fence of offset
+commits, which looks at member and generation, not at who owns the partition. broker_contract.py holds it to Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from tests.worker.support.fakes import FakeClock
+from worker.base.errors import Abort, Refused, Transient, Unknown
+from worker.base.records import CommittedOffset, Headers, Outgoing, Record
+
+TRANSACTION_TIMEOUT_S = 10.0
+UNSTABLE_WAIT_S = 2.5
+FIRST_TIMESTAMP_MS = 1_600_000_000_000
+LIFE_MS = 1_000_000
+
+
+class Log:
+    """One partition of the input."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.low = 0
+        self.high = 0
+        self.former: list[list[Record]] = []
+        """The records as they were before each time that the end of the log was lost."""
+        self.cuts: list[int] = []
+        """Where the log ended each time after that."""
+
+    def append(self, key: bytes | None, value: bytes | None, headers: Headers | None = None, *, gap: int = 0) -> int:
+        """Returns the offset; `gap` offsets before it are left out, as transaction markers leave them."""
+        offset = self.high + gap
+        # Whatever has the offset of a record that was lost is told apart from it by its timestamp.
+        timestamp_ms = FIRST_TIMESTAMP_MS + offset + len(self.former) * LIFE_MS
+        self.records.append(Record(offset, timestamp_ms, key, value, headers or []))
+        self.high = offset + 1
+        return offset
+
+    def truncate(self, offset: int) -> None:
+        """Lose what lies from this offset on, as where a replica takes over that did not have it yet."""
+        self.former.append(self.records)
+        self.cuts.append(offset)
+        self.records = [record for record in self.records if record.offset < offset]
+        self.high = offset
+
+    def after(self, offset: int, most: int) -> list[Record]:
+        """At most so many records that still exist, from an offset on."""
+        first = max(offset, self.low)
+        return [record for record in self.records if record.offset >= first][:most]
+
+    @property
+    def end(self) -> int:
+        """What is committed once every record is worked off."""
+        return self.records[-1].offset + 1 if self.records else 0
+
+
+class Metadata(NamedTuple):
+    """Who commits offsets: the name that the group gave a member, and its generation."""
+
+    member: str
+    generation: int
+
+
+class Member(Protocol):
+    """What the group knows of a consumer."""
+
+    name: str
+
+    def tell(self, callback: str, partition: int) -> None:
+        """A callback that is due in the member's next `consume`."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """An open one: nothing of it is visible."""
+
+    epoch: int
+    begun_s: float
+    outgoing: list[Outgoing] = field(default_factory=list)
+    offsets: dict[int, CommittedOffset] = field(default_factory=dict)
+
+
+class Broker:
+    """One input topic, one group, and whatever is published."""
+
+    def __init__(self, partitions: int, clock: FakeClock) -> None:
+        self.clock = clock
+        self.logs = {number: Log() for number in range(partitions)}
+        self.committed: dict[int, int] = {}
+        self.metadata: dict[int, str] = {}
+        """What was committed along with these offsets."""
+        self.furthest = dict.fromkeys(self.logs, -1)
+        """Highest offset ever committed: without transactions a member may move the group's offsets back."""
+        self.published: list[Outgoing] = []
+        """What a read_committed reader sees."""
+        self.open: dict[str, Transaction] = {}
+        self.refuses: Callable[[Outgoing], bool] = lambda _: False
+        """Records that the topics will not take, by their size, say. A transaction with one of them must be aborted."""
+        self.seconds_per_record = 0.0
+        """Time that it takes to send a record of a transaction."""
+        self.leaderless: set[int] = set()
+        """Partitions of the input that nobody can be asked about, and nothing is read of."""
+        self.group = Group()
+        self._epochs: Counter[str] = Counter()
+        self._late: list[tuple[str, int]] = []
+        self._history: defaultdict[int, list[CommittedOffset]] = defaultdict(list)
+
+    # Transactions. Calls of a producer that is not the newest of its id raise Unknown, as any fatal error does.
+
+    def init(self, identity: str) -> int:
+        """A new producer of this id: fences the old one and aborts what it left open. Returns its epoch."""
+        self.open.pop(identity, None)
+        self._epochs[identity] += 1
+        return self._epochs[identity]
+
+    def begin(self, identity: str, epoch: int) -> None:
+        self._require(identity, epoch)
+        assert identity not in self.open, "a transaction is begun while another one is open"
+        self.open[identity] = Transaction(epoch, self.clock.now_s)
+
+    def add(self, identity: str, epoch: int, outgoing: Sequence[Outgoing]) -> None:
+        self._opened(identity, epoch).outgoing += outgoing
+        self.clock.now_s += self.seconds_per_record * len(outgoing)
+        self.check(outgoing)
+
+    def check(self, outgoing: Sequence[Outgoing]) -> None:
+        """Raises Refused where a record is none that the topics take; which one it is, it does not say."""
+        if any(map(self.refuses, outgoing)):
+            raise Refused("message size too large")
+
+    def add_offsets(self, identity: str, epoch: int, offsets: Mapping[int, CommittedOffset], member: Metadata) -> None:
+        """Raises Abort where the group does not know the member, or only of old."""
+        transaction = self._opened(identity, epoch)
+        self.group.require(member)
+        transaction.offsets.update(offsets)
+
+    def end(self, identity: str, epoch: int, *, commit: bool) -> None:
+        transaction = self._opened(identity, epoch)
+        del self.open[identity]
+        if commit:
+            self.published += transaction.outgoing
+            self.commit(transaction.offsets)
+
+    def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
+        for number, (offset, metadata) in offsets.items():
+            self.committed[number], self.metadata[number] = offset, metadata
+            self._history[number].append(CommittedOffset(offset, metadata))
+            self.furthest[number] = max(offset, self.furthest[number])
+
+    def set_offsets(self, offsets: Mapping[int, int]) -> None:
+        """What an operator does, while nobody is in the group: nothing is committed along with it."""
+        self.committed |= offsets
+        for number in offsets:
+            self.metadata.pop(number, None)
+
+    def commit_late(self, identity: str, epoch: int) -> None:
+        """A request to commit is on its way; who sent it has given up waiting for the answer."""
+        self._late.append((identity, epoch))
+
+    def deliver_late(self) -> None:
+        """The late requests arrive. What they commit is whatever the same producer has open by now."""
+        self.end_overdue()
+        late, self._late = self._late, []
+        for identity, epoch in late:
+            if identity in self.open and epoch == self._epochs[identity]:
+                self.end(identity, epoch, commit=True)
+
+    def end_overdue(self) -> None:
+        """Abort what has been open for too long, and fence who opened it."""
+        for identity, transaction in list(self.open.items()):
+            if self.clock.now_s - transaction.begun_s > TRANSACTION_TIMEOUT_S:
+                self.init(identity)
+
+    def stable(self, partitions: Iterable[int]) -> dict[int, CommittedOffset | None]:
+        """Committed offsets. Raises Transient while an open transaction may still move them."""
+        self.end_overdue()
+        asked = list(partitions)
+        if any(number in transaction.offsets for transaction in self.open.values() for number in asked):
+            self.clock.now_s += UNSTABLE_WAIT_S
+            raise Transient("unstable offset commit")
+        return {number: self._committed_of(number) for number in asked}
+
+    def _committed_of(self, number: int) -> CommittedOffset | None:
+        offset = self.committed.get(number)
+        return None if offset is None else CommittedOffset(offset, self.metadata.get(number, ""))
+
+    def forgotten(self, number: int, known: int) -> CommittedOffset | None:
+        """What a coordinator says that has not read all of its log yet: a commit before one that is known."""
+        return max((each for each in self._history[number] if each.offset < known), default=None)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """First offset, and the one after the last. Raises Transient where there is nobody to say so."""
+        if number in self.leaderless:
+            raise Transient(f"partition {number} has no leader")
+        return self.logs[number].low, self.logs[number].high
+
+    def _require(self, identity: str, epoch: int) -> None:
+        self.end_overdue()
+        if self._epochs[identity] != epoch:
+            raise Unknown("this producer was fenced by a newer one")
+
+    def _opened(self, identity: str, epoch: int) -> Transaction:
+        self._require(identity, epoch)
+        return self.open[identity]
+
+
+class Group:
+    """The coordinator: who owns which partition, and whose offset commits are taken."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.members: list[Member] = []
+        self.owners: dict[int, Member] = {}
+        self._next: dict[int, Member] = {}
+        self._joined = 0
+
+    def join(self, member: Member) -> str:
+        """Returns the member's name."""
+        self.members.append(member)
+        self.generation += 1
+        self._joined += 1
+        return f"member-{self._joined}"
+
+    def rebalance(self, targets: Mapping[int, Member]) -> None:
+        """Move partitions, cooperatively: an owner gives up first, then the next one is told."""
+        self.generation += 1
+        for number, target in targets.items():
+            owner = self.owners.get(number)
+            if owner is None:
+                self._give(number, target)
+            elif number in self._next:
+                self._next[number] = target
+            elif owner is not target:
+                self._next[number] = target
+                owner.tell("revoked", number)
+
+    def released(self, member: Member, number: int) -> None:
+        """The member has given up a partition."""
+        if self.owners.get(number) is member:
+            del self.owners[number]
+            target = self._next.pop(number, None)
+            if target in self.members:
+                self._give(number, target)
+
+    def remove(self, member: Member) -> None:
+        """The member left, or was not heard of for too long; its partitions are free at once."""
+        if member in self.members:
+            self.members.remove(member)
+            self.generation += 1
+            for number in [number for number, owner in self.owners.items() if owner is member]:
+                self.released(member, number)
+
+    def require(self, metadata: Metadata) -> None:
+        """Raises Abort for anybody but a member of today."""
+        names = {member.name for member in self.members}
+        if metadata.member not in names or metadata.generation != self.generation:
+            raise Abort("unknown member or illegal generation")
+
+    def _give(self, number: int, target: Member) -> None:
+        self.owners[number] = target
+        target.tell("assigned", number)

@@ -1,0 +1,311 @@
+"""Mistakes that the simulation sees: for each rule on which a guarantee rests, the worker without it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+
+from tests.worker.support.mutants import Mutant
+from tests.worker.support.simulation import Simulation
+
+SEEN_WITHIN = 2000
+"""Schedules in which every mistake must show."""
+
+
+def mistake(module: str, *texts: str) -> Mutant:
+    """Texts of a module of the worker, each followed by what is wrongly in its place."""
+    return Mutant(f"worker.{module}", tuple(zip(texts[::2], texts[1::2], strict=True)))
+
+
+PUBLISH = "publish(pending.outputs(), offsets, pending.member)"
+WAS_COMMITTED = "pending.unknown and self._was_committed(pending)"
+READ_AGAIN = """self._abort(pending)
+            found = self._input.committed(list(pending.offsets))
+            self._input.assign({n: each.offset if each else 0 for n, each in found.items()})
+            pending.offsets.clear()
+            return True
+        except (Unknown"""
+
+MISTAKES = {
+    # The transaction.
+    "outputs are not sent": mistake("runtime.transaction", PUBLISH, "publish([], offsets, pending.member)"),
+    "offsets are not committed": mistake(
+        "runtime.transaction", PUBLISH, "publish(pending.outputs(), {}, pending.member)"
+    ),
+    "committed by who was given up and is back": mistake(
+        "runtime.pending", "        if member.id != self.member.id:\n            return False\n", ""
+    ),
+    "metadata taken late": mistake(
+        "runtime.transaction", PUBLISH, "publish(pending.outputs(), offsets, self._input.membership())"
+    ),
+    "sent again although committed": mistake("runtime.transaction", WAS_COMMITTED, "False"),
+    "dropped although not committed": mistake("runtime.transaction", WAS_COMMITTED, "pending.unknown"),
+    "learned twice after an abort": mistake(
+        "runtime.transaction", "self._abort(pending)\n            return False\n        except (Unknown", READ_AGAIN
+    ),
+    "transaction not aborted": mistake(
+        "runtime.transaction", "            self._output.abort()\n", "            pass\n"
+    ),
+    "producer kept after an unknown result": mistake(
+        "runtime.transaction", "        self._output = None\n\n    def _was", "\n    def _was"
+    ),
+    "offsets of the whole with a part of the outputs": mistake(
+        "runtime.pending", "else self.records[number][n - 1].offset + 1\n", "else self.offsets[number]\n"
+    ),
+    "outputs of a part sent again with the rest": mistake(
+        "runtime.pending", "del self.outgoing[number][:n], self.records[number][:n]", "pass"
+    ),
+    "nothing in place of a refused output": mistake(
+        "runtime.pending", "self.outgoing[number][0] = letter\n", "del self.outgoing[number][0]\n"
+    ),
+    # Partitions that go.
+    "pending outputs kept after a loss": mistake("runtime.loop", "self._executor.drop(partitions)", "pass"),
+    "opened although it was taken away": mistake("runtime.tasks", "            self._restorer.drop(number)\n", ""),
+    # Checkpoints.
+    "checkpoint before the commit is known": mistake(
+        "runtime.loop",
+        "a checkpoint.\n        if not self._executor.is_committing:\n",
+        "a checkpoint.\n        if True:\n",
+    ),
+    "last checkpoint before the commit is known": mistake(
+        "runtime.loop", " and not self._executor.has_pending(task.number)", ""
+    ),
+    "failed snapshot forgotten": mistake("task.checkpointer", "self._models.snapshot_failed(writing.removed)", "pass"),
+    "models saved as they are when they are written": mistake("task.processor", "        models.hold(key)\n", ""),
+    "a model taken by the loop is taken again": mistake(
+        "state.copy_on_write",
+        "self._aside, self._entry = self._entry.put_aside(), None",
+        "self._aside = self._entry.put_aside()",
+    ),
+    "records held back are dropped": mistake("task.task", "self.buffer[:n], self.buffer[n:]", "self.buffer[:n], []"),
+    "removed models stay in checkpoints": mistake("task.checkpointer", "                removed=removed,\n", ""),
+    # Where to start.
+    "replay one too far": mistake("task.task", "(self.buffer, self.live_from,", "(self.buffer, self.live_from + 1,"),
+    "replay one too short": mistake("task.task", "(self.buffer, self.live_from,", "(self.buffer, self.live_from - 1,"),
+    "no replay": mistake("task.recovery", "max(offset, start.live_from)\n", "offset\n"),
+    "read from the committed offset on": mistake(
+        "runtime.tasks", "assign({task.number: task.position})", "assign({task.number: task.live_from})"
+    ),
+    "next offset off by one": mistake("task.task", "records[-1].offset + 1\n", "records[-1].offset\n"),
+    # What is learned.
+    "unlabelled events counted as learned": mistake(
+        "state.learners",
+        "                learned += 1\n            answers",
+        "            learned += 1\n            answers",
+    ),
+    "unlabelled events of a regressor counted as learned": mistake(
+        "state.learners", "learned += labelled", "learned += 1"
+    ),
+    "text learned as a number": mistake("state.learners", "isinstance(label, str | bool)", "isinstance(label, bool)"),
+    "what was said not remembered in replay": mistake(
+        "state.learners",
+        "self.forest.partial_fit(rows, _numbers(events))",
+        "self.forest.partial_fit(rows, _numbers(events)); self.forest._calibration[:] = 0",
+    ),
+    "rejected events counted as learned": mistake(
+        "state.model",
+        "applied.outcomes[i] = refused\n",
+        "applied.outcomes[i] = refused\n                    applied.learned += 1\n",
+    ),
+    "a model that learned nothing is kept": mistake("task.processor", "if applied.learned:\n", "if True:\n"),
+    "first labels not learned in replay": mistake(
+        "state.model", "if label is None and self._kind is None:", "if self._kind is None and not publish:"
+    ),
+    "reset ignored in replay": mistake(
+        "task.processor", "                    models.drop(key)\n", "                    if predict: models.drop(key)\n"
+    ),
+    # Models that leave memory.
+    "what came back and learned leaves as it was": mistake(
+        "state.entry", "            self.place.free()\n            self.place = None\n", "            pass\n"
+    ),
+    "a model that has learned counts as saved": mistake(
+        "state.entry", "        self.clean = False\n        if", "        if"
+    ),
+    "what changed while it was saved counts as saved": mistake(
+        "state.model_store", "self._copies.keys() - self._dirty:", "self._copies:"
+    ),
+    "what left without being saved is fetched": mistake(
+        "state.cache", "place is None and entry.clean and", "place is None and"
+    ),
+    "fetched from the checkpoint before the last": mistake(
+        "task.checkpointer", "        self._reader.follow(self._checkpoints, manifest)\n", ""
+    ),
+    "a model that is lost starts anew": mistake(
+        "state.model_store",
+        "fetch is None:\n                raise\n",
+        "fetch is None:\n                return Model.new(entry.key, self._params_for(entry.key), entry.spec)\n",
+    ),
+    # How many models there may be.
+    "one model too many": mistake("state.model_store", "if self.room > 0 else", "if self.room >= 0 else"),
+    "the order within a batch decides who gets the last place": mistake(
+        "task.task", "end = n if self.models.room >= n - start else self._end_of_part(arrivals, start)", "end = n"
+    ),
+    "room that a tombstone makes is there before it": mistake("task.task", "return max(i, start + 1)", "return i + 1"),
+    "room that a tombstone makes is not there after it": mistake(
+        "task.task", "if room == 0 and event is None:", "if False:"
+    ),
+    "reset before the events before it": mistake("task.processor", "finish(key, groups.pop(key))", "pass"),
+    # What an unknown outcome means.
+    "a broker that has forgotten commits is believed": mistake("runtime.transaction", "if rewound:", "if False:"),
+    "a doubt that never ends": mistake(
+        "runtime.transaction", "        pending.unknown = False\n        return all", "        return all"
+    ),
+    # Where to start.
+    "a group that was set back is taken as it is": mistake("task.requirements", "if committed < newest:", "if False:"),
+    "records that are gone are not missed": mistake("task.recovery", "return max(offset, low)", "return offset"),
+    "a gap is accepted unasked": mistake(
+        "task.recovery", 'if low > offset and self._terms.on_gap == "fail":', "if False:"
+    ),
+    "a group beyond the end of the topic is taken as it is": mistake(
+        "task.requirements", "if live_from > high:", "if False:"
+    ),
+    "models that have lost records keep their lineage": mistake(
+        "task.recovery", "if offset > manifest.offset:", "if False:"
+    ),
+    # Checkpoints in the store.
+    "no disagreement is found": mistake(
+        "checkpoint.checkpoints",
+        "return differing(each for each in self._readable(names) if committed is None or each.revision <= committed)",
+        "return []",
+    ),
+    "one checkpoint is kept": mistake("checkpoint.retention", "KEPT_MANIFESTS = 3", "KEPT_MANIFESTS = 1"),
+    "segments of older checkpoints are deleted": mistake(
+        "checkpoint.checkpoints", ".union(*(each.segments for each in kept.values()))", ""
+    ),
+    "checkpoints are never deleted": mistake(
+        "checkpoint.checkpoints", "retention.expired(kept, now_ms, committed, bases)", "list[list[str]]()"
+    ),
+    "segments are never deleted": mistake(
+        "checkpoint.checkpoints",
+        'expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=newest))',
+        "pass",
+    ),
+    "dead bytes are never reclaimed": mistake("checkpoint.segments", "if dead <= limit:", "if True:"),
+    "segments are not verified": mistake(
+        "checkpoint.segments",
+        "        expect_hash(path, data)\n",
+        "",
+        "if sha256(data) != entry.sha256:",
+        "if False:",
+    ),
+    "a model is not verified that comes by itself": mistake(
+        "checkpoint.segments", "if sha256(data) != entry.sha256:", "if False:"
+    ),
+    "a manifest is taken for what it is not": mistake(
+        "checkpoint.manifest", '    if not f"/{state.location', '    return None\n    if not f"/{state.location'
+    ),
+    # Bases and deltas.
+    "a delta is taken for its base": mistake(
+        "checkpoint.manifest",
+        "models = base.models.less(gone).plus(entries, header.segments).saved(None, header.deltas)",
+        "models = base.models",
+        "if header.state_hash != found:",
+        "if False:",
+    ),
+    "a delta forgets what earlier ones had": mistake(
+        "checkpoint.table", "dict(self._changed), set(self._removed)", "{}, set(self._removed)"
+    ),
+    "a removed model comes back with its base": mistake(
+        "checkpoint.table", "                    table._removed.add(key)\n", "                    pass\n"
+    ),
+    "a model that came back stays removed": mistake(
+        "checkpoint.table", "            table._removed.discard(key)\n", ""
+    ),
+    "a delta counts as a base": mistake(
+        "checkpoint.checkpoints", "saved(name if header.base is None else None, header.deltas)", "saved(name, 0)"
+    ),
+    "a base is deleted before its deltas": mistake("checkpoint.retention", "if name not in needed]", "]"),
+    "all checkpoints that are kept have one base": mistake(
+        "checkpoint.retention", "_base_of(name, manifests) != of_newest", "False"
+    ),
+    # Other configurations.
+    "models that start anew are no news": mistake(
+        "task.checkpointer", "        self.must_be_saved = True\n", "        pass\n"
+    ),
+    "what a refused model learns is not kept": mistake(
+        "task.processor", "if applied.learned:\n", "if applied.learned and not refused:\n"
+    ),
+}
+
+SEEN_AT = {
+    "outputs are not sent": 0,
+    "offsets are not committed": 0,
+    "dropped although not committed": 2,
+    "learned twice after an abort": 4,
+    "transaction not aborted": 0,
+    "producer kept after an unknown result": 2,
+    "offsets of the whole with a part of the outputs": 14,
+    "outputs of a part sent again with the rest": 0,
+    "nothing in place of a refused output": 0,
+    "pending outputs kept after a loss": 3,
+    "opened although it was taken away": 1,
+    "checkpoint before the commit is known": 1,
+    "last checkpoint before the commit is known": 4,
+    "models saved as they are when they are written": 6,
+    "a model taken by the loop is taken again": 6,
+    "records held back are dropped": 6,
+    "removed models stay in checkpoints": 19,
+    "replay one too far": 6,
+    "replay one too short": 6,
+    "no replay": 11,
+    "read from the committed offset on": 6,
+    "next offset off by one": 0,
+    "unlabelled events counted as learned": 0,
+    "unlabelled events of a regressor counted as learned": 2,
+    "text learned as a number": 0,
+    "what was said not remembered in replay": 6,
+    "rejected events counted as learned": 0,
+    "a model that learned nothing is kept": 0,
+    "first labels not learned in replay": 4,
+    "reset ignored in replay": 52,
+    "what came back and learned leaves as it was": 18,
+    "a model that has learned counts as saved": 32,
+    "what changed while it was saved counts as saved": 26,
+    "what left without being saved is fetched": 2,
+    "fetched from the checkpoint before the last": 34,
+    "one model too many": 1,
+    "the order within a batch decides who gets the last place": 14,
+    "room that a tombstone makes is there before it": 153,
+    "room that a tombstone makes is not there after it": 153,
+    "reset before the events before it": 2,
+    "a doubt that never ends": 13,
+    "records that are gone are not missed": 83,
+    "a gap is accepted unasked": 83,
+    "models that have lost records keep their lineage": 83,
+    "one checkpoint is kept": 2,
+    "segments of older checkpoints are deleted": 6,
+    "checkpoints are never deleted": 6,
+    "segments are never deleted": 6,
+    "a manifest is taken for what it is not": 180,
+    "a delta is taken for its base": 6,
+    "a delta forgets what earlier ones had": 6,
+    "a removed model comes back with its base": 6,
+    "a model that came back stays removed": 6,
+    "a delta counts as a base": 5,
+    "a base is deleted before its deltas": 6,
+    "all checkpoints that are kept have one base": 6,
+}
+"""Seeds of schedules that show a mistake, for those that show soon: what the quick check looks at.
+
+Where the simulation changes they are found anew by
+
+    python -m tests.worker.support.mistakes [NAME...]
+"""
+
+
+def first_seen(name: str, seeds: Iterable[int]) -> int | None:
+    """The first of these schedules that goes wrong with a mistake in the worker; None where none does."""
+    worker = MISTAKES[name].worker()
+    for seed in seeds:
+        try:
+            Simulation(seed, worker).run()
+        except Exception:  # a mistake may show in any way
+            return seed
+    return None
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    for asked in sys.argv[1:] or MISTAKES:
+        print(f'    "{asked}": {first_seen(asked, range(SEEN_WITHIN))},', flush=True)

@@ -1,0 +1,163 @@
+"""A worker process of the simulation: a worker, its adapters, and an end by exit or by SIGKILL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from typing import Any, Protocol
+
+from tests.worker.support.fake_broker import Broker
+from tests.worker.support.fake_clients import Doubts, FakeInput, FakeOutput
+from tests.worker.support.fakes import Crash, FakeClock, FakePool, FakeSpill, FakeStore, Hook
+from tests.worker.support.plan import Plan
+from worker.base.errors import WorkerError
+from worker.base.metrics import Metrics
+from worker.base.ports import ObjectStore
+from worker.config import Config
+from worker.runtime.loop import Worker
+from worker.runtime.tasks import Pools, Setting
+
+METRICS = Metrics()
+"""One for all: nobody looks at the numbers, and to make it takes longer than to run a process."""
+SETTING = Setting(topic_id="topic-id", partitions=1, max_message_bytes=1_000_000)
+
+
+class World(Protocol):
+    """What a process lives in."""
+
+    clock: FakeClock
+    broker: Broker
+    store: ObjectStore
+    worker: type[Worker]
+
+    def at(self, process: Process, point: str) -> None:
+        """The process is at this point of its program: anything may happen here."""
+
+    def say(self, process: Process, what: str) -> None: ...
+
+
+class Process:
+    """One `amf-worker run`. Each method takes it one step further, whatever becomes of it."""
+
+    def __init__(self, world: World, plan: Plan, config: Config, name: str, identity: str | None, entry: int) -> None:
+        self.world = world
+        self.name = name
+        self.identity = identity
+        self.entry = entry
+        self.alive = True
+        self.held = False
+        """Whether it is stopped in the middle of a call."""
+        self.stops: list[str] = []
+        """The names under which its partitions have stopped, as far as nobody has seen to them.
+
+        Of one that does not know what it has lost nobody asks why it has stopped.
+        """
+        self.has_stopped_unasked = False
+        """Whether one of them has stopped that nobody asked about."""
+        self.input = FakeInput(world.broker, self.hook)
+        self.input.doubts = Doubts()
+        self.output: FakeOutput | None = None
+        self.pool = FakePool(world.clock)
+        self.askers = FakePool(world.clock)
+        self.spill = FakeSpill(plan.spill_room, self.hook)
+        self._worker = world.worker(
+            config,
+            replace(SETTING, partitions=plan.partitions, spill=self.spill),
+            self.input,
+            self._open_output,
+            FakeStore(world.store, self.hook),
+            self._metrics(),
+            ProcessClock(world.clock, self.hook, plan.look_s),
+            Pools(self.pool, self.pool, self.askers, FakePool(world.clock)),
+        )
+        self._worker.copied_bytes = plan.copied_bytes
+
+    @property
+    def awake(self) -> bool:
+        return self.alive and not self.held
+
+    def start(self) -> None:
+        self._run(self._worker.start)
+
+    def turn(self) -> None:
+        self._run(self._worker.turn)
+
+    def write_checkpoint(self) -> None:
+        """One of its threads that write checkpoints gets done."""
+        if self.pool.jobs:
+            self._run(self.pool.jobs[0].run)
+
+    def stop(self) -> None:
+        """In order, as after SIGTERM."""
+        if self.alive:
+            self._run(self._worker.close)
+        self.alive = False
+
+    def kill(self) -> None:
+        self.alive = False
+
+    def hook(self, point: str) -> None:
+        if self.alive:
+            self.world.at(self, point)
+        if not self.alive:
+            raise Crash
+
+    def _open_output(self) -> FakeOutput:
+        self.output = FakeOutput(self.world.broker, self.identity, self.hook, self.input.doubts)
+        return self.output
+
+    def _metrics(self) -> Metrics:
+        metrics: Any = copy(METRICS)
+        metrics.partition_stops_total = Stops(self._note_stop)
+        return metrics
+
+    def _note_stop(self, code: str) -> None:
+        if self.input.is_informed:
+            self.stops.append(code)
+        else:
+            self.has_stopped_unasked = True
+
+    def _run(self, step: Callable[[], None]) -> None:
+        """A step of `Worker.run`, and what `run` does when the step raises."""
+        try:
+            step()
+        except WorkerError as error:
+            self.world.say(self, f"exits: {error}")
+            with suppress(Crash, WorkerError):
+                self._worker.abandon()
+            self.alive = False
+        except Crash:
+            self.alive = False
+
+
+class Stops:
+    """The metric that counts partitions which have stopped, by name."""
+
+    def __init__(self, note: Callable[[str], object]) -> None:
+        self._note = note
+
+    def add(self, _: float, *, code: str) -> None:
+        self._note(code)
+
+    def forget(self, label: str, value: object) -> None:
+        """Codes are no label that is forgotten."""
+
+
+class ProcessClock:
+    """The one clock there is, behind the hook of a process; to look at it takes time."""
+
+    def __init__(self, clock: FakeClock, hook: Hook, look_s: float) -> None:
+        self._clock = clock
+        self._hook = hook
+        self._look_s = look_s
+        self.wall_ms = clock.wall_ms
+
+    def monotonic(self) -> float:
+        self._clock.now_s += self._look_s
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+        self._hook("sleep")

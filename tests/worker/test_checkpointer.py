@@ -1,0 +1,354 @@
+"""When a checkpoint is written, of what, and what happens when two of them say different things."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.worker.support.tasks import restore
+from tests.worker.test_loop import Bench, Bound
+from worker.base.errors import Transient, WorkerError
+from worker.base.records import Record
+from worker.state import learners
+from worker.task.processor import BatchResult
+from worker.task.task import Task
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Two partitions; every record takes a second, and a replay may take ten."""
+    bench = Bench(partitions=2, interval_s=1e6, recovery_budget_s=10.0)
+    process = Task.process
+
+    def slow(here: Task, records: Sequence[Record]) -> BatchResult:
+        bench.clock.now_s += len(records)
+        return process(here, records)
+
+    monkeypatch.setattr(Task, "process", slow)
+    return bench
+
+
+def cost(worker: Bound) -> dict[int, float]:
+    """What the metrics say of each partition."""
+    return {labels.partition: s for labels, s in worker.metrics.checkpoint_replay_cost_seconds.series().items()}
+
+
+def saves_slowly(bench: Bench, worker: Bound, seconds: float) -> None:
+    def pass_time() -> None:
+        bench.clock.now_s += seconds
+
+    worker.faults.at("store create", pass_time)
+
+
+# The recovery budget
+
+
+def test_a_checkpoint_is_written_once_its_replay_would_cost_the_budget(bench: Bench) -> None:
+    worker = bench.worker().join(0)
+    bench.feed(*"ababababa")
+    worker.turns(3)
+    assert (bench.checkpoints().offsets(), cost(worker)) == ([0], {0: 9.0})
+    bench.feed("a")
+    worker.turns(2)
+    assert (bench.checkpoints().offsets(), cost(worker)) == ([0, 10], {0: 0.0})
+    bench.feed(*"ababababa")
+    worker.turns(2)
+    assert bench.checkpoints().offsets() == [0, 10]
+
+
+def test_what_costs_no_time_waits_for_the_interval() -> None:
+    bench = Bench(interval_s=60.0, recovery_budget_s=0.001)
+    bench.feed(*"ab" * 50)
+    worker = bench.worker().join().turns(3)
+    assert bench.checkpoints().offsets() == [0]
+    bench.clock.now_s += 60
+    worker.turns(2)
+    assert bench.checkpoints().offsets() == [0, 100]
+
+
+def test_the_budget_is_for_all_partitions_and_the_costliest_is_saved(bench: Bench) -> None:
+    worker = bench.worker().join()
+    bench.feed(*"abab")
+    bench.feed(*"ababab", partition=1)
+    worker.turns(3)
+    assert (bench.checkpoints(0).offsets(), bench.checkpoints(1).offsets()) == ([0], [0, 6])
+    assert cost(worker) == {0: 4.0, 1: 0.0}
+
+
+def test_replayed_records_count_as_well(bench: Bench) -> None:
+    bench.feed(*"ab" * 4)
+    bench.worker("one").join(0).turns(2).kill()
+    two = bench.worker("two").join(0).turns(2)
+    assert two.replayed() == 8
+    assert cost(two) == {0: 8.0}
+
+
+def test_time_to_write_is_set_aside(bench: Bench) -> None:
+    worker = bench.worker().join(0).turns(1)
+    saves_slowly(bench, worker, 3.0)
+    bench.feed(*"ab" * 5)
+    worker.turns(3)
+    bench.feed(*"ababab")
+    worker.turns(2)
+    assert bench.checkpoints().offsets() == [0, 10]
+    bench.feed("a")
+    worker.turns(2)
+    assert bench.checkpoints().offsets() == [0, 10, 17]
+
+
+def test_a_slow_store_does_not_make_every_moment_the_right_one(bench: Bench) -> None:
+    worker = bench.worker().join(0).turns(1)
+    saves_slowly(bench, worker, 1000.0)
+    bench.feed(*"ab" * 5)
+    worker.turns(3)
+    bench.feed(*"abab")
+    worker.turns(2)
+    assert bench.checkpoints().offsets() == [0, 10]
+
+
+def test_after_a_failure_the_cost_stays_and_the_store_is_left_alone_for_a_while(bench: Bench) -> None:
+    worker = bench.worker().join(0)
+    worker.turn()
+    bench.feed(*"ab" * 5)
+    worker.faults.at("store create", Transient("down"))
+    worker.turns(4)
+    assert cost(worker) == {0: 10.0}
+    assert (worker.faults.seen.count("store create"), bench.checkpoints().offsets()) == (2, [0])
+    bench.clock.now_s += 5
+    worker.turns(2)
+    assert (bench.checkpoints().offsets(), cost(worker)) == ([0, 10], {0: 0.0})
+
+
+def test_one_checkpoint_is_written_at_a_time_and_who_has_waited_longest_is_next() -> None:
+    bench = Bench(partitions=3, interval_s=30.0)
+    worker = bench.worker().join().turns(2)
+
+    def change(*partitions: int) -> None:
+        for number in partitions:
+            bench.feed("a", "b", partition=number)
+        worker.turns(2)
+
+    def saved() -> list[int]:
+        return [bench.newest(number).offset for number in range(3)]
+
+    change(1)
+    bench.clock.now_s += 30
+    worker.turns(2)
+    assert saved() == [0, 2, 0]
+    bench.clock.now_s += 30
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    change(0, 1, 2)
+    assert len(worker.pool.jobs) == 1
+    for expected in ([2, 2, 0], [2, 2, 2], [2, 4, 2]):
+        worker.pool.jobs[0].run()
+        worker.turns(2)
+        assert saved() == expected
+    assert not worker.pool.jobs
+
+
+# What is saved
+
+
+def test_a_checkpoint_moves_on_with_records_that_change_no_model() -> None:
+    """Else that of a partition without labels would stay where it is, and retention would pass it."""
+    bench = Bench(interval_s=60.0)
+    bench.feed(None, None, None)
+    worker = bench.worker().join().turns(3)
+    bench.clock.now_s += 60
+    worker.turns(2)
+    assert (bench.newest().offset, bench.newest().models) == (3, {})
+
+
+def test_a_checkpoint_is_of_its_offset_however_late_it_is_written(bench: Bench) -> None:
+    worker = bench.worker().join(0)
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    bench.feed(*"ab" * 5)
+    worker.turns(2)
+    true = Task(0, bench.config, 1_000_000)
+    restore(true, (), 0, 0)
+    true.process(bench.broker.logs[0].records)
+    bench.feed(*"ba" * 4)
+    worker.turns(2)
+    assert (len(worker.pool.jobs), cost(worker)) == (1, pytest.approx({0: 18.0}))
+    worker.pool.jobs[0].run()
+    manifest = bench.newest()
+    assert manifest.offset == 10
+    assert bench.checkpoints().load(manifest) == {model.key: model.forest.dumps() for model in true.models}
+
+
+@pytest.mark.parametrize(("n_models", "committed"), [(0.1, [12, 14, 16, 16]), (2.5, [14, 16, 16, 16])])
+def test_records_that_would_copy_too_much_wait_for_the_next_turn(
+    bench: Bench, n_models: float, committed: list[int]
+) -> None:
+    worker = bench.worker().join(0)
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    for key in "vwxyz":
+        bench.feed("a", "b", key=key)
+    worker.turns(2)
+    worker.limit_copies(int(n_models * worker.waiting_bytes("v")))
+    for key in "vvwwx":
+        bench.feed("a", key=key)
+    bench.feed("a", key="new")
+    seen = []
+    for _ in range(4):
+        worker.turn()
+        seen.append(bench.broker.committed[0])
+    assert seen == committed
+    assert bench.published() == bench.expected()
+
+
+def test_while_records_of_one_partition_wait_those_of_the_others_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(partitions=2, interval_s=60.0)
+    worker = bench.worker().join()
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    for key in "vwxyz":
+        bench.feed("a", key=key)
+    worker.turns(2)
+    bench.clock.now_s += 60
+    worker.turn()
+    asked, consume = [], worker.input.consume
+
+    def noted(max_records: int, timeout_s: float) -> Any:
+        asked.append(max_records)
+        return consume(max_records, timeout_s)
+
+    monkeypatch.setattr(worker.input, "consume", noted)
+    worker.limit_copies(1)
+    for key in "vwxyz":
+        bench.feed("a", key=key)
+    committed = []
+    for _ in range(3):
+        bench.feed("a", "b", partition=1)
+        worker.turn()
+        committed.append((bench.broker.committed[0], bench.broker.committed[1]))
+    assert committed == [(6, 2), (7, 4), (8, 6)]
+    most = bench.config.transaction.max_records
+    assert asked == [most, most - 4, most - 3]
+
+
+# Requests to the store
+
+
+def test_a_checkpoint_is_two_requests_and_a_partition_that_stands_still_none() -> None:
+    bench = Bench(interval_s=60.0)
+    for n in range(20):
+        bench.feed("a", "b", key=f"{n}")
+    worker = bench.worker().join().turns(2)
+    bench.clock.now_s += 60
+    worker.turns(3)
+
+    def requests() -> Counter[str]:
+        seen = [point for point in worker.faults.seen if point.startswith("store ") and not point.endswith(":done")]
+        worker.faults.seen.clear()
+        return Counter(seen)
+
+    assert requests()["store list"] > 0
+    for n in range(40):
+        bench.feed("a", key=f"{n % 20}")
+        bench.clock.now_s += 60
+        worker.turns(3)
+    found = requests()
+    assert found["store create"] == 2 * 40
+    assert found["store list"] < 8
+    for _ in range(10):
+        bench.clock.now_s += 60
+        worker.turns(2)
+    assert requests() == {}
+
+
+# Divergence
+
+
+def set_back(bench: Bench) -> None:
+    """The group begins anew, as somebody wants it."""
+    bench.broker.committed[0] = 0
+    bench.config = replace(bench.config, input=replace(bench.config.input, on_rewind="accept"))
+
+
+def test_two_states_at_one_offset_stop_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(interval_s=10.0)
+    bench.feed(*"ab" * 4)
+    bench.worker("one").join().turns(2).close()
+    set_back(bench)
+    monkeypatch.setattr(learners, "seed_of", lambda key, seed: seed + 1)
+    two = bench.worker("two").join().turns(2)
+    bench.clock.now_s += 10
+    with pytest.raises(WorkerError, match="every partition"):
+        two.turns(2)
+    assert two.stops() == {"divergence": 1}
+    two.close()
+    monkeypatch.undo()
+    three = bench.worker("three")
+    with pytest.raises(WorkerError, match="every partition"):
+        three.join().turns(1)
+    assert three.stops() == {"divergence": 1}
+
+
+def test_the_same_state_again_is_no_divergence() -> None:
+    bench = Bench(interval_s=10.0)
+    bench.feed(*"ab" * 4)
+    bench.worker("one").join().turns(2).close()
+    set_back(bench)
+    two = bench.worker("two").join().turns(2)
+    bench.clock.now_s += 10
+    two.turns(2)
+    assert two.stops() == {}
+    assert len([name for name in bench.store.objects if f"{8:020d}" in name and name.endswith("manifest")]) == 2
+
+
+def test_a_divergence_that_shows_while_partitions_are_given_up_stops_this_one_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed(*"ab" * 4)
+    bench.worker("one").join().turns(2).close()
+    set_back(bench)
+    monkeypatch.setattr(learners, "seed_of", lambda key, seed: seed + 1)
+    two = bench.worker("two").join().turns(2)
+    two.close()
+    assert two.stops() == {"divergence": 1}
+
+
+def test_what_changes_out_of_band_is_no_divergence() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed(*"ab" * 4)
+    bench.worker("one").join().turns(3).close()
+    two = bench.worker("two", interval_s=60.0, on_spec_change="restart", n_estimators=3).join().turns(2)
+    two.close()
+    assert (two.stops(), bench.newest().offset, bench.newest().revision, bench.newest().models) == ({}, 8, 1, {})
+    bench.feed("a")
+    bench.worker("three", interval_s=60.0, on_spec_change="restart", n_estimators=3).join().turns(2).close()
+    assert (bench.newest().offset, bench.newest().revision) == (9, 1)
+
+
+# Partitions that go
+
+
+def test_the_last_checkpoints_of_partitions_that_go_are_written_side_by_side_the_costliest_first(bench: Bench) -> None:
+    worker = bench.worker().join()
+    for number, n in enumerate((1, 3)):
+        bench.feed(*"a" * n, partition=number)
+    worker.turns(2)
+    waiting = list[int]()
+    worker.faults.at("store create", lambda: waiting.append(len(worker.pool.jobs)))
+    worker.close()
+    assert waiting == [1]
+    manifests = [name for name in bench.store.objects if name.endswith("manifest")]
+    assert [name.split("/")[3] for name in manifests] == ["0", "1", "1", "0"]
+
+
+def test_what_is_not_begun_when_a_partition_goes_is_not_written_any_more() -> None:
+    bench = Bench(partitions=3, interval_s=1e6)
+    worker, other = bench.worker().join(), bench.worker("other").join_idle()
+    for number in range(3):
+        bench.feed("a", partition=number)
+    worker.turns(2)
+    worker.pool.is_done_within = lambda seconds: False
+    bench.broker.group.rebalance(dict.fromkeys(range(3), other.input))
+    worker.turn()
+    assert worker.pool.jobs == []
+    assert [bench.newest(number).offset for number in range(3)] == [0, 0, 0]

@@ -1,0 +1,294 @@
+"""Manifests: bases and deltas say the same as one table would, and cost what has changed."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.worker.support.manifests import forge, put_together, taken_apart
+from tests.worker.support.stores import DictStore, FaultyStore
+from worker.base.errors import CorruptCheckpoint
+from worker.checkpoint import Checkpoints, Location, Manifest, Reader, SavedModel, Source, Table, state_hash
+from worker.checkpoint.manifest import FRAME_ENTRIES
+
+HERE = Location("group", "main", "events", "topic-id", 0)
+MODELS = 100_000
+WITHIN_S = 0.1
+"""Of the thread's own time for a checkpoint of which one model in 100,000 has changed; a base takes more than 1 s."""
+
+
+def write(
+    checkpoints: Checkpoints,
+    offset: int,
+    state: dict[str, bytes],
+    previous: Manifest | None = None,
+    removed: Any = (),
+    **more: Any,
+) -> Manifest:
+    dirty: dict[str, Source] = {
+        key: partial(SavedModel, "spec", data, {"samples": offset}) for key, data in state.items()
+    }
+    arguments = {"start_offset": 0, "engine": "e", "created_ms": offset} | more
+    return checkpoints.write(offset=offset, dirty=dirty, previous=previous, removed=removed, **arguments)
+
+
+def files(store: DictStore, kind: str) -> list[str]:
+    return sorted(name for name in store.objects if name.endswith(kind))
+
+
+def headers(store: DictStore) -> list[dict[str, Any]]:
+    return [taken_apart(store.objects[name])[0] for name in files(store, "manifest")]
+
+
+@pytest.fixture
+def store() -> DictStore:
+    return DictStore()
+
+
+# Bases and deltas
+
+
+def test_a_delta_holds_what_has_changed_since_its_base_and_nothing_else(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    first = write(checkpoints, 1, {key: b"%d" % i for i, key in enumerate("abcdefgh")})
+    second = write(checkpoints, 2, {"b": b"new", "z": b"z"}, first, removed=["c"])
+    third = write(checkpoints, 3, {"a": b"new"}, second)
+    base, *deltas = (taken_apart(store.objects[name]) for name in files(store, "manifest"))
+    assert (base[0]["base"], len(base[1])) == (None, 8)
+    assert [header["base"] for header, _ in deltas] == [files(store, "manifest")[0].rpartition("/")[2]] * 2
+    assert [[key for key, *_ in entries] for _, entries in deltas] == [["b", "z"], ["b", "z", "a"]]
+    assert [header["removed"] for header, _ in deltas] == [["c"], ["c"]]
+    assert [len(header["segments"]) for header, _ in deltas] == [1, 2]
+    assert Reader(store, HERE.prefix).read(files(store, "manifest")[-1].rpartition("/")[2]) == third
+    assert checkpoints.load(third) == {
+        **{key: b"%d" % i for i, key in enumerate("abcdefgh") if key not in "abc"},
+        "a": b"new",
+        "b": b"new",
+        "z": b"z",
+    }
+
+
+def test_another_base_is_written_once_the_deltas_have_had_as_many_entries(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    manifest = write(checkpoints, 1, {f"{i}": b"1" * 100 for i in range(10)})
+    for offset in range(2, 9):
+        manifest = write(checkpoints, offset, {f"new {offset}": b"2"}, manifest)
+    # 1 + 2 + 3 + 4 entries are as many as there are models.
+    assert [header["base"] is None for header in headers(store)] == [True, *[False] * 4, True, False, False]
+    assert [header["deltas"] for header in headers(store)] == [0, 1, 3, 6, 10, 0, 1, 3]
+
+
+def test_any_sequence_of_changes_reads_as_what_was_written(store: DictStore) -> None:
+    rng, checkpoints = random.Random(7), Checkpoints(store, HERE)
+    state: dict[str, bytes] = {}
+    manifest: Manifest | None = None
+    for offset in range(1, 200):
+        if rng.random() < 0.1:  # Somebody else goes on from what is in the store.
+            manifest = Checkpoints(store, HERE).newest()
+        gone = [key for key in state if rng.random() < 0.05]
+        changed = {f"k{rng.randint(0, 25)}": rng.randbytes(rng.randint(0, 9)) for _ in range(rng.randint(0, 3))}
+        state = {key: data for key, data in state.items() if key not in gone} | changed
+        manifest = write(checkpoints, offset, changed, manifest, gone)
+        found = Checkpoints(store, HERE).newest()
+        assert found == manifest
+        assert found.models.keys() == state.keys()
+        assert len(found.models) == len(state)
+        assert found.models.alive_bytes == sum(map(len, state.values()))
+        assert (found.models.usage, found.models.deltas) == (manifest.models.usage, manifest.models.deltas)
+        assert found.models.usage == Table.of(dict(found.models), found.segments).usage
+        assert found.state_hash == state_hash(dict(found.models))
+        assert checkpoints.load(found) == state
+    assert min(Counter(header["base"] is None for header in headers(store)).values()) > 40
+
+
+def test_entries_are_cut_into_frames(store: DictStore) -> None:
+    models = {f"{i}": b"" for i in range(2 * FRAME_ENTRIES + 1)}
+    manifest = write(Checkpoints(store, HERE), 1, models)
+    assert Checkpoints(store, HERE).newest() == manifest
+    data, n, at = store.objects[files(store, "manifest")[0]], 0, 0
+    while at < len(data):
+        n, at = n + 1, at + 4 + int.from_bytes(data[at : at + 4], "big")
+    assert n == 1 + 3
+
+
+# Damage
+
+
+def flipped(data: bytes) -> list[bytes]:
+    flips = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
+    return [*flips, *(data[:n] for n in range(0, len(data), 7)), data + b"\0"]
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_any_damage_to_a_base_or_a_delta_leads_to_a_checkpoint_before_or_to_a_stop(
+    store: DictStore, damaged: int
+) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    before = write(checkpoints, 1, {"a": b"old", "b": b"2"}, start_offset=1)
+    base = write(checkpoints, 2, {"a": b"1", "b": b"2", "c": b"3"}, start_offset=1)
+    write(checkpoints, 3, {"a": b"new"}, base, removed=["b"], start_offset=1)
+    name = files(store, "manifest")[damaged]
+    intact = store.objects[name]
+    for data in [*flipped(intact), None]:
+        if data is None:
+            del store.objects[name]
+        else:
+            store.objects[name] = data
+        reader = Checkpoints(store, HERE)
+        assert reader.newest() == (before if damaged == 1 else base)
+        assert data is None or name in "".join(reader.skipped)
+    store.objects[name] = intact
+    del store.objects[files(store, "manifest")[0]], store.objects[files(store, "manifest")[0]]
+    with pytest.raises(CorruptCheckpoint, match="none of the 1 checkpoints"):
+        Checkpoints(store, HERE).newest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"removed": ["c"]}, "base does not have"),
+        ({"removed": ["a"]}, "that it has itself"),
+        ({"removed": ["b"]}, "state hash"),
+        ({"base": "of another history"}, "of another history"),
+        ({"base": "of a later offset"}, "of another history"),
+    ],
+)
+def test_a_delta_that_does_not_fit_its_base_is_refused(store: DictStore, changes: dict[str, Any], problem: str) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    base = write(checkpoints, 1, {"a": b"1", "b": b"2"})
+    write(checkpoints, 9, {"a": b"new"}, base)
+    delta = files(store, "manifest")[-1]
+    header, entries = taken_apart(store.objects.pop(delta))
+    others = {
+        "of another history": write(checkpoints, 5, {"a": b"1"}, start_offset=5),
+        "of a later offset": write(checkpoints, 10, {"a": b"1"}),
+    }
+    if "base" in changes:
+        changes = {"base": others[changes["base"]].models.base_name}
+    forged = forge(store, HERE.prefix, 9, put_together(header | changes, entries))
+    with pytest.raises(CorruptCheckpoint, match=problem) as caught:
+        Reader(store, HERE.prefix).read(forged.rpartition("/")[2])
+    assert str(caught.value).startswith(forged)
+    assert Checkpoints(store, HERE).newest(4) == base
+
+
+def test_the_delta_of_a_delta_is_refused(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    base = write(checkpoints, 1, {"a": b"1", "b": b"2"})
+    write(checkpoints, 2, {"a": b"new"}, base)
+    delta = files(store, "manifest")[-1]
+    header, entries = taken_apart(store.objects[delta])
+    changes = {"base": delta.rpartition("/")[2], "offset": 3}
+    forge(store, HERE.prefix, 3, put_together(header | changes, entries))
+    reader = Checkpoints(store, HERE)
+    assert reader.newest().offset == 2
+    assert "is the delta of a delta" in reader.skipped[0]
+
+
+def test_a_base_that_is_gone_is_made_up_for_by_another_one(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    state = {f"{i}": b"1" for i in range(50)}
+    base = write(checkpoints, 1, state)
+    second = write(checkpoints, 2, {"0": b"2"}, base)
+    del store.objects[files(store, "manifest")[0]]
+    checkpoints.tidy(second, None)
+    third = write(checkpoints, 3, {"1": b"2"}, second)
+    assert Checkpoints(store, HERE).newest() == third
+    assert headers(store)[-1]["base"] is None
+
+
+def test_a_delta_without_its_base_is_garbage(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    state = {f"{i}": b"1" for i in range(50)}
+    base = write(checkpoints, 1, state)
+    second = write(checkpoints, 2, {"0": b"2"}, base)
+    gone, orphan = files(store, "manifest")
+    del store.objects[gone]
+    assert checkpoints.collect_garbage(2, second) == [], "nothing is deleted where no checkpoint is left"
+    third = write(Checkpoints(store, HERE), 3, state | {"0": b"2"})
+    Checkpoints(store, HERE).collect_garbage(3, third)
+    assert orphan not in store.objects
+    assert Checkpoints(store, HERE).newest() == third
+
+
+# What it costs
+
+
+def counted(store: DictStore) -> tuple[FaultyStore, Checkpoints]:
+    journal = FaultyStore(store, {})
+    return journal, Checkpoints(journal, HERE)
+
+
+def test_a_checkpoint_is_two_requests_and_listing_adds_little(store: DictStore) -> None:
+    journal, checkpoints = counted(store)
+    manifest = write(checkpoints, 0, {f"{i}": b"%d" % i * 100 for i in range(1000)})
+    checkpoints.tidy(manifest, None)
+    listed = []
+    for offset in range(1, 400):
+        journal.log.clear()
+        manifest = write(checkpoints, offset, {f"{offset % 1000}": b"new"}, manifest)
+        assert checkpoints.diverged(offset) == []
+        reads = [name for call, name in journal.log if call != "create"]
+        assert len(journal.log) - len(reads) == 2
+        assert all(name.endswith("segment") for name in reads), "only what moves together is read"
+        if checkpoints.is_untidy(manifest):
+            listed.append(offset)
+            assert checkpoints.tidy(manifest, None) == {}
+    assert len(listed) < 20
+    assert len(store.objects) < 300
+
+
+def test_one_model_of_very_many_costs_next_to_nothing(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    keys = [f"model-{i:06d}" for i in range(MODELS)]
+    manifest = write(checkpoints, 1, dict.fromkeys(keys, b"1"))
+    base_bytes = len(store.objects[files(store, "manifest")[0]])
+    for offset in range(2, 6):
+        before = set(store.objects)
+        started_s = time.thread_time()
+        manifest = write(checkpoints, offset, {keys[offset * 77]: b"2"}, manifest)
+        took_s = time.thread_time() - started_s
+        written = sum(len(store.objects[name]) for name in store.objects.keys() - before)
+        assert took_s < WITHIN_S
+        assert written < 2000 < base_bytes / 1000
+    assert len(manifest.models) == MODELS
+
+
+# What others write meanwhile
+
+
+def test_what_somebody_else_wrote_at_an_offset_since_is_found_with_the_next_listing(store: DictStore) -> None:
+    ours, theirs = Checkpoints(store, HERE), Checkpoints(store, HERE)
+    manifest = write(ours, 1, {"a": b"1"})
+    assert ours.tidy(manifest, None) == {}
+    manifest = write(ours, 2, {"a": b"2"}, manifest)
+    write(theirs, 2, {"a": b"other"})
+    last = write(ours, 3, {"a": b"3"}, manifest)
+    assert ours.diverged(3) == []
+    assert ours.tidy(last, None) == {2: ["a"]}
+    assert len(files(store, "manifest")) == 4, "nothing is deleted before somebody has looked at it"
+
+
+def test_changes_out_of_band_are_not_compared_even_where_one_of_them_is_committed_since(store: DictStore) -> None:
+    ours, theirs = Checkpoints(store, HERE), Checkpoints(store, HERE)
+    manifest = write(ours, 2, {"a": b"1"}, committed=0)
+    assert ours.tidy(manifest, 0) == {}
+    changed = write(ours, 2, {"a": b"anew"}, manifest, revision=1, committed=0)
+    write(theirs, 2, {"a": b"other"}, manifest, revision=1, committed=0)
+    last = write(ours, 3, {"a": b"2"}, changed, revision=1, committed=1)
+    assert ours.tidy(last, 1) == {}
+
+
+def test_what_was_there_before_is_compared_without_a_listing(store: DictStore) -> None:
+    write(Checkpoints(store, HERE), 2, {"a": b"1"})
+    journal, checkpoints = counted(store)
+    assert checkpoints.newest() is not None
+    write(checkpoints, 2, {"a": b"2"})
+    journal.log.clear()
+    assert checkpoints.diverged(2) == ["a"]
+    assert [call for call, _ in journal.log if call == "list"] == []

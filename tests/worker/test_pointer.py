@@ -1,0 +1,230 @@
+"""What is committed along with an offset, and whose checkpoints are taken by it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.worker.support.fakes import config
+from tests.worker.test_loop import Bench, Bound
+from tests.worker.test_recovery import after_gap, learned, of_input, saved_bench
+from worker.base.errors import Abort
+from worker.checkpoint import Manifest, Pointer, Reader, Table
+from worker.checkpoint.retention import HOUR_MS, KEPT_MANIFESTS, KEPT_MS, Content, expired
+
+RESTART = {"on_spec_change": "restart", "interval_s": 60.0, "n_estimators": 3}
+
+
+def pointer(bench: Bench, partition: int = 0) -> Pointer:
+    found = Pointer.read(bench.broker.metadata[partition])
+    assert found is not None
+    return found
+
+
+def revisions(bench: Bench) -> list[tuple[int, int]]:
+    """(offset, revision) of the checkpoints of the first partition."""
+    folder = bench.checkpoints().location.prefix
+    names = [name.rpartition("/")[2] for name in bench.store.objects if name.endswith("manifest")]
+    found = [Reader(bench.store, folder).read(name) for name in names]
+    return sorted((manifest.offset, manifest.revision) for manifest in found)
+
+
+def test_it_names_the_newest_checkpoint_known_at_the_commit() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b")
+    worker = bench.worker().join().turns(2)
+    assert pointer(bench) == Pointer.to(bench.newest())
+    assert (pointer(bench).offset, bench.broker.committed[0]) == (0, 2)
+    bench.clock.now_s += 60
+    worker.turns(3)
+    bench.feed("a")
+    worker.turns(2)
+    assert (pointer(bench), pointer(bench).offset) == (Pointer.to(bench.newest()), 2)
+
+
+def take_over(bench: Bench, zombie: Bound) -> None:
+    """Another worker takes three records while the first one, which nobody knows any more, stands still."""
+    zombie.kill()
+    bench.feed(*"bab")
+    bench.worker("two").join().turns(2).kill()
+
+
+def test_what_a_worker_saves_out_of_band_after_it_was_put_out_of_the_group_is_not_taken() -> None:
+    bench = saved_bench()
+    zombie = bench.worker("zombie", **RESTART)
+    zombie.faults.at("store create", lambda: take_over(bench, zombie))
+    zombie.join().turns(1)
+    # It knew the group at 5 and starts all models anew there; by now they have learned three records more.
+    assert (5, 1) in revisions(bench)
+    assert bench.broker.committed[0] == 8
+    bench.feed("a")
+    last = bench.worker("three").join().turns(3)
+    assert (last.stops(), last.replayed()) == ({}, 3)
+    assert bench.published() == bench.expected()
+
+
+def test_what_one_saves_beyond_the_known_checkpoint_is_not_taken_either() -> None:
+    bench = saved_bench()
+    bench.feed(*"bab")
+    bench.worker("one").join().turns(2).kill()
+    assert (pointer(bench).offset, bench.broker.committed[0]) == (5, 8)
+    zombie = bench.worker("zombie", **RESTART)
+    zombie.faults.at("store create", lambda: take_over(bench, zombie))
+    zombie.join().turns(2)
+    assert revisions(bench) == [(0, 0), (5, 0), (8, 1)]
+    bench.feed("a")
+    bench.worker("three").join().turns(3)
+    assert bench.published() == bench.expected()
+
+
+def test_a_change_out_of_band_is_committed_though_there_is_no_record() -> None:
+    bench = saved_bench()
+    bench.worker("two", **RESTART).join().turns(2).kill()
+    assert (pointer(bench).revision, bench.broker.committed[0]) == (1, 5)
+    # Going back to the former configuration brings no model back.
+    bench.feed("a")
+    bench.worker("three").join().turns(2)
+    assert learned(bench)[5:] == [0]
+
+
+def test_a_change_out_of_band_that_was_not_committed_has_not_happened() -> None:
+    bench = saved_bench()
+    for name in ("two", "three", "four", "five"):
+        worker = bench.worker(name, **RESTART)
+        worker.faults.at("offsets", *[Abort("not now")] * 9)
+        worker.join().turns(3).kill()
+        bench.clock.now_s += 1
+    assert pointer(bench).revision == 0
+    bench.feed("a")
+    last = bench.worker("six").join().turns(2)
+    assert (last.stops(), learned(bench)[5:]) == ({}, [5])
+    assert bench.published() == bench.expected()
+
+
+def test_it_is_committed_once() -> None:
+    bench = saved_bench()
+    worker = bench.worker("two", **RESTART).join().turns(4)
+    assert worker.outcomes() == {"committed": 1}
+
+
+@pytest.mark.parametrize("metadata", ["", "{", "somebody else's", "[]", '{"version":2,"offset":0}', "[" * 5000])
+def test_where_an_operator_has_set_the_offset_all_checkpoints_count(metadata: str) -> None:
+    bench = saved_bench()
+    bench.worker("two", **RESTART).join().turns(2).close()
+    bench.broker.metadata[0] = metadata
+    bench.feed("a")
+    last = bench.worker("three").join().turns(2)
+    assert (last.stops(), learned(bench)[5:]) == ({}, [0])
+
+
+def test_of_two_states_of_one_checkpoint_that_which_was_committed_is_taken() -> None:
+    bench = Bench(interval_s=60.0)
+    manifest = Manifest(
+        engine="e",
+        location=bench.checkpoints().location,
+        start_offset=0,
+        offset=5,
+        revision=1,
+        created_ms=0,
+        state_hash="one state",
+        models=Table(),
+    )
+    known = Pointer.to(manifest)
+    assert known.admits(manifest)
+    assert not known.admits(msgspec.structs.replace(manifest, state_hash="another"))
+    assert not known.admits(msgspec.structs.replace(manifest, offset=3, revision=2))
+    assert known.admits(msgspec.structs.replace(manifest, offset=7, state_hash="a later one"))
+    elsewhere = msgspec.structs.replace(manifest.location, lineage="other")
+    assert known.admits(msgspec.structs.replace(manifest, location=elsewhere, revision=9))
+    assert Pointer.read(known.metadata()) == known
+    assert len(replace_lineage(known).metadata()) < 1000
+
+
+def replace_lineage(known: Pointer) -> Pointer:
+    """A pointer that is as long as they get."""
+    return msgspec.structs.replace(known, lineage="x" * 200, offset=2**63 - 1, revision=2**31, state_hash="f" * 64)
+
+
+def test_the_newest_checkpoints_of_the_committed_revision_stay_for_longer_than_a_day() -> None:
+    """A group that stands still has no others, and a worker that changes models out of band may never commit that."""
+    now_ms = 1000 * HOUR_MS
+    later = {f"{9 - i}": Content(now_ms, 1, frozenset()) for i in range(2 * KEPT_MANIFESTS)}
+    before = {f"1.{9 - i}": Content(now_ms - 2 * KEPT_MS, 0, frozenset()) for i in range(KEPT_MANIFESTS + 2)}
+    [_, gone] = expired(later | before, now_ms, 0)
+    assert [name for name in before if name not in gone] == list(before)[:KEPT_MANIFESTS]
+    assert gone[:2] == list(before)[:2:-1]
+    assert set(expired(later | before, now_ms, 1)[1]) >= {*before}
+
+
+def test_checkpoints_that_are_never_committed_push_out_none_of_the_committed_history() -> None:
+    bench = saved_bench()
+    # The partition has had no record for longer than checkpoints are kept by their age.
+    bench.clock.now_s += 2 * KEPT_MS / 1000
+    for attempt in range(4 * KEPT_MANIFESTS):
+        worker = bench.worker(f"two.{attempt}", **RESTART)
+        worker.faults.at("offsets", *[Abort("not now")] * 9)
+        worker.join().turns(3).kill()
+        bench.clock.now_s += 1
+    bench.feed("a")
+    last = bench.worker("last").join().turns(2)
+    assert (last.stops(), learned(bench)[5:]) == ({}, [5])
+
+
+def test_a_gap_that_a_worker_finds_after_it_was_put_out_of_the_group_is_not_taken() -> None:
+    bench = saved_bench()
+    bench.config = of_input(bench.config, on_gap="accept")
+    zombie = bench.worker("zombie")
+
+    def others_go_on() -> None:
+        zombie.kill()
+        bench.feed(*"bab")
+        other = bench.worker("two").join().turns(2)
+        bench.broker.logs[0].low = 7
+        zombie.faults.at("store create", other.close)
+
+    # It knows the group at 5, and a moment later that the topic begins at 7.
+    zombie.faults.at("bounds", others_go_on)
+    zombie.join().turns(2)
+    assert after_gap(bench, 7).offsets() == [7]
+    bench.feed("a")
+    bench.worker("three").join().turns(3)
+    assert bench.published() == bench.expected()
+
+
+def test_two_changes_out_of_band_at_one_offset_are_two_revisions() -> None:
+    bench = saved_bench()
+    bench.feed(*"ab", key="other")
+    bench.worker("one").join().turns(2).close()
+    first = bench.worker("two", **RESTART)
+    first.faults.at("offsets", *[Abort("not now")] * 9)
+    first.join().turns(3).kill()
+    # Another configuration comes before that one is committed; it starts fewer models anew.
+    overrides = [{"match": "other", "n_estimators": 5}]
+    second = bench.worker("three", on_spec_change="restart", interval_s=60.0, overrides=overrides).join().turns(3)
+    assert (second.stops(), pointer(bench).revision) == ({}, 2)
+    bench.feed("a")
+    second.turns(2)
+    assert learned(bench)[7:] == [5]
+
+
+def test_a_group_may_be_set_back_before_a_change_out_of_band() -> None:
+    bench = saved_bench()
+    bench.feed(*"bab")
+    bench.worker("one").join().turns(2).close()
+    bench.worker("two", **RESTART).join().turns(3).close()
+    bench.broker.committed[0], bench.broker.metadata[0] = 5, ""
+    again = Bound(bench, "three", of_input(config(**RESTART), on_rewind="accept")).join().turns(4)
+    again.close()
+    # What started anew at 8 then, and at 5 now, are two histories, each with a checkpoint at 8.
+    assert (again.stops(), revisions(bench)[-3:]) == ({}, [(8, 0), (8, 1), (8, 2)])
+
+
+def test_a_change_out_of_band_never_sets_the_group_back() -> None:
+    bench = saved_bench()
+    # Somebody has set the group behind offsets that are no records, such as markers of transactions.
+    bench.broker.committed[0], bench.broker.metadata[0] = 8, ""
+    bench.broker.logs[0].append(b"k", b"{}", gap=4)
+    worker = bench.worker("two", **RESTART).join().turns(1)
+    worker.input.batch_records = lambda: 0
+    worker.turns(3)
+    assert (bench.broker.committed[0], pointer(bench).offset) == (8, 8)

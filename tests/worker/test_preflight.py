@@ -1,0 +1,178 @@
+"""What start-up says of settings that it finds; tests/kafka/test_topic_changes.py looks at real ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.worker.support.fakes import config
+from tests.worker.support.stores import DictStore
+from tests.worker.test_loop import Bench
+from worker.base.errors import Transient, WorkerError
+from worker.base.ports import TopicState
+from worker.config import Config
+from worker.runtime import preflight as checks
+from worker.runtime.preflight import of_checkpoints, of_input, of_output, of_protocol, probe
+
+WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000), "retention.bytes": "-1"}
+PROTOCOLS = "group.coordinator.rebalance.protocols"
+SETTINGS: Config = config(interval_s=30.0, recovery_budget_s=10.0)
+
+
+def levels(settings: dict[str, str]) -> list[str]:
+    return [finding.level for finding in of_input(SETTINGS, {**WEEK, **settings})]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ["ok"]),
+        ({"retention.ms": "-1"}, ["ok"]),
+        ({"cleanup.policy": "compact"}, ["failed"]),
+        ({"cleanup.policy": "compact,delete"}, ["failed"]),
+        ({"cleanup.policy": "delete,compact"}, ["failed"]),
+        # 10 times (30 s + 10 s), and an hour.
+        ({"retention.ms": "4000000"}, ["ok"]),
+        ({"retention.ms": "3999999"}, ["warning"]),
+        ({"retention.ms": "30000"}, ["warning"]),
+        ({"retention.ms": "29999"}, ["failed"]),
+        ({"retention.ms": "0"}, ["failed"]),
+        ({"retention.bytes": "1000000000"}, ["warning"]),
+        ({"retention.ms": "60000", "retention.bytes": "1000"}, ["warning", "warning"]),
+    ],
+)
+def test_the_input_must_keep_what_a_replay_needs(settings: dict[str, str], expected: list[str]) -> None:
+    assert levels(settings) == expected
+
+
+def test_what_is_said_of_retention_has_its_numbers() -> None:
+    short, small = of_input(SETTINGS, {**WEEK, "retention.ms": "60000", "retention.bytes": "8000000"})
+    why = "10 times checkpoint.interval=30 s and recovery_budget=10 s, and an hour of downtime, make 4000 s"
+    assert short.sentence == f"topic events: retention.ms=60000 leaves little room for a replay: {why}"
+    assert small.sentence == (
+        f"topic events: retention.bytes=8000000 is enough for at most 2,000 bytes/s in each partition: {why}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_sync", "level"), [(1, 1, "ok"), (3, 2, "ok"), (3, 1, "warning"), (1, 2, "failed")]
+)
+def test_outputs_must_outlive_a_broker(replicas: int, in_sync: int, level: str) -> None:
+    finding = of_output("predictions", {"min.insync.replicas": str(in_sync)}, replicas)
+    assert finding.level == level
+    assert finding.sentence.startswith(f"topic predictions: {replicas} replicas, min.insync.replicas={in_sync}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "level"),
+    [
+        ({PROTOCOLS: "classic,consumer,streams"}, "ok"),
+        ({PROTOCOLS: "classic"}, "failed"),
+        (
+            {PROTOCOLS: "classic,consumer", "inter.broker.protocol.version": "3.9"},
+            "failed",
+        ),
+        ({}, "failed"),
+    ],
+)
+def test_the_newer_group_protocol_needs_brokers_that_have_it(settings: dict[str, str], level: str) -> None:
+    assert of_protocol(settings).level == level
+
+
+def test_what_the_broker_does_not_tell_is_a_warning() -> None:
+    class Silent:
+        def __init__(self, _: Config, topic: str) -> None:
+            self.name = topic
+
+        def beside(self, topic: str) -> Silent:
+            return Silent(settings, topic)
+
+        def settings(self) -> dict[str, str]:
+            raise WorkerError(f"settings of {self.name}: not authorized; needs DESCRIBE_CONFIGS on topic {self.name}")
+
+        def broker_settings(self) -> dict[str, str]:
+            raise WorkerError("settings of broker 1: not authorized; needs DESCRIBE_CONFIGS on cluster")
+
+    settings = replace(SETTINGS, kafka={**SETTINGS.kafka, "group.protocol": "consumer"})
+    source: Any = Silent(settings, "events")
+    found = list(checks.examine(settings, source, TopicState("topic-id", 1, {}), DictStore()))
+    assert [(finding.level, finding.sentence.rpartition("needs ")[2]) for finding in found] == [
+        ("warning", "DESCRIBE_CONFIGS on topic events"),
+        ("warning", "DESCRIBE_CONFIGS on topic predictions"),
+        ("warning", "DESCRIBE_CONFIGS on topic dead-letters"),
+        ("warning", "DESCRIBE_CONFIGS on cluster"),
+        ("ok", "lineage main: no checkpoints yet"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "on_repartition", "told"),
+    [
+        (TopicState("topic-id", 2, {}), "fail", ("ok", "lineage main: checkpoints of this topic")),
+        (TopicState("topic-id", 3, {}), "fail", ("failed", "partitions-added: topic events has 3 partitions")),
+        (TopicState("topic-id", 3, {}), "new-models", ("warning", "partitions-added: topic events has 3 partitions")),
+        (TopicState("other", 2, {}), "fail", ("failed", "topic-recreated: topic events has the id other")),
+    ],
+)
+def test_the_checkpoints_must_be_of_this_topic(state: TopicState, on_repartition: str, told: tuple[str, str]) -> None:
+    bench = Bench(2)
+    bench.feed("a")
+    bench.worker().join().turns(2).close()
+    settings = replace(bench.config, input=replace(bench.config.input, on_repartition=on_repartition))
+    finding = of_checkpoints(settings, state, bench.store)
+    assert (finding.level, finding.sentence[: len(told[1])]) == told
+
+
+class Store(DictStore):
+    """Has one fault."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self._fault = fault
+
+    def create(self, name: str, data: bytes) -> None:
+        if self._fault == "overwrites":
+            self.objects[name] = data
+        else:
+            super().create(name, data)
+
+    def read(self, name: str) -> bytes:
+        return b"?" if self._fault == "damages" else super().read(name)
+
+    def list(self, prefix: str) -> list[str]:
+        if self._fault == "silent":
+            raise Transient("no answer")
+        return [] if self._fault == "lists late" else super().list(prefix)
+
+    def delete(self, *names: str) -> None:
+        if self._fault == "keeps":
+            raise WorkerError("AccessDenied")
+        super().delete(*names)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("overwrites", "it overwrites objects"),
+        ("damages", "read back with other content"),
+        ("lists late", "is not listed"),
+    ],
+)
+def test_a_store_that_checkpoints_cannot_rely_on_is_refused(fault: str, told: str) -> None:
+    store = Store(fault)
+    with pytest.raises(WorkerError, match=rf"store s3://\*\*\*@host/x: .*{told}"):
+        probe(store, "s3://secret@host/x")
+    assert store.objects == {}
+
+
+def test_a_store_that_does_not_answer_may_later() -> None:
+    with pytest.raises(Transient, match="no answer"):
+        probe(Store("silent"), "file:///x")
+
+
+def test_a_store_that_nothing_can_be_deleted_from_will_do() -> None:
+    assert probe(Store("keeps"), "file:///x").level == "warning"
+    good = Store("")
+    assert (probe(good, "file:///x").level, good.objects) == ("ok", {})

@@ -1,0 +1,191 @@
+"""What `check --connect` says of the checkpoints: it is what a worker then does, and nothing is changed by asking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.worker.support.fakes import config
+from tests.worker.support.stores import DictStore
+from tests.worker.test_loop import Bench
+from worker.base.errors import AlreadyExists, NotFound
+from worker.base.ports import TopicState
+from worker.cli import terminal
+from worker.cli.check import rehearse
+from worker.config import Config
+from worker.runtime.preflight import Finding
+from worker.task import rehearsal
+from worker.task.rehearsal import Unchanged
+
+
+def found(bench: Bench, settings: Config | None = None) -> list[Finding]:
+    """What is said of a start under these settings. Raises AssertionError where it has changed something."""
+    objects, committed = dict(bench.store.objects), dict(bench.broker.committed)
+    state = TopicState(bench.setting.topic_id, bench.setting.partitions, {})
+    source = bench.worker().input
+    findings = list(rehearse(settings or bench.config, state, bench.store, source))
+    assert (bench.store.objects, bench.broker.committed) == (objects, committed)
+    return findings
+
+
+def told(bench: Bench, settings: Config | None = None) -> list[tuple[str, str]]:
+    return [(finding.level, finding.sentence) for finding in found(bench, settings)]
+
+
+@pytest.fixture
+def saved() -> Bench:
+    """Three models in two partitions, in checkpoints at the group's offsets."""
+    bench = Bench(2, interval_s=60.0)
+    bench.feed(*"abc", key="x")
+    bench.feed(*"ab", key="y", partition=1)
+    bench.feed(*"ab", key="fraud-1", partition=1)
+    bench.worker().join().turns(2).close()
+    return bench
+
+
+def test_what_one_partition_would_write_is_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all of it is looked through for each of them, which takes minutes where there are thousands."""
+    looked_through: list[int] = []
+
+    class Counted(Unchanged):
+        def list(self, prefix: str) -> list[str]:
+            looked_through.append(len(self._created))
+            return super().list(prefix)
+
+    monkeypatch.setattr(rehearsal, "Unchanged", Counted)
+    assert [level for level, _ in told(Bench(20))] == ["ok"]
+    assert len(looked_through) >= 20
+    assert max(looked_through) <= 1
+
+
+def test_it_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(terminal, "_PLAIN_LINE_S", 0.0)
+    assert [level for level, _ in told(Bench(3))] == ["ok"]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" partitions")[0] for line in lines] == [
+        f"rehearsing the start: {share}, {n}" for n, share in ((1, "33%"), (2, "67%"), (3, "100%"))
+    ]
+
+
+def with_models(bench: Bench, **changes: Any) -> Config:
+    models = bench.config.models
+    default = replace(models.default, **{name: v for name, v in changes.items() if name != "on_spec_change"})
+    on_spec_change = changes.get("on_spec_change", "fail")
+    return replace(bench.config, models=replace(models, default=default, on_spec_change=on_spec_change))
+
+
+def test_nothing_is_said_against_what_goes_on_as_it_was(saved: Bench) -> None:
+    assert told(saved) == [("ok", "3 models are saved, all with the parameters that they have here")]
+
+
+def test_a_topic_without_checkpoints_begins(saved: Bench) -> None:
+    assert told(Bench(2)) == [("ok", "0 models are saved, all with the parameters that they have here")]
+
+
+def test_models_that_would_be_refused_are_named_with_what_has_changed(saved: Bench) -> None:
+    settings = with_models(saved, n_estimators=20)
+    [(level, sentence)] = told(saved, settings)
+    assert level == "failed"
+    assert sentence.startswith(
+        "spec-changed: 3 of 3 saved models have other parameters here and would be refused: models.default: "
+        "n_estimators was 2 and is 20 (3 models, 'x' among them). Set the parameters back"
+    )
+    # And so it is.
+    saved.feed("a", key="x")
+    saved.config = settings
+    saved.worker().join().turns(2).close()
+    assert dict(saved.published()[-1].headers)["error-code"] == b"spec-changed"
+
+
+def test_what_has_changed_is_said_by_override(saved: Bench) -> None:
+    overrides = config(overrides=[{"match": "fraud-*", "n_estimators": 3}]).models.overrides
+    settings = replace(saved.config, models=replace(saved.config.models, overrides=overrides))
+    [(_, sentence)] = told(saved, settings)
+    assert "1 of 3 saved models" in sentence
+    assert "models.overrides 'fraud-*': n_estimators was 2 and is 3 (1 models, 'fraud-1' among them)" in sentence
+
+
+def test_models_that_start_anew_are_a_warning(saved: Bench) -> None:
+    [(level, sentence)] = told(saved, with_models(saved, seed=5, on_spec_change="restart"))
+    assert (level, sentence[:60]) == ("warning", "3 of 3 saved models have other parameters here and start ane")
+    assert "models.default: seed (3 models" in sentence
+
+
+def test_another_codec_makes_other_models(saved: Bench) -> None:
+    settings = replace(saved.config, input=replace(saved.config.input, codec="msgpack"))
+    [(level, sentence)] = told(saved, settings)
+    assert (level, "features or input.codec (3 models" in sentence) == ("failed", True)
+
+
+def test_another_intake_is_refused_while_there_is_something_to_be_replayed() -> None:
+    bench = Bench(2, interval_s=60.0)
+    bench.feed(*"abc")
+    bench.worker().join().turns(2).kill()
+    settings = replace(bench.config, input=replace(bench.config.input, max_bytes=10))
+    (stop, of_models) = told(bench, settings)
+    assert stop[0] == "failed"
+    assert stop[1].startswith("intake-changed: events[0]: 3 records up to offset 3")
+    assert "input.max_bytes was 1000000 and is 10" in stop[1]
+    assert of_models[0] == "ok"
+
+
+def test_another_lineage_is_refused_where_the_group_has_committed(saved: Bench) -> None:
+    settings = replace(saved.config, checkpoint=replace(saved.config.checkpoint, lineage="other"))
+    (stop, _) = told(saved, settings)
+    assert stop[0] == "failed"
+    assert stop[1].startswith("no-checkpoint: events[0]: the group is at offset 3")
+    assert stop[1].endswith("(and so with partitions 1)")
+
+
+def test_a_group_that_was_set_back_is_refused(saved: Bench) -> None:
+    saved.broker.committed[1] = 1
+    (stop, _) = told(saved)
+    assert (stop[0], stop[1][:14]) == ("failed", "group-rewound:")
+
+
+def test_a_worker_that_goes_on_meanwhile_makes_no_false_alarm(saved: Bench) -> None:
+    """It commits and saves after the group was looked at: the checkpoint then lies beyond what was seen."""
+    source = saved.worker("asking").input
+    worker = saved.worker().join()
+    worker.turns(1)
+    looks = 0
+
+    def look(point: str) -> None:
+        nonlocal looks
+        if point == "bounds" and not looks:
+            looks += 1
+            saved.feed(*"ab", key="x")
+            worker.turns(2).close()
+
+    source.hook = look
+    state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
+    found = list(rehearse(saved.config, state, saved.store, source))
+    assert (looks, [finding.level for finding in found]) == (1, ["ok"])
+
+
+def test_a_gap_that_is_accepted_is_no_trouble_and_makes_no_lineage() -> None:
+    bench = Bench(1, interval_s=60.0, on_gap="accept")
+    bench.feed(*"abcdef")
+    bench.worker().join().turns(2).kill()
+    bench.broker.logs[0].low = 2
+    assert [level for level, _ in told(bench)] == ["ok"]
+    assert [level for level, _ in told(bench, config(on_gap="fail"))] == ["failed", "ok"]
+
+
+def test_a_store_that_only_looks_changed() -> None:
+    inner = DictStore()
+    inner.create("a/1", b"one")
+    store = Unchanged(inner)
+    store.create("a/2", b"two")
+    store.create("a/2", b"two")
+    with pytest.raises(AlreadyExists):
+        store.create("a/2", b"other")
+    assert (store.list("a"), store.list("b")) == (["a/1", "a/2"], [])
+    assert (store.read("a/2"), store.read("a/1"), store.read_range("a/2", 1, 5)) == (b"two", b"one", b"wo")
+    store.delete("a/1")
+    store.delete("a/2")
+    assert (store.list(""), inner.objects) == ([], {"a/1": b"one"})
+    with pytest.raises(NotFound):
+        store.read("a/2")

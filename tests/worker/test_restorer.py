@@ -1,0 +1,121 @@
+"""Partitions that start while others cannot: nobody waits for a partition that nobody answers for."""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+
+import pytest
+
+from tests.worker.test_loop import Bench
+from worker.base.errors import WorkerError
+from worker.task.restorer import LONGEST_RETRY_S, RETRY_S
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(partitions=3)
+    for number in range(3):
+        bench.feed("a", "b", partition=number)
+    bench.broker.leaderless = {1}
+    worker = bench.worker().join().turns(2)
+    assert bench.broker.committed == {0: 2, 2: 2}
+    for _ in range(20):
+        bench.clock.now_s += LONGEST_RETRY_S
+        worker.turn()
+    assert (worker.state(0), worker.state(1), worker.state(2)) == ("live", "opening", "live")
+    told = [each.getMessage() for each in caplog.records if "cannot start" in each.getMessage()]
+    assert told == ["partition 1 cannot start yet, trying again: partition 1 has no leader"]
+    bench.broker.leaderless.clear()
+    bench.clock.now_s += LONGEST_RETRY_S
+    worker.turns(3)
+    for number in range(3):
+        assert bench.published(number) == bench.expected(number)
+
+
+def test_the_loop_does_not_wait_for_an_answer() -> None:
+    bench = Bench(partitions=2)
+    bench.feed("a", partition=1)
+    worker = bench.worker().join(1).turns(2)
+    worker.askers.is_done_within = lambda seconds: False
+    worker.take(0, 1)
+    asked = worker.faults.seen.count("bounds")
+    for _ in range(5):
+        bench.feed("b", partition=1)
+        worker.turn()
+    # The question was put once, to somebody else.
+    assert (len(worker.askers.jobs), worker.faults.seen.count("bounds")) == (1, asked)
+    worker.turn()
+    assert bench.published(1) == bench.expected(1)
+
+
+def test_who_does_not_answer_is_asked_less_and_less_often() -> None:
+    bench = Bench()
+    bench.broker.leaderless = {0}
+    worker = bench.worker().join()
+    times: list[float] = []
+    for _ in range(100):
+        before = worker.faults.seen.count("bounds")
+        bench.clock.now_s += RETRY_S / 4
+        start = bench.clock.now_s
+        worker.turn()
+        times += [start] * (worker.faults.seen.count("bounds") - before)
+    pauses = [round(later - sooner) for sooner, later in pairwise(times)]
+    assert pauses[:2] == [2, 4]
+    assert set(pauses[2:]) == {LONGEST_RETRY_S}
+
+
+def test_what_the_broker_forbids_ends_the_worker() -> None:
+    bench = Bench(partitions=2)
+    worker = bench.worker()
+    worker.faults.at("bounds", WorkerError("not authorized"))
+    with pytest.raises(WorkerError, match="not authorized"):
+        worker.join()
+
+
+def test_a_partition_that_is_given_up_is_asked_about_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Bench(partitions=2)
+    one, two = bench.worker("one"), bench.worker("two").join_idle()
+    one.askers.is_done_within = lambda seconds: False
+    one.join()
+    assert len(one.askers.jobs) == 2
+    two.take(0)
+    one.turn()
+    assert len(one.askers.jobs) == 1
+    bench.feed("a")
+    two.turns(3)
+    assert bench.published() == bench.expected()
+
+
+def test_who_is_opened_after_it_was_given_up_is_not_shown() -> None:
+    """A thread that is at it goes on, but shows nothing of a partition that is somebody else's."""
+    bench = Bench(partitions=2)
+    one, two = bench.worker("one"), bench.worker("two").join_idle()
+    one.pool.is_done_within = lambda seconds: False
+    one.join(0).turn()
+    [loading] = one.pool.jobs
+    loading.set_running_or_notify_cancel()
+    two.take(0)
+    one.turn()
+    loading.run()
+    one.turn()
+    labelled = [family.series() for family in one.metrics.families().values() if "partition" in family.labels]
+    assert [series for series in labelled if series] == []
+
+
+def test_a_group_that_has_moved_on_meanwhile_was_not_set_back() -> None:
+    """A partition was taken away while it was opened, and its next owner has committed and saved more since."""
+    bench = Bench(interval_s=60.0)
+    bench.feed(*"ab")
+    bench.worker("one").join().turns(2).close()
+    late = bench.worker("late")
+    late.pool.is_done_within = lambda seconds: False
+    late.join()
+    late.kill()
+    bench.feed(*"ba")
+    bench.worker("two").join().turns(2).close()
+    assert (bench.broker.committed[0], bench.newest().offset) == (4, 4)
+    late.pool.is_done_within = lambda seconds: True
+    late._worker._open_assigned()  # it does not know yet that it was put out of the group
+    late._worker._open_assigned()
+    assert late.stops() == {}

@@ -1,0 +1,389 @@
+"""What the loop shows of the worker, and what it answers about its models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.worker.test_loop import Bench, Bound
+from worker.base.errors import Abort, Refused
+from worker.base.records import NumberScores
+from worker.base.status import (
+    MOST_QUESTIONS,
+    MOST_TREES,
+    RECENT_DEAD_LETTERS,
+    Board,
+    Busy,
+    DeadLetter,
+    FeatureWeight,
+    ModelDetail,
+    ModelPage,
+    OneModel,
+    PageOfModels,
+    Question,
+    short,
+)
+from worker.runtime.loop import GAUGES_EVERY_S
+from worker.runtime.status import HISTORY, REST, Reporter, _quantile
+from worker.state import descriptions
+
+
+def second(worker: Bound, bench: Bench) -> None:
+    """A turn that takes what there is, and one in which the board is refreshed."""
+    bench.clock.sleep(GAUGES_EVERY_S)
+    worker.turns(2)
+    bench.clock.sleep(GAUGES_EVERY_S)
+    worker.turns(1)
+
+
+def answered(worker: Bound, question: Question) -> object:
+    answer = worker.board.ask(question)
+    worker.turns(1)
+    return answer.result(0)
+
+
+# --- the status -------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_is_ready_once_all_of_its_partitions_are_live() -> None:
+    bench = Bench(partitions=2)
+    board, worker = Board(), bench.worker()
+    assert board.status.unready == "it has not come to its loop yet"
+    worker.join_idle()
+    second(worker, bench)
+    assert worker.board.status.unready == "the group has not assigned partitions yet"
+    worker.take(0, 1)
+    bench.clock.sleep(GAUGES_EVERY_S)
+    worker.askers.is_done_within = lambda _: False
+    worker.turns(1)
+    assert worker.board.status.unready == "not live: partition 0 (opening), 1 (opening)"
+    worker.askers.is_done_within = lambda _: True
+    second(worker, bench)
+    assert worker.board.status.unready is None
+    assert [each.state for each in worker.board.status.partitions] == ["live", "live"]
+
+
+def test_a_worker_without_partitions_stands_by_and_is_ready() -> None:
+    bench = Bench()
+    worker = bench.worker().join_idle()
+    worker._worker.assigned([])
+    second(worker, bench)
+    assert (worker.board.status.unready, worker.board.status.partitions) == (None, [])
+
+
+def test_many_partitions_that_are_not_live_are_counted_and_not_named() -> None:
+    bench = Bench(partitions=13)
+    worker = bench.worker()
+    worker.askers.is_done_within = lambda _: False
+    worker.join()
+    second(worker, bench)
+    unready = worker.board.status.unready or ""
+    assert unready.endswith("9 (opening) and 3 more")
+
+
+def test_rates_are_those_of_the_time_since_the_last_point() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    second(worker, bench)
+    bench.feed(*"ab" * 30)
+    bench.feed_bad(2)
+    worker.turns(1)
+    bench.clock.sleep(4.0)
+    worker.turns(1)
+    point = worker.board.status.point
+    assert point is not None
+    assert point.events_per_second == pytest.approx(15.5, rel=0.02)
+    assert point.dead_letters_per_second == pytest.approx(0.5, rel=0.02)
+    assert point.depth is not None
+    assert point.depth > 0
+    assert point.lag == 0
+    bench.clock.sleep(4.0)
+    worker.turns(1)
+    idle = worker.board.history[-1]
+    assert (idle.events_per_second, idle.depth, idle.latency_p50_seconds) == (0, None, None)
+
+
+def test_calibration_is_that_of_the_time_of_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.runtime.status.HISTORY", 3)
+    bench = Bench()
+    worker = bench.worker()
+    for confidences, hits, seen in (
+        ([0.91, 0.97, 0.31], [True, False, False], {3: (0.31, 0.0, 1), 9: (0.94, 0.5, 2)}),
+        ([0.99], [True], {3: (0.31, 0.0, 1), 9: (pytest.approx(2.87 / 3), pytest.approx(2 / 3), 3)}),
+        ([], [], {9: (pytest.approx(0.99), 1.0, 1)}),
+        ([], [], {}),
+    ):
+        worker.metrics.add_confidences(confidences, hits)
+        worker._worker._show()
+        calibration = worker.board.status.calibration
+        found = {i: (each.mean, each.correct, each.count) for i, each in enumerate(calibration) if each is not None}
+        assert (len(calibration), found) == (10, seen)
+
+
+def test_the_history_is_bounded() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    for _ in range(HISTORY + 20):
+        bench.clock.sleep(GAUGES_EVERY_S)
+        worker.turns(1)
+    times = [point.at_ms for point in worker.board.history]
+    assert len(times) == HISTORY
+    assert times == sorted(set(times))
+
+
+def test_a_status_that_was_read_never_changes() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    second(worker, bench)
+    read, before = worker.board.status, msgspec.json.encode(worker.board.status)
+    bench.feed(*"ab" * 10)
+    bench.feed_bad(3)
+    second(worker, bench)
+    assert msgspec.json.encode(read) == before != msgspec.json.encode(worker.board.status)
+
+
+@pytest.mark.parametrize(
+    ("counts", "q", "expected"),
+    [
+        ([0, 0, 0], 0.5, None),
+        ([4, 0, 0], 0.5, 0.5),
+        ([2, 2, 0], 0.75, 1.5),
+        ([0, 0, 7], 0.99, 2.0),
+        ([1, 0, 1], 0.5, 1),
+    ],
+)
+def test_a_quantile_is_that_of_prometheus(counts: list[int], q: float, expected: float | None) -> None:
+    assert _quantile(q, np.array([1.0, 2.0]), np.array(counts)) == expected
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_shown_once_they_are_committed() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    bench.feed("a")
+    bench.feed_bad(1)
+    worker.faults.at("commit", Abort("x"))
+    worker.turns(1)
+    assert list(worker.board.dead_letters) == []
+    worker.turns(2)
+    [letter] = worker.board.dead_letters
+    assert (letter.offset, letter.code) == (1, "malformed-json")
+
+
+def test_what_the_broker_refuses_is_shown_as_the_dead_letter_that_it_becomes() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    bench.feed("a", "b")
+    worker.faults.at("produce", Refused("too large"), Refused("too large"))
+    worker.turns(4)
+    [letter] = worker.board.dead_letters
+    assert (letter.offset, letter.key, letter.code) == (0, "k", "unpublishable")
+
+
+def test_a_dead_letter_tells_where_and_why_and_nothing_of_the_value() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    bench.feed("a", "b")
+    bench.broker.logs[0].append(b"secret-\xff" * 40, b'{"features": {"card": "4711"}, "label": [')
+    second(worker, bench)
+    [letter] = worker.board.status.dead_letters
+    assert (letter.partition, letter.offset, letter.code) == (0, 2, "invalid-key")
+    assert letter.key is not None
+    assert letter.key.startswith("secret-\\xffsecret-")
+    assert len(letter.key) == 60
+    assert "4711" not in str(letter)
+
+
+def test_the_last_dead_letters_are_kept_newest_first() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    bench.feed_bad(RECENT_DEAD_LETTERS)
+    bench.feed("a")
+    bench.feed_bad(7)
+    second(worker, bench)
+    offsets = [letter.offset for letter in worker.board.status.dead_letters]
+    assert offsets[:8] == [57, 56, 55, 54, 53, 52, 51, 49]
+    assert len(offsets) == RECENT_DEAD_LETTERS
+
+
+def test_reasons_and_keys_are_cut_and_can_be_written() -> None:
+    letter = DeadLetter.of(0, "events", 0, 0, None, "wrong-type", "\ud800" + "x" * 1000)
+    assert letter.key is None
+    assert letter.reason.startswith("\\ud800xxx")
+    assert len(letter.reason) == 300
+    assert short("abc", 3) == "abc"
+    assert short("abcd", 3) == "ab…"
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_described() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    bench.feed(*"ab" * 50, key="k")
+    worker.turns(1)
+    found = answered(worker, OneModel("k"))
+    assert isinstance(found, ModelDetail)
+    assert (found.key, found.partition, found.samples, found.in_memory) == ("k", 0, 100, True)
+    assert found.classes == ["a", "b"]
+    assert found.features is not None
+    assert sum(each.share for each in found.features) == pytest.approx(1.0)
+    assert found.scores["count"] == 100
+    assert found.loss is not None
+    assert found.loss.calibrated is not None
+    assert answered(worker, OneModel("nobody")) is None
+    assert answered(worker, OneModel("k", partition=1)) is None
+
+
+@pytest.mark.parametrize("label", ["ab", (1.5, 2.5)], ids=["classes", "numbers"])
+def test_a_model_that_adapts_tells_how(label: Sequence[str | float]) -> None:
+    kind = "classifier" if isinstance(label, str) else "regressor"
+    bench = Bench(algorithm=f"adaptive-{kind}", n_estimators=MOST_TREES + 10, review_every=8)
+    worker = bench.worker().join()
+    bench.feed(*label * 30)
+    worker.turns(1)
+    found = answered(worker, OneModel("k"))
+    assert isinstance(found, ModelDetail)
+    assert found.adaptation is not None
+    assert found.adaptation.feature_weights == [FeatureWeight("0", 1.0)], "of one feature there is nothing to choose"
+    assert len(found.adaptation.trees) == MOST_TREES
+    assert {tree.role for tree in found.adaptation.trees} <= {"active", "standing-by", "silent"}
+    assert max(tree.age for tree in found.adaptation.trees) == 60
+    assert found.attributions is None
+    assert found.adaptation.forecasting > 0
+    told = msgspec.json.decode(msgspec.json.encode(found))["adaptation"]
+    assert told["swaps"] == found.adaptation.swaps
+    assert told["trees"][0].keys() == {"role", "age", "loss"}
+
+
+def test_a_model_whose_forecasts_are_explained_tells_what_moved_them() -> None:
+    bench = Bench()
+    bench.config = replace(bench.config, output=replace(bench.config.output, explain=1))
+    worker = bench.worker().join()
+    bench.feed(*"ab" * 50)
+    worker.turns(1)
+    found = answered(worker, OneModel("k"))
+    assert isinstance(found, ModelDetail)
+    assert found.adaptation is None
+    assert found.attributions is not None
+    [(name, moved)] = [(each.name, each.moved) for each in found.attributions]
+    assert name == "0"
+    assert 0 < moved < 1
+
+
+def test_a_model_of_numbers_is_described() -> None:
+    bench = Bench(algorithm="amf-regressor")
+    worker = bench.worker().join()
+    bench.feed(*[1.5, 2.5] * 20)
+    worker.turns(1)
+    found = answered(worker, OneModel("k"))
+    assert isinstance(found, ModelDetail)
+    assert found.classes is found.n_classes is None
+    assert {"count", "rmse", "mae", "coverage_90"} == found.scores.keys()
+    assert descriptions._means(NumberScores()) == {"count": 0}
+
+
+def test_models_are_paged_in_the_order_of_partitions_and_of_when_they_came() -> None:
+    bench = Bench(partitions=2)
+    worker = bench.worker().join()
+    for partition, keys in ((0, "bac"), (1, "ed")):
+        for key in keys:
+            bench.feed("a", partition=partition, key=key)
+    worker.turns(1)
+    for offset, expected in ((0, "ba"), (2, "ce"), (4, "d"), (5, ""), (99, "")):
+        page = answered(worker, PageOfModels(offset, 2))
+        assert isinstance(page, ModelPage)
+        assert (page.total, "".join(row.key for row in page.models)) == (5, expected)
+
+
+def test_a_model_that_is_away_is_described_without_being_loaded() -> None:
+    bench = Bench(cache_bytes=1_000_000)
+    worker = bench.worker().join()
+    bench.feed(*"ab" * 50)
+    worker.turns(1)
+    entry = worker._worker._tasks[0].models.entry("k")
+    assert entry is not None
+    entry.leave(type("Nowhere", (), {"length": 0})())
+    found = answered(worker, OneModel("k"))
+    assert isinstance(found, ModelDetail)
+    assert (found.samples, found.in_memory, found.features, found.classes) == (100, False, None, None)
+    assert entry.model is None
+
+
+def test_questions_cost_the_loop_a_hundredth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    bench.feed("a")
+    worker.turns(1)
+    slow = descriptions.detail
+
+    def one_second(*arguments: object) -> object:
+        bench.clock.sleep(1.0)
+        return slow(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(descriptions, "detail", one_second)
+    first, second = (worker.board.ask(OneModel("k")) for _ in range(2))
+    worker.turns(1)
+    assert (first.done(), second.done()) == (True, False)
+    bench.clock.sleep(REST - 1)
+    worker.turns(1)
+    assert not second.done()
+    bench.clock.sleep(1.0)
+    worker.turns(1)
+    assert second.done()
+
+
+def test_a_question_that_cannot_be_answered_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    bench.feed("a")
+    worker.turns(1)
+    monkeypatch.setattr(descriptions, "detail", lambda *_: 1 / 0)
+    answer = worker.board.ask(OneModel("k"))
+    worker.turns(1)
+    assert isinstance(answer.exception(0), ZeroDivisionError)
+
+
+def test_questions_do_not_pile_up_and_those_that_nobody_waits_for_are_not_answered() -> None:
+    board = Board()
+    answers = [board.ask(OneModel("k")) for _ in range(MOST_QUESTIONS)]
+    with pytest.raises(Busy):
+        board.ask(OneModel("k"))
+    for answer in answers[:-1]:
+        answer.cancel()
+    last = board.next_question()
+    assert last is not None
+    assert last[1] is answers[-1]
+    assert board.next_question() is None
+
+
+def test_looking_changes_nothing_that_is_saved() -> None:
+    """With questions in every turn outputs and checkpoints are those of a worker that nobody asks."""
+    published = []
+    for asks in (False, True):
+        bench = Bench()
+        worker = bench.worker().join()
+        for _ in range(5):
+            bench.feed(*"abab")
+            if asks:
+                worker.board.ask(OneModel("k"))
+                worker.board.ask(PageOfModels(0, 10))
+            worker.turns(1)
+        worker.close()
+        published.append((bench.published(), sorted(bench.store.objects)))
+    assert published[0] == published[1]
+
+
+def test_a_reporter_shows_a_worker_that_has_done_nothing() -> None:
+    bench = Bench()
+    board = Board()
+    Reporter(board, bench.worker().metrics, bench.clock).refresh({}, [])
+    assert board.status.at_ms == bench.clock.wall_ms()
+    assert board.status.point == board.history[0]

@@ -1,0 +1,152 @@
+"""A small HTTP server in one thread: requests without a body, one on each connection, all bounded.
+
+Whoever is slow holds a connection for some seconds and nothing else. Where all connections are taken, that of the
+client that has been sending its request for longest is given to the next one, so neither slow clients nor a flood keep
+out those that ask whether the process lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from worker.adapters.http.messages import BadRequest, Request, Response
+from worker.base.log import Log
+
+_log = Log(__name__)
+
+MOST_CONNECTIONS = 100
+HEAD_BYTES = 16_384
+"""Most that a request may be."""
+REQUEST_S = 5.0
+"""Time to send a request."""
+EXCHANGE_S = 15.0
+"""Time from the first byte of a request to the last one of its answer."""
+CPU_SHARE = 0.2
+"""Of one CPU, what the server takes in the long run: the rest is the worker's."""
+CPU_BURST_S = 2.0
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class CpuBudget:
+    """What one thread may take of a CPU: a share, and a burst of what it has not taken. That thread calls."""
+
+    def __init__(
+        self,
+        share: float = CPU_SHARE,
+        burst_s: float = CPU_BURST_S,
+        clock: Callable[[], float] = time.monotonic,
+        used: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._share = share
+        self._burst_s = self._left_s = burst_s
+        self._clock = clock
+        self._used = used
+        self._seen: tuple[float, float] | None = None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has to wait until time has passed."""
+        now_s, used_s = self._clock(), self._used()
+        then_s, before_s = self._seen or (now_s, used_s)
+        self._seen = now_s, used_s
+        saved_s = min(self._left_s + self._share * (now_s - then_s), self._burst_s)
+        # To refuse costs, too; but whoever comes after a flood must not wait for longer than the burst takes to come.
+        self._left_s = max(saved_s - (used_s - before_s), -self._burst_s)
+        return self._left_s <= 0
+
+
+class Server:
+    """Answers on a socket that is bound, in a thread of its own until `close`."""
+
+    def __init__(self, listener: socket.socket, answer: Answer) -> None:
+        self.port = int(listener.getsockname()[1])
+        """The port it listens on, also where any free one was asked for."""
+        self._listener = listener
+        self._answer = answer
+        self._open: dict[asyncio.StreamWriter, None] = {}
+        """Connections, the oldest first."""
+        self._reading: dict[asyncio.StreamWriter, None] = {}
+        """Those whose request is not here yet."""
+        self._loop = asyncio.new_event_loop()
+        self._end = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening. Once this returns the port is free; a second call does nothing."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.cancel)
+            self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, sock=self._listener, limit=HEAD_BYTES)
+        try:
+            await asyncio.wait([self._end])
+        finally:
+            server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._make_room()
+        self._open[writer] = None
+        try:
+            async with asyncio.timeout(EXCHANGE_S):
+                writer.write(await self._exchange(reader, writer))
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+            pass  # A client that went away is no error of ours, and scanners do so all day.
+        finally:
+            writer.transport.abort()
+            self._open.pop(writer, None)
+
+    def _make_room(self) -> None:
+        """Let go of the client that has been sending its request for longest, or else of the oldest one."""
+        if len(self._open) >= MOST_CONNECTIONS:
+            victim = next(iter(self._reading), None) or next(iter(self._open))
+            self._reading.pop(victim, None)
+            self._open.pop(victim, None)
+            victim.transport.abort()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        self._reading[writer] = None
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            request = Request.of(head)
+        except TimeoutError:
+            return _bytes(Response(408, b"the request did not come to its end\n"))
+        except asyncio.LimitOverrunError:
+            return _bytes(Response(431, b"the request is too large\n"))
+        except BadRequest:
+            return _bytes(Response(400, b"that is no request of HTTP/1\n"))
+        finally:
+            self._reading.pop(writer, None)
+        if request.method not in ("GET", "HEAD"):
+            return _bytes(Response(405, b"here is nothing to change: GET or HEAD\n", headers={"Allow": "GET, HEAD"}))
+        try:
+            response = await self._answer(request)
+        except Exception:
+            _log.exception("no-answer", f"no answer to {request.method} {request.path}")
+            response = Response(500, b"the server has failed; its log says how\n")
+        return _bytes(response, with_body=request.method == "GET")
+
+
+def _bytes(response: Response, *, with_body: bool = True) -> bytes:
+    lines = [
+        f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
+        f"Content-Type: {response.content_type}",
+        f"Content-Length: {len(response.body)}",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in response.headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (response.body if with_body else b"")

@@ -1,0 +1,297 @@
+"""The consumer of the group."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import methodcaller
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from worker.adapters.kafka.errors import client, error_of, explained, failure, forbidden
+from worker.adapters.kafka.offsets import Offsets
+from worker.base.errors import Abort, Fatal, Transient
+from worker.base.log import Log
+from worker.base.ports import Listener
+from worker.base.records import CommittedOffset, Headers, Membership, Record
+from worker.config import Config
+
+_log = Log(__name__)
+
+RELEASE_S = 60.0
+"""How long a member waits for its own name, longer than a session of the broker's default (45 s)."""
+RELEASE_EVERY_S = 1.0
+REJOIN_S, MOST_REJOINS = 60.0, 3
+"""A member that is fenced more often than that in so much time has a twin, and gives way to it."""
+
+OUTSIDE_S = 60.0
+"""How much longer than the longest rebalance a client may be no member of the group before there is a new one."""
+LOOK_EVERY_S = 1.0
+_MAX_POLL_MS = 300_000  # the client's default
+
+_UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
+_NAME_SHOWN_BYTES = 40
+_headers_of = methodcaller("headers")
+"""`message.headers()`, by a call whose outcome is checked.
+
+Where a name is not UTF-8, confluent-kafka 2.16 returns a list with holes in it and an exception beside it. A loop that
+the interpreter has specialised takes the list, whose holes must not be touched, and meets the exception anywhere later.
+"""
+
+
+class KafkaInput:
+    """The consumer of the group. The listener is called from `consume` and `close`.
+
+    Any thread may call `committed` and `bounds`, all other calls come from one.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._topic = config.input.topic
+        self._properties = config.consumer_properties() | {"enable.partition.eof": "true"}
+        self._ends: dict[int, int] = {}
+        self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
+        self._consumer: Consumer = client(Consumer, self._properties)
+        self._offsets = Offsets(config, self._needs)
+        self._rejoined_s: list[float] = []
+        self._released_s = time.monotonic()
+        """When the name of this member was last its own, or when it began to ask for it."""
+        self._member_s = self._looked_s = time.monotonic()
+        """When the group last had this client as a member, and when that was last looked at."""
+        self._outside_s = int(config.kafka.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000 + OUTSIDE_S
+        self._owned: dict[int, str] = {}
+        """The id under which the group gave each partition."""
+        self._listener: Listener
+
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group."""
+        self._listener = listener
+
+        def numbers(partitions: Iterable[TopicPartition]) -> list[int]:
+            return sorted(partition.partition for partition in partitions)
+
+        def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
+            self._owned |= dict.fromkeys(numbers(partitions), self._member_id())
+            self._released_s = time.monotonic()
+            listener.assigned(numbers(partitions))
+
+        def on_revoke(_: Consumer, partitions: list[TopicPartition]) -> None:
+            strange = self._of_another_id().intersection(numbers(partitions))
+            if strange:
+                listener.lost(sorted(strange))
+            listener.revoked([number for number in numbers(partitions) if number not in strange])
+            self._give_up(numbers(partitions))
+
+        def on_lost(_: Consumer, partitions: list[TopicPartition]) -> None:
+            listener.lost(numbers(partitions))
+            self._give_up(numbers(partitions))
+
+        self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]:
+        """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why.
+
+        Raises WorkerError where the broker does not allow to read or to be in the group.
+        """
+        self._look_after_membership()
+        records: dict[int, list[Record]] = defaultdict(list)
+        missing: dict[int, str] = {}
+        message: Any
+        for message in self._consumer.consume(max_records, timeout_s):
+            error = message.error()
+            if error is None:
+                records[message.partition()].append(_record(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ends[message.partition()] = message.offset()
+            elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
+                missing[message.partition()] = error.str()
+            elif error.code() == KafkaError._FATAL:
+                self._rejoin(error.str())
+                break
+            elif forbidden(error):
+                raise failure(error, Fatal, "consumer", *self._needs)
+            else:
+                _log.warning("consumer-error", explained(error, "consumer", *self._needs))
+        if strange := self._of_another_id():
+            self._take_anew(strange)
+            for number in strange:
+                records.pop(number, None)
+                missing.pop(number, None)
+        return records, missing
+
+    def _look_after_membership(self) -> None:
+        """A client whose session has ended may come back to its group late or never, and says nothing about it.
+
+        librdkafka's issue 3437. The group's rebalances end within max.poll.interval.ms, and what takes longer, be it
+        that the broker is away, is not made worse by a new client.
+        """
+        now = time.monotonic()
+        if now - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now
+        if self._is_member():
+            self._member_s = now
+        elif now - self._member_s > self._outside_s:
+            self._rejoin(f"no member of its group for {now - self._member_s:.0f} s")
+
+    def _is_member(self) -> bool:
+        return bool(self._member_id())
+
+    def _member_id(self) -> str:
+        return self._consumer.memberid() or ""
+
+    def _of_another_id(self) -> set[int]:
+        """Partitions that came under an id that is not this client's any more: the group has given that member up.
+
+        Where the group gives a static member up while it is joining, the client joins anew, keeps its partitions for
+        as long as nothing else is said, and calls none of them lost (librdkafka, `rd_kafka_cgrp_handle_JoinGroup`).
+        Somebody else may have had them in between.
+        """
+        now = self._member_id()
+        return {number for number, then in self._owned.items() if then != now} if now else set()
+
+    def _take_anew(self, partitions: Collection[int]) -> None:
+        """Lose partitions and take them again, from what is committed by now."""
+        numbers = sorted(partitions)
+        _log.warning("back-in-the-group", f"in the group under another id: partitions {numbers} are opened anew")
+        self._listener.lost(numbers)
+        self._owned |= dict.fromkeys(numbers, self._member_id())
+        self._listener.assigned(numbers)
+
+    def _rejoin(self, reason: str) -> None:
+        """Go on as a new member in place of a consumer that is fatally ill. Raises WorkerError where it does not help.
+
+        A static member whose session ends while the broker is away may be fenced by its own return. It looks the same
+        as a second worker with the same group.instance.id, which will be fenced in its turn and fence this one again.
+        """
+        now = time.monotonic()
+        self._rejoined_s = [then for then in self._rejoined_s if now - then < REJOIN_S]
+        if _UNRELEASED in reason and now - self._released_s < RELEASE_S:
+            # With group.protocol: consumer it is the newcomer that is refused, until the session of the dead has ended.
+            _log.warning(
+                "name-not-released", "the group has not noticed yet that the member of this name is gone", detail=reason
+            )
+            time.sleep(RELEASE_EVERY_S)
+        elif len(self._rejoined_s) == MOST_REJOINS:
+            raise Fatal(f"the consumer cannot go on, is there another with its group.instance.id? {reason}")
+        else:
+            self._rejoined_s.append(now)
+            _log.warning("joining-anew", "the consumer cannot go on, joining anew", detail=reason)
+        self._member_s = now
+        self._listener.lost(sorted(self._owned))
+        self._owned.clear()
+        self._consumer.close()
+        self._consumer = client(Consumer, self._properties)
+        self.subscribe(self._listener)
+
+    def hold(self, partitions: Sequence[int]) -> None:
+        """Take partitions and read nothing of them before `assign` says from where on."""
+        read = self._read() & set(partitions)
+        if read:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in read])
+        # An answer to the group that takes nothing yet. A place that is not meant, be the partition paused, may win
+        # over the one that `assign` gives later.
+        self._consumer.incremental_assign([])
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Take partitions, each from its offset on; one that is taken already, paused or not, is moved there."""
+        again = self._read() & offsets.keys()
+        for number in offsets:
+            self._ends.pop(number, None)
+        if again:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in again])
+        self._consumer.incremental_assign(
+            [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
+        )
+        # A pause outlives the assignment, even one to somebody else in between.
+        self._consumer.resume([TopicPartition(self._topic, number) for number in offsets])
+
+    def pause(self, partition: int) -> None:
+        """Fetch no more records of a partition while it stays assigned."""
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def committed(self, partitions: Sequence[int]) -> dict[int, CommittedOffset | None]:
+        """Stable committed offsets of the group: none that an open transaction may still change. Raises Transient."""
+        return self._offsets.committed(partitions)
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """First offset that exists and the one after the last that can be read. Raises Transient."""
+        return self._offsets.bounds(partition)
+
+    def high_watermark(self, partition: int) -> int | None:
+        """Offset after the last record as of the last fetch, without asking the broker; None before the first."""
+        _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+        return high if high >= 0 else None
+
+    def end_seen(self, partition: int) -> int | None:
+        """Offset at which there was no further record when all before it had been consumed; None if none was seen.
+
+        Markers of transactions have offsets too, so it may be past the last record's.
+        """
+        return self._ends.get(partition)
+
+    def membership(self) -> Membership:
+        """Who this member is now; to be taken with the records and handed back with their offsets."""
+        before = self._member_id()
+        metadata = self._consumer.consumer_group_metadata()
+        # The client's own thread may change both at any time: only what is between two equal ids is of that id.
+        return Membership(before if before == self._member_id() else "", metadata)
+
+    def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
+        """Commit offsets outside of a transaction (at-least-once). Raises Abort where the group refuses them."""
+        try:
+            self._consumer.commit(offsets=positions(self._topic, offsets), asynchronous=False)
+        except KafkaException as exception:
+            error = error_of(exception)
+            kind = Transient if error.retriable() or error.code() == KafkaError._TIMED_OUT else Abort
+            raise failure(error, kind, "commit of offsets", *self._needs) from exception
+
+    def close(self) -> None:
+        """Give up all partitions and leave the group."""
+        self._consumer.close()
+
+    def _give_up(self, partitions: Sequence[int]) -> None:
+        for number in partitions:
+            self._owned.pop(number, None)
+        try:
+            read = self._read()
+            self._consumer.incremental_unassign([TopicPartition(self._topic, n) for n in partitions if n in read])
+        except KafkaException as exception:
+            # A consumer that is being closed may be past being asked: it reads nothing any more.
+            if error_of(exception).code() != KafkaError._DESTROY:
+                raise
+
+    def _read(self) -> set[int]:
+        """Partitions that are read, or paused."""
+        return {each.partition for each in self._consumer.assignment() if each.topic == self._topic}
+
+
+def positions(topic: str, offsets: Mapping[int, CommittedOffset]) -> list[TopicPartition]:
+    """Offsets to commit, as the client takes them."""
+    return [TopicPartition(topic, number, each.offset, metadata=each.metadata) for number, each in offsets.items()]
+
+
+def _record(message: Any) -> Record:
+    """The record in a message, whatever its headers are: what one record does must not stop the others."""
+    headers: Headers = []
+    fault = None
+    try:
+        headers = _headers_of(message) or []
+    except (SystemError, UnicodeDecodeError) as error:
+        fault = _fault_of(error)
+    return Record(message.offset(), message.timestamp()[1], message.key(), message.value(), headers, fault)
+
+
+def _fault_of(error: BaseException) -> str:
+    """What the bytes of the headers have to do with it, the first of their names that is not UTF-8; else it goes on."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UnicodeDecodeError):
+        cause = cause.__cause__
+    if cause is None:
+        raise error
+    name: bytes = cause.object
+    shown = repr(name[:_NAME_SHOWN_BYTES])
+    size = f"... ({len(name)} bytes)" if len(name) > _NAME_SHOWN_BYTES else ""
+    return f"the name of a header is not UTF-8: {shown}{size}"

@@ -1,0 +1,117 @@
+"""Offsets of the group and of the topic's partitions, asked for by clients of their own.
+
+A consumer of confluent-kafka lets one call in at a time, without order: a question would wait for as long as `consume`
+has nothing to return, and `consume`, with the callbacks of the group, for a broker that does not answer the question.
+So committed offsets are asked for by consumers that are no members and have one question at a time. An admin client
+does not do: librdkafka 2.16 crashes where it asks a broker that is not the group's coordinator any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
+from worker.base.errors import Transient
+from worker.base.records import CommittedOffset
+from worker.config import Config
+
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+AGAIN_S = 0.05
+"""Between two looks at an offset that a transaction may still change."""
+_GRACE_S = 1.0
+"""The client keeps its own deadline; beyond that this one does."""
+
+
+class Offsets:
+    """Questions that any thread may ask, each by itself. They raise Transient, or an error that names a permission."""
+
+    def __init__(self, config: Config, needs: Sequence[str]) -> None:
+        self._topic = config.input.topic
+        self._needs = needs
+        self._properties = config.admin_properties()
+        self._of_group = self._properties | {
+            "group.id": config.kafka["group.id"], "isolation.level": "read_committed", "enable.auto.commit": "false"
+        }  # fmt: skip
+        self._admin: AdminClient | None = None
+        self._idle: list[Consumer] = []
+        """Consumers that have had their last question answered."""
+
+    def committed(self, partitions: Sequence[int]) -> dict[int, CommittedOffset | None]:
+        """Stable committed offsets of the group: those that an open transaction may still change are waited for."""
+        deadline = time.monotonic() + CALL_S
+        while True:
+            found = self._committed(partitions)
+            faults = {each.partition: each.error for each in found if each.error is not None}
+            if not faults:
+                return {each.partition: _committed_offset(each) for each in found}
+            number, error = min(faults.items())
+            if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT or time.monotonic() > deadline:
+                raise failure(error, Transient, f"committed offset of {self._topic}[{number}]", *self._needs)
+            time.sleep(AGAIN_S)
+
+    def _committed(self, partitions: Sequence[int]) -> list[TopicPartition]:
+        places = [TopicPartition(self._topic, number) for number in partitions]
+        try:
+            consumer = self._idle.pop()
+        except IndexError:
+            consumer = client(Consumer, self._of_group)
+        try:
+            found: list[TopicPartition] = consumer.committed(places, timeout=CALL_S)
+        except KafkaException as exception:
+            # The next question goes to a new client, as in `_give_up`.
+            raise failure(
+                error_of(exception), Transient, f"committed offsets of {self._topic}", *self._needs
+            ) from exception
+        self._idle.append(consumer)
+        return found
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """First offset that exists and the one after the last that can be read: that of an open transaction is not."""
+        admin, asked = self._client(), TopicPartition(self._topic, partition)
+        what = f"offsets of {self._topic}[{partition}]"
+        answers = [
+            admin.list_offsets({asked: spec}, isolation_level=isolation, request_timeout=CALL_S)[asked]
+            for spec, isolation in (
+                (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+                (_LATEST, IsolationLevel.READ_COMMITTED),
+            )
+        ]
+        low, high = (self._answer(admin, answer, what).offset for answer in answers)
+        if min(low, high) < 0:
+            # What librdkafka says of a partition without a leader at times, in place of an error.
+            self._give_up(admin)
+            raise Transient(f"{what}: the broker names none: the partition may have no leader")
+        return low, high
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = client(AdminClient, self._properties)
+        return self._admin
+
+    def _answer(self, admin: AdminClient, future: Future[Any], what: str) -> Any:
+        try:
+            return future.result(CALL_S + _GRACE_S)
+        except TimeoutError:
+            self._give_up(admin)
+            raise Transient(f"{what}: no answer in {CALL_S:g} s") from None
+        except KafkaException as exception:
+            self._give_up(admin)
+            raise failure(error_of(exception), Transient, what, *self._needs) from exception
+
+    def _give_up(self, admin: AdminClient) -> None:
+        """Ask the next question by a new client.
+
+        One whose broker was killed has been seen to get no answer any more, or to name an old leader epoch for ever.
+        """
+        if self._admin is admin:
+            self._admin = None
+
+
+def _committed_offset(found: TopicPartition) -> CommittedOffset | None:
+    return CommittedOffset(found.offset, found.metadata or "") if found.offset >= 0 else None

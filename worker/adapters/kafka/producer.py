@@ -1,0 +1,195 @@
+"""The producer of outputs, with or without transactions."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from worker.adapters.kafka.consumer import positions
+from worker.adapters.kafka.errors import CALL_S, Admission, client, decision, error_of, failure, refused, unanswered
+from worker.base.errors import Abort, Refused, Transient, Unanswered, Unknown, WorkerError
+from worker.base.failpoints import failpoint
+from worker.base.records import CommittedOffset, Membership, Outgoing
+from worker.config import Config
+
+SEND_OFFSETS_S = 5.0
+"""Longest wait for the group to take the offsets of a transaction: milliseconds, unless the client is stuck."""
+
+
+def transactional_id(config: Config) -> str:
+    """Stable over restarts where the worker has a name, so that a restart settles what the dead one left open."""
+    group = config.kafka["group.id"]
+    instance = config.kafka.get("group.instance.id")
+    return f"{group}.{instance}" if instance else f"{group}.{secrets.token_hex(8)}"
+
+
+class KafkaOutput:
+    """A producer: transactional where the delivery is exactly-once, else idempotent.
+
+    An instance that raised Unknown must not be used again.
+    """
+
+    def __init__(self, config: Config, transactional_id: str | None) -> None:
+        self._topic = config.input.topic
+        self._transactional = transactional_id is not None
+        self._failed: KafkaError | None = None
+        self._needs = (
+            f"READ on topic {self._topic}",
+            f"READ on group {config.kafka['group.id']}",
+            f"WRITE on topic {config.output.topic}",
+            f"WRITE on topic {config.dead_letter.topic}",
+            f"WRITE on transactional.id {transactional_id}",
+            "IDEMPOTENT_WRITE on cluster",
+        )
+        self._admission = Admission()
+        self._producer: Producer = client(Producer, config.producer_properties(transactional_id), self._admission)
+        if self._transactional:
+            self._init()
+
+    def publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, CommittedOffset], member: Membership) -> None:
+        """One transaction: all records and the offsets, or nothing. Raises Abort, Refused, Transient, Unknown;
+        WorkerError where the broker does not allow it.
+
+        Without transactions: the records alone; the offsets are the consumer's to commit afterwards.
+        """
+        try:
+            self._publish(outgoing, offsets, member)
+        except (Abort, Refused, Transient, Unknown):
+            raise
+        except WorkerError:
+            # The worker ends: nobody comes back for the transaction, and readers would wait until it times out.
+            with suppress(WorkerError):
+                self.abort()
+            raise
+
+    def _publish(
+        self, outgoing: Sequence[Outgoing], offsets: Mapping[int, CommittedOffset], member: Membership
+    ) -> None:
+        if self._transactional:
+            self._call("begin_transaction")
+        self._failed = None
+        self._send(outgoing)
+        if self._transactional:
+            self._send_offsets(positions(self._topic, offsets), member.metadata)
+            failpoint("offsets-sent")
+            self._call("commit_transaction", CALL_S)
+            failpoint("committed")
+        else:
+            left = self._producer.flush(CALL_S)
+            if left or self._failed:
+                self._producer.purge()
+                if self._failed is not None:
+                    kind = Refused if refused(self._failed) and not left else Unknown
+                    raise failure(self._failed, kind, "produce", *self._needs)
+                raise Unknown(f"produce: {left} records not acknowledged in {CALL_S:g} s")
+
+    def abort(self) -> None:
+        """Give up the open transaction. Raises Unknown."""
+        if self._transactional:
+            try:
+                self._call("abort_transaction", CALL_S)
+            except (Abort, Refused, Transient) as error:
+                raise Unknown(str(error)) from error
+
+    def close(self) -> None:
+        """Drop what was not sent."""
+        with suppress(KafkaException):  # a producer that was fenced says so once more
+            self._producer.purge()
+            self._producer.flush(0)
+
+    def _send(self, outgoing: Sequence[Outgoing]) -> None:
+        produce: Any = self._producer.produce
+        poll = self._producer.poll
+        # In a transaction a failed delivery fails the commit; only without one have reports to be looked at.
+        report = None if self._transactional else self._on_delivery
+        for record in outgoing:
+            failpoint("producing")
+            while True:
+                try:
+                    produce(
+                        record.topic,
+                        value=record.value,
+                        key=record.key,
+                        headers=record.headers,
+                        # A zero would be the time of day, another one each time that the record is sent.
+                        timestamp=record.timestamp_ms or 1,
+                        on_delivery=report,
+                    )
+                    break
+                except BufferError:
+                    if poll(CALL_S) == 0:
+                        raise Unknown(f"produce: the queue did not move in {CALL_S:g} s") from None
+                except KafkaException as exception:
+                    error = error_of(exception)
+                    raise failure(error, decision(error), "produce", f"WRITE on topic {record.topic}") from exception
+        poll(0)
+
+    def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
+        # Beside a refusal the other records of its batch fail too, for no reason of their own.
+        if error is not None and (self._failed is None or not refused(self._failed)):
+            self._failed = error
+
+    def _send_offsets(self, offsets: list[TopicPartition], metadata: Any) -> None:
+        """Offsets into the transaction, or Unknown where the client does not return in time.
+
+        Once librdkafka has lost a connection to the group's coordinator, this call may wait for ever, whatever timeout
+        it is given (its issues 5456, 5511). Then the thread that waits is left behind with its producer; should it go
+        on one day, the epoch of the next producer has fenced it.
+        """
+        outcome = queue.SimpleQueue[BaseException | None]()
+
+        def call() -> None:
+            try:
+                self._call("send_offsets_to_transaction", offsets, metadata, SEND_OFFSETS_S)
+                outcome.put(None)
+            except BaseException as error:
+                outcome.put(error)
+
+        threading.Thread(target=call, name="send-offsets", daemon=True).start()
+        try:
+            error = outcome.get(timeout=SEND_OFFSETS_S)
+        except queue.Empty:
+            raise Unknown(f"send_offsets_to_transaction did not return in {SEND_OFFSETS_S:g} s") from None
+        if error is not None:
+            raise error
+
+    def _init(self) -> None:
+        try:
+            self._call("init_transactions", CALL_S)
+        except Unknown as unknown:
+            self._producer.poll(0)  # the connections report here, and nowhere else
+            self._admission.require("init_transactions")
+            if isinstance(unknown.__cause__, KafkaException) and unanswered(error_of(unknown.__cause__)):
+                trouble = self._admission.trouble
+                raise Unanswered(str(unknown) + (f" ({trouble.str()})" if trouble else "")) from unknown
+            raise
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        """One call of the transactional API; retriable errors are tried again a few times."""
+        for attempt in range(3):
+            try:
+                getattr(self._producer, method)(*arguments)
+                return
+            except KafkaException as exception:
+                error = self._cause(error_of(exception))
+                kind = decision(error)
+                if kind is Transient and attempt < 2:
+                    continue
+                if kind is Transient:
+                    kind = Unknown
+                raise failure(error, kind, method, *self._needs) from exception
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Why a transaction has failed, where a call merely came too late: its commit is refused with the reason."""
+        if error.code() == KafkaError._STATE and error.txn_requires_abort():
+            try:
+                self._producer.commit_transaction(CALL_S)
+            except KafkaException as exception:
+                return error_of(exception)
+        return error

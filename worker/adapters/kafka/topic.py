@@ -1,0 +1,132 @@
+"""One topic, asked about: how it is now, and the settings that it and its brokers have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from copy import copy
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, libversion, version
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
+from worker.adapters.kafka.mock import is_mock
+from worker.base.errors import Transient, WorkerError
+from worker.base.ports import TopicState
+from worker.config import Config
+
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+CLIENT_VERSION = f"confluent-kafka {version()} with librdkafka {libversion()[0]}"
+
+
+class KafkaTopic:
+    """Questions about a topic, for any thread. All raise WorkerError: Transient, or one that names a permission."""
+
+    def __init__(self, config: Config, topic: str) -> None:
+        self.name = topic
+        self._admin: AdminClient = client(AdminClient, config.admin_properties())
+        self._is_mock: bool | None = None
+
+    def beside(self, topic: str) -> KafkaTopic:
+        """Another topic of the same cluster, asked about over the same connections."""
+        other = copy(self)
+        other.name = topic
+        return other
+
+    @property
+    def is_mock(self) -> bool:
+        """Whether it is in a mock cluster of librdkafka, which answers no question of an administrator."""
+        if self._is_mock is None:
+            self._is_mock = is_mock(self._cluster())
+        return self._is_mock
+
+    def ask(self, partitions: int) -> Asked:
+        """How the topic is now, with the beginnings of so many partitions. Returns before the answer is there."""
+        described = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=CALL_S)[self.name]
+        return Asked(self.name, described, self._offsets(partitions, _EARLIEST))
+
+    def ends(self) -> dict[int, int]:
+        """The high watermark of each partition."""
+        found = self._offsets(len(self._partitions()), _LATEST)
+        try:
+            return {number: future.result().offset for number, future in found.items()}
+        except KafkaException as exception:
+            raise _failure(exception, f"offsets of topic {self.name}", f"DESCRIBE on topic {self.name}") from exception
+
+    def settings(self) -> Mapping[str, str]:
+        """The topic's configuration as the broker applies it."""
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
+        return self._settings(resource, f"topic {self.name}", f"DESCRIBE_CONFIGS on topic {self.name}")
+
+    def broker_settings(self) -> Mapping[str, str]:
+        """The configuration of one of the brokers."""
+        broker = min(self._cluster().brokers)
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        return self._settings(resource, f"broker {broker}", "DESCRIBE_CONFIGS on cluster")
+
+    def replicas(self) -> int:
+        """How many the partition with the fewest of them has."""
+        return min(len(partition.replicas) for partition in self._partitions().values())
+
+    def _partitions(self) -> Mapping[int, Any]:
+        partitions: Mapping[int, Any] = self._cluster(self.name).topics[self.name].partitions
+        if not partitions:
+            raise Transient(f"topic {self.name}: the broker does not show it")
+        return partitions
+
+    def _cluster(self, topic: str | None = None) -> Any:
+        try:
+            return self._admin.list_topics(topic, timeout=CALL_S)
+        except KafkaException as exception:
+            raise _failure(exception, "the cluster", "DESCRIBE on cluster") from exception
+
+    def _settings(self, resource: Any, what: str, need: str) -> Mapping[str, str]:
+        try:
+            [future] = self._admin.describe_configs([resource], request_timeout=CALL_S).values()
+            return {name: entry.value or "" for name, entry in future.result().items()}
+        except KafkaException as exception:
+            raise _failure(exception, f"settings of {what}", need) from exception
+
+    def _offsets(self, partitions: int, spec: Any) -> dict[int, Future[Any]]:
+        asked = {TopicPartition(self.name, number): spec for number in range(partitions)}
+        found = self._admin.list_offsets(asked, request_timeout=CALL_S)
+        return {each.partition: future for each, future in found.items()}
+
+
+class Asked:
+    """An answer on its way. To look whether it is there does not wait."""
+
+    def __init__(self, topic: str, described: Future[Any], begins: dict[int, Future[Any]]) -> None:
+        self._topic = topic
+        self._described = described
+        self._begins = begins
+
+    def done(self) -> bool:
+        return self._described.done() and all(begin.done() for begin in self._begins.values())
+
+    def result(self) -> TopicState | None:
+        """The topic, None where there is none of that name; waits for it. Raises WorkerError."""
+        try:
+            described = self._described.result()
+        except KafkaException as exception:
+            if error_of(exception).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            what, need = f"topic {self._topic} cannot be described", f"DESCRIBE on topic {self._topic}"
+            raise _failure(exception, what, need) from exception
+        begins = {number: found.result().offset for number, found in self._begins.items() if found.exception() is None}
+        return TopicState(file_id(described.topic_id), len(described.partitions), begins)
+
+
+def file_id(topic_id: object) -> str:
+    """A topic's id as Kafka's own tools print it: base64 with the characters that are safe in names of files."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
+
+
+def _failure(exception: KafkaException, what: str, need: str) -> WorkerError:
+    return failure(error_of(exception), Transient, what, need)

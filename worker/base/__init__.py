@@ -1,0 +1,1 @@
+"""What everything else builds on: values, errors, protocols, waiting, fail points, metrics."""

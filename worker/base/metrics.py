@@ -1,0 +1,399 @@
+"""The worker's metrics: what there is to count, and the numbers counted.
+
+Each metric is one row of the table in `Metrics`. The loop adds plain numbers to it, once per batch; http.py
+shows a copy of them when somebody scrapes. Nothing here survives the process: Prometheus knows what a restart is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
+
+import numpy as np
+
+from worker.base.errors import StopCode
+from worker.base.families import AnyFamily, Counter, Gauge, Histogram, Summary
+from worker.base.records import ClassScores, NumberScores, Scores
+
+TOP_MODELS = 20
+"""How many models have series of their own: Prometheus keeps each one it ever saw, and model keys have no bound."""
+
+TOP_FEATURES = 5
+"""How many features of such a model have a series."""
+
+WORST_MODELS = 10
+"""How many of the models have a series that do worst against their baselines."""
+
+State = Literal["opening", "replay", "live", "waiting", "stopped"]
+Outcome = Literal["committed", "aborted", "unknown"]
+Forecast = Literal["calibrated", "trees", "baseline"]
+Verdict = Literal["useful", "useless"]
+Change = Literal["assigned", "revoked", "lost"]
+LoadSource = Literal["spill", "checkpoint"]
+
+
+class Unlabelled(NamedTuple):
+    """No labels: the family is one series."""
+
+
+class Build(NamedTuple):
+    version: str
+    engine: str
+    group: str
+    topic: str
+
+
+class ByCode(NamedTuple):
+    code: str
+
+
+class ByStopCode(NamedTuple):
+    code: StopCode
+
+
+class ByChange(NamedTuple):
+    change: Change
+
+
+class ByPartition(NamedTuple):
+    partition: int
+
+
+class ByInputPartition(NamedTuple):
+    input_partition: int
+
+
+class BySource(NamedTuple):
+    source: LoadSource
+
+
+class ByPartitionState(NamedTuple):
+    partition: int
+    state: State
+
+
+class ByOutcome(NamedTuple):
+    outcome: Outcome
+
+
+class ByModel(NamedTuple):
+    model: str
+
+
+Traffic: TypeAlias = tuple[float, int]
+"""How much a model learned of late, in any unit, and in all: which of two is the larger is what counts."""
+
+
+class ByModelFeature(NamedTuple):
+    model: str
+    feature: str
+
+
+class ByModelForecast(NamedTuple):
+    model: str
+    forecast: Forecast
+
+
+Tenth = Literal["0.0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"]
+
+
+class ByConfidence(NamedTuple):
+    confidence: Tenth
+
+
+class ByVerdict(NamedTuple):
+    verdict: Verdict
+
+
+class RecentLosses(Protocol):
+    """Recent mean losses of a model's forecasts; NaN before its first label."""
+
+    @property
+    def calibrated(self) -> float: ...
+
+    @property
+    def raw(self) -> float: ...
+
+    @property
+    def baseline(self) -> float: ...
+
+
+class ModelFigures(Protocol):
+    """What is shown of one model."""
+
+    @property
+    def samples(self) -> int: ...
+
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def depth(self) -> float: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    @property
+    def scores(self) -> Scores: ...
+
+    @property
+    def losses(self) -> RecentLosses | None: ...
+
+    @property
+    def auc(self) -> float: ...
+
+    @property
+    def swaps(self) -> int | None: ...
+
+    @property
+    def feature_weights(self) -> Mapping[str, float]: ...
+
+
+Figures = TypeVar("Figures", bound=ModelFigures)
+
+
+class Metrics:
+    """Every metric: kind, labels, unit, meaning. A metric's name is the name of its attribute with `amf_` before it."""
+
+    def __init__(self) -> None:
+        self.build_info = Gauge(Build, "", "Always 1; the labels are versions, group and topic.")
+        self.loop_last_timestamp_seconds = Gauge(Unlabelled, "seconds", "When the loop last came round.")
+
+        self.events_total = Counter(Unlabelled, "records", "Records taken in by live partitions.")
+        self.partition_events_total = Counter(ByPartition, "records", "Records taken in by a live partition.")
+        self.predictions_total = Counter(Unlabelled, "records", "Predictions published.")
+        self.dead_letters_total = Counter(ByCode, "records", "Records rejected, by error code.")
+        self.learned_samples_total = Counter(Unlabelled, "records", "Labelled records learned by live partitions.")
+        self.log_loss = Summary(Unlabelled, "nats", "Loss of each labelled prediction: -log(probability of the label).")
+        self.correct_predictions_total = Counter(Unlabelled, "records", "Labelled predictions that named the label.")
+        self.confidence = Summary(
+            ByConfidence,
+            "",
+            "Probability of the class that a labelled prediction named, by its first decimal. Where forecasts are "
+            "calibrated its mean is the share of `amf_confidence_correct_total`.",
+        )
+        self.confidence_correct_total = Counter(
+            ByConfidence, "records", "Labelled predictions that named the label, by the probability that they gave it."
+        )
+        self.squared_error = Summary(
+            Unlabelled, "", "Square of each labelled estimate's error, in the label's unit squared."
+        )
+        self.absolute_error = Summary(Unlabelled, "", "Error of each labelled estimate, in the label's unit.")
+        self.covered_predictions_total = Counter(
+            Unlabelled, "records", "Labelled estimates with the label from the 5 % to the 95 % quantile."
+        )
+        depths = (0, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64)
+        self.tree_depth = Histogram(Unlabelled, "edges", "Depth of a predicted record's leaf, mean over trees.", depths)
+        self.weighted_depth = Summary(Unlabelled, "edges", "Mean depth at which the averaged prunings end.")
+
+        self.models = Gauge(Unlabelled, "models", "Models in memory.")
+        self.nodes = Gauge(Unlabelled, "nodes", "Nodes of all models in memory.")
+        self.model_bytes = Gauge(Unlabelled, "bytes", "Memory of all models in memory.")
+        self.models_away = Gauge(Unlabelled, "models", "Models that left memory for models.cache_bytes.")
+        self.spill_bytes = Gauge(Unlabelled, "bytes", "Files of the models that left memory.")
+        self.loads_total = Counter(BySource, "models", "Models that came back into memory, by where from.")
+        self.evictions_total = Counter(Unlabelled, "models", "Models that left memory.")
+        self.models_judged = Gauge(
+            ByVerdict,
+            "models",
+            "Models with a hundred labels; useless are those whose recent loss is above the baseline's.",
+        )
+        self.model_samples = Gauge(ByModel, "records", "Labelled records learned by a top model.")
+        self.model_nodes = Gauge(ByModel, "nodes", "Nodes of a top model.")
+        self.model_depth = Gauge(ByModel, "edges", "Mean depth of a learned record's leaf in a top model.")
+        self.model_memory_bytes = Gauge(ByModel, "bytes", "Memory of a top model.")
+        self.model_recent_loss = Gauge(
+            ByModelForecast,
+            "",
+            "Mean loss of the last thousand labels or so, that of the trees alone, and that of a forecast that knows "
+            "the labels alone: nats for classes, squared error for numbers. It is part of the model's state.",
+        )
+        self.model_auc = Gauge(
+            ByModel,
+            "",
+            "Area under the ROC curve of a top model's last 5,000 to 10,000 labels, each of its first eight classes "
+            "against the others, mean; .5 is guessing.",
+        )
+        self.model_swaps = Gauge(
+            ByModel,
+            "trees",
+            "Trees that a top model of an adaptive algorithm has replaced so far by better ones: its answer to change. "
+            "It is part of the model's state.",
+        )
+        self.model_feature_weight = Gauge(
+            ByModelFeature,
+            "",
+            f"The {TOP_FEATURES} largest feature weights of a top model of an adaptive algorithm: how much likelier a "
+            "cut is of the feature than without weights, 1 in the mean. They are part of the model's state.",
+        )
+        self.worst_model_loss_ratio = Gauge(
+            ByModel,
+            "",
+            "Recent loss over the baseline's, of the ten models with a hundred labels where it is largest; above 1 the "
+            "features are of no use.",
+        )
+        self.model_log_loss = Summary(ByModel, "nats", "Loss of each labelled prediction of a top model.")
+        self.model_correct_predictions_total = Counter(ByModel, "records", "Correct predictions of a top model.")
+        self.model_squared_error = Summary(ByModel, "", "Square of each labelled estimate's error of a top model.")
+        self.model_absolute_error = Summary(ByModel, "", "Error of each labelled estimate of a top model.")
+        self.model_covered_predictions_total = Counter(ByModel, "records", "Covered labels of a top model.")
+
+        self.partition_state = Gauge(ByPartitionState, "", "1 for the state that the partition is in, else 0.")
+        self.rebalanced_partitions_total = Counter(
+            ByChange, "partitions", "Partitions that the group gave to this worker, asked back, or gave to another."
+        )
+        self.partition_stops_total = Counter(
+            ByStopCode, "partitions", "Partitions stopped to keep a guarantee, by code."
+        )
+        self.consumer_lag_records = Gauge(ByPartition, "records", "Records of the input not yet taken in.")
+        self.consumer_lag_seconds = Gauge(
+            ByPartition,
+            "seconds",
+            "Since when records wait to be taken in, by the time of the last one taken; 0 where none waits.",
+        )
+        self.forwarded_records_total = Counter(Unlabelled, "records", "Records forwarded to the internal topic.")
+        self.forwarder_lag_records = Gauge(ByInputPartition, "records", "Records of the input not yet forwarded.")
+        self.replayed_records_total = Counter(Unlabelled, "records", "Records taken in again after a restore.")
+        sizes = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
+        self.batch_records = Histogram(Unlabelled, "records", "Records of a batch.", sizes)
+        self.transactions_total = Counter(ByOutcome, "transactions", "Transactions ended, by outcome.")
+        times = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+        self.transaction_duration_seconds = Histogram(Unlabelled, "seconds", "From begin to commit or abort.", times)
+
+        ages = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800)
+        self.end_to_end_latency_seconds = Histogram(
+            Unlabelled, "seconds", "From the timestamp of a record to the commit of what became of it.", ages
+        )
+
+        self.checkpoints_total = Counter(Unlabelled, "checkpoints", "Checkpoints written.")
+        self.checkpoint_failures_total = Counter(Unlabelled, "checkpoints", "Checkpoints that could not be written.")
+        self.checkpoints_skipped_total = Counter(Unlabelled, "checkpoints", "Corrupt checkpoints passed over.")
+        self.checkpoint_duration_seconds = Summary(Unlabelled, "seconds", "Time to write a checkpoint.")
+        self.checkpoint_last_timestamp_seconds = Gauge(
+            ByPartition, "seconds", "When the newest checkpoint was written."
+        )
+        self.checkpoint_replay_cost_seconds = Gauge(
+            ByPartition, "seconds", "Time that it would take to replay what came since the newest checkpoint, at most."
+        )
+        self.checkpoint_last_size_bytes = Gauge(ByPartition, "bytes", "Size of the newest checkpoint.")
+        self.retention_margin_records = Gauge(
+            ByPartition, "records", "From the oldest record of the input to the newest checkpoint; below 0 is a gap."
+        )
+
+        self.scrape_duration_seconds = Gauge(Unlabelled, "seconds", "Time that this scrape took in the worker.")
+
+    def families(self) -> dict[str, AnyFamily]:
+        """Name of the metric -> its family, in the order of the table."""
+        return {f"amf_{attribute}": family for attribute, family in vars(self).items()}
+
+    def set_models(
+        self, traffic: Iterable[tuple[str, Traffic]], figures: Callable[[str], Figures]
+    ) -> dict[str, Figures]:
+        """Show the TOP_MODELS models with the most traffic, and no other. Returns the figures of these.
+
+        `traffic` is that of all that may be among them; `figures` is asked about the shown ones alone.
+        """
+        top = heapq.nlargest(TOP_MODELS, traffic, key=lambda row: (row[1], row[0]))
+        found = {key: figures(key) for key, _ in top}
+        shown = {ByModel(key): of for key, of in found.items()}
+        self.model_samples.replace({model: of.samples for model, of in shown.items()})
+        self.model_nodes.replace({model: of.nodes for model, of in shown.items()})
+        self.model_depth.replace({model: of.depth for model, of in shown.items()})
+        self.model_memory_bytes.replace({model: of.memory_bytes for model, of in shown.items()})
+        self.model_recent_loss.replace(
+            {
+                ByModelForecast(model.model, forecast): loss
+                for model, of in shown.items()
+                if of.losses is not None and not math.isnan(of.losses.baseline)
+                for forecast, loss in zip(
+                    get_args(Forecast), (of.losses.calibrated, of.losses.raw, of.losses.baseline), strict=True
+                )
+            }
+        )
+        self.model_auc.replace({model: of.auc for model, of in shown.items() if not math.isnan(of.auc)})
+        self.model_swaps.replace({model: of.swaps for model, of in shown.items() if of.swaps is not None})
+        weights = (
+            (key, feature, weight) for key, of in found.items() for feature, weight in of.feature_weights.items()
+        )
+        self.model_feature_weight.replace({ByModelFeature(key, feature): weight for key, feature, weight in weights})
+        scores = {model: of.scores for model, of in shown.items()}
+        classes = {model: of for model, of in scores.items() if isinstance(of, ClassScores)}
+        self.model_log_loss.replace({model: (of.log_loss, of.count) for model, of in classes.items()})
+        self.model_correct_predictions_total.replace({model: of.correct for model, of in classes.items()})
+        numbers = {model: of for model, of in scores.items() if isinstance(of, NumberScores)}
+        self.model_squared_error.replace({model: (of.squared_error, of.count) for model, of in numbers.items()})
+        self.model_absolute_error.replace({model: (of.absolute_error, of.count) for model, of in numbers.items()})
+        self.model_covered_predictions_total.replace({model: of.covered for model, of in numbers.items()})
+        return found
+
+    def set_verdicts(self, loss_ratios: Sequence[Mapping[str, float]]) -> None:
+        """Show how many models are of use, and the worst: recent losses over the baseline's, of each partition."""
+        n = sum(map(len, loss_ratios))
+        useful = sum(ratio <= 1 for ratios in loss_ratios for ratio in ratios.values())
+        self.models_judged.set(useful, verdict="useful")
+        self.models_judged.set(n - useful, verdict="useless")
+        rows = (row for ratios in loss_ratios for row in ratios.items())
+        worst = heapq.nlargest(WORST_MODELS, rows, key=lambda row: (row[1], row[0]))
+        # From the best of them to the worst, who is shown where several partitions have a model of one key.
+        self.worst_model_loss_ratio.replace({ByModel(key): ratio for key, ratio in reversed(worst)})
+
+    def add_confidences(self, confidences: Sequence[float], hits: Sequence[bool]) -> None:
+        """Count labelled predictions by the probability of the class that each named, and whether it was the label."""
+        if not confidences:
+            return
+        values = np.asarray(confidences)
+        tenths = np.minimum((values * 10).astype(np.int64), 9)
+        counts = np.bincount(tenths, minlength=10)
+        totals = np.bincount(tenths, weights=values, minlength=10)
+        correct = np.bincount(tenths, weights=hits, minlength=10)
+        for i in counts.nonzero()[0]:
+            tenth = get_args(Tenth)[i]
+            self.confidence.add(float(totals[i]), int(counts[i]), confidence=tenth)
+            self.confidence_correct_total.add(int(correct[i]), confidence=tenth)
+
+    def set_partition_states(self, states: Mapping[int, State]) -> None:
+        """Show the state of these partitions, and of no other."""
+        self.partition_state.replace(
+            {
+                ByPartitionState(partition, each): int(each == state)
+                for partition, state in states.items()
+                for each in get_args(State)
+            }
+        )
+
+    def forget_partitions(self, partitions: Iterable[int]) -> None:
+        """Remove every series of partitions that this worker no longer owns."""
+        gone = set(partitions)
+        for family in self.families().values():
+            family.forget("partition", gone)
+
+
+def reference() -> str:
+    """All metrics as a page in Markdown."""
+    lines = [
+        "# Metrics of amf-worker",
+        "",
+        "What `/metrics` shows at `metrics.listen`, made of the declarations in `worker/base/metrics.py` by",
+        "`python -m worker.base.metrics`. What is known beforehand starts at zero, so that `rate()` sees the first",
+        "increase. A summary has the series `_sum` and `_count`, a histogram `_bucket` besides.",
+        f"At most {TOP_MODELS} models have series of their own, those with the most traffic of late; where several",
+        "partitions have a model of one key, such as that of `models.null_key`, it is the one with the most.",
+        "What else there is at `metrics.listen`, such as a page for people, is told in [http.md](http.md).",
+        "",
+        "Memory, CPU time and open files of the process are there under the names that every Prometheus client uses:",
+        "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_cpu_seconds_total`,",
+        "`process_open_fds`, `process_max_fds`, `process_start_time_seconds`.",
+        "",
+        "| Metric | Kind | Labels | Unit | Meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, family in Metrics().families().items():
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        lines.append(f"| `{name}` | {family.kind} | {labels} | {family.unit} | {family.sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

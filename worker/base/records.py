@@ -1,0 +1,163 @@
+"""Value types that travel through the worker: consumed records, decoded events, what is published."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+Headers = list[tuple[str, bytes | None]]
+Label = str | int | float | bool
+Features = dict[str, float | str | None] | list[float | None]
+
+
+class Membership(NamedTuple):
+    """Who a consumer is in its group, as of when it was asked."""
+
+    id: str
+    """The id that the group gave it, empty where it has none. One that comes back after it was given up has another."""
+    metadata: Any
+    """What the client sends along with offsets; its generation may be an earlier one by the time that they arrive."""
+
+
+class CommittedOffset(NamedTuple):
+    """An offset of the group: that of the next record, and what was committed along with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One consumed record of a partition, undecoded."""
+
+    offset: int
+    timestamp_ms: int
+    """Timestamp of the record in ms since the epoch, -1 where the broker gave none."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    headers_fault: str | None = None
+    """Why the headers cannot be read, none of which are in `headers` then; follows from their bytes alone."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """A decoded record: what a model predicts from, and learns from where `label` is not None."""
+
+    features: Features
+    label: Label | None
+    id: str | None
+
+
+class Reject(msgspec.Struct, frozen=True, gc=False):
+    """Why a record is a dead letter: a stable code and a sentence for people."""
+
+    code: str
+    reason: str
+
+
+Explanation = dict[str, float]
+"""Feature -> how much it moved the forecast, the largest first; of an array the features are called 0, 1, and so on."""
+
+
+class Prediction(msgspec.Struct, frozen=True, gc=False):
+    """What a model of classes said of one event before it learned the event's label."""
+
+    prediction: Label | None
+    """The likeliest class as its label was first seen; None before the model's first label."""
+    classes: list[str]
+    """Texts of the model's classes; the first `len(probabilities)` of them were known to this forecast."""
+    probabilities: list[float]
+    label: Label | None
+    loss: float | None
+    """-log of the probability given to the label, log(learned + 2) where its class was new; None without a label."""
+    learned: int
+    """Labelled samples the model had learned before this event."""
+    id: str | None
+    explanation: Explanation | None = None
+    """Of the probability of the likeliest class; None where that was not asked for."""
+
+
+class Estimate(msgspec.Struct, frozen=True, gc=False):
+    """What a model of numbers said of one event before it learned the event's label."""
+
+    prediction: float | None
+    """The mean; None before the model's first label, and so are all that follow from it."""
+    std: float | None
+    quantiles: list[float] | None
+    """At QUANTILES."""
+    label: float | None
+    loss: float | None
+    """(label - mean) ** 2; None without a label."""
+    learned: int
+    """Labelled samples the model had learned before this event."""
+    id: str | None
+    explanation: Explanation | None = None
+    """Of the mean, in the label's unit; None where that was not asked for."""
+
+
+QUANTILES = ("0.05", "0.5", "0.95")
+"""Those that an estimate has, by their names in the output."""
+
+Answer = Prediction | Estimate
+"""What is published of an event."""
+
+
+@dataclass(slots=True)
+class Scores(ABC):
+    """How good answers were that came with a label: sums over them."""
+
+    count: int = 0
+
+    @abstractmethod
+    def add(self, other: Self) -> None:
+        """Add what `other` counted."""
+
+
+@dataclass(slots=True)
+class ClassScores(Scores):
+    """Scores of predictions."""
+
+    log_loss: float = 0.0
+    correct: int = 0
+
+    def add(self, other: Self) -> None:
+        self.count += other.count
+        self.log_loss += other.log_loss
+        self.correct += other.correct
+
+
+@dataclass(slots=True)
+class NumberScores(Scores):
+    """Scores of estimates."""
+
+    squared_error: float = 0.0
+    absolute_error: float = 0.0
+    covered: int = 0
+    """Labels from the 5 % to the 95 % quantile."""
+
+    def add(self, other: Self) -> None:
+        self.count += other.count
+        self.squared_error += other.squared_error
+        self.absolute_error += other.absolute_error
+        self.covered += other.covered
+
+    def score(self, estimate: Estimate) -> None:
+        """Add an estimate, if there is anything to compare."""
+        if estimate.label is None or estimate.prediction is None or not estimate.quantiles or estimate.loss is None:
+            return
+        self.count += 1
+        self.squared_error += estimate.loss
+        self.absolute_error += abs(estimate.label - estimate.prediction)
+        self.covered += estimate.quantiles[0] <= estimate.label <= estimate.quantiles[-1]
+
+
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """One record to publish."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int

@@ -1,0 +1,53 @@
+"""What is said where a topic does not fit its checkpoints any more, or does not take what is to be published; and where
+a partition cannot keep what it knows."""
+
+from __future__ import annotations
+
+SPEC_CHANGED = (
+    "Set the parameters back, which loses nothing, or let these models start anew (models.on_spec_change: restart); "
+    "`amf-worker check CONFIG --connect` says what has changed"
+)
+
+
+def partitions_added(topic: str, known: int, found: int) -> str:
+    return (
+        f"topic {topic} has {found} partitions, its models were learned with {known}: their keys are in other "
+        f"partitions now. Stop the producers, work off the {known} that the models know (`amf-worker run CONFIG "
+        "--until end`), and take the models along with `amf-worker reshard CONFIG`; or let those of the keys that "
+        "moved start anew (input.on_repartition: new-models)"
+    )
+
+
+def topic_recreated(topic: str, known_id: str, found_id: str) -> str:
+    return (
+        f"topic {topic} has the id {found_id}, its models were learned from one with the id "
+        f"{known_id}, which was deleted. To begin anew as well take another checkpoint.lineage, with "
+        "checkpoint.warm_start if the models are to come along, or delete the checkpoints of the old topic"
+    )
+
+
+def topic_deleted(topic: str, known_id: str) -> str:
+    return f"topic {topic} with the id {known_id} does not exist any more. Its checkpoints are still there"
+
+
+def output_refused(partition: int, why: str) -> str:
+    return (
+        f"partition {partition}: the broker refuses even the dead letter of the next record: {why}. Have the topics of "
+        "outputs and dead letters take it (max.message.bytes, message.timestamp.*, cleanup.policy), then start again"
+    )
+
+
+def commit_forgotten(partition: int, found: int, known: int) -> str:
+    return (
+        f"partition {partition}: the broker has the group at offset {found}, but this worker committed {known}: the "
+        "broker lost commits, or somebody set the group back, and whether the last transaction took effect cannot be "
+        "told. Set the group behind the last record whose prediction or dead letter is there (header source-offset), "
+        f"to {known} at least, then start again"
+    )
+
+
+def state_lost(partition: int, times: int, why: str) -> str:
+    return (
+        f"partition {partition}: its models were lost again after {times} attempts to load them, none of which came to "
+        f"a checkpoint: {why}. See to the disk of models.spill and to the store, then start again: only time is lost"
+    )

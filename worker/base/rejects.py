@@ -1,0 +1,60 @@
+"""Dead letters, counted and told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.records import Outgoing, Reject
+from worker.base.refusals import SPEC_CHANGED
+
+_log = Log(__name__)
+
+_HINT = "The dead-letter topic has each of them, with the reason in its headers"
+_HINTS = {"spec-changed": SPEC_CHANGED}
+
+
+@dataclass(slots=True)
+class Rejects:
+    """Records of a partition that became dead letters, by code: how many, and the last of them."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    _last: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, offset: int, reject: Reject) -> None:
+        """The record at `offset` is one."""
+        self.counts[reject.code] += 1
+        self._last[reject.code] = offset, reject.reason
+
+    def extend(self, later: Rejects) -> None:
+        """Add those that came after these."""
+        self.counts += later.counts
+        self._last |= later._last
+
+    def report(self, metrics: Metrics, where: str, partition: int) -> None:
+        """Count them, and tell the operator, once the dead letters are committed."""
+        for code, count in self.counts.items():
+            metrics.dead_letters_total.add(count, code=code)
+            offset, reason = self._last[code]
+            _log.warning(
+                "dead-letter",
+                f"{where}: {count} records ended as dead letters with the code {code}, the last at offset {offset}",
+                detail=reason,
+                hint=_HINTS.get(code, _HINT),
+                partition=partition,
+                code=code,
+                offset=offset,
+                count=count,
+            )
+
+
+def unpublishable(refused: Iterable[Outgoing], offset_header: str) -> Rejects:
+    """For outputs that the broker refuses, in whose place dead letters went out; a header has their offsets."""
+    rejects = Rejects()
+    for each in refused:
+        offset = int(dict(each.headers)[offset_header] or b"-1")
+        rejects.add(offset, Reject("unpublishable", "the broker refuses what was to be published of the record"))
+    return rejects

@@ -1,0 +1,120 @@
+"""Waiting for what does not answer yet: within a deadline, or at a start for as long as it takes."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from worker.base.errors import Transient, Unanswered
+from worker.base.log import Log
+from worker.base.ports import Clock, Deadline
+
+_log = Log(__name__)
+
+T = TypeVar("T")
+ASKING = "asking"
+"""Name of the threads that put the questions of a start. They are left behind where it is told to stop."""
+_RETRY_S = 0.5
+_LOOK_EVERY_S = 0.1
+_MOST_DOUBLINGS = 60
+"""Beyond them every pause is the longest one."""
+
+
+def retry(clock: Clock, deadline: Deadline, what: str, call: Callable[[], T]) -> T:
+    """Call until it does not raise Transient; the last one passes through when the deadline does."""
+    while True:
+        try:
+            return call()
+        except Transient as error:
+            if deadline.remaining() <= _RETRY_S:
+                raise
+            _log.warning("trying-again", f"{what}: not there yet, trying again", detail=error)
+            clock.sleep(_RETRY_S)
+
+
+def backoff_s(failures: int, first_s: float, longest_s: float) -> float:
+    """Pause before the next attempt after so many failures in a row: none, then doubled from `first_s` on."""
+    # Without a bound the 1,025th failure in a row would raise OverflowError.
+    return min(math.ldexp(first_s, min(failures - 1, _MOST_DOUBLINGS)), longest_s) if failures else 0.0
+
+
+class Stopped(Exception):
+    """A start was told to stop while it waited for an answer. Nothing has begun, so that nothing is left to do."""
+
+
+class Retry:
+    """What a start waits with for those whom it needs.
+
+    Each attempt has a deadline of its own, the row of them has none while nobody answers (Unanswered): who comes up
+    again finds the worker waiting, and to start it anew would help nobody. An answer that is no good (any other
+    Transient) is waited for `limit_s` at most. `moved` is called before each attempt.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        should_stop: Callable[[], bool],
+        limit_s: float,
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock = clock
+        self._should_stop = should_stop
+        self._limit_s = limit_s
+        self._moved = moved
+
+    def ask(self, what: str, call: Callable[[], T]) -> T:
+        """The answer to a call. Raises Stopped as soon as the start is told to stop, Transient, and what else it does.
+
+        What it waits for is told.
+        """
+        deadline: Deadline | None = None
+        waited = False
+        while True:
+            self._moved()
+            try:
+                answer = self._aside(call)
+            except Transient as error:
+                reason = error
+                deadline = None if isinstance(error, Unanswered) else deadline or self._deadline()
+                if deadline is not None and deadline.remaining() <= _RETRY_S:
+                    raise
+            else:
+                if waited:
+                    _log.info("answered", f"{what}: there is an answer")
+                return answer
+            waited = True
+            how_long = "for as long as it takes" if deadline is None else f"for {self._limit_s:g} s"
+            _log.warning("waiting", f"{what}: not there yet, trying again {how_long}", detail=reason)
+            self._clock.sleep(_RETRY_S)
+            if self._should_stop():
+                raise Stopped
+
+    def _aside(self, call: Callable[[], T]) -> T:
+        """The outcome of a call in a thread of its own: a client that waits for its broker hears of no signal."""
+        outcome = SimpleQueue[tuple[T, None] | tuple[None, BaseException]]()
+
+        def attempt() -> None:
+            try:
+                outcome.put((call(), None))
+            except BaseException as error:
+                outcome.put((None, error))
+
+        thread = threading.Thread(target=attempt, name=ASKING, daemon=True)
+        thread.start()
+        while True:
+            try:
+                answer, error = outcome.get(timeout=_LOOK_EVERY_S)
+            except Empty:
+                if self._should_stop():
+                    raise Stopped from None
+                continue
+            thread.join()  # It is at its end, and must not look as if it still asked.
+            if error is not None:
+                raise error
+            return answer  # type: ignore[return-value]
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._clock, self._limit_s)

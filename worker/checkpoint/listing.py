@@ -1,0 +1,76 @@
+"""What checkpoints a store holds, for people and for tools."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
+
+from worker.base.errors import Fatal
+from worker.base.ports import ObjectStore
+from worker.checkpoint.manifest import Manifest, readable
+from worker.checkpoint.names import is_ours, of_kind
+
+
+def history(store: ObjectStore, under: str = "", but: str | None = None) -> list[Manifest]:
+    """The newest checkpoint of each partition of the one topic and lineage in a folder.
+
+    What is in the folder `but` is left out. Raises WorkerError unless there is just one, whole, with all partitions.
+    """
+    histories: dict[tuple[str, str, str, str], list[Manifest]] = defaultdict(list)
+    for listing in describe(store, under):
+        if but is not None and listing.folder.startswith(f"{but}/"):
+            continue
+        if listing.problems or listing.newest is None:
+            raise Fatal(
+                "\n".join(["there are damaged checkpoints, which must not be left out:", *listing.problems]),
+                "Have workers make whole ones: delete the manifests that are named, or the newest one where a segment "
+                "is missing; then `amf-worker run CONFIG --until end`, which goes on from the checkpoint before",
+            )
+        where = listing.newest.location
+        if where.prefix != listing.folder:
+            raise Fatal(f"the URL of the store must be the one that {where.group}/ lies in, not a folder below it")
+        histories[where.group, where.lineage, where.topic, where.topic_id].append(listing.newest)
+    if len(histories) != 1:
+        found = ", ".join(f"{topic} of group {group}, lineage {of}" for group, of, topic, _ in sorted(histories))
+        place = f" in {under}" if under else ""
+        raise Fatal(
+            f"expected the checkpoints of one topic and one lineage{place}, found {found or 'none'}",
+            "Copy the folder GROUP/LINEAGE that is meant to a place of its own, and name that" if found else None,
+        )
+    (manifests,) = histories.values()
+    manifests.sort(key=lambda manifest: manifest.location.partition)
+    numbers = [manifest.location.partition for manifest in manifests]
+    if numbers != list(range(len(numbers))):
+        raise Fatal(
+            f"some partitions have no checkpoint: found those of {numbers}",
+            "Let workers run until all partitions are live, which makes one of each, and stop them in order",
+        )
+    return manifests
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The checkpoints of one folder, for people."""
+
+    folder: str
+    manifests: int
+    newest: Manifest | None
+    """The newest that can be read."""
+    problems: list[str]
+
+
+def describe(store: ObjectStore, under: str = "") -> Iterator[Listing]:
+    """What lies in each folder of checkpoints below the store's URL, which may itself be one, or in a folder there."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for path in store.list(under):
+        folder, _, name = path.rpartition("/")
+        if is_ours(name):
+            files[folder].append(name)
+    for folder, names in sorted(files.items()):
+        manifests = of_kind("manifest", sorted(names, reverse=True))
+        problems: list[str] = []
+        newest = next(readable(store, folder, manifests, problems.append), None)
+        if newest is not None:
+            problems += [f"{folder}/{name} is missing" for name in sorted(newest.segments.keys() - set(names))]
+        yield Listing(folder, len(manifests), newest, problems)

@@ -1,0 +1,191 @@
+"""Rows of text: a header and cells, between commas, semicolons, tabs or bars; from a file, gzip or not, or from stdin.
+
+A cell that is written as a number is one, an empty cell is a missing value, any other text is a category. Each cell
+speaks for itself: what a row says does not depend on the rows after it, and a stray text costs its column nothing. A
+number that is not finite (nan, inf, 1e400) is a missing value, and counted. Between semicolons, where spreadsheets
+write 3,5 for 3.5, a comma is the point of a number.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from io import BufferedReader, TextIOWrapper
+from itertools import chain
+from math import isfinite
+from pathlib import Path
+from typing import IO, Any, cast
+
+from worker.base.errors import ConfigError
+from worker.cli.dataset.rows import (
+    BLOCK_ROWS,
+    NO_TIME,
+    Columns,
+    FileRows,
+    Line,
+    Value,
+    number_of,
+    readable,
+    time_ms_of,
+)
+
+MOST_HEADER_CHARS = 2**24
+"""A file without line breaks is none of rows, and may be of any size once it is unpacked."""
+_DELIMITERS = ",;\t|"
+_GZIP = b"\x1f\x8b"
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
+
+
+class DelimitedRows(FileRows):
+    """The rows of a text file, or of stdin, which can be read once only."""
+
+    total = None
+    typed = False
+
+    def __init__(self, path: Path, columns: Columns, n_keys: int, has_numbers: Callable[[str], bool]) -> None:
+        super().__init__(path, columns, n_keys, has_numbers)
+        self.labelled = columns.label is not None
+        self._once: Iterator[Line] | None = None
+        lines = self._read()
+        next(lines)  # the header has been read and looked at
+        if self.from_stdin:
+            self._once = cast(Iterator[Line], lines)
+        else:
+            lines.close()
+
+    def _lines(self) -> Iterator[Line]:
+        if self.from_stdin:
+            once, self._once = self._once, None
+            if once is None:
+                raise ConfigError("stdin can be read only once: give a file")
+            return once
+        lines = self._read()
+        next(lines)
+        return cast(Iterator[Line], lines)
+
+    def _read(self) -> Any:
+        """A generator: nothing as soon as the header is known to be right, then the lines."""
+        with self._open() as (fraction, reader, delimiter):
+            names = self.columns = self._header(reader)
+            self.feature_names = self.roles.features(names)
+            place_of = {name: place for place, name in enumerate(names)}
+            features = [place_of[name] for name in self.feature_names]
+            label, key, of_id, time = (
+                None if name is None else place_of[name]
+                for name in (self.roles.label, self.roles.key, self.roles.id, self.roles.time)
+            )
+            yield None
+            for n, cells in enumerate(filter(None, reader)):  # without blank lines
+                if len(cells) != len(names):
+                    raise self._error(reader, f"expected {len(names)} cells as in the header, found {len(cells)}")
+                if n % BLOCK_ROWS == 0:
+                    self.fraction = fraction()
+                if delimiter == ";":
+                    cells = [_with_point(cell) if "," in cell else cell for cell in cells]
+                yield Line(
+                    self._values(reader, [cells[column] for column in features]),
+                    None if label is None else cells[label],
+                    None if key is None else cells[key],
+                    None if of_id is None else cells[of_id] or None,
+                    NO_TIME if time is None else time_ms_of(cells[time], f"{self.name}:{reader.line_num}"),
+                )
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[Callable[[], float], Any, str]]:
+        """How far the file was read, the reader of its records, and what stands between their cells."""
+        with readable(self.name), self._bytes() as raw:
+            size = 0 if self.from_stdin else self.path.stat().st_size
+            packed = raw.peek(2)[:2] == _GZIP
+            file = gzip.GzipFile(fileobj=raw) if packed else raw
+            text = TextIOWrapper(cast(IO[bytes], file), "utf-8-sig", newline="")
+            try:
+                first = text.readline(MOST_HEADER_CHARS)
+                if len(first) == MOST_HEADER_CHARS:
+                    raise ConfigError(
+                        f"{self.name}: expected a header, found a line of {len(first):,} characters or more"
+                    )
+                delimiter = _delimiter_of(first)
+                reader = csv.reader(chain([first], text), delimiter=delimiter, strict=True, skipinitialspace=True)
+                yield lambda: raw.tell() / size if size else 0.0, reader, delimiter
+            except csv.Error as error:
+                raise self._error(reader, f"expected CSV, found something else: {error}") from None
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ConfigError(f"{self.name}: expected a whole gzip file: {error}") from None
+            finally:
+                if self.from_stdin:
+                    text.detach()  # or stdin would be closed along with it
+
+    @contextmanager
+    def _bytes(self) -> Iterator[BufferedReader]:
+        if self.from_stdin:
+            yield cast(BufferedReader, sys.stdin.buffer)
+        else:
+            with self.path.open("rb") as file:
+                yield file
+
+    def _header(self, reader: Any) -> list[str]:
+        names: list[str] = next(reader, [])
+        if not names:
+            raise ConfigError(f"{self.name}: expected a header with the names of the columns, found nothing")
+        known = set[str]()
+        for column, name in enumerate(names):
+            if not name or name in known:
+                problem = "has no name" if not name else f"has the name {name!r}, which another one has"
+                raise self._error(reader, f"column {column + 1} {problem}; give every column a name of its own")
+            known.add(name)
+        self.require_columns(names, f"{self.name}:{reader.line_num}")
+        return names
+
+    def _values(self, reader: Any, texts: list[str]) -> Sequence[Value]:
+        """The features of a row."""
+        numbers = _numbers(texts)
+        if numbers is not None:
+            return numbers
+        values = [_value(text) for text in texts]
+        for column, value in enumerate(values):
+            if isinstance(value, float) and not isfinite(value):
+                values[column] = None
+                self.count_not_finite(f"line {reader.line_num}, column {self.feature_names[column]!r}")
+        return values
+
+    def _error(self, reader: Any, problem: str) -> ConfigError:
+        return ConfigError(f"{self.name}:{reader.line_num}: {problem}")
+
+
+def _delimiter_of(header: str) -> str:
+    """What makes the most columns of a header."""
+
+    def n_columns(delimiter: str) -> int:
+        return len(next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), []))
+
+    return max(_DELIMITERS, key=n_columns)
+
+
+def _with_point(cell: str) -> str:
+    """A number with a decimal comma as one with a point; any other text as it is."""
+    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
+
+
+def _numbers(texts: list[str]) -> list[float | None] | None:
+    """The cells as finite numbers, None where empty; None if a cell is anything else, such as nan, inf or 1_000."""
+    try:
+        values = [float(text) if text else None for text in texts]
+    except ValueError:
+        return None
+    # Two looks at the whole row instead of two at each cell; a finite sum has finite terms.
+    return values if isfinite(sum(filter(None, values))) and "_" not in "".join(texts) else None
+
+
+@lru_cache(maxsize=10_000)
+def _value(text: str) -> Value:
+    """One cell by itself. NaN or infinite where it is no finite number and no text either."""
+    if not text:
+        return None
+    number = number_of(text)
+    return text if number is None else number

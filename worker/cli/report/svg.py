@@ -1,0 +1,117 @@
+"""Charts as SVG within a page: lines, points and bars. Colours and fonts are those of the page's style sheet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+NARROW, WIDE = 560, 1160
+_HEIGHT = 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 42
+
+Points = Sequence[tuple[float, float]]
+
+
+class Series(NamedTuple):
+    """What is drawn in one colour; `style` is a class of the style sheet."""
+
+    name: str
+    points: Points
+    style: str
+    dots: bool = False
+    line: bool = True
+
+
+class Axis(NamedTuple):
+    """An axis; without limits it is as long as what is drawn."""
+
+    title: str
+    low: float | None = None
+    high: float | None = None
+
+
+def chart(series: Sequence[Series], across: Axis, up: Axis, width: int = NARROW) -> str:
+    """Lines and points over two axes, and a legend where there are several with a name."""
+    across, up = (_measured(axis, series, which) for which, axis in enumerate((across, up)))
+    x = _scale(across, _LEFT, width - _RIGHT)
+    y = _scale(up, _HEIGHT - _BOTTOM, _TOP)
+    parts = [_grid(across, up, x, y, width)]
+    for each in series:
+        # A chart may be cut, as where one early loss dwarfs all others: what lies beyond is drawn at the edge.
+        places = [(x(a), y(min(max(b, _low(up)), _high(up)))) for a, b in each.points]
+        if each.line:
+            path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
+            parts.append(f'<polyline class="line {each.style}" points="{path}"/>')
+        if each.dots:
+            radius = 4 if each.line else 1.8
+            parts += [f'<circle class="dot {each.style}" cx="{a:.1f}" cy="{b:.1f}" r="{radius}"/>' for a, b in places]
+    title = escape(f"{up.title} over {across.title}")
+    drawn = f'<svg viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
+    named = [each for each in series if each.name]
+    keys = "".join(f'<span class="key {each.style}">{escape(each.name)}</span>' for each in named)
+    return drawn + (f'<p class="legend">{keys}</p>' if len(named) > 1 else "")
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers from low to high, at most so many."""
+    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
+        return [low]
+    raw = (high - low) / (most - 1)
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(unit * each for each in (1.0, 2.0, 5.0, 10.0) if unit * each >= raw * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def short(value: float) -> str:
+    """A tick's text: thousands and millions by a letter."""
+    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def _grid(across: Axis, up: Axis, x: Callable[[float], float], y: Callable[[float], float], width: int) -> str:
+    left, right, bottom = _LEFT, width - _RIGHT, _HEIGHT - _BOTTOM
+    parts = []
+    for tick in ticks(_low(up), _high(up)):
+        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(f'<text class="tick" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{short(tick)}</text>')
+    for tick in ticks(_low(across), _high(across)):
+        text = f'<text class="tick" x="{x(tick):.1f}" y="{bottom + 17}" text-anchor="middle">{short(tick)}</text>'
+        parts.append(text)
+    middle = (_TOP + bottom) / 2
+    parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
+    for title, place in (
+        (across.title, f'x="{(left + right) / 2}" y="{_HEIGHT - 6}"'),
+        (up.title, f'transform="translate(13 {middle}) rotate(-90)"'),
+    ):
+        parts.append(f'<text {place} text-anchor="middle">{escape(title)}</text>')
+    return "".join(parts)
+
+
+def _measured(axis: Axis, series: Sequence[Series], which: int) -> Axis:
+    """The axis with limits; one without length gets some."""
+    values = [point[which] for each in series for point in each.points if math.isfinite(point[which])] or [0.0]
+    low = min(values) if axis.low is None else axis.low
+    high = max(values) if axis.high is None else axis.high
+    if high <= low:
+        high = low + (abs(low) or 1.0)
+    return Axis(axis.title, low, high)
+
+
+def _scale(axis: Axis, first: float, last: float) -> Callable[[float], float]:
+    low, high = _low(axis), _high(axis)
+    return lambda value: first + (value - low) / (high - low) * (last - first)
+
+
+def _low(axis: Axis) -> float:
+    assert axis.low is not None
+    return axis.low
+
+
+def _high(axis: Axis) -> float:
+    assert axis.high is not None
+    return axis.high

@@ -1,0 +1,268 @@
+"""Events into the internal topic that is keyed by model, exactly once: a loop beside the worker's, without state.
+
+A turn: consume -> the model key of each record -> records under their model keys, dead letters and offsets as one
+transaction. Value, timestamp and headers stay as they are; `origin-*` headers say where a record was. What becomes of a
+failed transaction is decided by `transaction`, as for the worker. A failure that it cannot decide ends the forwarder,
+and so the process; the offsets say where the next one goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+
+import amf
+from worker.base.errors import Fatal
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.ports import Clock, Deadline, Input, Output
+from worker.base.records import Headers, Membership, Outgoing, Record, Reject
+from worker.base.rejects import Rejects, unpublishable
+from worker.base.retry import Retry, Stopped, retry
+from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
+from worker.codec import envelope
+from worker.config import Config
+from worker.repartition.model_key import KeyOf
+from worker.runtime.pending import Pending
+from worker.runtime.transaction import Transactions
+
+_log = Log(__name__)
+
+PATIENCE_S = 60.0
+"""Longest time to open a producer at a broker that answers, or to find out where partitions start.
+
+Well below max.poll.interval.ms.
+"""
+
+
+class Forwarder:
+    """One member of the forwarders' group; `config` is `repartition.of_forwarder`'s."""
+
+    def __init__(
+        self,
+        config: Config,
+        key_of: KeyOf,
+        max_message_bytes: int,
+        source: Input,
+        open_output: Callable[[], Output],
+        metrics: Metrics,
+        clock: Clock,
+        board: Board | None = None,
+    ) -> None:
+        self._config = config
+        self._board = Board() if board is None else board
+        self._rekey = _Rekeying(config, key_of, max_message_bytes)
+        self._input = source
+        self._transactions = Transactions(source, open_output, config.delivery, metrics, clock)
+        self._metrics = metrics
+        self._clock = clock
+        self._positions: dict[int, int] = {}
+        """Offset of the next record to be read, by partition that is owned."""
+        self._starts: dict[int, int] = {}
+        """Those of them that were chosen here and are not committed."""
+        self._waiting: dict[int, list[Record]] = defaultdict(list)
+        self._rejects: dict[int, Rejects] = {}
+        """Dead letters of the pending transaction, by partition."""
+        self._rejects_in_a_row: Counter[int] = Counter()
+        self._letters: dict[int, list[DeadLetter]] = {}
+        """The last of the dead letters of the pending transaction, by partition."""
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Join the group and forward. Raises WorkerError when it cannot go on; nothing is lost then."""
+        try:
+            self.start(should_stop)
+            while not should_stop():
+                self.turn()
+        except Stopped:
+            _log.info("stopped", "told to stop before there was a producer")
+        finally:
+            self.close()
+
+    def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        Retry(self._clock, should_stop, PATIENCE_S).ask("producer of the forwarder", self._transactions.open)
+        self._input.subscribe(self)
+
+    def close(self) -> None:
+        """Leave the group. What is pending is not waited for: whoever is next will find it committed or forward it."""
+        self._input.close()
+        self._transactions.close()
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        pending, limits = self._transactions.pending, self._config.transaction
+        # While a transaction is open only the callbacks are wanted, not more records than must be held.
+        records, missing = self._input.consume(1 if pending else limits.max_records, limits.interval_s)
+        member = self._input.membership()
+        for number, some in records.items():
+            # A partition may have been taken away after these records of it were read.
+            if number in self._positions:
+                self._waiting[number] += some
+                self._positions[number] = some[-1].offset + 1
+        for number, why in missing.items():
+            if number in self._positions:
+                self._skip_gap(number, why)
+        if pending is not None:
+            pending.renew(member)
+        else:
+            self._begin(member)
+        if self._transactions.pending is not None:
+            self._settle(self._transactions.pending)
+        self._show_lag()
+
+    # --- partitions come and go (called from within consume and close) ------------------------------------------------
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """Go on at the committed offsets; where there are none, at `input.start`."""
+        deadline = self._deadline()
+        committed = retry(self._clock, deadline, "committed offsets", lambda: self._input.committed(partitions))
+        for number in partitions:
+            known = committed[number]
+            if known is None:
+                low, high = self._bounds(number, deadline)
+                self._starts[number] = low if self._config.input.start == "earliest" else high
+            self._positions[number] = self._starts[number] if known is None else known.offset
+        self._input.assign({number: self._positions[number] for number in partitions})
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        """There is nothing to save."""
+        self.lost(partitions)
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        """Forget partitions."""
+        self._transactions.drop(partitions)
+        for number in partitions:
+            for part in (
+                self._positions, self._starts, self._waiting, self._rejects, self._rejects_in_a_row, self._letters
+            ):  # fmt: skip
+                part.pop(number, None)
+        self._metrics.forwarder_lag_records.forget("input_partition", set(partitions))
+
+    # --- one batch ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, member: Membership) -> None:
+        """Make the next transaction of what has been read, if that is anything."""
+        pending = Pending(member, dead_letter_for=self._rekey.dead_letter_for)
+        if self._starts:
+            # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
+            pending.offsets, self._starts = self._starts, {}
+            self._transactions.pending = pending
+            return
+        waiting, self._waiting = self._waiting, defaultdict(list)
+        for number, records in waiting.items():
+            pending.add(number, records, self._rekeyed(number, records), records[-1].offset + 1)
+        if pending.offsets:
+            self._transactions.pending = pending
+
+    def _rekeyed(self, number: int, records: Sequence[Record]) -> list[Outgoing]:
+        outgoing, rejects, letters = [], Rejects(), deque[DeadLetter](maxlen=RECENT_DEAD_LETTERS)
+        for record in records:
+            refused, forwarded = self._rekey(number, record)
+            outgoing.append(forwarded)
+            if refused is None:
+                self._rejects_in_a_row[number] = 0
+            else:
+                rejects.add(record.offset, refused)
+                self._rejects_in_a_row[number] += 1
+                reason = (dict(forwarded.headers)["error-reason"] or b"").decode()
+                now_ms, topic = self._clock.wall_ms(), self._config.input.topic
+                letters.append(DeadLetter.of(now_ms, topic, number, record.offset, record.key, refused.code, reason))
+        self._rejects[number], self._letters[number] = rejects, list(letters)
+        return outgoing
+
+    def _settle(self, pending: Pending) -> None:
+        """Bring the pending transaction to an end, or leave it pending for the next turn."""
+        settled = self._transactions.settle()
+        for why in self._transactions.take_given_up().values():
+            raise Fatal(f"{self._config.input.topic}, {why.fact}", why.hint)
+        if not settled:
+            return
+        for number, refused in pending.replaced.items():
+            self._rejects.setdefault(number, Rejects()).extend(unpublishable(refused, "origin-offset"))
+        rejects, self._rejects = self._rejects, {}
+        for letters in self._letters.values():
+            self._board.dead_letters.extend(letters)
+        self._letters = {}
+        for number, of_partition in rejects.items():
+            of_partition.report(self._metrics, f"{self._config.input.topic}[{number}]", number)
+        n_rejects = sum(of_partition.counts.total() for of_partition in rejects.values())
+        self._metrics.forwarded_records_total.add(pending.committed - n_rejects)
+        most = self._config.dead_letter.max_consecutive
+        for number, n in self._rejects_in_a_row.items():
+            if n > most:
+                raise Fatal(
+                    f"{self._config.input.topic}[{number}]: the last {n} records could not be forwarded "
+                    f"({dict(rejects[number].counts)}), dead_letter.max_consecutive is {most}. They are all in "
+                    f"{self._config.dead_letter.topic}; repair the producer or input.model_key, then start again"
+                )
+
+    def _skip_gap(self, number: int, why: str) -> None:
+        """Go on behind records that retention has deleted before they were forwarded, where that is allowed."""
+        position, (low, high) = self._positions[number], self._bounds(number, self._deadline())
+        where = (
+            f"{self._config.input.topic}[{number}]: the next record to forward is {position}, there are {low} to {high}"
+        )
+        if self._config.input.on_gap == "fail" or position > low:
+            raise Fatal(f"{where}: {why}. Where it has been deleted, input.on_gap: accept goes on without it")
+        _log.warning("gap-accepted", f"{where}: going on without those between (input.on_gap)", partition=number)
+        self._positions[number] = self._starts[number] = low
+        self._input.assign({number: low})
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _bounds(self, number: int, deadline: Deadline) -> tuple[int, int]:
+        return retry(self._clock, deadline, "offsets", lambda: self._input.bounds(number))
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._clock, PATIENCE_S)
+
+    def _show_lag(self) -> None:
+        for number, position in self._positions.items():
+            high = self._input.high_watermark(number)
+            if high is not None:
+                self._metrics.forwarder_lag_records.set(max(0, high - position), input_partition=number)
+
+
+class _Rekeying:
+    """Makes of a record of the input the one to publish: under its model key, or a dead letter."""
+
+    def __init__(self, config: Config, key_of: KeyOf, max_message_bytes: int) -> None:
+        self._config = config
+        self._key_of = key_of
+        self._max_message_bytes = max_message_bytes
+        self._topic = config.input.topic.encode()
+
+    def __call__(self, number: int, record: Record) -> tuple[Reject | None, Outgoing]:
+        """Why it is a dead letter, None where it is none, and the record to publish."""
+        unreadable = record.headers_fault
+        key = self._key_of(record) if unreadable is None else Reject("invalid-headers", unreadable)
+        if not isinstance(key, Reject):
+            headers = self._headers(number, record)
+            size = envelope.record_bytes(key, record.value, headers)
+            if size <= self._max_message_bytes:
+                return None, Outgoing(self._config.output.topic, key, record.value, headers, record.timestamp_ms)
+            key = Reject(
+                "too-large", f"to be forwarded it needs {size} bytes, there is room for {self._max_message_bytes}"
+            )
+        return key, self._dead_letter(number, record, key)
+
+    def dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
+        if refused.topic == self._config.dead_letter.topic:
+            return None
+        return self._dead_letter(number, record, Reject("unpublishable", why))
+
+    def _dead_letter(self, number: int, record: Record, why: Reject) -> Outgoing:
+        config = self._config
+        provenance = envelope.Provenance(config.input.topic, number, amf.ENGINE, config.checkpoint.lineage)
+        ours = provenance.headers(record.offset, None)
+        return envelope.dead_letter(config.dead_letter.topic, record, why, ours, self._max_message_bytes)
+
+    def _headers(self, number: int, record: Record) -> Headers:
+        return [
+            *record.headers,
+            ("origin-topic", self._topic),
+            ("origin-partition", b"%d" % number),
+            ("origin-offset", b"%d" % record.offset),
+            ("origin-key", record.key),
+        ]

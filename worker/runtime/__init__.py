@@ -1,0 +1,1 @@
+"""The loop of a worker: consume, process, commit, checkpoint."""

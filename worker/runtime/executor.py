@@ -1,0 +1,181 @@
+"""Records through tasks, and what came of them into transactions: prepare, commit, post.
+
+A batch whose transaction fails is not computed again: the models have learned its records. Its outputs are kept and
+sent again once it is known that they were not committed, less those of partitions that were taken away, whose state is
+dropped with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+
+from worker.base.errors import PartitionStopped, StateLost, Transient
+from worker.base.failpoints import failpoint
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.ports import Clock, Deadline
+from worker.base.records import Membership, Outgoing, Record
+from worker.base.status import Board
+from worker.runtime import reports
+from worker.runtime.pending import Pending
+from worker.runtime.transaction import Transactions
+from worker.task.processor import BatchResult
+from worker.task.task import State, Task
+
+_log = Log(__name__)
+
+_RECORDS_A_CALL = 8
+"""Records of one model in a batch, on average, from which on two partitions are taken at a time."""
+
+LAST_ATTEMPTS = 3
+"""How often what is pending is tried before partitions go: one attempt may tell that the producer is to be replaced."""
+
+Outcome = BatchResult | Transient | StateLost
+
+
+class TaskExecutor:
+    """Works on tasks for the thread of the loop; `tasks` are those of the worker, by partition."""
+
+    def __init__(
+        self,
+        tasks: Mapping[int, Task],
+        transactions: Transactions,
+        metrics: Metrics,
+        clock: Clock,
+        appliers: Executor,
+        board: Board,
+    ) -> None:
+        self._tasks = tasks
+        self._transactions = transactions
+        self._metrics = metrics
+        self._clock = clock
+        self._appliers = appliers
+        self._board = board
+        self._again_s = 0.0
+        """When the next attempt at a transaction is due that failed."""
+
+    # --- process ------------------------------------------------------------------------------------------------------
+
+    def process(self, copied_bytes: int) -> list[tuple[Task, list[Record], Outcome]]:
+        """Put the records that are there through their tasks; errors in place of results.
+
+        Two partitions at a time, where that is faster: they share nothing and do no I/O here, and kernels run without
+        the interpreter lock, so one partition decodes and encodes while another one's trees are walked.
+        """
+        batches = list(self._batches(copied_bytes))
+        attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
+        outcomes = attempts(lambda batch: self._attempt(*batch), batches)
+        return [(task, records, outcome) for (task, records), outcome in zip(batches, outcomes, strict=True)]
+
+    def _batches(self, copied_bytes: int) -> Iterator[tuple[Task, list[Record]]]:
+        for task in self._tasks.values():
+            if task.buffer:
+                records, copied_bytes = task.next_batch(copied_bytes)
+                failpoint("consumed")
+                yield task, records
+
+    def _attempt(self, task: Task, records: list[Record]) -> Outcome:
+        started_s, trouble = self._clock.monotonic(), task.trouble
+        # Returned, not raised: what the other partitions have learned meanwhile must be published.
+        try:
+            result = task.process(records)
+        except (Transient, StateLost) as error:
+            return error
+        if trouble is not None:
+            _log.info("partition-waits-no-more", f"partition {task.number} waits no more", partition=task.number)
+        task.checkpointer.took(self._clock.monotonic() - started_s)
+        return result
+
+    # --- prepare, commit, post ----------------------------------------------------------------------------------------
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether outputs and offsets are not known to be committed yet; nothing is taken or saved before they are."""
+        return self._transactions.pending is not None
+
+    def prepare(self, member: Membership, taken: Iterable[tuple[Task, list[Record], BatchResult]]) -> None:
+        """Gather outputs and offsets of the records that tasks have taken. member: who read them, as of then."""
+        pending = Pending(member, dead_letter_for=self._dead_letter_for)
+        for task, records, result in taken:
+            task.result = result
+            pending.add(task.number, records, result.outgoing, task.position, task.checkpointer.metadata)
+        for task in self._tasks.values():
+            # Without a record of it nobody else would commit that its state was changed out of band.
+            if task.state is State.LIVE and task.result is None and task.checkpointer.must_be_committed:
+                pending.add(task.number, [], [], task.position, task.checkpointer.metadata)
+        if pending.offsets:
+            self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
+            self._transactions.pending = pending
+            failpoint("learned")
+
+    def renew(self, member: Membership) -> bool:
+        """Commit what is pending as this member; False where it is not the one that has read the records."""
+        pending = self._transactions.pending
+        return pending is None or pending.renew(member)
+
+    def commit(self, *, at_once: bool) -> dict[int, PartitionStopped]:
+        """Publish outputs and commit their offsets, as far as that works by now; there may be none.
+
+        Returns the partitions that have to stop, and why. at_once: without a pause, however often others failed.
+        """
+        pending, now = self._transactions.pending, self._clock.monotonic()
+        if pending is None or (now < self._again_s and not at_once):
+            return {}
+        committing = dict(pending.metadata)
+        settled = self._transactions.settle()
+        self._again_s = now + pending.pause_s
+        stops = self._transactions.take_given_up()
+        for number in stops:
+            self._tasks[number].result = None
+        for number in committing.keys() - pending.metadata.keys() - stops.keys():
+            self._tasks[number].checkpointer.was_committed(committing[number])
+        return stops | self._post(pending) if settled else stops
+
+    def commit_before_leaving(
+        self, partitions: Sequence[int], ask: Callable[[], Membership], deadline: Deadline
+    ) -> dict[int, PartitionStopped]:
+        """Try what is pending of partitions once more, or it cannot be saved and the next owner has records to replay.
+
+        A group that rebalances in the middle of a transaction refuses it, for it is of the generation before. The
+        partitions are this member's until it has given them up, if it still is the one that has read their records.
+        ask: for the present membership. Returns the partitions that have to stop, and why.
+        """
+        stops: dict[int, PartitionStopped] = {}
+        for _ in range(LAST_ATTEMPTS):
+            if deadline.passed() or not any(map(self.has_pending, partitions)) or not self.renew(ask()):
+                break
+            stops |= self.commit(at_once=True)
+        return stops
+
+    def _post(self, pending: Pending) -> dict[int, PartitionStopped]:
+        """All of it is committed: count it, and see which partitions come to a stop with it."""
+        stops: dict[int, PartitionStopped] = {}
+        now_ms = self._clock.wall_ms()
+        for task in self._tasks.values():
+            result, task.result = task.result, None
+            if result is not None:
+                refused = pending.replaced.get(task.number, ())
+                reports.count(self._metrics, task.number, result, now_ms, refused)
+                self._board.dead_letters.extend(reports.dead_letters(task, result, now_ms, refused))
+                if result.stop is not None:
+                    stops[task.number] = result.stop
+        return stops
+
+    def has_pending(self, number: int) -> bool:
+        """Whether outputs of a partition are not known to be committed."""
+        return self._transactions.pending is not None and number in self._transactions.pending.offsets
+
+    def drop(self, partitions: Collection[int]) -> None:
+        """Forget what is pending of partitions that are somebody else's."""
+        self._transactions.drop(partitions)
+
+    def _dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        return self._tasks[number].dead_letter_for(record, refused, why)
+
+
+def _makes_long_calls(batches: Sequence[tuple[Task, list[Record]]]) -> bool:
+    """Whether models get many records each. Threads that hand over the interpreter for a few are slower than one."""
+    n_records = sum(len(records) for _, records in batches)
+    n_calls = sum(len({record.key for record in records}) for _, records in batches)
+    return n_records >= _RECORDS_A_CALL * n_calls

@@ -1,0 +1,392 @@
+"""The loop and the rebalance: the only place that orders effects.
+
+A turn of the loop: consume (partitions come and go in there, and only there) -> commit what an earlier turn left open
+-> open partitions that were assigned -> put records through their tasks -> commit -> checkpoint. No transaction is ever
+open while partitions change hands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from worker.base.errors import Fatal, PartitionStopped, StateLost, Transient, WorkerError
+from worker.base.failpoints import failpoint
+from worker.base.log import Log
+from worker.base.metrics import Change, Metrics
+from worker.base.ports import Clock, Deadline, Input, ObjectStore, Output
+from worker.base.records import Membership, Record
+from worker.base.retry import Retry, Stopped
+from worker.base.status import Board
+from worker.config import Config
+from worker.runtime import reports
+from worker.runtime.executor import TaskExecutor
+from worker.runtime.status import Reporter
+from worker.runtime.tasks import Pools, Setting, Tasks
+from worker.runtime.topic_monitor import TopicMonitor
+from worker.runtime.transaction import Transactions
+from worker.task.processor import BatchResult
+from worker.task.task import State, Task
+
+_log = Log(__name__)
+
+AGAIN_S = 0.05
+"""Pause before a transaction that failed is tried again."""
+WAIT_S = 1.0
+"""Between two attempts at records that need something that is away."""
+START_S = 60.0
+"""Longest time to get a producer at the start from a broker that answers."""
+REVOKE_S = 10.0
+"""Longest time for the last transaction, and for the last checkpoints, before partitions are given up."""
+GAUGES_EVERY_S = 1.0
+_LEAVES_GOOD_STATE = {"too-many-dead-letters", "offset-out-of-range"}
+"""Stops that come when all that was taken is committed, and that say nothing against the models."""
+
+
+class Worker:
+    """One member of the consumer group. `run` works until it is told to stop."""
+
+    copied_bytes = 16 * 2**20
+    """Most that a turn copies of models that wait to be saved, unless one is larger: 10 to 30 ms of work.
+
+    With less the turns get so short that the transaction of each costs more than the copies.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        setting: Setting,
+        source: Input,
+        open_output: Callable[[], Output],
+        store: ObjectStore,
+        metrics: Metrics,
+        clock: Clock,
+        pools: Pools,
+        monitor: TopicMonitor | None = None,
+        ends: Mapping[int, int] | None = None,
+        board: Board | None = None,
+    ) -> None:
+        board = Board() if board is None else board
+        self._config = config
+        self._input = source
+        self._metrics = metrics
+        self._clock = clock
+        self._pools = pools
+        self._monitor = monitor
+        self._has_ends = ends is not None
+        reports.expect(metrics)
+        self._tasks = Tasks(config, setting, source, store, metrics, clock, pools, ends)
+        self._transactions = Transactions(source, open_output, config.delivery, metrics, clock)
+        self._executor = TaskExecutor(self._tasks, self._transactions, metrics, clock, pools.appliers, board)
+        self._reporter = Reporter(board, metrics, clock)
+        self._verdict: WorkerError | None = None
+        """Why the worker ends, in order, with an error."""
+        self._gauges_s = 0.0
+        self._gathering_s = clock.monotonic()
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Join the group and work. Raises WorkerError when it cannot go on; nothing is lost then."""
+        try:
+            self.start(should_stop)
+            while not (should_stop() or self._is_done()):
+                self.turn()
+        except Stopped:
+            _log.info("stopped", "told to stop before there was a producer")
+        except BaseException:
+            self.abandon()
+            raise
+        self.close()
+        if self._verdict is not None:
+            raise self._verdict
+
+    def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        Retry(self._clock, should_stop, START_S).ask("producer", self._transactions.open)
+        self._input.subscribe(self)
+
+    def close(self) -> None:
+        """Finish what is pending, save, and leave the group."""
+        self._stop_all(self._executor.commit(at_once=True))
+        self._input.close()
+        # What the consumer did not ask back, having lost it.
+        self._forget(list(self._tasks))
+        self._transactions.close()
+        # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
+        for pool in (self._pools.writers, self._pools.loaders, self._pools.askers, self._pools.fetchers):
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+        self._pools.appliers.shutdown(wait=True)
+        self._show()
+
+    def abandon(self) -> None:
+        """Leave the group and save nothing more: what was under way may be half done."""
+        self._forget(list(self._tasks))
+        self._transactions.pending = None
+        self.close()
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        self._read_again()
+        self._consume()
+        member = self._input.membership()
+        self._executor.renew(member)
+        self._stop_all(self._executor.commit(at_once=False))
+        self._open_assigned()
+        self._look_after_lost_records()
+        if not self._executor.is_committing:
+            self._process(member)
+        # Not while a commit is open: only state whose offset is committed becomes a checkpoint.
+        if not self._executor.is_committing:
+            self._save_due()
+            self._tasks.cache.shrink()
+        now = self._clock.monotonic()
+        self._metrics.loop_last_timestamp_seconds.set(self._clock.wall_ms() / 1000)
+        if now - self._gauges_s >= GAUGES_EVERY_S:
+            self._gauges_s = now
+            self._show()
+            self._look_at_topic()
+        self._reporter.answer(self._tasks)
+        wanted = [task for task in self._tasks.values() if not task.is_left_out]
+        if wanted and all(task.state is State.STOPPED for task in wanted):
+            raise Fatal("every partition of this worker has stopped; the errors above say why")
+
+    def _show(self) -> None:
+        tasks = self._tasks
+        leaders = reports.show(self._metrics, tasks.cache, tasks, self._input, self._clock)
+        self._reporter.refresh(tasks, leaders)
+
+    # --- partitions come and go (called from within consume and close) ------------------------------------------------
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """Take partitions; nothing is read of them before it is known where they start and their models are here."""
+        self._rebalanced("assigned", partitions)
+        self._reporter.has_joined = True
+        if partitions:
+            self._tasks.open(partitions)
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        """Commit what is pending, save what is committed, then forget it all."""
+        failpoint("revoked")
+        self._rebalanced("revoked", partitions)
+        deadline = Deadline.after(self._clock, REVOKE_S)
+        self._stop_all(self._executor.commit_before_leaving(partitions, self._input.membership, deadline))
+        self._save_and_forget(partitions)
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        """Forget partitions; nothing of them is written any more."""
+        self._rebalanced("lost", partitions)
+        self._forget(partitions)
+
+    def _rebalanced(self, change: Change, partitions: Sequence[int]) -> None:
+        numbers = list(partitions)
+        _log.info("rebalance", f"partitions {change}: {numbers or 'none'}", change=change, partitions=numbers)
+        self._metrics.rebalanced_partitions_total.add(len(partitions), change=change)
+
+    def _save_and_forget(self, partitions: Sequence[int]) -> None:
+        deadline = Deadline.after(self._clock, REVOKE_S)
+        owned = [self._tasks[number] for number in partitions if number in self._tasks]
+        saved = [task for task in owned if task.is_at_work and not self._executor.has_pending(task.number)]
+        saved.sort(key=lambda task: -task.checkpointer.replay_s)
+        # Several are written at a time; of those that do not come to it the next owner replays more.
+        for task in saved:
+            if task.checkpointer.can_start(task.position):
+                task.checkpointer.start(task.position)
+        for task in saved:
+            self._save(task, deadline)
+        self._forget(partitions)
+
+    def _forget(self, partitions: Sequence[int]) -> None:
+        self._tasks.lose(partitions)
+        self._executor.drop(partitions)
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _consume(self) -> None:
+        """Read records for the next transaction, gathered since the last ones. In here partitions change hands."""
+        terms, now = self._config.transaction, self._clock.monotonic()
+        most, wait_s = terms.max_records, max(0.0, self._gathering_s + terms.interval_s - now)
+        n_buffered = sum(len(task.buffer) for task in self._tasks.values())
+        # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
+        if self._executor.is_committing:
+            most, wait_s = 1, AGAIN_S
+        elif n_buffered:
+            most, wait_s = max(1, most - n_buffered), 0.0
+        elif self._tasks.any_opening:
+            wait_s = min(wait_s, AGAIN_S)
+        records, gone = self._input.consume(most, wait_s)
+        self._gathering_s = self._clock.monotonic()
+        for number, some in records.items():
+            # A partition may have been taken away after these records of it were read.
+            if number in self._tasks and not self._tasks[number].add(some):
+                self._input.pause(number)
+        for number, why in gone.items():
+            if number in self._tasks and self._tasks[number].state in (State.REPLAY, State.LIVE):
+                self._tasks[number].gone = why
+
+    def _process(self, member: Membership) -> None:
+        """Take the records that are there: those of live tasks are published and committed."""
+        for task in self._tasks.at_work():
+            if task.has_replayed:
+                self._go_live(task)
+        live: list[tuple[Task, list[Record], BatchResult]] = []
+        for task, records, outcome in self._executor.process(self.copied_bytes):
+            if isinstance(outcome, Transient):
+                self._wait(task, str(outcome))
+            elif isinstance(outcome, StateLost):
+                self._reload(task, outcome)
+            elif task.state is State.LIVE:
+                live.append((task, records, outcome))
+            else:
+                failpoint("replayed")
+                self._metrics.replayed_records_total.add(len(records))
+                if task.has_replayed:
+                    self._go_live(task)
+        self._executor.prepare(member, live)
+        self._stop_all(self._executor.commit(at_once=True))
+
+    def _wait(self, task: Task, trouble: str) -> None:
+        """The next records cannot be taken yet: they are read again later, for as long as it takes."""
+        if task.trouble is None:
+            fact = f"partition {task.number} waits at offset {task.position}"
+            _log.warning("partition-waits", fact, detail=trouble, partition=task.number, offset=task.position)
+        self._input.pause(task.number)
+        task.wait(self._clock.monotonic() + WAIT_S, trouble)
+
+    def _read_again(self) -> None:
+        """Have the tasks read on that have waited long enough."""
+        now = self._clock.monotonic()
+        waiting = [task for task in self._tasks.values() if task.state is State.WAITING]
+        due = [task for task in waiting if task.wait_until_s <= now and not task.checkpointer.must_be_saved]
+        for task in due:
+            task.resume()
+        if due:
+            self._input.assign({task.number: task.position for task in due})
+
+    # --- the life of a task -------------------------------------------------------------------------------------------
+
+    def _open_assigned(self) -> None:
+        """Have the partitions read whose start is known and whose models are here by now."""
+        for task, error in self._tasks.opened():
+            if isinstance(error, PartitionStopped):
+                # It stays assigned, so that nobody else takes it and stumbles likewise, but it is not read.
+                self._stop(task, error)
+            elif error is not None:
+                self._reload(task, error)
+            elif task.has_replayed:
+                self._go_live(task)
+
+    def _go_live(self, task: Task) -> None:
+        """The replay is over; where models start anew, that is saved before anything more is taken."""
+        try:
+            must_save = task.go_live()
+        except StateLost as error:
+            self._reload(task, error)
+            return
+        number, offset = task.number, task.live_from
+        _log.info("partition-live", f"partition {number} is live at offset {offset}", partition=number, offset=offset)
+        if must_save:
+            fact = f"partition {number}: models start anew (models.on_spec_change), which is saved first"
+            _log.warning("models-start-anew", fact, partition=number)
+            task.checkpointer.change_out_of_band()
+            self._input.pause(task.number)
+            task.wait(until_s=self._clock.monotonic())
+
+    def _reload(self, task: Task, error: StateLost) -> None:
+        """Have the state of a partition loaded anew, if that is not in vain; the others go on."""
+        stop = self._tasks.reload(task, error)
+        if stop is not None:
+            self._stop(task, stop)
+
+    def _stop_all(self, stops: Mapping[int, PartitionStopped]) -> None:
+        for number, error in stops.items():
+            self._stop(self._tasks[number], error)
+
+    def _stop(self, task: Task, error: PartitionStopped) -> None:
+        """Stop one partition under a name; the others go on."""
+        fact = f"{error.code}: {error.fact}"
+        _log.error("partition-stopped", fact, hint=error.hint, partition=task.number, code=error.code)
+        self._metrics.partition_stops_total.add(1, code=error.code)
+        if task.is_at_work and error.code in _LEAVES_GOOD_STATE:
+            self._save(task, Deadline.after(self._clock, REVOKE_S))
+        task.stop()
+        self._input.pause(task.number)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def _save_due(self) -> None:
+        """See to the checkpoints on their way, and start those that are due."""
+        for task in self._tasks.at_work():
+            try:
+                task.checkpointer.look_after()
+            except PartitionStopped as error:
+                self._stop(task, error)
+            except StateLost as error:
+                self._reload(task, error)
+        by_checkpointer = {task.checkpointer: task for task in self._tasks.at_work()}
+        ready = [saving for saving, task in by_checkpointer.items() if saving.can_start(task.position)]
+        while (first := self._tasks.policy.most_urgent(by_checkpointer, ready)) is not None:
+            first.start(by_checkpointer[first].position)
+            ready.remove(first)
+
+    def _save(self, task: Task, deadline: Deadline) -> None:
+        """Write the last checkpoint of a partition, if there is time for it."""
+        try:
+            task.checkpointer.save(task.position, deadline)
+        except PartitionStopped as error:
+            self._stop(task, error)
+        except StateLost as error:
+            fact = f"partition {task.number}: not saved, who takes it over replays more"
+            _log.error("checkpoint-failed", fact, detail=error, partition=task.number)
+
+    # --- the topic changes, or an end is reached ----------------------------------------------------------------------
+
+    def _look_after_lost_records(self) -> None:
+        """Where the next record is gone a partition stops; or, if that is accepted, it starts anew behind the gap.
+
+        Before that it takes, commits and saves what it has: no more is lost than is gone.
+        """
+        for task in self._tasks.at_work():
+            if task.gone is None:
+                continue
+            if self._executor.is_committing or task.buffer:
+                continue
+            if self._config.input.on_gap == "accept":
+                try:
+                    low, _ = self._input.bounds(task.number)
+                except Transient as error:
+                    _log.warning(
+                        "trying-again", f"partition {task.number}: trying again", detail=error, partition=task.number
+                    )
+                    continue
+                if low > task.position:
+                    self._save_and_forget([task.number])
+                    self._tasks.open([task.number])
+                    continue
+            self._stop(task, PartitionStopped("offset-out-of-range", f"partition {task.number}: {task.gone}"))
+
+    def _look_at_topic(self) -> None:
+        """A topic that is not what the models know ends the worker, in order: what it has is saved."""
+        try:
+            state = None if self._monitor is None else self._monitor.seen()
+        except WorkerError as error:
+            _log.error("topic-changed", error.fact, hint=error.hint)
+            self._verdict = error
+            return
+        if state is not None:
+            self._tasks.repartitioned(state.partitions, state.begins)
+
+    def _is_done(self) -> bool:
+        """Whether the topic has changed too much, or each partition has come to the end of this run."""
+        if self._verdict is not None or not self._has_ends:
+            return self._verdict is not None
+        if not self._tasks or self._executor.is_committing:
+            return False
+        wanted = [task for task in self._tasks.values() if not task.is_left_out or task.state is not State.STOPPED]
+        stopped = [task.number for task in wanted if task.state is State.STOPPED]
+        for task in wanted:
+            if task.state in (State.OPENING, State.WAITING) or task.buffer or task.trouble is not None:
+                return False
+            if task.is_at_work and not task.has_ended(self._input.end_seen(task.number)):
+                return False
+        if stopped:
+            self._verdict = Fatal(f"partitions {stopped} have stopped before the end; the errors above say why")
+        return True

@@ -1,0 +1,175 @@
+"""What start-up makes sure of, for `run` and for `check --connect`: the topics, the brokers and the store are such that
+the guarantees hold.
+
+What the broker does not tell us is a warning that names the missing permission: the worker may run all the same.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from worker.adapters.kafka import KafkaTopic
+from worker.adapters.kafka.topic import CLIENT_VERSION
+from worker.base.errors import AlreadyExists, Fatal, WorkerError
+from worker.base.ports import ObjectStore, TopicState
+from worker.base.refusals import partitions_added, topic_recreated
+from worker.checkpoint import Location, Manifest
+from worker.checkpoint.siblings import of_another_partition, of_another_topic
+from worker.config import Config
+from worker.config.values import mask_url
+
+DOWNTIME_S = 3600.0
+"""Longest time that all workers may be down without a gap, to which retention should leave room."""
+CADENCES = 10
+"""And so many checkpoints may fail in a row."""
+_PROBE_FOLDER = "probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Literal["ok", "warning", "failed"]
+    sentence: str
+
+
+def examine(config: Config, source: KafkaTopic, state: TopicState, store: ObjectStore) -> Iterator[Finding]:
+    """All findings on the topics, of which `source` is the input as in `state`, the brokers and the checkpoints."""
+    yield from _of_topic(lambda: of_input(config, source.settings()))
+    for output in (config.output.topic, config.dead_letter.topic):
+        yield from _of_topic(partial(_on_output, source.beside(output)))
+    if config.kafka.get("group.protocol") == "consumer":
+        yield from _of_topic(lambda: [of_protocol(source.broker_settings())])
+    yield from _of_topic(lambda: [of_checkpoints(config, state, store)])
+
+
+def _on_output(topic: KafkaTopic) -> list[Finding]:
+    return [of_output(topic.name, topic.settings(), topic.replicas())]
+
+
+def _of_topic(look: Callable[[], list[Finding]]) -> list[Finding]:
+    try:
+        return look()
+    except WorkerError as error:
+        return [Finding("warning", str(error))]
+
+
+def of_input(config: Config, settings: Mapping[str, str]) -> list[Finding]:
+    """Whether what the input keeps, and for how long, allows to replay it."""
+    topic = config.input.topic
+    if "compact" in settings.get("cleanup.policy", "").split(","):
+        return [
+            Finding(
+                "failed",
+                f"compacted-input: topic {topic} has cleanup.policy={settings['cleanup.policy']}: records of a key "
+                "vanish, so that a replay would learn something else than the first time. Give the events a topic "
+                "with cleanup.policy=delete",
+            )
+        ]
+    interval_s = config.checkpoint.interval_s
+    needed_s = CADENCES * (interval_s + config.checkpoint.recovery_budget_s) + DOWNTIME_S
+    why = (
+        f"{CADENCES} times checkpoint.interval={interval_s:g} s and recovery_budget="
+        f"{config.checkpoint.recovery_budget_s:g} s, and an hour of downtime, make {needed_s:g} s"
+    )
+    kept_ms, kept_bytes = int(settings.get("retention.ms", -1)), int(settings.get("retention.bytes", -1))
+    findings = []
+    if 0 <= kept_ms < interval_s * 1000:
+        sentence = f"retention.ms={kept_ms} is less than checkpoint.interval={interval_s:g} s: a replay will find a gap"
+        return [Finding("failed", f"short-retention: topic {topic}: {sentence}")]
+    if 0 <= kept_ms < needed_s * 1000:
+        sentence = f"retention.ms={kept_ms} leaves little room for a replay: {why}"
+        findings.append(Finding("warning", f"topic {topic}: {sentence}"))
+    if kept_bytes >= 0:
+        rate = kept_bytes / needed_s
+        sentence = f"retention.bytes={kept_bytes} is enough for at most {rate:,.0f} bytes/s in each partition: {why}"
+        findings.append(Finding("warning", f"topic {topic}: {sentence}"))
+    kept = "for ever" if kept_ms < 0 else f"for {kept_ms / 1000:g} s"
+    return findings or [Finding("ok", f"topic {topic}: records are kept {kept}, and not compacted")]
+
+
+def of_output(topic: str, settings: Mapping[str, str], replicas: int) -> Finding:
+    """Whether what was acknowledged outlives a broker."""
+    in_sync = int(settings.get("min.insync.replicas", 1))
+    sentence = f"topic {topic}: {replicas} replicas, min.insync.replicas={in_sync}"
+    if in_sync > replicas:
+        return Finding("failed", f"{sentence}: nothing can be written to it")
+    if replicas > 1 and in_sync == 1:
+        return Finding("warning", f"{sentence}: one broker that fails can take acknowledged records along; make it 2")
+    return Finding("ok", sentence)
+
+
+def of_protocol(broker_settings: Mapping[str, str], client: str = CLIENT_VERSION) -> Finding:
+    """Whether group.protocol: consumer is there, in a broker and a client that have it without its early faults."""
+    protocols = broker_settings.get("group.coordinator.rebalance.protocols", "")
+    # Brokers before 4.0, where it was a preview, still have a protocol version to be told.
+    if "consumer" not in protocols.split(",") or "inter.broker.protocol.version" in broker_settings:
+        return Finding("failed", "group.protocol: consumer needs brokers of Kafka 4.0 or later; take classic")
+    return Finding("ok", f"group.protocol: consumer, with {client}")
+
+
+def of_checkpoints(config: Config, state: TopicState, store: ObjectStore) -> Finding:
+    """Whether the checkpoints are of this topic, with as many partitions as it has now."""
+    topic, location = config.input.topic, _location(config, state)
+    found = _newest_of(config, state, store)
+    if found is None:
+        former = of_another_topic(store, location)
+        if former is not None:
+            reason = topic_recreated(topic, former.location.topic_id, state.topic_id)
+            return Finding("failed", f"topic-recreated: {reason}")
+        return Finding("ok", f"lineage {config.checkpoint.lineage}: no checkpoints yet")
+    if found.partitions not in (None, state.partitions):
+        reason = partitions_added(topic, found.partitions, state.partitions)
+        level: Literal["warning", "failed"] = "failed" if config.input.on_repartition == "fail" else "warning"
+        return Finding(level, f"partitions-added: {reason}")
+    return Finding("ok", f"lineage {config.checkpoint.lineage}: checkpoints of this topic")
+
+
+def known_partitions(config: Config, state: TopicState, store: ObjectStore) -> int | None:
+    """How many the topic had when its newest checkpoint was made; None where that is not known."""
+    found = _newest_of(config, state, store)
+    return None if found is None else found.partitions
+
+
+def _newest_of(config: Config, state: TopicState, store: ObjectStore) -> Manifest | None:
+    return of_another_partition(store, _location(config, state))
+
+
+def _location(config: Config, state: TopicState) -> Location:
+    """Of no partition: any of them will do."""
+    return Location(config.kafka["group.id"], config.checkpoint.lineage, config.input.topic, state.topic_id, -1)
+
+
+def probe(store: ObjectStore, url: str) -> Finding:
+    """Try what checkpoints rely on. Raises WorkerError, Transient where the store does not answer."""
+    url, name = mask_url(url), f"{_PROBE_FOLDER}/{uuid.uuid4().hex}"
+    try:
+        _try(store, name)
+    except WorkerError as error:
+        with suppress(WorkerError):
+            store.delete(name)
+        raise type(error)(f"store {url}: {error}") from error
+    try:
+        store.delete(name)
+    except WorkerError as error:
+        return Finding("warning", f"store {url}: objects cannot be deleted, so old checkpoints will stay: {error}")
+    sentence = "objects can be created, are never overwritten, and can be read, listed and deleted"
+    return Finding("ok", f"store {url}: {sentence}")
+
+
+def _try(store: ObjectStore, name: str) -> None:
+    store.list(_PROBE_FOLDER)
+    store.create(name, b"probe")
+    store.create(name, b"probe")
+    with suppress(AlreadyExists):
+        store.create(name, b"other")
+        raise Fatal("it overwrites objects; the worker needs one that honours If-None-Match")
+    if store.read(name) != b"probe":
+        raise Fatal("an object was read back with other content")
+    if name not in store.list(_PROBE_FOLDER):
+        raise Fatal("an object that was created is not listed")

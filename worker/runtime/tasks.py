@@ -1,0 +1,179 @@
+"""The tasks of a worker: made when partitions are assigned, opened, loaded anew where their state is lost, dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from worker.base.errors import PartitionStopped, StateLost
+from worker.base.failpoints import failpoint
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.ports import Clock, Input, ObjectStore, SchemaRegistry, Spill
+from worker.base.refusals import state_lost
+from worker.checkpoint import Location, Policy
+from worker.config import Config
+from worker.runtime.reloads import MOST_RELOADS, Reloads
+from worker.state.cache import Cache
+from worker.task.checkpointer import Checkpointer
+from worker.task.recovery import Opened, Recovery, Terms
+from worker.task.restorer import Restorer
+from worker.task.task import Task
+from worker.task.warm_start import WarmStart
+
+_log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What start-up found out about the topics."""
+
+    topic_id: str
+    partitions: int
+    max_message_bytes: int
+    warm_start: WarmStart | None = None
+    registry: SchemaRegistry | None = None
+    spill: Spill | None = None
+    """Room for the models that models.cache_bytes has no room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Threads beside that of the loop, by what they do."""
+
+    writers: Executor
+    """Write checkpoints."""
+    loaders: Executor
+    """Load the models of partitions that are opened: few at a time, since each takes memory."""
+    askers: Executor
+    """Ask the broker where partitions start: many at a time, since each waits for an answer."""
+    appliers: Executor
+    """Put the records of partitions through their models."""
+    fetchers: Executor | None = None
+    """Read models from the store that a batch needs; without them the loop reads and waits itself."""
+
+
+class Tasks(Mapping[int, Task]):
+    """By partition. All calls come from the thread of the loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        setting: Setting,
+        source: Input,
+        store: ObjectStore,
+        metrics: Metrics,
+        clock: Clock,
+        pools: Pools,
+        ends: Mapping[int, int] | None = None,
+    ) -> None:
+        self._config = config
+        self._setting = setting
+        self._input = source
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._pools = pools
+        self._ends = ends
+        self.cache = Cache(config.models.cache_bytes, setting.spill)
+        self.policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
+        self._terms = Terms.of(config, setting.partitions)
+        self._restorer = Restorer(source, pools.loaders, pools.askers, clock)
+        self._reloads = Reloads()
+        self._tasks: dict[int, Task] = {}
+
+    def __getitem__(self, number: int) -> Task:
+        return self._tasks[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def any_opening(self) -> bool:
+        """Whether any is on its way."""
+        return bool(self._restorer)
+
+    def at_work(self) -> list[Task]:
+        """Those that are open and have not stopped."""
+        return [task for task in self._tasks.values() if task.is_at_work]
+
+    def open(self, partitions: Iterable[int], wait_s: float = 0.0) -> None:
+        """Have partitions opened, after so many seconds; nothing is read of them before that."""
+        failpoint("assigned")
+        setting, numbers = self._setting, list(partitions)
+        for number in numbers:
+            # A partition that a run with ends does not name is not read at all.
+            end = None if self._ends is None else self._ends.get(number, 0)
+            task = Task(number, self._config, setting.max_message_bytes, self.cache, setting.registry, end)
+            self._tasks[number] = task
+            self._restorer.add(task, self._recovery(number), wait_s)
+        self._input.hold(numbers)
+
+    def opened(self) -> Iterator[tuple[Task, PartitionStopped | StateLost | None]]:
+        """Go on with those that are on their way; gives each that is open by now, or why it never will be."""
+        for task, outcome in self._restorer.step():
+            if not isinstance(outcome, Opened):
+                yield task, outcome
+                continue
+            saving = Checkpointer(outcome, self.policy, self._clock, self._metrics, self._pools.writers)
+            saving.repartitioned(self._terms.partitions)
+            task.go_by(outcome.checkpoints.location.lineage)
+            task.open(outcome.models, outcome.position, outcome.live_from, saving)
+            self._input.assign({task.number: task.position})
+            yield task, None
+
+    def reload(self, task: Task, error: StateLost) -> PartitionStopped | None:
+        """Begin again with the checkpoint: what the partition learned since comes back by replay.
+
+        Where that happens again and again it waits between two attempts; in the end this says why it has to stop.
+        """
+        number = task.number
+        saved_offset = task.checkpointer.saved_offset if task.is_at_work else None
+        wait_s = self._reloads.next_pause_s(number, saved_offset)
+        if wait_s is None:
+            return PartitionStopped("state-lost", state_lost(number, MOST_RELOADS, str(error)))
+        when = f" in {wait_s:g} s" if wait_s else ""
+        _log.error("state-lost", f"partition {number} is loaded again{when}", detail=error, partition=number)
+        self.drop([number])
+        self.open([number], wait_s)
+        return None
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Forget the state of partitions."""
+        failpoint("lost")
+        numbers = list(partitions)
+        for number in numbers:
+            self._restorer.drop(number)
+            if number in self._tasks:
+                self._tasks.pop(number).close()
+        self._metrics.forget_partitions(numbers)
+
+    def lose(self, partitions: Iterable[int]) -> None:
+        """Forget partitions that are somebody else's."""
+        numbers = list(partitions)
+        for number in numbers:
+            self._reloads.forget(number)
+        self.drop(numbers)
+
+    def repartitioned(self, partitions: int, begins: Mapping[int, int]) -> None:
+        """The topic has so many partitions by now, which begin at these offsets."""
+        self._terms = replace(self._terms, partitions=max(partitions, self._terms.partitions))
+        for task in self.at_work():
+            task.checkpointer.repartitioned(self._terms.partitions)
+            saved_offset = task.checkpointer.saved_offset
+            if task.number in begins and saved_offset is not None:
+                margin = saved_offset - begins[task.number]
+                self._metrics.retention_margin_records.set(margin, partition=task.number)
+
+    def _recovery(self, number: int) -> Recovery:
+        config, setting = self._config, self._setting
+        location = Location(
+            config.kafka["group.id"], config.checkpoint.lineage, config.input.topic, setting.topic_id, number
+        )
+        return Recovery(
+            self._store, location, self._terms, self._clock, self._metrics, setting.warm_start, self._pools.fetchers
+        )

@@ -1,0 +1,164 @@
+"""The models of a worker in bounded memory: which of them are there, and which leave when there are too many.
+
+All partitions share it. Models come into memory when they are used, from any thread; they leave in `shrink` alone,
+which the loop calls between two batches. What leaves is kept by the spill as bytes. Where that is full only models
+leave that the last checkpoint has as they are, and come back from there; the others wait for the next checkpoint.
+Nothing of this is part of the state: any limit gives the same outputs and the same checkpoints.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.ports import Place, Spill
+from worker.state.entry import Entry, Remote
+
+_log = Log(__name__)
+
+MODEL_BYTES = 6_000
+"""Memory of a model beside its forest's arrays, measured: the objects that hold them and what events are checked by."""
+
+
+class Cache:
+    """The slots whose models are in memory, least recently used first. Without a limit none leaves."""
+
+    def __init__(self, limit_bytes: int | None = None, spill: Spill | None = None) -> None:
+        self.nbytes = 0
+        """Memory of the models."""
+        self.nodes = 0
+        """Their nodes."""
+        self._limit_bytes = limit_bytes
+        self._spill = spill
+        self._order: OrderedDict[Entry, None] = OrderedDict()
+        self._lock = threading.Lock()
+        self._moving = threading.Lock()
+        """A model moves in one piece: a partition may be restored while others let go of theirs."""
+        self._away = self._evictions = 0
+        self._last_nbytes = 0
+        """Memory of the models after the last `shrink`."""
+        self.any_remote = False
+        """Whether a model ever went that only the last checkpoint has."""
+        self._loads: Counter[bool] = Counter()
+        self._is_full = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the models take more memory than they may."""
+        return self._limit_bytes is not None and self.nbytes > self._limit_bytes
+
+    def use(self, entry: Entry) -> None:
+        """The model of the slot is in use, it will be among the last to leave."""
+        with self._lock:
+            self._order.move_to_end(entry)
+
+    def enter(self, entry: Entry) -> None:
+        """The model of the slot is in memory: it is new, it came back or it has changed."""
+        with self._lock:
+            self._enter(entry)
+
+    def came_back(self, entry: Entry, *, from_store: bool) -> None:
+        """The model of the slot was away and is in memory."""
+        with self._lock:
+            self._enter(entry)
+            self._away -= 1
+            self._loads[from_store] += 1
+
+    def admit(self, entry: Entry, data: bytes) -> None:
+        """The slot has a model that was made from these bytes; it does not stay in memory where there is no room."""
+        with self._moving:
+            self.enter(entry)
+            if not (self.is_over and self.put_away(entry, data)):
+                self._last_nbytes += entry.nbytes + MODEL_BYTES  # It came with no batch.
+
+    def put_away(self, entry: Entry, data: bytes) -> bool:
+        """Let a model leave memory whose bytes are these; False where there is nowhere to go."""
+        place = self._place_for(entry, data)
+        if place is None:
+            return False
+        with self._lock:
+            self._uncount(entry)
+            self._away += 1
+        entry.leave(place)
+        return True
+
+    def forget(self, entry: Entry) -> None:
+        """The slot is no part of the state any more."""
+        with self._lock:
+            if entry.model is None:
+                self._away -= 1
+            else:
+                self._uncount(entry)
+        if entry.place is not None:
+            entry.place.free()
+
+    def shrink(self) -> None:
+        """Have models leave until the others fit, and what the next batch brings. Not while any of them is in use.
+
+        Nothing leaves while a batch is taken, so this is when there has to be room for its models: as much as the last
+        batch took, but never more than half of all.
+        """
+        if self._limit_bytes is not None:
+            room_bytes = min(max(self.nbytes - self._last_nbytes, 0), self._limit_bytes // 2)
+            self._shrink_to(self._limit_bytes - room_bytes)
+        self._last_nbytes = self.nbytes
+        if self.is_over and not self._is_full:
+            _log.warning(
+                "cache-full",
+                f"models take {self.nbytes} bytes and not models.cache_bytes={self._limit_bytes}",
+                detail="models.spill has no room, and what is not in a checkpoint yet must stay in memory",
+            )
+        self._is_full = self.is_over
+
+    def show(self, metrics: Metrics) -> None:
+        """Figures as of now, for the next scrapes."""
+        with self._lock:
+            loads, evictions = self._loads, self._evictions
+            self._loads, self._evictions = Counter(), 0
+        metrics.models.set(len(self._order))
+        metrics.models_away.set(self._away)
+        metrics.nodes.set(self.nodes)
+        metrics.model_bytes.set(self.nbytes)
+        metrics.spill_bytes.set(0 if self._spill is None else self._spill.used_bytes)
+        metrics.loads_total.add(loads[False], source="spill")
+        metrics.loads_total.add(loads[True], source="checkpoint")
+        metrics.evictions_total.add(evictions)
+
+    def _shrink_to(self, n_bytes: int) -> None:
+        for entry in list(self._order) if self.nbytes > n_bytes else ():
+            if self.nbytes <= n_bytes:
+                break
+            with self._moving:
+                if entry.model is not None:
+                    self._evict(entry)
+
+    def _evict(self, entry: Entry) -> None:
+        assert entry.model is not None
+        # A model that came back and has not changed is still where it was.
+        data = b"" if entry.place is not None else entry.model.forest.dumps()
+        self._evictions += self.put_away(entry, data)
+
+    def _place_for(self, entry: Entry, data: bytes) -> Place | None:
+        if entry.place is not None or self._spill is None:
+            return entry.place
+        place: Place | None = self._spill.put(data)
+        if place is None and entry.clean and entry.fetch is not None:
+            place = Remote(entry.fetch, entry.key)
+            self.any_remote = True
+        return place
+
+    def _enter(self, entry: Entry) -> None:
+        self._uncount(entry)
+        entry.measure()
+        self.nbytes += entry.nbytes + MODEL_BYTES
+        self.nodes += entry.nodes
+        self._order[entry] = None
+
+    def _uncount(self, entry: Entry) -> None:
+        """The model of the slot is not in memory, or not as it was measured."""
+        if entry in self._order:
+            self.nbytes -= entry.nbytes + MODEL_BYTES
+            self.nodes -= entry.nodes
+            del self._order[entry]

@@ -1,0 +1,232 @@
+"""One model of the state, be it in memory or away. No I/O of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from amf import Losses
+from worker.base.metrics import TOP_FEATURES, Traffic
+from worker.base.ports import Place
+from worker.base.records import ClassScores, Scores
+from worker.checkpoint import SavedModel
+from worker.state.learners import Forest
+from worker.state.model import Figures, Model
+from worker.state.ranking import Ranking
+
+UNKNOWN_MS = -1
+TRAFFIC_S = 3600.0
+"""An hour: with less, the models that have series of their own would change all the time."""
+
+Fetch = Callable[[str], bytes]
+"""Gives the bytes of a model that is as the last checkpoint has it. Raises Transient, StateLost."""
+
+Prefetch = Callable[[Sequence[str]], None]
+"""Has `Fetch` give these models at once. Raises Transient where that is not so soon: then it is asked again later."""
+
+
+class Remote:
+    """A place in the last checkpoint."""
+
+    __slots__ = ("_fetch", "_key")
+    length = 0
+
+    def __init__(self, fetch: Fetch, key: str) -> None:
+        self._fetch = fetch
+        self._key = key
+
+    def read(self) -> bytes:
+        """The bytes. Raises StateLost, and Transient where the store does not answer."""
+        return self._fetch(self._key)
+
+    def free(self) -> None:
+        """Nothing: checkpoints are not written for this."""
+
+
+class Entry:
+    """A model in memory (`model`), or its bytes elsewhere (`place`), or both: it came back and has not changed since.
+
+    The bytes do not change but by `learned`. A thread that saves may read a slot at any moment before that: `place` is
+    there before `model` is let go of.
+    """
+
+    __slots__ = (
+        "_depth",
+        "_depth_samples",
+        "_losses",
+        "_recent",
+        "_traffic_samples",
+        "clean",
+        "configured_spec",
+        "fetch",
+        "key",
+        "last_ms",
+        "model",
+        "names_given",
+        "nbytes",
+        "nodes",
+        "place",
+        "samples",
+        "scores",
+        "spec",
+    )  # fmt: skip
+
+    def __init__(self, key: str, spec: str, fetch: Fetch | None) -> None:
+        self.key = key
+        self.spec = spec
+        self.configured_spec: str | None = None
+        """Spec that the configuration gives to the key; None before anybody asked."""
+        self.names_given: bool | None = None
+        """As the model's."""
+        self.fetch = fetch
+        self.model: Model | None = None
+        self.place: Place | None = None
+        self.clean = False
+        """Whether the last checkpoint has the model as it is."""
+        self.nbytes = 0
+        """Memory of the model, as of when it was last measured; 0 while it is away."""
+        self.nodes = self.samples = 0
+        """Figures of the model."""
+        self._depth = 0.0
+        self._depth_samples = 0
+        self._losses: Losses | None = None
+        """Of the model when it left memory."""
+        self._recent = -math.inf
+        """How much the model learned of late: see `note_traffic`."""
+        self._traffic_samples = 0
+        self.last_ms = UNKNOWN_MS
+        """Newest timestamp of what it learned, in ms since the epoch."""
+        self.scores: Scores | None = None
+        """How good its answers were before it left memory; None while it is there, for the model goes on with them."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether nothing but the store has the model."""
+        return self.model is None and isinstance(self.place, Remote)
+
+    @property
+    def copied_bytes(self) -> int:
+        """What it takes to copy the bytes of the model."""
+        return self.nbytes if self.place is None else self.place.length
+
+    def come_back(self, model: Model) -> None:
+        """The model was away."""
+        if self.scores is not None:
+            model.scores, self.scores = self.scores, None
+        self.model = model
+
+    def learned(self, model: Model) -> None:
+        """The model has changed, or is new."""
+        self.model = model
+        self.clean = False
+        if self.place is not None:
+            self.place.free()
+            self.place = None
+
+    def measure(self) -> None:
+        """Take the figures that change with every sample and cost little."""
+        assert self.model is not None
+        forest = self.model.forest
+        self.nbytes, self.nodes, self.samples = forest.nbytes, forest.n_nodes, forest.n_samples
+
+    def saved(self) -> SavedModel:
+        """The model as it is written. Raises StateLost where its bytes do not come back."""
+        return self.put_aside()()
+
+    def put_aside(self) -> Callable[[], SavedModel]:
+        """The model as it is now, as cheap as can be: a copy, or its bytes, that becomes `saved` when it is called.
+
+        Raises StateLost where its bytes do not come back.
+        """
+        # Read once: the loop may let go of the model meanwhile, or have it back, which changes no byte.
+        model, last_ms = self.model, self.last_ms
+        if model is None:
+            assert self.place is not None
+            # Now: by the time that it is called the model may be back, and its figures those of a later state.
+            saved = self._saved(self.place.read(), self.samples, self.nodes, self._depth, last_ms)
+            return lambda: saved
+        forest = model.forest.copy()
+        return lambda: self._saved(forest.dumps(), forest.n_samples, forest.n_nodes, self._depth_of(forest), last_ms)
+
+    def _saved(self, data: bytes, samples: int, nodes: int, depth: float, last_ms: int) -> SavedModel:
+        summary = {"samples": samples, "nodes": nodes, "depth": round(depth), "bytes": len(data)}
+        if last_ms != UNKNOWN_MS:
+            summary["last_ms"] = last_ms
+        if self.names_given is not None:
+            summary["names_given"] = int(self.names_given)
+        return SavedModel(self.spec, data, summary)
+
+    def recall(self, saved: SavedModel) -> None:
+        """Take what was written with a model."""
+        self.samples, self.nodes = saved.summary.get("samples", 0), saved.summary.get("nodes", 0)
+        self._depth, self.last_ms = saved.summary.get("depth", 0), saved.summary.get("last_ms", UNKNOWN_MS)
+        self._depth_samples = self._traffic_samples = self.samples
+        given = saved.summary.get("names_given")
+        self.names_given = None if given is None else bool(given)
+
+    def leave(self, place: Place) -> None:
+        """Let go of the model, whose bytes are there."""
+        assert self.model is not None
+        self._depth_of(self.model.forest)
+        self._losses = self.model.forest.losses
+        self.scores = self.model.scores
+        self.place = place
+        self.model, self.nbytes = None, 0
+
+    def figures(self) -> Figures:
+        """What the metrics show of the model, also while it is away."""
+        if self.model is None:
+            return Figures(self.samples, self.nodes, self._depth, 0, self.scores or ClassScores(), self.losses)
+        model, forest = self.model, self.model.forest
+        auc = math.nan if model.ranking is None else model.ranking.auc
+        depth = self._depth_of(forest)
+        return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, model.scores, forest.losses, auc)
+
+    def watch(self) -> Figures:
+        """Its figures, with what only models are asked for that have series of their own.
+
+        From now on that is also how well it ranks.
+        """
+        model, figures = self.model, self.figures()
+        if model is None:
+            return figures
+        if model.ranking is None:
+            model.ranking = Ranking()
+        adaptation = model.forest.adaptation
+        if adaptation is None:
+            return figures
+        weights = model.features.largest(model.feature_weights(adaptation), TOP_FEATURES)
+        return figures._replace(swaps=adaptation.n_swaps, feature_weights=weights)
+
+    @property
+    def losses(self) -> Losses | None:
+        """Recent mean losses of the model, and those of a baseline; None where its forest does not keep them."""
+        return self._losses if self.model is None else self.model.forest.losses
+
+    @property
+    def traffic(self) -> Traffic:
+        """What it learned of late in this process, and in all, as of the last `note_traffic`."""
+        return self._recent, self.samples
+
+    def note_traffic(self, now_s: float) -> None:
+        """Count what was learned since the last call; what came TRAFFIC_S earlier counts 1 / e.
+
+        Kept is the logarithm of a sum in which later samples weigh more, not earlier ones less: so it does not change
+        while nothing is learned.
+        """
+        n = self.samples - self._traffic_samples
+        if n > 0:
+            self._recent = float(np.logaddexp(self._recent, math.log(n) + now_s / TRAFFIC_S))
+            self._traffic_samples = self.samples
+
+    def _depth_of(self, forest: Forest) -> float:
+        """Mean depth of the model's trees: as of when they had more than half of their samples.
+
+        It grows with the logarithm of that number, and to look at it takes a tenth of the time to save the model.
+        """
+        samples = forest.n_samples
+        if samples >= 2 * self._depth_samples:
+            self._depth, self._depth_samples = forest.mean_depth, samples
+        return self._depth

@@ -1,0 +1,69 @@
+"""Which features moved a forecast most, for what is published. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.base.records import Answer, Estimate, Explanation
+from worker.state.features import FeaturesOfColumns
+from worker.state.learners import NO_LABEL
+
+WINDOW = 5_000
+"""Explained forecasts after which the earlier ones count half."""
+
+
+def between_labels(codes: Sequence[int]) -> Iterator[slice]:
+    """Stretches of events that meet the same forest: each ends with the first event that is learned, or the last."""
+    start = 0
+    for i, code in enumerate(codes, 1):
+        if code != NO_LABEL or i == len(codes):
+            yield slice(start, i)
+            start = i
+
+
+class Explainer:
+    """Explains the forecasts of one forest, and remembers how much each feature moved them."""
+
+    __slots__ = ("_features", "_n", "_sums")
+
+    def __init__(self, features: FeaturesOfColumns) -> None:
+        """features: those of the forest's columns, kept up to date by the caller."""
+        self._features = features
+        self._sums = np.zeros(0)
+        self._n = 0
+
+    @property
+    def mean_moves(self) -> NDArray[np.float64]:
+        """How much each feature moved the last forecasts in the mean, without its sign; as long as those knew it."""
+        return self._sums / max(self._n, 1)
+
+    def explained(self, moves: NDArray[np.float64] | None, answers: Sequence[Answer], most: int) -> list[Answer]:
+        """The answers, each with the features that moved it most, at most so many.
+
+        moves: what each column added to the forecasts, (n, d, n_classes) or, of numbers, (n, d), asked for before the
+        forest learned anything of these events; None where it had learned nothing at all.
+        """
+        if moves is None:
+            return [msgspec.structs.replace(answer, explanation={}) for answer in answers]
+        return [
+            msgspec.structs.replace(answer, explanation=self._explanation(moved, answer, most))
+            for moved, answer in zip(moves, answers, strict=True)
+        ]
+
+    def _explanation(self, moved: NDArray[np.float64], answer: Answer, most: int) -> Explanation:
+        by_column = moved if isinstance(answer, Estimate) else moved[:, int(np.argmax(answer.probabilities))]
+        by_feature = self._features.sums(by_column)
+        self._remember(np.abs(by_feature))
+        return self._features.largest(by_feature, most)
+
+    def _remember(self, sizes: NDArray[np.float64]) -> None:
+        sizes[: len(self._sums)] += self._sums
+        self._sums = sizes
+        self._n += 1
+        if self._n == 2 * WINDOW:
+            self._sums /= 2
+            self._n = WINDOW

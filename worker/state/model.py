@@ -1,0 +1,344 @@
+"""One model key: what its forest accepts, and events through the forest. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf import Adaptation, Column, Columns, Losses
+from worker.base.records import Answer, Event, Features, Reject, Scores
+from worker.codec.dead_letters import DECODER
+from worker.config import ModelParams
+from worker.state.explanations import Explainer, between_labels
+from worker.state.features import FeaturesOfColumns, features_of
+from worker.state.learners import NO_LABEL, UNKNOWN, Forest, forest_of, learner_of
+from worker.state.ranking import Ranking
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
+    """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
+    text = _CANONICAL.encode({"params": params.determining(), "key": key, "decoder": decoder})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Figures(NamedTuple):
+    """One model in numbers."""
+
+    samples: int
+    nodes: int
+    depth: float
+    memory_bytes: int
+    scores: Scores
+    losses: Losses | None = None
+    """Recent mean losses, and those of a baseline; None where the forest does not keep them."""
+    auc: float = math.nan
+    """How well its last forecasts ranked, NaN where that is not known."""
+    swaps: int | None = None
+    """Trees that it has replaced; None where it is not known, or its forest does not adapt."""
+    feature_weights: Mapping[str, float] = MappingProxyType({})
+    """The largest ones; none where `swaps` is None."""
+
+
+class Applied:
+    """What became of the events of one model in a batch, and figures for the metrics."""
+
+    __slots__ = (
+        "confidences",
+        "depths",
+        "explain",
+        "hits",
+        "learned",
+        "outcomes",
+        "predicted",
+        "scores",
+        "weighted_depth",
+    )
+
+    def __init__(self, n: int, scores: Scores, explain: int = 0) -> None:
+        self.explain = explain
+        """How many features are to be named with each forecast that moved it most."""
+        self.outcomes: list[Answer | Reject | None] = [None] * n
+        """Event by event; None where the event was only learned."""
+        self.predicted = 0
+        self.learned = 0
+        self.scores = scores
+        self.depths: list[NDArray[np.float64]] = []
+        self.weighted_depth = 0.0
+        self.confidences: list[float] = []
+        """Of forecasts of classes that came with a label, the probability of the likeliest one."""
+        self.hits: list[bool] = []
+        """Whether the label was that class."""
+
+
+class Model:
+    """One model key: its forest, and the rules by which the forest accepts events.
+
+    The rules depend on what was learned: the first labelled event fixes array or object and the length of an array;
+    names, categories and classes come with labelled events. One that breaks a rule is rejected and changes nothing.
+
+    They also follow from what the model was made with, and never from what the configuration says by now: a model that
+    is restored, under whatever configuration, learns as if it had never been away.
+    """
+
+    __slots__ = (
+        "_columns_met",
+        "_features",
+        "_kind",
+        "_learner",
+        "_listed",
+        "_width",
+        "explainer",
+        "forest",
+        "key",
+        "ranking",
+        "scores",
+        "spec",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: str, forest: Forest, spec: str, *, names_given: bool | None = None, length: int | None = None
+    ) -> None:
+        """`names_given` says that an object's names are those that the forest has; `length` is that of its arrays."""
+        self.key = key
+        self.forest = forest
+        self.spec = spec
+        self._learner = learner_of(forest)
+        self.scores = self._learner.scores()  # since it came into memory; for the metrics alone
+        self.ranking: Ranking | None = None
+        """Kept from when the metrics first show the model."""
+        self._columns_met: Columns | None = None
+        self._features: FeaturesOfColumns | None = None
+        self.explainer: Explainer | None = None
+        """Kept from its first forecast that is explained."""
+        names = forest.feature_names
+        self._listed = None
+        if names_given and names is not None:
+            self._listed = frozenset(features_of(names, range(len(names))))
+        self._width = forest.n_features or length
+        self._kind: type[list[Any]] | type[dict[str, Any]] | None = None
+        if self._width is not None:
+            self._kind = list
+            if names is not None:
+                self._kind = dict
+
+    @classmethod
+    def new(cls, key: str, params: ModelParams, spec: str) -> Self:
+        """One that has learned nothing."""
+        features = params.features
+        length = features if isinstance(features, int) else None
+        return cls(key, forest_of(key, params), spec, names_given=isinstance(features, tuple), length=length)
+
+    @property
+    def names_given(self) -> bool | None:
+        """Whether the names of its features were given, so that any other is ignored; None where they have no names.
+
+        The forest tells all else that the model was made with.
+        """
+        return self._listed is not None if self._kind is dict else None
+
+    @property
+    def features(self) -> FeaturesOfColumns:
+        """The features of the forest's columns as of now. Made when somebody asks: most models are never looked at."""
+        if self._features is None:
+            self._features = FeaturesOfColumns()
+        self._features.follow(self.forest.feature_names, self.forest.n_features)
+        return self._features
+
+    def feature_weights(self, adaptation: Adaptation) -> NDArray[np.float64]:
+        """Weights of the features, by what the forest tells of its adaptation; 0 of one that cannot be cut.
+
+        Of a feature with several columns it is the mean over those that can be cut: as of a single one it says how much
+        likelier a cut is of the feature than in a forest that does not adapt.
+        """
+        return self.features.means(np.array(adaptation.feature_weights))
+
+    def apply(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> Applied:
+        """Predict and learn the events in their order; with `publish` False only learn (replay).
+
+        explain: how many features are named with each forecast that moved it most.
+        """
+        applied = Applied(len(events), self._learner.scores(), explain)
+        run = self._plain_run(events)
+        # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
+        if run is None:
+            run = self._closely(events, applied, publish=publish)
+        self._pass(run, applied, publish=publish)
+        self.scores.add(applied.scores)
+        return applied
+
+    @property
+    def _columns(self) -> Columns:
+        """Made when the first object comes: a model of arrays needs none, and there may be many of those."""
+        if self._columns_met is None:
+            self._columns_met = Columns(self.forest)
+        return self._columns_met
+
+    def _plain_run(self, events: Sequence[Event]) -> _Run | None:
+        """All events, if this model takes them as they stand, without anything new; None if it has to look closely."""
+        codes = self._learner.known_codes([event.label for event in events])
+        if codes is None:
+            return None
+        cells = [cells for event in events if (cells := self._plain_cells(event.features)) is not None]
+        return _Run(list(range(len(events))), list(events), cells, codes) if len(cells) == len(events) else None
+
+    def _closely(self, events: Sequence[Event], applied: Applied, *, publish: bool) -> _Run:
+        """Look at the events one by one; returns those that are still to be passed through the forest."""
+        learner = self._learner
+        run = _Run([], [], [], [])
+        for i, event in enumerate(events):
+            features, label = event.features, event.label
+            code = NO_LABEL if label is None else learner.code(label)
+            cells = self._plain_cells(features)
+            if cells is None or code == UNKNOWN:
+                new = self._new_columns(event)
+                refused = self._refusal(features, len(new))
+                if refused is None and label is not None and code == UNKNOWN:
+                    refused = learner.refusal(label)
+                if refused is not None:
+                    applied.outcomes[i] = refused
+                    continue
+                if label is None and self._kind is None:
+                    if publish:
+                        applied.outcomes[i] = learner.blind(event)
+                        applied.predicted += 1
+                    continue
+                if new:
+                    # The forest grows in between: rows before this one are learned without the new columns.
+                    self._pass(run, applied, publish=publish)
+                    run = _Run([], [], [], [])
+                    self._columns.add(new)
+                if self._kind is None:
+                    self._kind, self._width = type(features), len(features)
+                if label is not None and code == UNKNOWN:
+                    code = learner.admit(label)
+                cells = features if isinstance(features, list) else self._columns.cells(features)
+            run.cells.append(cells)
+            run.rows.append(i)
+            run.events.append(event)
+            run.codes.append(code)
+        return run
+
+    def _plain_cells(self, features: Features) -> Collection[Any] | None:
+        """The values of an event where they are cells as they stand: nothing to look up, and nothing new."""
+        values: Collection[Any]
+        if isinstance(features, list):
+            values, plain = features, self._kind is list and len(features) == self._width
+        else:
+            columns, values = self._columns, features.values()
+            plain = columns.numbers_only and list(features) == columns.names and str not in map(type, values)
+        if plain and (not self.forest.in_unit_cube or all(map(_is_in_unit_interval, values))):
+            return values
+        return None
+
+    def _refusal(self, features: Features, n_new: int) -> Reject | None:
+        """Why this model cannot take the features, which would bring so many columns; None if it can. Looks only."""
+        # The forest's own limit: that of a restored model may not be what the configuration says by now.
+        most = self.forest.params.max_features
+        if self._kind is not None and type(features) is not self._kind:
+            is_array = type(features) is list
+            got, takes = ("an array", "an object") if is_array else ("an object", "an array")
+            return Reject("feature-kind", f"features is {got}, this model takes {takes}")
+        if type(features) is list:
+            if self._width is not None and len(features) != self._width:
+                return Reject("feature-count", f"features has {len(features)} numbers, this model takes {self._width}")
+            if self._width is None and len(features) > most:
+                return Reject("too-many-features", f"features has {len(features)} numbers, max_features is {most}")
+        elif n_new and len(self._columns) + n_new > most:
+            return Reject("too-many-features", f"features brings the model to more than max_features={most} columns")
+        return self._outside_unit_cube(features, n_new) if self.forest.in_unit_cube else None
+
+    def _outside_unit_cube(self, features: Features, n_new: int) -> Reject | None:
+        """Why features are no point of the cube in which the model lives, None if they are one."""
+        values: dict[str, float | str | None]
+        if isinstance(features, list):
+            values = {f"features[{i}]": value for i, value in enumerate(features)}
+        else:
+            # Before the first sample those of the event are all there will be.
+            values = {f"features[{name[:40]!r}]": features.get(name) for name in self._columns.names or features}
+        for path, value in values.items():
+            if not _is_in_unit_interval(value):
+                got = "missing" if value is None else "text" if isinstance(value, str) else str(value)
+                return Reject("outside-unit-cube", f"{path} is {got}, this model takes numbers from 0 to 1")
+        if n_new and len(self._columns):
+            return Reject("outside-unit-cube", "features has names that were not in the model's first labelled event")
+        return None
+
+    def _new_columns(self, event: Event) -> list[Column]:
+        """What a labelled event brings. Where names were given, others are ignored."""
+        features = event.features
+        if event.label is None or isinstance(features, list):
+            return []
+        if self._listed is not None:
+            features = {name: value for name, value in features.items() if name in self._listed}
+        return self._columns.new(features)
+
+    def _pass(self, run: _Run, applied: Applied, *, publish: bool) -> None:
+        """Put a run of accepted events through the forest."""
+        if not run.rows:
+            return
+        learned = self.forest.n_samples
+        shape = len(run.cells), len(run.cells[0])
+        rows = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
+        if self._kind is dict:
+            rows = self._columns.rows(rows)
+        if not publish:
+            self._learner.learn(rows, run.events)
+        elif applied.explain:
+            # A forecast is explained by the forest that made it: before the next label is learned.
+            for part in between_labels(run.codes):
+                self._predict(rows[part], run.part(part), applied)
+        else:
+            self._predict(rows, run, applied)
+        applied.learned += self.forest.n_samples - learned
+
+    def _predict(self, rows: NDArray[np.float64], run: _Run, applied: Applied) -> None:
+        """Predict each event of a run and learn it; `rows` are what the forest takes of them."""
+        moves = None
+        if applied.explain and self.forest.n_samples:
+            moves = self.forest.attribute(rows).features
+        forecasts = self._learner.prequential(rows, run.events, run.codes, applied.scores)
+        answers = forecasts.answers
+        if applied.explain:
+            features = self.features
+            if self.explainer is None:
+                self.explainer = Explainer(features)
+            answers = self.explainer.explained(moves, answers, applied.explain)
+        for i, answer in zip(run.rows, answers, strict=True):
+            applied.outcomes[i] = answer
+        applied.predicted += len(run.rows)
+        applied.depths.append(forecasts.depth)
+        applied.weighted_depth += float(forecasts.weighted_depth.sum())
+        applied.confidences += forecasts.confidences
+        applied.hits += forecasts.hits
+        if self.ranking is not None and forecasts.probabilities is not None:
+            self.ranking.add(forecasts.probabilities, run.codes)
+
+
+def _is_in_unit_interval(value: float | str | None) -> bool:
+    return value is not None and not isinstance(value, str) and 0.0 <= value <= 1.0
+
+
+class _Run(NamedTuple):
+    """Accepted events on their way through a forest."""
+
+    rows: list[int]
+    """Positions in the batch."""
+    events: list[Event]
+    cells: list[Collection[Any]]
+    """Their features as Columns takes them."""
+    codes: list[int]
+    """Of their labels, as the learner gives them."""
+
+    def part(self, part: slice) -> _Run:
+        """The run of some of the events."""
+        return _Run(self.rows[part], self.events[part], self.cells[part], self.codes[part])

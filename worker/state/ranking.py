@@ -1,0 +1,58 @@
+"""How well the forecasts of one model rank: area under the ROC curve over its last labels. For the metrics alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_CLASSES = 8
+"""Classes that are looked at, the first that the model met: the counts have a bound."""
+WINDOW = 5_000
+"""Labels of which the counts are forgotten together: the figure is that of the last one to two times so many."""
+_BINS = 96
+_BINS_A_UNIT = 4
+"""Bins are a quarter of a unit of log-odds wide, so that forecasts of rare classes do not all fall into the first."""
+
+
+class Ranking:
+    """Counts of forecasts by class, bin and whether the label was that class: 12 kB in all."""
+
+    __slots__ = ("_before", "_n", "_now")
+
+    def __init__(self) -> None:
+        self._now = self._before = np.zeros((2, MOST_CLASSES, _BINS), dtype=np.int64)
+        self._n = 0
+
+    def add(self, probabilities: NDArray[np.float64], codes: Sequence[int]) -> None:
+        """Count forecasts (n, n_classes) with the numbers (n,) of their labels; below 0 where there is none."""
+        labels = np.array(codes)
+        labelled = labels >= 0
+        labels, shares = labels[labelled, None], probabilities[labelled, :MOST_CLASSES]
+        n_classes = shares.shape[1]
+        if not labels.size or not n_classes:
+            return
+        with np.errstate(divide="ignore"):
+            odds = np.log(shares) - np.log1p(-np.minimum(shares, 1.0))
+        bins = np.clip(odds * _BINS_A_UNIT + _BINS // 2, 0, _BINS - 1).astype(np.int64)
+        classes = np.arange(n_classes)
+        places = ((labels == classes) * MOST_CLASSES + classes) * _BINS + bins
+        self._now = self._now + np.bincount(places.ravel(), minlength=self._now.size).reshape(self._now.shape)
+        self._n += len(labels)
+        if self._n >= WINDOW:
+            self._before, self._now, self._n = self._now, np.zeros_like(self._now), 0
+
+    @property
+    def auc(self) -> float:
+        """Mean over the classes of the probability that a label of the class got a higher forecast than another label.
+
+        Forecasts in one bin count as equal. NaN while there are no labels of two classes.
+        """
+        others, own = (self._now + self._before).astype(np.float64)
+        below = np.cumsum(others, axis=1) - others / 2
+        pairs = own.sum(axis=1) * others.sum(axis=1)
+        known = pairs > 0
+        if not known.any():
+            return float("nan")
+        return float(np.mean((own * below).sum(axis=1)[known] / pairs[known]))

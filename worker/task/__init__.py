@@ -1,0 +1,1 @@
+"""One partition: its records through its models, its checkpoints, and where it starts."""

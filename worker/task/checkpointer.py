@@ -1,0 +1,258 @@
+"""The checkpoints of one partition in time: when there is something to save, and what is on its way to the store.
+
+Snapshots are taken by the loop, between two batches, of state whose offset is committed; a thread of its own turns
+them into bytes and writes them, one at a time for each partition. A checkpoint that could not be written is made up
+for by the next one.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+import amf
+from worker.base.errors import CorruptCheckpoint, PartitionStopped, StateLost, WorkerError
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.ports import Clock, Deadline
+from worker.checkpoint import Manifest, Pointer, Policy
+from worker.task.recovery import Opened
+from worker.task.requirements import divergence, require_agreement
+
+_log = Log(__name__)
+
+_AFTER_FAILURE_S = 5.0
+"""A store that failed is left alone for so long, though the recovery budget is spent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """A checkpoint on its way to the store."""
+
+    manifest: Future[Manifest]
+    removed: set[str]
+    replay_s: float
+    """Cost of replaying what it holds and the one before it does not."""
+    started_s: float
+    out_of_band: bool
+    """Whether it holds a change that no record has made."""
+
+
+class Checkpointer:
+    """Checkpoints of one partition that has been opened, for the thread of the loop."""
+
+    def __init__(self, opened: Opened, policy: Policy, clock: Clock, metrics: Metrics, writers: Executor) -> None:
+        self._checkpoints = opened.checkpoints
+        self._models = opened.models
+        self._reader = opened.reader
+        self._location = opened.checkpoints.location
+        self._policy = policy
+        self._clock = clock
+        self._metrics = metrics
+        self._writers = writers
+        self._partitions, self._intake = opened.partitions, opened.intake
+        self._start_offset, self._origin = opened.manifest.start_offset, opened.manifest.origin
+        self._previous: Manifest | None = opened.manifest
+        """What the next checkpoint builds on; None where it is damaged, so that the next one has to hold everything."""
+        self._snapshot_at = opened.position
+        """Offset of the last snapshot that was not in vain."""
+        self._pointer = self._opened = Pointer.to(opened.manifest)
+        self.must_be_saved = False
+        """Whether the state was changed without a record, and the newest checkpoint is of before that."""
+        self._committed = opened.pointer
+        """What is committed along with the committed offset, as far as it is known."""
+        self._retry_s = clock.monotonic()
+        self.last_s = self._retry_s
+        """When the last checkpoint was started, or else the partition was opened."""
+        self._writing: _Writing | None = None
+        self.replay_s = 0.0
+        """Cost of replaying what came since the last snapshot, at most: the time that it took when it came."""
+        self.writing_s = 0.0
+        """Time that the last checkpoint took to write."""
+        self._show(opened.manifest)
+
+    @property
+    def saved_offset(self) -> int | None:
+        """Offset of the newest checkpoint; None where it is damaged and not made up for yet."""
+        return None if self._previous is None else self._previous.offset
+
+    @property
+    def metadata(self) -> str:
+        """What is to be committed along with an offset of the partition from now on."""
+        return self._pointer.metadata()
+
+    def was_committed(self, metadata: str) -> None:
+        """This was committed along with an offset."""
+        self._committed = Pointer.read(metadata)
+
+    @property
+    def must_be_committed(self) -> bool:
+        """Whether a change out of band is saved, but not committed: nobody takes it into account before that."""
+        known = (self._committed.lineage, self._committed.revision) if self._committed is not None else None
+        if known is None:
+            return self._pointer.revision > 0
+        return known != (self._pointer.lineage, self._pointer.revision)
+
+    def repartitioned(self, partitions: int) -> None:
+        """The topic has so many partitions by now: what is saved from now on says so."""
+        self._partitions = max(partitions, self._partitions)
+
+    def took(self, seconds: float) -> None:
+        """The partition took records, which took so long: no replay of them, which only learns, will take longer."""
+        self.replay_s += seconds
+
+    def look_after(self) -> None:
+        """See to the checkpoint on its way, if there is one. Raises PartitionStopped, StateLost."""
+        self._finish(wait_s=0.0)
+        cost_s, partition = self.replay_s + self.on_its_way_s, self._location.partition
+        self._metrics.checkpoint_replay_cost_seconds.set(cost_s, partition=partition)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is on its way to the store."""
+        return self._writing is not None
+
+    @property
+    def on_its_way_s(self) -> float:
+        """Cost of replaying what the checkpoint on its way holds and the one before it does not."""
+        return 0.0 if self._writing is None else self._writing.replay_s
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the last checkpoint was started longer ago than an interval."""
+        return self._policy.is_over(self._clock.monotonic() - self.last_s)
+
+    def can_start(self, position: int) -> bool:
+        """Whether there is something to save at this offset, and the store can take it: it did not fail just now."""
+        return self._writing is None and self._is_dirty(position) and self._clock.monotonic() >= self._retry_s
+
+    def change_out_of_band(self) -> None:
+        """The state was changed without a record: nothing may be committed before that is saved."""
+        self.must_be_saved = True
+
+    def save(self, position: int, deadline: Deadline) -> bool:
+        """Checkpoint the state at this offset and wait for it; False if that did not happen before the deadline.
+
+        Raises PartitionStopped, StateLost.
+        """
+        self._finish(wait_s=deadline.remaining())
+        if self._writing is not None:
+            return False
+        if not self._is_dirty(position):
+            return True
+        self.start(position)
+        return self._finish(wait_s=deadline.remaining())
+
+    def start(self, position: int) -> None:
+        """Start a checkpoint of the state at this offset; none may be on its way."""
+        copies, removed = self._models.snapshot()
+        self._snapshot_at = position
+        previous, partitions, out_of_band = self._previous, self._partitions, self.must_be_saved
+        pointer, committed = self._pointer, self._committed or self._opened
+        created_ms = self._clock.wall_ms()
+
+        def write() -> Manifest:
+            started_s = self._clock.monotonic()
+            revision, known = pointer.revision, committed.revision_in(self._location.lineage)
+            if out_of_band:
+                revision = self._checkpoints.unused_revision(pointer.offset, revision)
+            manifest = self._checkpoints.write(
+                offset=position,
+                start_offset=self._start_offset,
+                engine=amf.ENGINE,
+                created_ms=created_ms,
+                dirty={key: model.take for key, model in copies.items()},
+                removed=removed,
+                previous=previous,
+                revision=revision,
+                origin=self._origin,
+                partitions=partitions,
+                intake=self._intake,
+                committed=known,
+            )
+            self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
+            self._clean_up(manifest, known)
+            return manifest
+
+        now = self._clock.monotonic()
+        self._writing = _Writing(self._writers.submit(write), removed, self.replay_s, now, out_of_band)
+        self.last_s, self.replay_s = now, 0.0
+
+    def close(self) -> None:
+        """Write nothing more, but for what a thread is writing already."""
+        if self._writing is not None:
+            self._writing.manifest.cancel()
+
+    def _is_dirty(self, position: int) -> bool:
+        """Whether the last snapshot is not of this state, or not of this offset, from which replay would start."""
+        return position != self._snapshot_at or self._models.dirty
+
+    def _clean_up(self, manifest: Manifest, committed: int | None) -> None:
+        """After a checkpoint: compare it with others of its offset, and now and then remove what nobody needs any more.
+
+        What others have written in the meantime is seen only then: to list the files each time would cost more than
+        the checkpoint. committed: the revision that is committed.
+        """
+        try:
+            require_agreement(self._checkpoints, manifest.offset, committed)
+            if self._checkpoints.is_untidy(manifest):
+                differing = self._checkpoints.tidy(manifest, committed)
+                if differing:
+                    raise divergence(self._location, *min(differing.items()))
+        except PartitionStopped:
+            raise
+        except WorkerError as error:
+            _log.warning(
+                "old-checkpoints-kept",
+                f"{self._location.title}: old checkpoints are still there",
+                detail=error,
+                partition=self._location.partition,
+            )
+
+    def _finish(self, wait_s: float) -> bool:
+        """Look after the checkpoint on its way; False if it failed or is not done yet."""
+        if self._writing is None:
+            return True
+        writing = self._writing
+        try:
+            manifest = writing.manifest.result(timeout=wait_s)
+        except TimeoutError:
+            return False
+        except (PartitionStopped, StateLost):
+            self._writing = None
+            raise
+        except (WorkerError, OSError) as error:
+            self._failed(writing, error)
+            return False
+        self._models.snapshot_done()
+        self._reader.follow(self._checkpoints, manifest)
+        self._previous, self._writing, self._pointer = manifest, None, Pointer.to(manifest)
+        self.must_be_saved = self.must_be_saved and not writing.out_of_band
+        self.writing_s = self._clock.monotonic() - writing.started_s
+        self._metrics.checkpoints_total.add(1)
+        self._show(manifest)
+        return True
+
+    def _failed(self, writing: _Writing, error: Exception) -> None:
+        """What the next checkpoint has to make up for."""
+        _log.warning(
+            "checkpoint-failed",
+            f"{self._location.title}: checkpoint not written, the next one will hold its models",
+            detail=error,
+            partition=self._location.partition,
+        )
+        self._metrics.checkpoint_failures_total.add(1)
+        self._models.snapshot_failed(writing.removed)
+        self._snapshot_at = -1
+        if isinstance(error, CorruptCheckpoint):
+            # What the last checkpoint points into is damaged; the models in memory are not.
+            self._models.mark_all_changed()
+            self._previous = None
+        self.replay_s += writing.replay_s
+        self._retry_s = self._clock.monotonic() + min(_AFTER_FAILURE_S, self._policy.interval_s)
+        self._writing = None
+
+    def _show(self, manifest: Manifest) -> None:
+        size, partition = manifest.models.alive_bytes, self._location.partition
+        self._metrics.checkpoint_last_timestamp_seconds.set(manifest.created_ms / 1000, partition=partition)
+        self._metrics.checkpoint_last_size_bytes.set(size, partition=partition)

@@ -1,0 +1,61 @@
+"""Models that only the store has, read from the newest checkpoint when a batch needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+
+from worker.base.errors import CorruptCheckpoint, NotFound, StateLost, Transient
+from worker.base.ports import Clock
+from worker.checkpoint import Checkpoints, Manifest
+
+FETCH_S = 0.5
+"""Longest time that the loop waits for models which only the store has. Their partition waits for more, no other."""
+
+
+class ModelReader:
+    """Gives the models of one partition as its newest checkpoint has them, for the thread of the loop.
+
+    They are read by threads of their own, where there are `fetchers`; else the loop reads and waits itself.
+    """
+
+    def __init__(self, clock: Clock, fetchers: Executor | None) -> None:
+        self._clock = clock
+        self._fetchers = fetchers
+        self._newest: tuple[Checkpoints, Manifest] | None = None
+        self._reading: dict[str, Future[bytes]] = {}
+        """Models that are being read from that checkpoint, or have been and were not taken yet."""
+
+    def follow(self, checkpoints: Checkpoints, manifest: Manifest) -> None:
+        """Read from this checkpoint from now on, the newest one that is known to be in the store."""
+        self._newest, self._reading = (checkpoints, manifest), {}
+
+    def prefetch(self, keys: Sequence[str]) -> None:
+        """Have models read beside the loop, all at once, and wait for them for a moment only. Raises Transient.
+
+        None is taken before all of them are there: what comes into memory one by one might have to leave again.
+        """
+        if self._fetchers is None or self._newest is None:
+            return
+        for key in keys:
+            if key not in self._reading:
+                self._reading[key] = self._fetchers.submit(_read, *self._newest, key)
+        until_s = self._clock.monotonic() + FETCH_S
+        for key in keys:
+            try:
+                self._reading[key].exception(max(0.0, until_s - self._clock.monotonic()))
+            except TimeoutError:
+                raise Transient(f"model {key!r} has not come from the store in {FETCH_S:g} s") from None
+
+    def fetch(self, key: str) -> bytes:
+        """One model. Raises Transient, StateLost."""
+        assert self._newest is not None, "there is no checkpoint to read from"
+        found = self._reading.pop(key, None)
+        return _read(*self._newest, key) if found is None else found.result()
+
+
+def _read(checkpoints: Checkpoints, manifest: Manifest, key: str) -> bytes:
+    try:
+        return checkpoints.load_one(manifest, key)
+    except (CorruptCheckpoint, NotFound) as error:
+        raise StateLost(f"{manifest.location.title}: {error}") from error

@@ -1,0 +1,295 @@
+"""Records of one partition through its models: what each is, whose it is, and what is to be published of it. No I/O.
+
+Every rule of what is learned is here and in the models, for live records, for replay and for `evaluate` alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import amf
+from worker.base.errors import PartitionStopped
+from worker.base.ports import SchemaRegistry
+from worker.base.records import Answer, ClassScores, Event, NumberScores, Outgoing, Record, Reject
+from worker.base.rejects import Rejects
+from worker.base.status import RECENT_DEAD_LETTERS
+from worker.codec import codec_of, decode_key, envelope
+from worker.codec.dead_letters import REJECT_CODES
+from worker.codec.framing import framed_value
+from worker.config import REGISTRY_CODECS, Config
+from worker.state.model import Applied, Model
+from worker.state.model_store import ModelStore
+
+_WAYS_OUT = {
+    "spec-changed": "Set the parameters of these models back, or set models.on_spec_change: restart",
+    "too-many-models": "Raise models.max_models, or remove idle models (inspect --idle, reset)",
+}
+"""What to do where it is not the producer's records that are wrong."""
+
+
+class Arrivals(NamedTuple):
+    """What was read of some records, in their order."""
+
+    keys: list[str | Reject]
+    """Their model keys."""
+    events: list[Event | Reject | None]
+    """None where there is no key, and where a tombstone resets the model."""
+
+    def part(self, part: slice) -> Arrivals:
+        """What was read of some of the records."""
+        return Arrivals(self.keys[part], self.events[part])
+
+
+class Outcomes(NamedTuple):
+    """What became of some records, in their order."""
+
+    answers: list[Answer | Reject | None]
+    """None where a record was only learned, and where a tombstone reset its model."""
+    specs: list[str | None]
+    """Of their models; None where there is none."""
+    groups: list[tuple[str, list[int]]]
+    """Model keys, each with the places of some of its events."""
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What a batch of one partition asks for: records to publish, and figures for the metrics."""
+
+    outgoing: list[Outgoing] = field(default_factory=list)
+    answers: list[Answer | Reject | None] = field(default_factory=list)
+    """What became of each record; only where that is asked for in place of `outgoing`."""
+    events: int = 0
+    predictions: int = 0
+    rejects: Rejects = field(default_factory=Rejects)
+    rejected: list[tuple[Record, Reject]] = field(default_factory=list)
+    """The last of the records that `rejects` counts, and why they are."""
+    learned: int = 0
+    class_scores: ClassScores = field(default_factory=ClassScores)
+    number_scores: NumberScores = field(default_factory=NumberScores)
+    depths: list[NDArray[np.float64]] = field(default_factory=list)
+    weighted_depth: float = 0.0
+    confidences: list[float] = field(default_factory=list)
+    """Of forecasts of classes that came with a label, the probability of the likeliest one."""
+    hits: list[bool] = field(default_factory=list)
+    """Whether the label was that class."""
+    timestamps_ms: list[int] = field(default_factory=list)
+    """Of the records, as far as they are known."""
+    stop: PartitionStopped | None = None
+    """The partition must stop once this batch is committed."""
+
+    def add(self, later: BatchResult) -> None:
+        """Add what the records after these ask for."""
+        self.outgoing += later.outgoing
+        self.answers += later.answers
+        self.events += later.events
+        self.predictions += later.predictions
+        self.rejects.extend(later.rejects)
+        self.rejected = [*self.rejected, *later.rejected][-RECENT_DEAD_LETTERS:]
+        self.learned += later.learned
+        self.class_scores.add(later.class_scores)
+        self.number_scores.add(later.number_scores)
+        self.depths += later.depths
+        self.weighted_depth += later.weighted_depth
+        self.confidences += later.confidences
+        self.hits += later.hits
+        self.timestamps_ms += later.timestamps_ms
+        self.stop = self.stop or later.stop
+
+
+class Processor:
+    """Takes records in their order. Beside the models it remembers only how many dead letters came in a row."""
+
+    def __init__(
+        self, partition: int, config: Config, max_message_bytes: int, registry: SchemaRegistry | None = None
+    ) -> None:
+        self._partition = partition
+        self._config = config
+        self._is_framed = config.input.codec in REGISTRY_CODECS
+        self._decode = codec_of(config.input.codec, config.output.topic, registry).decode
+        self._answers = codec_of(config.output.codec, config.output.topic, registry)
+        self._max_message_bytes = max_message_bytes
+        self._provenance = envelope.Provenance(config.input.topic, partition, amf.ENGINE, config.checkpoint.lineage)
+        self._rejects_in_a_row = 0
+
+    def go_by(self, lineage: str) -> None:
+        """Name this lineage in everything that is published from now on."""
+        self._provenance = envelope.Provenance(self._config.input.topic, self._partition, amf.ENGINE, lineage)
+
+    def affordable(self, records: Sequence[Record], models: ModelStore, copied_bytes: int) -> tuple[int, int]:
+        """How many of the records may be taken for so many bytes of copying what a snapshot waits for, at least one.
+
+        The second number says what is left of the bytes.
+        """
+        counted: set[str] = set()
+        for i, record in enumerate(records if models.in_copy_on_write else ()):
+            key = self._model_key(record.key)
+            if isinstance(key, str) and key not in counted and (waiting := models.waiting_bytes(key)):
+                if waiting > copied_bytes and i:
+                    return i, copied_bytes
+                counted.add(key)
+                copied_bytes = max(0, copied_bytes - waiting)
+        return len(records), copied_bytes
+
+    def read(self, records: Sequence[Record], *, publish: bool) -> Arrivals:
+        """Model key and event of every record, and all that it takes to publish answers if `publish` is set.
+
+        Raises Transient where a codec cannot do that yet. Once a model has learned, a batch cannot be taken again, so
+        this comes before.
+        """
+        if publish:
+            self._answers.prepare()
+        decode, max_bytes = self._decode, self._config.input.max_bytes
+        resets = self._config.input.tombstones == "reset"
+        # Each key once, and remembered for the batch alone: the keys of records are as many as producers like.
+        model_keys = {key: self._model_key(key) for key in {record.key for record in records}}
+        keys = [model_keys[record.key] for record in records]
+        values = [framed_value(record) if self._is_framed else record.value for record in records]
+        events = [
+            Reject("invalid-headers", record.headers_fault)
+            if record.headers_fault is not None
+            else None
+            if isinstance(key, Reject) or (value is None and resets)
+            else decode(value, max_bytes)
+            for record, key, value in zip(records, keys, values, strict=True)
+        ]
+        return Arrivals(keys, events)
+
+    def process(
+        self, records: Sequence[Record], arrivals: Arrivals, models: ModelStore, *, predict: bool
+    ) -> tuple[Outcomes, BatchResult]:
+        """Predict and learn what was read of the records; with `predict` False only learn (replay)."""
+        result = BatchResult()
+        answers: list[Answer | Reject | None] = [None] * len(records)
+        specs: list[str | None] = [None] * len(records)
+        finished: list[tuple[str, list[int]]] = []
+        groups: dict[str, list[int]] = {}
+
+        def finish(key: str, rows: list[int]) -> None:
+            events = [arrivals.events[row] for row in rows]
+            model, applied = self._through_model(models, key, events, predict=predict)  # type: ignore[arg-type]
+            for row, answer in zip(rows, applied.outcomes, strict=True):
+                answers[row] = answer
+                specs[row] = model.spec
+            finished.append((key, rows))
+            _count(result, applied)
+
+        for row, (key, event) in enumerate(zip(*arrivals, strict=True)):
+            if isinstance(key, Reject):
+                answers[row] = key
+            elif isinstance(event, Event):
+                if key in groups:
+                    groups[key].append(row)
+                else:
+                    groups[key] = [row]
+            else:
+                specs[row] = models.configured_spec(key)
+                answers[row] = event
+                if event is None:
+                    if key in groups:
+                        finish(key, groups.pop(key))
+                    models.drop(key)
+        for key, rows in groups.items():
+            finish(key, rows)
+
+        self._watch_rejects(records, answers, result)
+        if predict:
+            result.events = len(records)
+            result.timestamps_ms = [record.timestamp_ms for record in records if record.timestamp_ms >= 0]
+        return Outcomes(answers, specs, finished), result
+
+    def _through_model(
+        self, models: ModelStore, key: str, events: list[Event], *, predict: bool
+    ) -> tuple[Model, Applied]:
+        model = models.get(key)
+        refused = predict and models.has_changed_spec(model)
+        models.hold(key)
+        applied = model.apply(events, publish=predict and not refused, explain=self._config.output.explain)
+        if refused:
+            # It learns all the same: a replay, which cannot know since when the model is refused, will do so too.
+            was, now = model.spec, models.configured_spec(key)
+            reason = f"model {key!r} was made with spec {was}, the configuration now says {now}"
+            applied.outcomes = [Reject("spec-changed", reason)] * len(events)
+        if applied.learned:
+            models.keep(model)
+        return model, applied
+
+    def publish(self, records: Sequence[Record], outcomes: Outcomes) -> list[Outgoing]:
+        """Exactly one record for every record that was predicted; a tombstone that reset its model is passed on."""
+        out, dead, most = self._config.output.topic, self._config.dead_letter.topic, self._max_message_bytes
+        headers = self._provenance.headers
+        return [
+            envelope.dead_letter(dead, record, content, headers(record.offset, spec), most)
+            if isinstance(content, Reject)
+            else envelope.prediction_record(out, record, content, headers(record.offset, spec), most)
+            for record, spec, content in zip(records, outcomes.specs, self._encoded(outcomes), strict=True)
+        ]
+
+    def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
+        dead = self._config.dead_letter.topic
+        if refused.topic == dead:
+            return None
+        spec = dict(refused.headers)["spec"]
+        ours = self._provenance.headers(record.offset, None if spec is None else spec.decode())
+        return envelope.dead_letter(dead, record, Reject("unpublishable", why), ours, self._max_message_bytes)
+
+    def _encoded(self, outcomes: Outcomes) -> list[bytes | Reject | None]:
+        """What became of each record, every answer as it is published."""
+        contents: list[Any] = outcomes.answers.copy()
+        for key, rows in outcomes.groups:
+            answered = [row for row in rows if not isinstance(contents[row], Reject)]
+            values = self._answers.encode_answers(key, [contents[row] for row in answered]) if answered else []
+            for row, value in zip(answered, values, strict=True):
+                contents[row] = value
+        return contents
+
+    def _model_key(self, key: bytes | None) -> str | Reject:
+        if key is None:
+            name = self._config.models.null_key
+            return Reject("null-key", REJECT_CODES["null-key"]) if name is None else name
+        return decode_key(key)
+
+    def _watch_rejects(
+        self, records: Sequence[Record], answers: Sequence[Answer | Reject | None], result: BatchResult
+    ) -> None:
+        most = self._config.dead_letter.max_consecutive
+        longest = 0
+        for record, answer in zip(records, answers, strict=True):
+            if isinstance(answer, Reject):
+                result.rejects.add(record.offset, answer)
+                self._rejects_in_a_row += 1
+                longest = max(longest, self._rejects_in_a_row)
+            else:
+                self._rejects_in_a_row = 0
+        if result.rejects.counts:
+            pairs = zip(reversed(records), reversed(answers), strict=True)
+            rejected = ((record, answer) for record, answer in pairs if isinstance(answer, Reject))
+            result.rejected = list(islice(rejected, RECENT_DEAD_LETTERS))[::-1]
+        if longest > most:
+            commonest, _ = result.rejects.counts.most_common(1)[0]
+            result.stop = PartitionStopped(
+                "too-many-dead-letters",
+                f"partition {self._partition}: {longest} records in a row up to offset {records[-1].offset} ended as "
+                f"dead letters ({dict(result.rejects.counts)}), dead_letter.max_consecutive is {most}. They are all in "
+                f"{self._config.dead_letter.topic}",
+                f"{_WAYS_OUT.get(commonest, 'Repair the producer')}; then start the worker again",
+            )
+
+
+def _count(result: BatchResult, applied: Applied) -> None:
+    result.predictions += applied.predicted
+    result.learned += applied.learned
+    if isinstance(applied.scores, ClassScores):
+        result.class_scores.add(applied.scores)
+    elif isinstance(applied.scores, NumberScores):
+        result.number_scores.add(applied.scores)
+    result.depths += applied.depths
+    result.weighted_depth += applied.weighted_depth
+    result.confidences += applied.confidences
+    result.hits += applied.hits

@@ -1,0 +1,338 @@
+"""Where a partition starts: the checkpoint, the offset from which records are taken, and that from which they count.
+
+The committed offset decides; where there is none, the newest checkpoint; where there is none either, `input.start`, and
+an empty checkpoint is written there, so that the prefix of every later one is defined. What cannot be exact is refused
+under a name: a topic that is another one, or has other partitions, than the checkpoints know; a group that is before
+what was saved, and so committed; records that are gone; a replay that would take other records than the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import amf
+from worker.base.errors import CorruptCheckpoint, PartitionStopped
+from worker.base.failpoints import failpoint
+from worker.base.log import Log
+from worker.base.metrics import Metrics
+from worker.base.ports import Clock, ObjectStore
+from worker.base.records import CommittedOffset
+from worker.checkpoint import Checkpoints, Location, Manifest, Pointer, SavedModel, Source
+from worker.checkpoint.gaps import after_gap, gaps_of, record_gap
+from worker.checkpoint.siblings import of_another_partition
+from worker.config import Config, intake_of
+from worker.state.entry import Fetch, Prefetch
+from worker.state.model_store import ModelStore
+from worker.task.model_reader import ModelReader
+from worker.task.requirements import (
+    no_checkpoint,
+    require_agreement,
+    require_engine,
+    require_intake,
+    require_not_beyond,
+    require_not_rewound,
+    require_partitions,
+    require_same_topic,
+    retention_gap,
+)
+from worker.task.warm_start import WarmStart
+
+_log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the configuration and the topic say of every partition's start."""
+
+    start: Literal["earliest", "latest"]
+    on_gap: Literal["fail", "accept"]
+    on_rewind: Literal["fail", "accept"]
+    on_repartition: Literal["fail", "new-models"]
+    partitions: int
+    """How many the topic has."""
+    intake: dict[str, str]
+
+    @classmethod
+    def of(cls, config: Config, partitions: int) -> Terms:
+        given = config.input
+        # At least once, a worker that was put out of the group may still set it back: what is repeated is no news then.
+        on_rewind = given.on_rewind if config.delivery == "exactly-once" else "accept"
+        return cls(given.start, given.on_gap, on_rewind, given.on_repartition, partitions, intake_of(config))
+
+
+Load = Callable[[Iterable[tuple[str, SavedModel]], int, Fetch, Prefetch], ModelStore]
+"""Makes models of those of a checkpoint at an offset. Raises CorruptCheckpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The state with which a partition goes on."""
+
+    checkpoints: Checkpoints
+    manifest: Manifest
+    """The newest checkpoint, on which the next one builds."""
+    models: ModelStore
+    reader: ModelReader
+    """Gives the models that only that checkpoint has."""
+    position: int
+    """First record to take."""
+    live_from: int
+    """Records from here on are predicted; those before it only replayed."""
+    pointer: Pointer | None
+    """What was committed along with the committed offset."""
+    partitions: int
+    """How many the topic has."""
+    intake: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where one partition starts."""
+
+    checkpoints: Checkpoints
+    """Of the lineage that goes on, which has one to start from."""
+    pointer: Pointer | None
+    """What was committed along with the committed offset."""
+    live_from: int
+    """Records from here on are predicted; those before it only replayed."""
+
+
+class _Lineage(NamedTuple):
+    """A history that a partition may have."""
+
+    checkpoints: Checkpoints
+    gap: int | None
+    """The offset behind the lost records, where it begins; None for the lineage that the configuration names."""
+
+    def committed(self) -> int:
+        """The last offset that was committed, as far as checkpoints prove it; that after a gap proves nothing yet."""
+        return max((offset for offset in self.checkpoints.offsets() if offset != self.gap), default=0)
+
+
+class Recovery:
+    """Finds the start of one partition. Store errors (Transient, WorkerError) pass through."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        location: Location,
+        terms: Terms,
+        clock: Clock,
+        metrics: Metrics,
+        warm_start: WarmStart | None = None,
+        fetchers: Executor | None = None,
+    ) -> None:
+        self._store = store
+        self._location = location
+        self._where = location.title
+        self._terms = terms
+        self._clock = clock
+        self._metrics = metrics
+        self._warm_start = warm_start
+        self._fetchers = fetchers
+        self._partitions = max(terms.partitions, location.partition + 1)
+        """How many the topic has: of one that was added the consumer knows before anybody has counted anew."""
+        self._intake = terms.intake
+
+    def open(self, committed: CommittedOffset | None, low: int, high: int, load: Load) -> Opened:
+        """The state for a committed offset in a topic with the records [low, high), by the newest whole checkpoint.
+
+        Damaged ones are passed over, which may lead further back than the newest one. Raises PartitionStopped.
+        """
+        start = self._choose(committed, low, high)
+        try:
+            for manifest, saved in start.checkpoints.restorable(start.live_from, start.pointer):
+                failpoint("restoring")
+                offset = self._reach(manifest, low, start.live_from)
+                reader = ModelReader(self._clock, self._fetchers)
+                # Of many models some are away again by the time that all are here, and a gap has all of them saved.
+                reader.follow(start.checkpoints, manifest)
+                try:
+                    models = load(saved, manifest.offset, reader.fetch, reader.prefetch)
+                except CorruptCheckpoint as error:
+                    start.checkpoints.pass_over(str(error))
+                    continue
+                try:
+                    return self._opened(start, manifest, models, reader, offset)
+                except BaseException:
+                    models.close()
+                    raise
+        except CorruptCheckpoint as error:
+            raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
+        finally:
+            self._metrics.checkpoints_skipped_total.add(len(start.checkpoints.skipped))
+            start.checkpoints.skipped.clear()
+        raise no_checkpoint(self._where, start.checkpoints, start.live_from)
+
+    def _opened(
+        self, start: _Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int
+    ) -> Opened:
+        checkpoints, live_from = start.checkpoints, max(offset, start.live_from)
+        revision = None if start.pointer is None else start.pointer.revision_in(checkpoints.location.lineage)
+        require_agreement(checkpoints, manifest.offset, revision)
+        if offset > manifest.offset:
+            checkpoints, manifest = self._after_gap(manifest, models.sources(), offset)
+        manifest = self._brought_up_to_date(checkpoints, manifest, live_from)
+        reader.follow(checkpoints, manifest)
+        return Opened(
+            checkpoints, manifest, models, reader, offset, live_from, start.pointer, self._partitions, self._intake
+        )
+
+    def _choose(self, at: CommittedOffset | None, low: int, high: int) -> _Start:
+        """The start for a committed offset in a topic with the records [low, high). Raises PartitionStopped."""
+        committed, pointer = (None, None) if at is None else (at.offset, Pointer.read(at.metadata))
+        try:
+            lineages = self._lineages()
+            if committed is not None and self._terms.on_rewind == "fail":
+                require_not_rewound(self._where, committed, max(lineage.committed() for lineage in lineages))
+            checkpoints, manifest = _newest(_committed(lineages, pointer), committed, pointer)
+            if manifest is None:
+                manifest = self._begin_history(checkpoints, committed, low, high)
+            if not manifest.adopted:
+                manifest = self._adopted(checkpoints, manifest, committed)
+        except CorruptCheckpoint as error:
+            raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
+        require_partitions(manifest, self._partitions, self._terms.on_repartition)
+        live_from = manifest.offset if committed is None else committed
+        require_not_beyond(self._where, live_from, high)
+        return _Start(checkpoints, pointer, max(live_from, self._reach(manifest, low, live_from)))
+
+    def _reach(self, manifest: Manifest, low: int, live_from: int) -> int:
+        """First record to take after a checkpoint in a topic that begins at `low`. Raises PartitionStopped.
+
+        That is the checkpoint's offset, or `low` where the records before it are lost and the configuration accepts it.
+        """
+        offset = manifest.offset
+        if low > offset and self._terms.on_gap == "fail":
+            raise retention_gap(manifest, low, live_from)
+        if max(offset, low) < live_from:
+            require_engine(manifest, live_from)
+            require_intake(manifest, self._intake, live_from)
+        return max(offset, low)
+
+    def _after_gap(self, manifest: Manifest, models: Mapping[str, Source], offset: int) -> tuple[Checkpoints, Manifest]:
+        """Go on at `offset` with the models of an earlier checkpoint: the first checkpoint of a lineage of its own."""
+        checkpoints = Checkpoints(self._store, after_gap(self._location, offset))
+        _log.warning(
+            "gap-accepted",
+            f"{self._where}: the records from {manifest.offset} to {offset} are lost, going on without them as lineage "
+            f"{checkpoints.location.lineage}",
+            partition=self._location.partition,
+            offset=offset,
+        )
+        # Somebody may have come this far before, from another checkpoint: what is written last has to count.
+        before = checkpoints.newest(offset)
+        written = checkpoints.write(
+            offset=offset,
+            start_offset=offset,
+            engine=amf.ENGINE,
+            created_ms=self._clock.wall_ms(),
+            dirty=models,
+            revision=0 if before is None or before.state_hash == manifest.state_hash else before.revision + 1,
+            origin=f"gap after offset {manifest.offset} of lineage {manifest.location.lineage} ({manifest.state_hash})",
+            partitions=self._partitions,
+            intake=self._intake,
+        )
+        record_gap(self._store, self._location, offset)
+        return checkpoints, written
+
+    def _lineages(self) -> list[_Lineage]:
+        """Those that began after a gap, the last one first, and the one that the configuration names."""
+        gaps = gaps_of(self._store, self._location)
+        after = [_Lineage(Checkpoints(self._store, after_gap(self._location, gap)), gap) for gap in gaps]
+        return [*after, _Lineage(Checkpoints(self._store, self._location), None)]
+
+    def _begin_history(self, checkpoints: Checkpoints, committed: int | None, low: int, high: int) -> Manifest:
+        """The checkpoint with which a history begins: empty, or with the models of a warm start."""
+        require_same_topic(self._store, self._location)
+        if committed is not None:
+            raise no_checkpoint(self._where, checkpoints, committed)
+        sibling = of_another_partition(self._store, self._location)
+        if sibling is not None:
+            require_partitions(sibling, self._partitions, self._terms.on_repartition)
+        # A partition that was added to a history has no records from before it, and no models. The newest checkpoint of
+        # another one may know of it by now, which the oldest does not.
+        oldest = of_another_partition(self._store, self._location, oldest=True)
+        added = oldest is not None and self._location.partition >= (oldest.partitions or self._partitions)
+        offset = low if self._terms.start == "earliest" or added else high
+        origin: str | None = None
+        models: Mapping[str, Source] = {}
+        if self._warm_start is not None and not added:
+            origin, models = self._warm_start.models_of(self._location.partition)
+        _log.info(
+            "history-begins",
+            f"{self._where}: a new history begins at offset {offset} with {len(models)} models",
+            partition=self._location.partition,
+            offset=offset,
+        )
+        return checkpoints.write(
+            offset=offset,
+            start_offset=offset,
+            engine=amf.ENGINE,
+            created_ms=self._clock.wall_ms(),
+            dirty=models,
+            origin=origin,
+            partitions=self._partitions,
+            intake=self._intake,
+        )
+
+    def _adopted(self, checkpoints: Checkpoints, manifest: Manifest, committed: int | None) -> Manifest:
+        """A checkpoint that was made offline, once it is sure that the group stands where it was taken."""
+        if committed not in (None, manifest.offset):
+            raise PartitionStopped(
+                "not-drained",
+                f"{self._where}: the models were put there by {manifest.origin} for offset {manifest.offset}, but the "
+                f"group is at {committed}: records in between belong to models that are elsewhere now",
+                "Go back to the lineage before, with the producers stopped: `amf-worker run CONFIG --until end`, then "
+                "`amf-worker reshard CONFIG --into` another name",
+            )
+        require_partitions(manifest, self._partitions, self._terms.on_repartition)
+        return self._out_of_band(checkpoints, manifest)
+
+    def _brought_up_to_date(self, checkpoints: Checkpoints, manifest: Manifest, live_from: int) -> Manifest:
+        """A checkpoint that knows how many partitions there are now, and what is taken from now on.
+
+        While records are to be replayed it stays as it is: the next one will know.
+        """
+        known = (manifest.partitions or self._partitions, manifest.intake or self._intake)
+        if manifest.offset < live_from or known == (self._partitions, self._intake):
+            return manifest
+        return self._out_of_band(checkpoints, manifest)
+
+    def _out_of_band(self, checkpoints: Checkpoints, manifest: Manifest) -> Manifest:
+        """Write a checkpoint with the models and the offset of this one, under what holds from now on."""
+        return checkpoints.write(
+            offset=manifest.offset,
+            start_offset=manifest.start_offset,
+            engine=manifest.engine,
+            created_ms=self._clock.wall_ms(),
+            dirty={},
+            previous=manifest,
+            revision=checkpoints.unused_revision(manifest.offset, manifest.revision),
+            origin=manifest.origin,
+            partitions=self._partitions,
+            intake=self._intake,
+        )
+
+
+def _committed(lineages: Sequence[_Lineage], pointer: Pointer | None) -> Sequence[_Lineage]:
+    """Less those that began after a gap which nobody has committed, where it is known what was.
+
+    Who goes on after a gap commits that at once: so whoever found the later one was put out of the group before.
+    """
+    names = [lineage.checkpoints.location.lineage for lineage in lineages]
+    return lineages if pointer is None or pointer.lineage not in names else lineages[names.index(pointer.lineage) :]
+
+
+def _newest(
+    lineages: Sequence[_Lineage], committed: int | None, pointer: Pointer | None
+) -> tuple[Checkpoints, Manifest | None]:
+    """The newest checkpoint at or before the committed offset, after the last gap that lies before it."""
+    for checkpoints, _ in lineages:
+        manifest = checkpoints.newest(committed, pointer)
+        if manifest is not None:
+            break
+    return checkpoints, manifest

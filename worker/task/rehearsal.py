@@ -1,0 +1,137 @@
+"""What a start would make of a partition, found out without starting: the checkpoints are read, and nothing is written.
+
+It is not told from the rules but tried, by what a worker itself starts with (recovery.py), on a store whose changes
+stay in memory. The models are not loaded: what makes a worker refuse one stands in the manifest, its spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import amf
+from worker.base.errors import AlreadyExists, WorkerError
+from worker.base.metrics import Metrics
+from worker.base.ports import Clock, ObjectStore
+from worker.base.records import CommittedOffset
+from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel
+from worker.codec.dead_letters import DECODERS
+from worker.config import Config
+from worker.state.entry import Fetch, Prefetch
+from worker.state.learners import forest_of
+from worker.state.model import spec_of
+from worker.state.model_store import ModelStore
+from worker.task.recovery import Recovery, Terms
+
+_CHANGES_SHOWN = 3
+
+
+@dataclass(slots=True)
+class Models:
+    """The saved models beside what the configuration says of them by now."""
+
+    total: int = 0
+    changed: dict[str, list[str]] = field(default_factory=dict)
+    """What has changed, as far as one model of each kind shows it -> keys of these models."""
+
+    @property
+    def n_changed(self) -> int:
+        return sum(map(len, self.changed.values()))
+
+    def describe(self) -> str:
+        """What has changed, the most frequent first."""
+        ordered = sorted(self.changed.items(), key=lambda each: (-len(each[1]), each[0]))
+        shown = [f"{what} ({len(keys)} models, {keys[0]!r} among them)" for what, keys in ordered[:_CHANGES_SHOWN]]
+        rest = len(ordered) - len(shown)
+        return "; ".join([*shown, *([f"and {rest} other changes"] if rest else [])])
+
+
+class Rehearsal:
+    """The start of all partitions of a topic, one after the other."""
+
+    def __init__(self, config: Config, topic_id: str, partitions: int, store: ObjectStore, clock: Clock) -> None:
+        self.models = Models()
+        """Of the partitions that were tried."""
+        self._config = config
+        self._topic_id = topic_id
+        self._store = store
+        self._metrics = Metrics()
+        self._terms = Terms.of(config, partitions)
+        self._clock = clock
+        self._of_kind: dict[tuple[str, ...], str] = {}
+
+    def start(self, partition: int, committed: CommittedOffset | None, low: int, high: int) -> None:
+        """Try it, with the group's offset and the records that the broker has. Raises PartitionStopped, WorkerError."""
+        group, lineage = self._config.kafka["group.id"], self._config.checkpoint.lineage
+        location = Location(group, lineage, self._config.input.topic, self._topic_id, partition)
+        # What one of them would write is nothing to the next: all of it together takes ever longer to look through.
+        unchanged = Unchanged(self._store)
+        recovery = Recovery(unchanged, location, self._terms, self._clock, self._metrics)
+        opened = recovery.open(committed, low, high, self._without_models)
+        self._compare(opened.manifest)
+
+    def _without_models(
+        self, saved: Iterable[tuple[str, SavedModel]], offset: int, fetch: Fetch, prefetch: Prefetch
+    ) -> ModelStore:
+        return ModelStore(self._config.models.params_for)
+
+    def _compare(self, manifest: Manifest) -> None:
+        models, decoder = self._config.models, DECODERS[self._config.input.codec]
+        self.models.total += len(manifest.models)
+        for key, entry in manifest.models.items():
+            if entry.spec != spec_of(key, models.params_for(key), decoder):
+                self.models.changed.setdefault(self._change(manifest, key), []).append(key)
+
+    def _change(self, manifest: Manifest, key: str) -> str:
+        """What has changed of a model: of each kind, which has the same overrides, one is looked at."""
+        kind = tuple(override.match for override in self._config.models.overrides_for(key))
+        if kind not in self._of_kind:
+            where = ", ".join(f"models.overrides {match!r}" for match in kind) or "models.default"
+            self._of_kind[kind] = f"{where}: {self._difference(manifest, key)}"
+        return self._of_kind[kind]
+
+    def _difference(self, manifest: Manifest, key: str) -> str:
+        try:
+            was = amf.loads(Checkpoints(self._store, manifest.location).load_one(manifest, key))
+        except (WorkerError, amf.FormatError) as error:
+            return f"what it was cannot be read: {error}"
+        now = forest_of(key, self._config.models.params_for(key))
+        if was.family != now.family:
+            return f"algorithm was {was.family} and is {now.family}"
+        then, by_now = was.params.as_dict(), now.params.as_dict()
+        differing = [name for name in then if then[name] != by_now[name]]
+        # That of a forest is made of its key and the one that is configured, which it does not know any more; nor does
+        # it know which features were named, or how values were written.
+        shown = [name if name == "seed" else f"{name} was {then[name]} and is {by_now[name]}" for name in differing]
+        return ", ".join(shown) or "features or input.codec"
+
+
+class Unchanged:
+    """A store that looks as if it were changed, and is not: what is written stays in memory."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._created: dict[str, bytes] = {}
+        self._deleted: set[str] = set()
+
+    def create(self, name: str, data: bytes) -> None:
+        if self._created.setdefault(name, data) != data:
+            raise AlreadyExists(f"{name} has other content")
+        self._deleted.discard(name)
+
+    def read(self, name: str) -> bytes:
+        return self._created[name] if name in self._created else self._store.read(name)
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        if name in self._created:
+            return self._created[name][start : start + length]
+        return self._store.read_range(name, start, length)
+
+    def list(self, prefix: str) -> list[str]:
+        ours = {name for name in self._created if not prefix or name.startswith(f"{prefix}/")}
+        return sorted(ours.union(self._store.list(prefix)) - self._deleted)
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self._created.pop(name, None)
+        self._deleted.update(names)

@@ -1,0 +1,141 @@
+"""What must hold of a partition for it to go on exactly; where it does not, the partition stops under a name.
+
+What a function raises, or returns, is a PartitionStopped with the numbers and the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import amf
+from worker.base.errors import PartitionStopped
+from worker.base.log import Log
+from worker.base.ports import ObjectStore
+from worker.base.refusals import partitions_added, topic_recreated
+from worker.checkpoint import Checkpoints, Location, Manifest
+from worker.checkpoint.siblings import of_another_topic
+
+_log = Log(__name__)
+
+_BEGIN_ANEW = (
+    "begin anew: take another checkpoint.lineage, and delete the group's offsets of the topic while no worker runs "
+    "(kafka-consumer-groups --delete-offsets), so that it starts at input.start"
+)
+
+
+def require_same_topic(store: ObjectStore, location: Location) -> None:
+    """A topic without any checkpoint must not be one that was deleted and made anew: its models are elsewhere."""
+    former = of_another_topic(store, location)
+    if former is not None:
+        raise PartitionStopped(
+            "topic-recreated", topic_recreated(location.topic, former.location.topic_id, location.topic_id)
+        )
+
+
+def require_partitions(manifest: Manifest, found: int, on_repartition: Literal["fail", "new-models"]) -> None:
+    """Keys are in other partitions where their number has changed."""
+    known, location = manifest.partitions, manifest.location
+    if known is None or known == found:
+        return
+    if on_repartition == "fail":
+        raise PartitionStopped("partitions-added", partitions_added(location.topic, known, found))
+    _log.warning(
+        "partitions-added",
+        f"{location.title}: {found} partitions instead of {known}, models of keys that moved start anew",
+        partition=location.partition,
+    )
+
+
+def require_not_rewound(where: str, committed: int, newest: int) -> None:
+    """Only state whose offset is committed is saved: a group before that has lost commits, or was set back.
+
+    What its offset says may then have been published already. newest: offset of the newest checkpoint.
+    """
+    if committed < newest:
+        raise PartitionStopped(
+            "group-rewound",
+            f"{where}: the group is at offset {committed}, but has been at {newest}, of which there is a "
+            f"checkpoint: somebody set it back, or the broker lost commits",
+            f"Set it to {newest} or later, where the last prediction ends; or have {newest - committed} records and "
+            "more predicted a second time (input.on_rewind: accept)",
+        )
+
+
+def require_not_beyond(where: str, live_from: int, high: int) -> None:
+    """Records that come below the offset from which they are predicted would be learned and never predicted."""
+    if live_from > high:
+        raise PartitionStopped(
+            "offset-out-of-range",
+            f"{where}: the group is at offset {live_from}, but the topic ends at {high}: the broker has lost "
+            f"records that were predicted, and others may take their place",
+            f"Set the group to {high}, with input.on_rewind: accept, where the records before it are what they were; "
+            f"else {_BEGIN_ANEW}",
+        )
+
+
+def require_engine(manifest: Manifest, live_from: int) -> None:
+    """Another version of the learner would make other models of the records that were learned once."""
+    if manifest.engine != amf.ENGINE:
+        raise PartitionStopped(
+            "engine-changed",
+            f"{manifest.location.title}: {live_from - manifest.offset} records up to offset {live_from} must be "
+            f"replayed as they were learned, by {manifest.engine}, and this is {amf.ENGINE}",
+            "Start the former version once more and stop it in order (SIGTERM), which leaves nothing to be replayed; "
+            "then upgrade",
+        )
+
+
+def require_intake(manifest: Manifest, now: Mapping[str, str], live_from: int) -> None:
+    """Records that were learned must be taken, or not, as they were the first time. now: what the keys say by now."""
+    then = manifest.intake or {}
+    differing = [key for key in sorted(then.keys() & now.keys()) if then[key] != now[key]]
+    if differing:
+        changes = ", ".join(f"{key} was {then[key]} and is {now[key]}" for key in differing)
+        raise PartitionStopped(
+            "intake-changed",
+            f"{manifest.location.title}: {live_from - manifest.offset} records up to offset {live_from} must be "
+            f"replayed as they were taken, but the configuration has changed: {changes}",
+            "Start once more with the former values and stop in order (SIGTERM), which leaves nothing to be replayed; "
+            "then change them",
+        )
+
+
+def require_agreement(checkpoints: Checkpoints, offset: int, committed: int | None) -> None:
+    """The models are a function of the input: there are no two states at one offset. committed: revision, if known."""
+    if keys := checkpoints.diverged(offset, committed):
+        raise divergence(checkpoints.location, offset, keys)
+
+
+def divergence(location: Location, offset: int, keys: Sequence[str]) -> PartitionStopped:
+    """For checkpoints of one offset that do not agree on these models."""
+    return PartitionStopped(
+        "divergence",
+        f"{location.title}: the checkpoints at offset {offset} do not agree on {len(keys)} models, {keys[0]!r} among "
+        "them: a worker has learned something else from the same records",
+        "Stop all workers, find out which (a faulty machine, another build), delete the checkpoints from offset "
+        f"{offset} on and start the good ones again: they learn from the checkpoint before it",
+    )
+
+
+def retention_gap(manifest: Manifest, low: int, live_from: int) -> PartitionStopped:
+    """For a topic that begins after the checkpoint."""
+    offset = manifest.offset
+    return PartitionStopped(
+        "retention-gap",
+        f"{manifest.location.title}: the checkpoint is at offset {offset}, the group at {live_from}, but the topic "
+        f"begins at {low}: {low - offset} records that the models need are gone",
+        "Go on without them under a lineage of its own (input.on_gap: accept), and let retention.ms exceed "
+        f"checkpoint.interval by far; or {_BEGIN_ANEW}",
+    )
+
+
+def no_checkpoint(where: str, checkpoints: Checkpoints, committed: int | None) -> PartitionStopped:
+    """For a group that stands where no checkpoint leads to."""
+    offsets = checkpoints.offsets()
+    there = f"the oldest is at {offsets[0]}" if offsets else "there is none at all"
+    return PartitionStopped(
+        "no-checkpoint",
+        f"{where}: the group is at offset {committed}, and no checkpoint is at or before it ({there})",
+        f"Check checkpoint.url and checkpoint.lineage; or {_BEGIN_ANEW}",
+    )

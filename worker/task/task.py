@@ -1,0 +1,340 @@
+"""One partition of the input: its records, its models, its checkpoints, and the only way records change them.
+
+                 opened             position reaches the committed offset
+    (OPENING) ------------> (REPLAY) -------------------------------------> (LIVE)
+        |                    |    ^                                         ^    |
+        |                    v    |                                         |    v
+        |                  (WAITING: the next records need something that is away)
+        |                                     |
+        +-------------------------------------+--> (STOPPED), also from REPLAY and LIVE:
+                                                   a guarantee would break, under a name
+
+REPLAY learns and publishes nothing: what these records predicted is already in the output topic. LIVE predicts and
+learns. Both take the same records through the same rules, so the state at an offset does not show how it was reached.
+A task does no I/O but through its checkpointer, and the thread of the loop alone changes it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from operator import attrgetter
+
+import numpy as np
+
+import amf
+from worker.base.errors import CorruptCheckpoint
+from worker.base.log import Log
+from worker.base.ports import SchemaRegistry
+from worker.base.records import Event, Outgoing, Record, Reject
+from worker.base.refusals import SPEC_CHANGED
+from worker.checkpoint import SavedModel
+from worker.codec.dead_letters import DECODERS
+from worker.config import Config
+from worker.state.cache import Cache
+from worker.state.entry import Fetch, Prefetch
+from worker.state.model_store import ModelStore
+from worker.task.checkpointer import Checkpointer
+from worker.task.processor import Arrivals, BatchResult, Processor
+
+_log = Log(__name__)
+
+
+class State(Enum):
+    """Where a task is in its life; the values are metric labels."""
+
+    OPENING = "opening"
+    REPLAY = "replay"
+    LIVE = "live"
+    WAITING = "waiting"
+    STOPPED = "stopped"
+
+
+_NEXT = {
+    State.OPENING: {State.REPLAY, State.STOPPED},
+    State.REPLAY: {State.LIVE, State.WAITING, State.STOPPED},
+    State.LIVE: {State.WAITING, State.STOPPED},
+    State.WAITING: {State.REPLAY, State.LIVE, State.STOPPED},
+    State.STOPPED: {State.STOPPED},
+}
+
+
+class Task:
+    """The work on one partition.
+
+    `position` is the offset of the next record to take; everything before it is in the models. `live_from` is the
+    committed offset found at the start: records before it are replayed. `end` is the offset at which a run with an end
+    takes no more of it.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        config: Config,
+        max_message_bytes: int,
+        cache: Cache | None = None,
+        registry: SchemaRegistry | None = None,
+        end: int | None = None,
+    ) -> None:
+        self.topic = config.input.topic
+        self.number = number
+        self.position = self.live_from = -1
+        self.buffer: list[Record] = []
+        """Records that were read and are not taken yet."""
+        self.result: BatchResult | None = None
+        """Of records that were taken and are not known to be committed."""
+        self.gone: str | None = None
+        """What the broker says where the next record does not exist any more."""
+        self.trouble: str | None = None
+        """What the next records need and was not there, until some of them could be taken."""
+        self._up_to_ms: int | None = None
+        """Until when all there was is in the models, in ms since the epoch: the time of a record, or of the clock."""
+        self.wait_until_s = 0.0
+        """When a task that waits is to be read again, in the clock's monotonic seconds."""
+        self._checkpointer: Checkpointer | None = None
+        self._state = State.OPENING
+        self._waiting_from = State.REPLAY
+        self._end = end
+        self._is_past_end = False
+        self._cache = cache
+        self._config = config
+        self.models = self._model_store()
+        self._processor = Processor(number, config, max_message_bytes, registry)
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it takes records, or will once what they wait for is there."""
+        return self._state not in (State.OPENING, State.STOPPED)
+
+    def load(
+        self,
+        models: Iterable[tuple[str, SavedModel]],
+        offset: int,
+        fetch: Fetch | None = None,
+        prefetch: Prefetch | None = None,
+    ) -> ModelStore:
+        """The models of a checkpoint at `offset`, which `open` takes; any thread may load them.
+
+        `fetch` gives the bytes of one of them again, `prefetch` has those of some ready for it. Raises
+        CorruptCheckpoint.
+        """
+        loaded = self._model_store(fetch, prefetch)
+        try:
+            for key, saved in models:
+                try:
+                    loaded.restore(key, saved)
+                except amf.FormatError as error:
+                    raise CorruptCheckpoint(f"model {key!r} at offset {offset}: {error}") from error
+        except BaseException:
+            loaded.close()
+            raise
+        self._tell_what_is_refused(loaded)
+        return loaded
+
+    def _tell_what_is_refused(self, loaded: ModelStore) -> None:
+        """At the start: by its dead letters alone it would be found out late."""
+        if self._config.models.on_spec_change == "fail" and (changed := loaded.changed_specs()):
+            _log.error(
+                "spec-changed",
+                f"partition {self.number}: {len(changed)} of {len(loaded)} models, {min(changed)!r} among them, were "
+                "made with other parameters than the configuration gives them: their events are refused",
+                hint=SPEC_CHANGED,
+                partition=self.number,
+                count=len(changed),
+            )
+
+    def open(self, models: ModelStore, position: int, live_from: int, checkpointer: Checkpointer | None = None) -> None:
+        """Go on from this state: replay the records in [position, live_from), those after them are live."""
+        self._become(State.REPLAY)
+        self.models.close()
+        self.models, self._checkpointer = models, checkpointer
+        self.position, self.live_from = position, live_from
+
+    @property
+    def checkpointer(self) -> Checkpointer:
+        """What saves it, of one that is open."""
+        assert self._checkpointer is not None, f"partition {self.number} is not open"
+        return self._checkpointer
+
+    def go_by(self, lineage: str) -> None:
+        """The history goes on under this lineage, which the outputs name: after a gap, not under the configured one."""
+        self._processor.go_by(lineage)
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether this run, which has ends, does not read it."""
+        return self._end == 0
+
+    @property
+    def has_replayed(self) -> bool:
+        """Whether it is to go live; a record at or after the committed offset shows that none is left before it."""
+        come_to = self.buffer[0].offset if self.buffer else self.position
+        return self._state is State.REPLAY and come_to >= self.live_from
+
+    def go_live(self) -> bool:
+        """REPLAY is over. True where the state changed without a record and must be saved before anything commits.
+
+        Raises StateLost.
+        """
+        self._become(State.LIVE)
+        # Before the committed offset there may be none left to take: a group never goes back to where the last one was.
+        self.position = max(self.position, self.live_from)
+        if self._config.models.on_spec_change == "fail":
+            return False
+        return self.models.drop_changed_specs()
+
+    def wait(self, until_s: float, trouble: str | None = None) -> None:
+        """The next records are dropped, and read again by then; `trouble` is what they need and is not there."""
+        self._waiting_from = self._state
+        self._become(State.WAITING)
+        self.trouble, self.wait_until_s = trouble, until_s
+        self._drop_records()
+
+    def resume(self) -> None:
+        """It is read again, from its position."""
+        self._become(self._waiting_from)
+
+    def stop(self) -> None:
+        """Take no more records."""
+        self._become(State.STOPPED)
+        self.trouble = None
+        self._drop_records()
+
+    def close(self) -> None:
+        """Give up the memory of the models: the partition is somebody else's."""
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        self.models.close()
+
+    def _become(self, state: State) -> None:
+        if state not in _NEXT[self._state]:
+            raise AssertionError(f"partition {self.number}: from {self._state.value} to {state.value}")
+        self._state = state
+
+    # --- its records --------------------------------------------------------------------------------------------------
+
+    def add(self, records: Sequence[Record]) -> bool:
+        """Take in records that were read, up to its end; False where there were others, so that none is wanted more.
+
+        A task that waits, or has stopped, takes none in. One that is being opened was assigned anew after they were
+        read.
+        """
+        if self._state not in (State.REPLAY, State.LIVE):
+            return True
+        wanted = list(records) if self._end is None else [each for each in records if each.offset < self._end]
+        self._is_past_end |= len(wanted) < len(records)
+        self.buffer += wanted
+        return not self._is_past_end
+
+    def has_ended(self, end_seen: int | None = None) -> bool:
+        """Whether it has come to the end of the run.
+
+        The last record's offset may be well below the end: what else has an offset, such as the markers of
+        transactions, is never read. A record beyond the end shows it, and so does `Input.end_seen`.
+        """
+        if self._end is None or self._is_past_end:
+            return self._is_past_end
+        return max(self.position, self.live_from, end_seen or 0) >= self._end
+
+    def lag(self, high: int, end_seen: int | None, now_ms: int) -> tuple[int, float | None]:
+        """How many offsets below `high`, the end of the partition, are not taken yet; and since how many seconds.
+
+        `end_seen` tells that what is left are no records but the markers of transactions, unless they are in the
+        buffer, or are to be read again. Where nothing was ever taken the second number is not known.
+        """
+        at_end = self._state in (State.REPLAY, State.LIVE) and not self.buffer and (end_seen or 0) >= high
+        n = 0 if at_end else max(0, high - max(self.position, 0))
+        if n == 0:
+            # What comes later cannot have waited before, however long ago the last record came.
+            self._up_to_ms = now_ms
+        return n, None if self._up_to_ms is None else max(0, now_ms - self._up_to_ms) / 1000
+
+    def next_batch(self, copied_bytes: int) -> tuple[list[Record], int]:
+        """The records to take next: to be replayed or to be predicted, never both; at least one, if there are any.
+
+        What a checkpoint on its way is to have of a model is copied before the model learns on. A pause for all models
+        at once would be a long one; for some of them in each batch, `copied_bytes` in all, it is not. The second number
+        says what is left of the bytes.
+        """
+        n = len(self.buffer)
+        if self._state is State.REPLAY:
+            n = bisect_left(self.buffer, self.live_from, key=attrgetter("offset"))
+        n, left_bytes = self._processor.affordable(self.buffer[:n], self.models, copied_bytes)
+        batch, self.buffer = self.buffer[:n], self.buffer[n:]
+        return batch, left_bytes
+
+    def process(self, records: Sequence[Record], *, publish: bool = True) -> BatchResult:
+        """Put records through their models in their order: predicted and learned if it is live, else learned alone.
+
+        With `publish` False the answers come as they are, in place of records to publish. Raises Transient where they
+        cannot be read yet; nothing has happened then. Raises StateLost.
+        """
+        predict = self._state is State.LIVE
+        publish &= predict
+        result, arrivals = BatchResult(), self._processor.read(records, publish=publish)
+        self.models.fetch(arrivals.keys)
+        for part in self._parts(arrivals):
+            some, of_some = records[part], arrivals.part(part)
+            outcomes, of_part = self._processor.process(some, of_some, self.models, predict=predict)
+            if publish:
+                of_part.outgoing = self._processor.publish(some, outcomes)
+            else:
+                of_part.answers = outcomes.answers
+            result.add(of_part)
+        if result.depths:
+            # Of a batch of a thousand models these are a thousand arrays, and a histogram would take them one by one.
+            result.depths = [np.concatenate(result.depths)]
+        if records:
+            self.position = records[-1].offset + 1
+            self._up_to_ms = max(self._up_to_ms or 0, records[-1].timestamp_ms)
+            self._note_times(records)
+        self.trouble = None
+        return result
+
+    def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
+        """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
+        return self._processor.dead_letter_for(record, refused, why)
+
+    def _drop_records(self) -> None:
+        self.buffer, self.gone, self._is_past_end = [], None, False
+
+    def _parts(self, arrivals: Arrivals) -> Iterator[slice]:
+        """Parts of a batch in each of which there is room for all models that it makes, or for none.
+
+        Then the order within a part, which is not that of the records, does not matter, nor do batches.
+        """
+        start, n = 0, len(arrivals.keys)
+        while start < n:
+            end = n if self.models.room >= n - start else self._end_of_part(arrivals, start)
+            yield slice(start, end)
+            start = end
+
+    def _end_of_part(self, arrivals: Arrivals, start: int) -> int:
+        room, new = self.models.room, set[str]()
+        for i in range(start, len(arrivals.keys)):
+            key, event = arrivals.keys[i], arrivals.events[i]
+            if isinstance(key, Reject):
+                continue
+            if room == 0 and event is None:
+                return max(i, start + 1)  # A tombstone, alone: behind it there may be room, before it there is none.
+            if room > 0 and isinstance(event, Event) and event.label is not None and key not in self.models:
+                new.add(key)
+                if len(new) > room:
+                    return i
+        return len(arrivals.keys)
+
+    def _note_times(self, records: Sequence[Record]) -> None:
+        times_ms = {record.key: record.timestamp_ms for record in records}
+        nobody = self._config.models.null_key
+        self.models.note_times(lambda key: times_ms.get(key.encode(), times_ms.get(None) if key == nobody else None))
+
+    def _model_store(self, fetch: Fetch | None = None, prefetch: Prefetch | None = None) -> ModelStore:
+        config, decoder = self._config.models, DECODERS[self._config.input.codec]
+        return ModelStore(config.params_for, self._cache, config.max_models, fetch, decoder, prefetch)
