@@ -13,6 +13,10 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.installed
 TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
+# Processes share the tests, each taking some of another's when it has done its own. The kernels are compiled before
+# they start, or each of them would do it.
+COMPILE = $(BIN)/python -c "import amf; amf.compile_kernels(threads=True)"
+PYTEST = $(COMPILE) && $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 .PHONY: help demo test test-all chaos lint types bench clean
 
@@ -23,10 +27,10 @@ demo: $(RUNTIME) ## run the worker on an embedded broker, with a live table
 	$(BIN)/amf-worker demo
 
 test: $(TEST) ## run the quick tests; those that need Kafka use KAFKA_BOOTSTRAP, Docker, or Java and Maven
-	$(BIN)/python -m pytest -m "not full"
+	$(PYTEST) -m "not full"
 
-test-all: $(TEST) ## run all tests, as CI does
-	$(BIN)/python -m pytest
+test-all: $(TEST) ## run all tests, as CI does; with CI=true what the machine lacks is a failure
+	$(PYTEST)
 
 chaos: $(TEST) ## inject faults into workers and broker at random for MINUTES; needs Java and Maven
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
@@ -39,7 +43,7 @@ types: $(DEV) ## check types
 	$(BIN)/mypy
 
 bench: $(TEST) ## run the benchmarks
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.benchmarks
 
 clean: ## remove everything that was made, the environment included
 	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+# Without it, set before SciPy is imported, scikit-learn leaves its checks of other array libraries out.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 # No deadline anywhere: the first example of a test may be the one that compiles a kernel. CI draws the same examples
 # each time, so that a red build is about the change and not about luck; elsewhere each run looks at new ones.
@@ -16,3 +21,20 @@ settings.load_profile("ci" if os.environ.get("CI", "").lower() == "true" else "d
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile", metavar="SEEDS", help="streams of tests/amf/test_hostile.py to run alone: 17,1234")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: the tests on a broker mostly wait."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A command sets up the log of the process."""
+    log = logging.getLogger("worker")
+    handlers, level = log.handlers, log.level
+    yield
+    for handler in log.handlers:
+        if handler not in handlers:
+            handler.close()
+    log.handlers, log.level = handlers, level

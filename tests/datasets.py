@@ -1,4 +1,4 @@
-"""Real data for tests: sets that scikit-learn ships, which are always there, and the shared ones of AMF_DATA."""
+"""Real data for tests: sets that scikit-learn and river ship, always there, and the shared ones of AMF_DATA."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from river import datasets
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 SHIPPED: dict[str, Callable[..., Any]] = {
@@ -18,7 +19,11 @@ SHIPPED: dict[str, Callable[..., Any]] = {
     "wine": load_wine,
     "iris": load_iris,
 }
-SHARED = ["car", "cardio", "letter", "default_cb", "adult"]
+FROM_RIVER: dict[str, Callable[[], Any]] = {
+    "bananas": datasets.Bananas,
+    "image_segments": datasets.ImageSegments,
+    "phishing": datasets.Phishing,
+}
 
 
 def shared_folder() -> Path | None:
@@ -31,19 +36,28 @@ def shared_folder() -> Path | None:
     return folder
 
 
-def load(name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """X (n, d) and y (n,), classes from 0 on. Shuffled where scikit-learn ships it: some are sorted by class.
+LARGE = [*FROM_RIVER] if shared_folder() is None else ["car", "cardio", "letter", "default_cb", "adult"]
+"""Sets of some thousand rows: the shared ones, and where there are none those of river take their place."""
 
-    Skips the test where it is a shared set and AMF_DATA is not set.
+
+def load(name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """X (n, d) and y (n,), classes from 0 on; the features of large sets lie from 0 to 1.
+
+    The sets that are shipped are shuffled: some are sorted by class.
     """
     if name in SHIPPED:
         x, y = SHIPPED[name](return_X_y=True)
-        order = np.random.default_rng(0).permutation(len(y))
-        return x[order], y[order]
-    if (folder := shared_folder()) is None:
-        pytest.skip("AMF_DATA is not set: it names the folder of the shared data sets (adult.npz, car.npz, ...)")
-    with np.load(folder / f"{name}.npz") as file:
-        return file["X"], file["y"]
+    elif name in FROM_RIVER:
+        rows, labels = zip(*FROM_RIVER[name](), strict=True)
+        x = in_unit_cube(np.array([[*row.values()] for row in rows], np.float64))
+        y = np.unique([str(label) for label in labels], return_inverse=True)[1]
+    else:
+        folder = shared_folder()
+        assert folder is not None, f"{name} is a shared set, and AMF_DATA is not set"
+        with np.load(folder / f"{name}.npz") as file:
+            return file["X"], file["y"]
+    order = np.random.default_rng(0).permutation(len(y))
+    return x[order], y[order]
 
 
 def in_unit_cube(x: NDArray[Any]) -> NDArray[Any]:

@@ -8,14 +8,21 @@ from pathlib import Path
 import pytest
 
 from worker import config
-from worker.rejects import REJECT_CODES
+from worker.base import metrics
+from worker.codec.dead_letters import REJECT_CODES
+from worker.config import reference
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for room in ("amf", "worker", "config", "deploy", "tests") for path in (ROOT / room).rglob("*.md")),
+]
 
 
 def test_every_reject_code_is_explained():
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", README, re.MULTILINE))
+    contract = (ROOT / "worker/codec/README.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", contract, re.MULTILINE))
     assert {code: rows.get(code) for code in REJECT_CODES} == REJECT_CODES
 
 
@@ -25,11 +32,13 @@ def test_the_smallest_configuration_is_one():
     assert parsed.models.params_for("fraud-cards").n_estimators == 20
 
 
-def test_every_file_that_it_names_exists():
-    named = set(re.findall(r"`((?:tests|config|worker|amf)/[\w./-]+\.\w+)`|\]\((config/[\w.]+)\)", README))
-    paths = {one or other for one, other in named}
-    assert len(paths) > 5
-    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_names_is_there(page: Path):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = [target.partition("#")[0] for target in re.findall(r"\]\((?!https?:)([^)]*)\)", text)]
+    named = re.findall(r"`((?:tests|config|worker|amf|deploy)/[\w./-]+\.\w+)`", text)
+    assert [path for path in links if path and not (page.parent / path).exists()] == []
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("package", ["amf", "worker"])
@@ -37,5 +46,12 @@ def test_the_layout_names_every_module(package):
     layout = README.partition("## How it is laid out")[2].partition("## Develop")[0]
     section = layout.partition(f"\n{package}/")[2].partition("\nworker/" if package == "amf" else "\nconfig/")[0]
     names = {path.stem if path.is_file() else path.name for path in (ROOT / package).iterdir()}
-    names -= {"__init__", "__main__", "_kernel", "__pycache__", "py"}
+    names -= {"__init__", "__main__", "_kernel", "__pycache__", "py", "README"}
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", section)] == []
+
+
+def test_generated_pages_are_up_to_date():
+    shown = (ROOT / "deploy/metrics.md").read_text()
+    assert shown == metrics.reference(), "python -m worker.base.metrics > deploy/metrics.md"
+    shown = (ROOT / "config/README.md").read_text()
+    assert shown == reference.reference(), "python -m worker.config.reference > config/README.md"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,3 +165,9 @@ def test_more_runs_than_colours_are_refused() -> None:
 def test_pictures_of_the_readme_are_small_files() -> None:
     for draw, n in pictures.PICTURES.values():
         assert len(pictures.png(draw(n // 10))) < 60_000
+
+
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert doctest.testmod(plot) == (0, 18)
+    assert {path.name for path in tmp_path.iterdir()} == {"regions.png", "depth.png", "log_loss.png"}

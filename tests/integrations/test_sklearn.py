@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import has_fit_parameter
 
 import amf
 from amf.integrations.sklearn import AMFClassifier, AMFRegressor
@@ -203,3 +204,27 @@ def test_a_single_class_is_certain() -> None:
     estimator = AMFClassifier(3).fit(x, np.full(120, "red"))
     np.testing.assert_allclose(estimator.predict_proba(x), np.ones((120, 1)), rtol=1e-12)
     np.testing.assert_array_equal(estimator.predict(x), np.full(120, "red"))
+
+
+@estimators
+def test_weights_of_samples_are_refused_by_name(kind: type) -> None:
+    x, y = samples(kind)
+    assert not has_fit_parameter(kind(), "sample_weight")  # or meta-estimators would believe that they are heeded
+    known = {"classes": COLOURS} if kind is AMFClassifier else {}
+    with pytest.raises(TypeError, match="sample_weight is not supported: every row counts once"):
+        kind().fit(x, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(TypeError, match="sample_weight is not supported"):
+        kind().partial_fit(x, y, **known, sample_weight=np.ones(len(y)))
+    with pytest.raises(TypeError, match="unexpected arguments: weights"):
+        kind().fit(x, y, weights=1)
+    kind().fit(x, y, sample_weight=None)
+
+
+@estimators
+def test_a_table_with_texts_is_told_what_to_do(kind: type) -> None:
+    frame = pd.DataFrame({"age": [1.0, 2.0], "city": ["Rome", "Oslo"]})
+    with pytest.raises(ValueError, match=r"'?Rome'?: encode texts first, .*amf\.Columns"):
+        kind().fit(frame, [0, 1])
+    fitted = kind().fit(frame[["age"]].assign(city=[1.0, 2.0]), [0, 1])
+    with pytest.raises(ValueError, match="encode texts first"):
+        fitted.predict(frame)

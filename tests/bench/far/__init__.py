@@ -1,7 +1,0 @@
-"""The far ends of the peers: what runs in an environment of its own, one small script for each learner."""
-
-import csv
-
-# river 0.26 says that it runs on Python 3.11 and takes csv.DictReader as generic, which it is from Python 3.12 on.
-if not hasattr(csv.DictReader, "__class_getitem__"):
-    csv.DictReader.__class_getitem__ = classmethod(lambda cls, item: cls)

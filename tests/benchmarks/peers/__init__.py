@@ -1,0 +1,1 @@
+"""The other learners: how they are installed, and asked through a pipe."""
