@@ -12,7 +12,7 @@ from amf.kernels import Kernels, compile_kernels
 from amf.labels import Label, class_text
 from amf.learner import Learner
 from amf.losses import Losses
-from amf.many import ManyForecasts, predict_learn_many
+from amf.many import predict_learn_many
 from amf.mondrian import MondrianForestClassifier, MondrianForestRegressor
 from amf.params import (
     AdaptiveAMFClassifierParams,
@@ -73,7 +73,6 @@ __all__ = [
     "Learner",
     "Losses",
     "LostForestError",
-    "ManyForecasts",
     "MondrianForestClassifier",
     "MondrianForestClassifierParams",
     "MondrianForestRegressor",

@@ -151,12 +151,12 @@ class Arena:
     @property
     def n_nodes(self) -> int:
         """Nodes over all trees."""
-        return int(self.used.sum()) - int(ROOT) * self.n_trees
+        return sum(self.used.tolist()) - int(ROOT) * self.n_trees
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return sum(array.nbytes for array in (self.ints, self.boxes, self.hulls, self.used))
+        return self.ints.nbytes + self.boxes.nbytes + self.hulls.nbytes + self.used.nbytes
 
     @property
     def arguments(self) -> tuple[Any, ...]:

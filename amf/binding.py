@@ -7,7 +7,7 @@ kernels change one, LARGEST. Addresses never get into the bytes of a forest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
@@ -31,6 +31,7 @@ PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(31, 
 """float64: when nodes split (walk.py), and six numbers of which the system makes its rules."""
 N_RULES = 6
 N_WORDS = int(RULES) + N_RULES
+_N_BLOCKS, _WHOLES = int(USED), int(N_TREES)
 
 
 class Binding:
@@ -39,12 +40,13 @@ class Binding:
     words: uint64 (N_WORDS,). address: of them.
     """
 
-    __slots__ = ("_arrays", "_state", "address", "words")
+    __slots__ = ("_arrays", "_reached", "_state", "address", "words")
 
     def __init__(self) -> None:
         self.words = np.zeros(N_WORDS, np.uint64)
         self.address = address_of(self.words)
         self._arrays: tuple[NDArray[Any], ...] = ()
+        self._reached: tuple[NDArray[Any] | None, ...] = (None,) * (_WHOLES - _N_BLOCKS)
         self._state: tuple[int, ...] = ()
 
     def holds(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> bool:
@@ -56,11 +58,21 @@ class Binding:
         self,
         arrays: tuple[NDArray[Any], ...],
         state: tuple[int, ...],
-        addresses: Iterable[int],
-        wholes: Iterable[int],
+        blocks: Sequence[NDArray[Any]],
+        reached: tuple[NDArray[Any], ...],
+        wholes: Sequence[int],
         fractions: Sequence[float],
     ) -> None:
-        """Write all words, which hold for these arrays and these numbers, see `holds`."""
-        self.words[: int(PURITY)] = [*addresses, *wholes]
+        """Write all words, which hold for these arrays and these numbers, see `holds`.
+
+        blocks: arrays that may be resized in place. reached: the others, in the order of the words.
+        """
+        self.words[:_N_BLOCKS] = list(map(address_of, blocks))
+        # To ask an array for its address takes longer than all the rest, and trees grow far more often than these move.
+        for word, (array, was) in enumerate(zip(reached, self._reached, strict=True), _N_BLOCKS):
+            if array is not was:
+                self.words[word] = address_of(array)
+        self._reached = reached
+        self.words[_WHOLES : int(PURITY)] = wholes
         self.words.view(np.float64)[int(PURITY) : int(PURITY) + len(fractions)] = fractions
         self._arrays, self._state = arrays, state

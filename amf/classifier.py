@@ -20,7 +20,7 @@ from amf.partition_params import (
     IncreasingLifetimeForestClassifierParams,
     MondrianForestClassifierParams,
 )
-from amf.samples import Labels
+from amf.samples import BatchForecasts, Labels
 from amf.systems import amf_classifier
 
 Params = TypeVar(
@@ -70,8 +70,7 @@ class ForestClassifier(Forest[Params]):
 
     def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how deep the trees were there."""
-        forecasts = self._learn(X, y, publish=True)
-        return Forecasts(forecasts.outputs, forecasts.raw, forecasts.depths[:, 0], forecasts.depths[:, 1])
+        return self._published(self._learn(X, y, publish=True))
 
     def predict_proba(self, X: ArrayLike, *, calibrated: bool = True) -> NDArray[np.float64]:  # noqa: N803
         """Class probabilities (n, K) in the forest's mode; the mean over trees unless `calibrated`. Changes nothing."""
@@ -82,6 +81,9 @@ class ForestClassifier(Forest[Params]):
         """The likeliest label of each row (n,), ties to the class seen first. Changes nothing."""
         likeliest: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
         return likeliest
+
+    def _published(self, forecasts: BatchForecasts) -> Forecasts:
+        return Forecasts(forecasts.outputs, forecasts.raw, forecasts.depths[:, 0], forecasts.depths[:, 1])
 
     def _encode(self, y: Any, n: int) -> Labels:
         known = len(self._classes)

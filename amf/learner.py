@@ -60,6 +60,11 @@ class Learner(Protocol):
         """Everything that, with the samples, determines the forest."""
 
     @property
+    def variant(self) -> tuple[str, ...]:
+        """The system, and those parameters that decide on its kernels: forests that agree may learn in one call of
+        `amf.predict_learn_many`."""
+
+    @property
     def in_unit_cube(self) -> bool:
         """Whether features have to be numbers from 0 to 1, none missing, and all there from the first sample on."""
 

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf.batches import SEGMENTS
+from amf.binding import LARGEST
 from amf.boxes import padded
 from amf.forest import Forest
-from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH
+from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.scaling import first_infinite
 from amf.threads import side_by_side
 
-
-class ManyForecasts(NamedTuple):
-    """What `predict_learn_many` returns; row i belongs to row i of X, before its label was learned."""
-
-    outputs: NDArray[np.float64]
-    """(n, k): for classes their probabilities, 0 beyond the classes of the row's forest; for numbers the mean, and the
-    standard deviations below and above it."""
-    raw: NDArray[np.float64]
-    """(n, k), the same before calibration."""
-    depths: NDArray[np.float64]
-    """(n, 2): depth at which the sample ends (root: 0) and its weighted depth ([000] Sec. 5.1), means over trees."""
+_LARGEST = int(LARGEST)
 
 
 def predict_learn_many(
@@ -35,13 +26,18 @@ def predict_learn_many(
     slots: ArrayLike,
     labels: ArrayLike,
     *,
+    predict: bool = True,
     n_threads: int = 1,
-) -> ManyForecasts:
+) -> Any:
     """Predict each row by its own forest, then learn it there: bit for bit as one call a forest in the order of rows.
 
-    forests: of one system, each with as many features as X has columns, no forest twice. X: (n, d), NaN where missing.
-    slots: int (n,), the place of each row's forest. labels: (n,); for classes their places in `class_labels`, -1 where
-    a row has none; for numbers the numbers, NaN where there is none. n_threads: over which forests are spread.
+    forests: at least one, all of one `variant` and each with as many features as X has columns, no forest twice.
+    X: (n, d), NaN where missing. slots: int (n,), the place of each row's forest. labels: (n,); for classes their
+    places in `class_labels`, -1 where a row has none; for numbers the numbers, NaN where there is none. predict: False
+    where the rows are only to be learned. n_threads: over which forests are spread.
+
+    Returns what `prequential` of these forests returns (`Forecasts`, `RegressionForecasts`), row i for row i of X, with
+    probabilities of 0 beyond the classes of the row's forest; anything at all without `predict`.
 
     A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such and
     for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves none of
@@ -49,21 +45,20 @@ def predict_learn_many(
     """
     x = np.ascontiguousarray(X, np.float64)
     place, n = np.asarray(slots, np.int64), x.shape[0]
-    if not forests or not n:
-        return ManyForecasts(np.zeros((n, 0)), np.zeros((n, 0)), np.zeros((n, 2)))
     y = _checked(forests, x, place, labels)
     order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
     if not is_sorted:
         x, y, place = x[order], y[order], place[order]
     width = max(forest._n_outputs for forest in forests)
-    said = ManyForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
+    said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
+    publish = predict or any(forest._follows_forecasts for forest in forests)
     starts = np.flatnonzero(np.diff(place, prepend=-1))
     ends = np.append(starts[1:], n)
     # Memory is reserved for what the rows of a call may need: a forest with more rows than that takes several calls.
     while starts.size:
         stops = np.minimum(starts + ROWS_PER_CALL, ends)
         try:
-            _call(forests, place, x, y, starts, stops, said, n_threads)
+            _call(forests, place, x, y, starts, stops, said, publish, n_threads)
         except BaseException as error:
             for forest in forests:
                 forest._lose(error)
@@ -73,15 +68,17 @@ def predict_learn_many(
     if not is_sorted:
         for array in said:
             array[order] = array.copy()
-    return said
+    return forests[0]._published(said)
 
 
 def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDArray[np.int64], labels: Any) -> Any:
     """Labels as the kernels take them. Raises ValueError where anything does not fit."""
+    if not forests:
+        raise ValueError("there is no forest")
     n, kind = x.shape[0], type(forests[0])
     if x.ndim != 2 or place.shape != (n,):
         raise ValueError(f"X has shape {x.shape}, slots {place.shape}; they must be (n, d) and (n,)")
-    if place.min() < 0 or place.max() >= len(forests):
+    if n and (place.min() < 0 or place.max() >= len(forests)):
         raise ValueError(f"slots must lie from 0 to {len(forests) - 1}, they reach from {place.min()} to {place.max()}")
     infinite = first_infinite(x)
     if infinite >= 0:
@@ -114,7 +111,8 @@ def _call(
     y: NDArray[Any],
     starts: NDArray[np.intp],
     stops: NDArray[np.intp],
-    said: ManyForecasts,
+    said: BatchForecasts,
+    publish: bool,
     n_threads: int,
 ) -> None:
     """Pass the rows [start, stop) of each forest through it."""
@@ -133,7 +131,7 @@ def _call(
 
     def run(first: int, last: int) -> None:
         forests[0]._kernels.run(
-            addresses, first, last, starts, stops, x, y, labelled, True,
+            addresses, first, last, starts, stops, x, y, labelled, publish,
             SCRATCH.floats((longest + SEGMENTS + 1) * padded(x.shape[1])),
             SCRATCH.reals(max(size, min(longest * size, MOST_FORECASTS))),
             said.outputs, said.raw, said.depths,
@@ -141,5 +139,7 @@ def _call(
 
     if n_threads == 1:
         run(0, len(mine))
-        return
-    side_by_side(n_threads, run, spans)
+    else:
+        side_by_side(n_threads, run, spans)
+    for forest in mine:
+        forest._arena.give_up_room(int(forest._binding.words[_LARGEST]))

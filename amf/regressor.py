@@ -51,12 +51,7 @@ class ForestRegressor(Forest[Params]):
 
     def prequential(self, X: ArrayLike, y: Any) -> RegressionForecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how sure the forecast was and how deep the trees were."""
-        forecasts = self._learn(X, y, publish=True)
-        quantiles = _quantiles(forecasts, QUANTILES)
-        depth, weighted_depth = forecasts.depths.T
-        return RegressionForecasts(
-            forecasts.outputs[:, MEAN], forecasts.raw[:, MEAN], _std(forecasts), quantiles, depth, weighted_depth
-        )
+        return self._published(self._learn(X, y, publish=True))
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Mean (n,) of the label at each row. Changes nothing."""
@@ -75,6 +70,13 @@ class ForestRegressor(Forest[Params]):
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
         """How much each feature moved the mean of each row, as Forest.attribute says: (n,), (n,) and (n, d)."""
         return Attributions(*(array[..., 0] for array in super().attribute(X)))
+
+    def _published(self, forecasts: BatchForecasts) -> RegressionForecasts:
+        quantiles = _quantiles(forecasts, QUANTILES)
+        depth, weighted_depth = forecasts.depths.T
+        return RegressionForecasts(
+            forecasts.outputs[:, MEAN], forecasts.raw[:, MEAN], _std(forecasts), quantiles, depth, weighted_depth
+        )
 
     def _encode(self, y: Any, n: int) -> Labels:
         values = numbers(y)

@@ -86,7 +86,9 @@ class Scaling:
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
+        of_values = 4 * self.origin.nbytes  # origin, lowest, highest, last
+        of_moves = self.moves.nbytes + self.strides.nbytes + self.pairs.nbytes
+        return of_values + of_moves + self.weights.nbytes + self.n_labelled.nbytes
 
     def copy(self) -> Scaling:
         """A copy of the state of all features, in memory of its own."""

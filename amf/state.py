@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
 from amf.adaptation import with_features
-from amf.addresses import address_of
 from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, whole_chunks
 from amf.batches import SEGMENTS
 from amf.binding import LARGEST, Binding
@@ -208,8 +207,9 @@ class ForestState(System[Params]):
 
     def _write_binding(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> None:
         arena, scaling = self._arena, self._scaling
+        blocks = arena.ints, arena.boxes, arena.hulls
         reached: tuple[NDArray[Any], ...] = (
-            arena.ints, arena.boxes, arena.hulls, arena.used, self._words, self._calibration, self._adaptation,
+            arena.used, self._words, self._calibration, self._adaptation,
             scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.strides,
             scaling.pairs, scaling.weights, scaling.n_labelled,
         )  # fmt: skip
@@ -220,7 +220,7 @@ class ForestState(System[Params]):
             self._review_every,
         )  # fmt: skip
         fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
-        self._binding.write(arrays, state, map(address_of, reached), wholes, fractions)
+        self._binding.write(arrays, state, blocks, reached, wholes, fractions)
 
     def _run_threads(
         self,

@@ -13,7 +13,7 @@ from amf.batches import Kernels
 from amf.boxes import LARGEST
 from amf.labels import Label
 from amf.params import ForestParams
-from amf.samples import Labels
+from amf.samples import BatchForecasts, Labels
 
 NO_STATE = np.empty(0)
 Params = TypeVar("Params", bound=ForestParams)
@@ -33,6 +33,11 @@ class System(ABC, Generic[Params]):
     params: Params
     _calibration: NDArray[np.float64]
     _adaptation: NDArray[np.float64]
+
+    @property
+    def variant(self) -> tuple[str, ...]:
+        """The system, and those parameters that decide on its kernels: forests that agree may learn in one call."""
+        return (self.family, *(str(getattr(self.params, name)) for name in self.VARIANTS[0]))
 
     @property
     def in_unit_cube(self) -> bool:
@@ -69,6 +74,10 @@ class System(ABC, Generic[Params]):
     @abstractmethod
     def _encode(self, y: Any, n: int) -> Labels:
         """Labels of n rows. Raises ValueError or TypeError for labels that the forest cannot learn."""
+
+    @abstractmethod
+    def _published(self, forecasts: BatchForecasts) -> Any:
+        """What `prequential` returns of what was said of rows."""
 
     @property
     @abstractmethod

@@ -92,14 +92,10 @@ def test_one_call_equals_one_call_each(system, parameters):
             if not mine.any():
                 continue
             own = forest.prequential(x[mine], as_labels(system, labels[mine]))
-            np.testing.assert_array_equal(said.depths[mine], np.column_stack([own.depth, own.weighted_depth]))
-            expected, raw = (own.mean, own.raw_mean) if estimates(system) else (own.probabilities, own.raw)
-            first = said.outputs[mine], said.raw[mine]
-            if estimates(system):
-                first = first[0][:, 0], first[1][:, 0]
-            np.testing.assert_array_equal(first[0], expected)
-            np.testing.assert_array_equal(first[1], raw)
+            for together, by_itself in zip(said, own, strict=True):
+                np.testing.assert_array_equal(together[mine], by_itself)
     assert [forest.dumps() for forest in forests] == [forest.dumps() for forest in alone]
+    assert [forest.nbytes for forest in forests] == [forest.nbytes for forest in alone]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -110,7 +106,7 @@ def test_threads_and_cuts_change_nothing(system):
     for n_threads, cuts in ((1, [0, 3000]), (3, [0, 3000]), (2, [0, 1, 700, 2600, 3000])):
         forests = forests_of(system, 3)
         said = [
-            amf.predict_learn_many(forests, x[a:b], slots[a:b], labels[a:b], n_threads=n_threads).outputs
+            amf.predict_learn_many(forests, x[a:b], slots[a:b], labels[a:b], n_threads=n_threads)[0]
             for a, b in itertools.pairwise(cuts)
         ]
         results.append((np.concatenate(said).tobytes(), [forest.dumps() for forest in forests]))
@@ -123,11 +119,26 @@ def test_rows_without_labels_change_nothing():
     x, _ = stream(amf.AMFClassifier, 50, 1)
     said = amf.predict_learn_many(forests, x, np.arange(50) % 4, np.full(50, -1))
     assert [forest.dumps() for forest in forests] == before
-    np.testing.assert_array_equal(said.outputs[::4], forests[0].predict_proba(x[::4]))
+    np.testing.assert_array_equal(said.probabilities[::4], forests[0].predict_proba(x[::4]))
 
 
-def test_no_rows_and_no_forests_are_no_trouble():
-    assert amf.predict_learn_many([], np.empty((0, 3)), [], []).outputs.shape == (0, 0)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_to_learn_alone_is_to_predict_and_learn(system):
+    x, labels = stream(system, 300, 6)
+    slots = np.arange(300) % 3
+    ours, theirs = forests_of(system, 3), forests_of(system, 3)
+    amf.predict_learn_many(ours, x, slots, labels)
+    amf.predict_learn_many(theirs, x, slots, labels, predict=False)
+    assert [forest.dumps() for forest in ours] == [forest.dumps() for forest in theirs]
+
+
+def test_no_rows_are_no_trouble_and_no_forests_are():
+    forests = forests_of(amf.AMFClassifier, 2)
+    before = [forest.dumps() for forest in forests]
+    assert amf.predict_learn_many(forests, np.empty((0, 3)), [], []).probabilities.shape == (0, 2)
+    assert [forest.dumps() for forest in forests] == before
+    with pytest.raises(ValueError, match="there is no forest"):
+        amf.predict_learn_many([], np.empty((0, 3)), [], [])
 
 
 @pytest.mark.parametrize(
@@ -157,5 +168,6 @@ def test_what_does_not_fit_is_named_and_changes_nothing(changes, message):
 def test_forests_of_one_system_with_kernels_of_their_own_do_not_mix():
     new = amf.IncreasingLifetimeForestRegressor
     forests = [new(1, domain=domain).partial_fit([[0.5]], [1.0]) for domain in ("range", "cube")]
+    assert [forest.variant for forest in forests] == [(new.family, "range"), (new.family, "cube")]
     with pytest.raises(ValueError, match=r"forests\[1\] is IncreasingLifetimeForestRegressor.*domain='cube'"):
         amf.predict_learn_many(forests, [[0.2], [0.3]], [0, 1], [1.0, 2.0])
