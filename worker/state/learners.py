@@ -53,19 +53,39 @@ def compile_kernels(
 
 
 class Forecasts(NamedTuple):
-    """What a model says of events, in their order."""
+    """What forests say of events, in their order; columns as lists, since they are read number by number."""
 
-    answers: Sequence[Answer]
     depth: NDArray[np.float64]
     """(n,), depth of the leaf of an event, mean over trees."""
-    weighted_depth: NDArray[np.float64]
-    """(n,), posterior mean depth at which the averaged prunings end."""
-    probabilities: NDArray[np.float64] | None = None
+    weighted_depth: list[float]
+    """Posterior mean depth at which the averaged prunings end."""
+    columns: tuple[list[Any], ...]
+    """As the learner's `answers` takes them."""
+    probabilities: NDArray[np.float64] | None
     """(n, n_classes), where labels are classes."""
+
+    def part(self, part: slice) -> Forecasts:
+        """Those of some of the events."""
+        columns = tuple(column[part] for column in self.columns)
+        probabilities = None if self.probabilities is None else self.probabilities[part]
+        return Forecasts(self.depth[part], self.weighted_depth[part], columns, probabilities)
+
+
+class Answered(NamedTuple):
+    """What a model says of events, in their order."""
+
+    answers: list[Answer]
     confidences: Sequence[float] = ()
     """Probability of the likeliest class in each forecast that came with a label."""
     hits: Sequence[bool] = ()
     """Whether the label was that class."""
+
+
+class Met(NamedTuple):
+    """What a forest had met before some events."""
+
+    samples: int
+    classes: int
 
 
 class Learner(ABC):
@@ -74,6 +94,11 @@ class Learner(ABC):
     __slots__ = ("forest",)
 
     forest: Forest
+
+    @property
+    def met(self) -> Met:
+        """What the forest has met so far."""
+        return Met(self.forest.n_samples, len(self.forest.class_labels or ()))
 
     @abstractmethod
     def scores(self) -> Scores:
@@ -100,12 +125,29 @@ class Learner(ABC):
         """What there is to say of an unlabelled event before anything was learned."""
 
     @abstractmethod
-    def prequential(self, rows: Rows, events: Sequence[Event], codes: Sequence[int], scores: Scores) -> Forecasts:
-        """Predict each event, then learn it; `rows` are what the forest takes of them."""
+    def knows(self, codes: Sequence[int]) -> bool:
+        """Whether the forest has met labels of all these kinds."""
 
-    def learn(self, rows: Rows, events: Sequence[Event]) -> None:
-        """Learn the events."""
-        self.forest.partial_fit(rows, [event.label for event in events])
+    @staticmethod
+    @abstractmethod
+    def labels(events: Sequence[Event]) -> Any:
+        """Labels as the forest's own methods take them."""
+
+    @staticmethod
+    @abstractmethod
+    def targets(events: Sequence[Event], codes: Sequence[int]) -> Sequence[float]:
+        """Labels as `amf.predict_learn_many` takes them, which the forest knows."""
+
+    @staticmethod
+    @abstractmethod
+    def forecasts(said: Any) -> Forecasts:
+        """What forests have said of events, as `answers` takes it."""
+
+    @abstractmethod
+    def answers(
+        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, before: Met, scores: Scores
+    ) -> Answered:
+        """What is answered to events of which the forest said this; counts in `scores` how good that was."""
 
 
 class Classifier(Learner):
@@ -169,18 +211,35 @@ class Classifier(Learner):
         first = self.forest.class_labels[0] if n else None
         return Prediction(first, self.texts, [1.0 / n for _ in range(n)], None, None, 0, event.id)
 
-    def prequential(self, rows: Rows, events: Sequence[Event], codes: Sequence[int], scores: Scores) -> Forecasts:
+    def knows(self, codes: Sequence[int]) -> bool:
+        return max(codes) < len(self.forest.class_labels)
+
+    @staticmethod
+    def labels(events: Sequence[Event]) -> list[Label | None]:
+        return [event.label for event in events]
+
+    @staticmethod
+    def targets(events: Sequence[Event], codes: Sequence[int]) -> Sequence[float]:
+        return codes
+
+    @staticmethod
+    def forecasts(said: amf.Forecasts) -> Forecasts:
+        rows = said.probabilities
+        winners = rows.argmax(axis=1).tolist() if rows.shape[1] else [0] * len(rows)
+        return Forecasts(said.depth, said.weighted_depth.tolist(), (rows.tolist(), winners), rows)
+
+    def answers(
+        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, before: Met, scores: Scores
+    ) -> Answered:
         assert isinstance(scores, ClassScores)
-        learned, known = self.forest.n_samples, len(self.forest.class_labels)
-        forecasts = self.forest.prequential(rows, [event.label for event in events])
-        best = forecasts.probabilities.argmax(axis=1).tolist() if self.texts else [0] * len(events)
-        labels, texts, answers = self.forest.class_labels, self.texts, []
-        width, log, log_loss = len(texts), math.log, 0.0
+        learned, known = before
+        labels, texts, log, log_loss = self.forest.class_labels, self.texts, math.log, 0.0
+        answers: list[Answer] = []
         confidences: list[float] = []
         hits: list[bool] = []
-        for event, code, row, winner in zip(events, codes, forecasts.probabilities.tolist(), best, strict=True):
+        for event, code, row, winner in zip(events, codes, *forecasts.columns, strict=True):
             loss = None
-            if known < width:
+            if known < len(row):
                 row = row[:known]
             prediction = labels[winner] if known else None
             learned_before = learned
@@ -196,7 +255,7 @@ class Classifier(Learner):
         scores.count += len(hits)
         scores.log_loss += log_loss
         scores.correct += sum(hits)
-        return Forecasts(answers, forecasts.depth, forecasts.weighted_depth, forecasts.probabilities, confidences, hits)
+        return Answered(answers, confidences, hits)
 
 
 class Regressor(Learner):
@@ -230,27 +289,39 @@ class Regressor(Learner):
     def blind(self, event: Event) -> Estimate:
         return Estimate(None, None, None, None, None, 0, event.id)
 
-    def learn(self, rows: Rows, events: Sequence[Event]) -> None:
-        self.forest.partial_fit(rows, _numbers(events))
+    def knows(self, codes: Sequence[int]) -> bool:
+        return True
 
-    def prequential(self, rows: Rows, events: Sequence[Event], codes: Sequence[int], scores: Scores) -> Forecasts:
+    @staticmethod
+    def labels(events: Sequence[Event]) -> NDArray[np.float64]:
+        return np.array(Regressor.targets(events, ()))
+
+    @staticmethod
+    def targets(events: Sequence[Event], codes: Sequence[int]) -> list[float]:
+        return [math.nan if event.label is None else float(event.label) for event in events]
+
+    @staticmethod
+    def forecasts(said: amf.RegressionForecasts) -> Forecasts:
+        columns = said.mean.tolist(), said.std.tolist(), said.quantiles.tolist()
+        return Forecasts(said.depth, said.weighted_depth.tolist(), columns, None)
+
+    def answers(
+        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, before: Met, scores: Scores
+    ) -> Answered:
         assert isinstance(scores, NumberScores)
-        learned, labels = self.forest.n_samples, _numbers(events)
-        forecasts = self.forest.prequential(rows, labels)
-        answers = []
-        columns = labels.tolist(), forecasts.mean.tolist(), forecasts.std.tolist(), forecasts.quantiles.tolist()
-        for event, label, mean, std, quantiles in zip(events, *columns, strict=True):
-            labelled = event.label is not None
-            shown: Any = event.label
+        learned = before.samples
+        answers: list[Answer] = []
+        for event, mean, std, quantiles in zip(events, *forecasts.columns, strict=True):
+            label: Any = event.label
             if not learned:
-                answer = Estimate(None, None, None, shown, None, 0, event.id)
+                answer = Estimate(None, None, None, label, None, 0, event.id)
             else:
-                loss = (label - mean) ** 2 if labelled else None
-                answer = Estimate(mean, std, quantiles, shown, loss, learned, event.id)
+                loss = None if label is None else (float(label) - mean) ** 2
+                answer = Estimate(mean, std, quantiles, label, loss, learned, event.id)
                 scores.score(answer)
             answers.append(answer)
-            learned += labelled
-        return Forecasts(answers, forecasts.depth, forecasts.weighted_depth)
+            learned += label is not None
+        return Answered(answers)
 
 
 def learner_of(forest: Forest) -> Learner:
@@ -259,8 +330,3 @@ def learner_of(forest: Forest) -> Learner:
         return Classifier(forest)
     assert isinstance(forest, amf.ForestRegressor)
     return Regressor(forest)
-
-
-def _numbers(events: Sequence[Event]) -> NDArray[np.float64]:
-    """Labels (n,), NaN where there is none."""
-    return np.array([event.label for event in events], np.float64)

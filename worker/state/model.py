@@ -19,7 +19,7 @@ from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.state.explanations import Explainer, between_labels
 from worker.state.features import FeaturesOfColumns, features_of
-from worker.state.learners import NO_LABEL, UNKNOWN, Forest, forest_of, learner_of
+from worker.state.learners import NO_LABEL, UNKNOWN, Forecasts, Forest, Met, forest_of, learner_of
 from worker.state.ranking import Ranking
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -94,12 +94,12 @@ class Model:
         "_columns_met",
         "_features",
         "_kind",
-        "_learner",
         "_listed",
         "_width",
         "explainer",
         "forest",
         "key",
+        "learner",
         "ranking",
         "scores",
         "spec",
@@ -112,8 +112,8 @@ class Model:
         self.key = key
         self.forest = forest
         self.spec = spec
-        self._learner = learner_of(forest)
-        self.scores = self._learner.scores()  # since it came into memory; for the metrics alone
+        self.learner = learner_of(forest)
+        self.scores = self.learner.scores()  # since it came into memory; for the metrics alone
         self.ranking: Ranking | None = None
         """Kept from when the metrics first show the model."""
         self._columns_met: Columns | None = None
@@ -167,14 +167,41 @@ class Model:
 
         explain: how many features are named with each forecast that moved it most.
         """
-        applied = Applied(len(events), self._learner.scores(), explain)
+        applied, run = self.read(events, publish=publish, explain=explain)
+        self.finish(run, applied, publish=publish)
+        return applied
+
+    def read(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> tuple[Applied, Run]:
+        """What becomes of events that are not for the forest, and those that are, which `finish` passes through it.
+
+        They may be all, or the last of them: where the forest grows in between, it has learned those before.
+        """
+        applied = Applied(len(events), self.learner.scores(), explain)
         run = self._plain_run(events)
         # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
         if run is None:
             run = self._closely(events, applied, publish=publish)
+        return applied, run
+
+    def finish(self, run: Run, applied: Applied, *, publish: bool) -> None:
+        """Pass what was read through the forest."""
         self._pass(run, applied, publish=publish)
         self.scores.add(applied.scores)
-        return applied
+
+    def settle(self, run: Run, applied: Applied, before: Met, forecasts: Forecasts | None) -> None:
+        """What was read has passed through the forest, in one call with others (many_models.py).
+
+        before: what the forest had met then. forecasts: None where the events were only learned.
+        """
+        if forecasts is not None:
+            self._answer(run, applied, before, forecasts)
+        applied.learned += len(run.codes) - run.codes.count(NO_LABEL)
+        self.scores.add(applied.scores)
+
+    def may_join(self, run: Run, applied: Applied) -> bool:
+        """Whether what was read is such that it may pass through the forest in one call with others."""
+        learner, forest = self.learner, self.forest
+        return bool(run.rows and not applied.explain and forest.n_samples and learner.knows(run.codes))
 
     @property
     def _columns(self) -> Columns:
@@ -183,18 +210,18 @@ class Model:
             self._columns_met = Columns(self.forest)
         return self._columns_met
 
-    def _plain_run(self, events: Sequence[Event]) -> _Run | None:
+    def _plain_run(self, events: Sequence[Event]) -> Run | None:
         """All events, if this model takes them as they stand, without anything new; None if it has to look closely."""
-        codes = self._learner.known_codes([event.label for event in events])
+        codes = self.learner.known_codes([event.label for event in events])
         if codes is None:
             return None
         cells = [cells for event in events if (cells := self._plain_cells(event.features)) is not None]
-        return _Run(list(range(len(events))), list(events), cells, codes) if len(cells) == len(events) else None
+        return Run(list(range(len(events))), list(events), cells, codes) if len(cells) == len(events) else None
 
-    def _closely(self, events: Sequence[Event], applied: Applied, *, publish: bool) -> _Run:
+    def _closely(self, events: Sequence[Event], applied: Applied, *, publish: bool) -> Run:
         """Look at the events one by one; returns those that are still to be passed through the forest."""
-        learner = self._learner
-        run = _Run([], [], [], [])
+        learner = self.learner
+        run = Run([], [], [], [])
         for i, event in enumerate(events):
             features, label = event.features, event.label
             code = NO_LABEL if label is None else learner.code(label)
@@ -215,7 +242,7 @@ class Model:
                 if new:
                     # The forest grows in between: rows before this one are learned without the new columns.
                     self._pass(run, applied, publish=publish)
-                    run = _Run([], [], [], [])
+                    run = Run([], [], [], [])
                     self._columns.add(new)
                 if self._kind is None:
                     self._kind, self._width = type(features), len(features)
@@ -282,32 +309,46 @@ class Model:
             features = {name: value for name, value in features.items() if name in self._listed}
         return self._columns.new(features)
 
-    def _pass(self, run: _Run, applied: Applied, *, publish: bool) -> None:
+    def rows_of(self, run: Run) -> NDArray[np.float64]:
+        """What the forest takes of a run of accepted events, (n, d)."""
+        shape = len(run.cells), len(run.cells[0])
+        rows = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
+        return self._columns.rows(rows) if self._kind is dict else rows
+
+    def _pass(self, run: Run, applied: Applied, *, publish: bool) -> None:
         """Put a run of accepted events through the forest."""
         if not run.rows:
             return
-        learned = self.forest.n_samples
-        shape = len(run.cells), len(run.cells[0])
-        rows = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
-        if self._kind is dict:
-            rows = self._columns.rows(rows)
+        rows = self.rows_of(run)
         if not publish:
-            self._learner.learn(rows, run.events)
+            self.forest.partial_fit(rows, self.learner.labels(run.events))
         elif applied.explain:
             # A forecast is explained by the forest that made it: before the next label is learned.
             for part in between_labels(run.codes):
                 self._predict(rows[part], run.part(part), applied)
         else:
             self._predict(rows, run, applied)
-        applied.learned += self.forest.n_samples - learned
+        applied.learned += len(run.codes) - run.codes.count(NO_LABEL)
 
-    def _predict(self, rows: NDArray[np.float64], run: _Run, applied: Applied) -> None:
+    def _predict(self, rows: NDArray[np.float64], run: Run, applied: Applied) -> None:
         """Predict each event of a run and learn it; `rows` are what the forest takes of them."""
-        moves = None
+        moves, learner = None, self.learner
         if applied.explain and self.forest.n_samples:
             moves = self.forest.attribute(rows).features
-        forecasts = self._learner.prequential(rows, run.events, run.codes, applied.scores)
-        answers = forecasts.answers
+        before = learner.met
+        forecasts = learner.forecasts(self.forest.prequential(rows, learner.labels(run.events)))
+        self._answer(run, applied, before, forecasts, moves)
+
+    def _answer(
+        self,
+        run: Run,
+        applied: Applied,
+        before: Met,
+        forecasts: Forecasts,
+        moves: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Answer the events of a run, of which the forest has said this."""
+        answers, confidences, hits = self.learner.answers(run.events, run.codes, forecasts, before, applied.scores)
         if applied.explain:
             features = self.features
             if self.explainer is None:
@@ -317,18 +358,18 @@ class Model:
             applied.outcomes[i] = answer
         applied.predicted += len(run.rows)
         applied.depths.append(forecasts.depth)
-        applied.weighted_depth += float(forecasts.weighted_depth.sum())
-        applied.confidences += forecasts.confidences
-        applied.hits += forecasts.hits
+        applied.weighted_depth += sum(forecasts.weighted_depth)
+        applied.confidences += confidences
+        applied.hits += hits
         if self.ranking is not None and forecasts.probabilities is not None:
-            self.ranking.add(forecasts.probabilities, run.codes)
+            self.ranking.add(forecasts.probabilities[:, : len(self.forest.class_labels or ())], run.codes)
 
 
 def _is_in_unit_interval(value: float | str | None) -> bool:
     return value is not None and not isinstance(value, str) and 0.0 <= value <= 1.0
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """Accepted events on their way through a forest."""
 
     rows: list[int]
@@ -339,6 +380,6 @@ class _Run(NamedTuple):
     codes: list[int]
     """Of their labels, as the learner gives them."""
 
-    def part(self, part: slice) -> _Run:
+    def part(self, part: slice) -> Run:
         """The run of some of the events."""
-        return _Run(self.rows[part], self.events[part], self.cells[part], self.codes[part])
+        return Run(self.rows[part], self.events[part], self.cells[part], self.codes[part])

@@ -18,7 +18,7 @@ from worker.config import ModelParams
 from worker.state.cache import Cache
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import UNKNOWN_MS, Entry, Fetch, Prefetch
-from worker.state.model import Applied, Model, spec_of
+from worker.state.model import Applied, Model, Run, spec_of
 
 JUDGED_SAMPLES = 100
 """Labels after which a model is held against the baseline: the losses of fewer say nothing."""
@@ -296,10 +296,10 @@ class ModelStore:
 class ModelBeyondLimit(Model):
     """The model of a key for which there is no room: it answers, and refuses to learn."""
 
-    def apply(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> Applied:
+    def read(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> tuple[Applied, Run]:
         refused = Reject("too-many-models", REJECT_CODES["too-many-models"])
-        unlabelled = [event for event in events if event.label is None]
-        applied = super().apply(unlabelled, publish=publish, explain=explain)
+        places = [place for place, event in enumerate(events) if event.label is None]
+        applied, run = super().read([events[place] for place in places], publish=publish, explain=explain)
         outcomes = iter(applied.outcomes)
         applied.outcomes = [next(outcomes) if event.label is None else refused for event in events]
-        return applied
+        return applied, run._replace(rows=[places[row] for row in run.rows])

@@ -23,7 +23,8 @@ from worker.codec import codec_of, decode_key, envelope
 from worker.codec.dead_letters import REJECT_CODES
 from worker.codec.framing import framed_value
 from worker.config import REGISTRY_CODECS, Config
-from worker.state.model import Applied, Model
+from worker.state.many_models import Share, apply_all
+from worker.state.model import Applied
 from worker.state.model_store import ModelStore
 
 _WAYS_OUT = {
@@ -170,14 +171,16 @@ class Processor:
         finished: list[tuple[str, list[int]]] = []
         groups: dict[str, list[int]] = {}
 
-        def finish(key: str, rows: list[int]) -> None:
-            events = [arrivals.events[row] for row in rows]
-            model, applied = self._through_model(models, key, events, predict=predict)  # type: ignore[arg-type]
-            for row, answer in zip(rows, applied.outcomes, strict=True):
-                answers[row] = answer
-                specs[row] = model.spec
-            finished.append((key, rows))
-            _count(result, applied)
+        def finish(some: dict[str, list[int]]) -> None:
+            shares = [self._share(models, key, arrivals, rows, predict=predict) for key, rows in some.items()]
+            through = apply_all(shares, self._config.output.explain)
+            for rows, share, applied in zip(some.values(), shares, through, strict=True):
+                self._keep(models, share, applied, predict=predict)
+                for row, answer in zip(rows, applied.outcomes, strict=True):
+                    answers[row] = answer
+                    specs[row] = share.model.spec
+                _count(result, applied)
+            finished.extend(some.items())
 
         for row, (key, event) in enumerate(zip(*arrivals, strict=True)):
             if isinstance(key, Reject):
@@ -192,10 +195,9 @@ class Processor:
                 answers[row] = event
                 if event is None:
                     if key in groups:
-                        finish(key, groups.pop(key))
+                        finish({key: groups.pop(key)})
                     models.drop(key)
-        for key, rows in groups.items():
-            finish(key, rows)
+        finish(groups)
 
         self._watch_rejects(records, answers, result)
         if predict:
@@ -203,21 +205,23 @@ class Processor:
             result.timestamps_ms = [record.timestamp_ms for record in records if record.timestamp_ms >= 0]
         return Outcomes(answers, specs, finished), result
 
-    def _through_model(
-        self, models: ModelStore, key: str, events: list[Event], *, predict: bool
-    ) -> tuple[Model, Applied]:
+    def _share(self, models: ModelStore, key: str, arrivals: Arrivals, rows: Sequence[int], *, predict: bool) -> Share:
         model = models.get(key)
-        refused = predict and models.has_changed_spec(model)
         models.hold(key)
-        applied = model.apply(events, publish=predict and not refused, explain=self._config.output.explain)
-        if refused:
-            # It learns all the same: a replay, which cannot know since when the model is refused, will do so too.
+        # A model that is refused learns all the same: a replay, which cannot know since when it is, will do so too.
+        publish = predict and not models.has_changed_spec(model)
+        events: list[Any] = [arrivals.events[row] for row in rows]
+        return Share(model, events, publish)
+
+    def _keep(self, models: ModelStore, share: Share, applied: Applied, *, predict: bool) -> None:
+        """The model has been through its events."""
+        model, key = share.model, share.model.key
+        if predict and not share.publish:
             was, now = model.spec, models.configured_spec(key)
             reason = f"model {key!r} was made with spec {was}, the configuration now says {now}"
-            applied.outcomes = [Reject("spec-changed", reason)] * len(events)
+            applied.outcomes = [Reject("spec-changed", reason)] * len(share.events)
         if applied.learned:
             models.keep(model)
-        return model, applied
 
     def publish(self, records: Sequence[Record], outcomes: Outcomes) -> list[Outgoing]:
         """Exactly one record for every record that was predicted; a tombstone that reset its model is passed on."""

@@ -1,0 +1,70 @@
+"""The events of many models through their forests, in as few calls of the library as there are kinds of forests.
+
+A turn brings a thousand models one or two events each: a call for each would cost many times what its forest does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import amf
+from worker.base.records import Event
+from worker.state.model import Applied, Model, Run
+
+
+class Share(NamedTuple):
+    """Events of one model, in their order."""
+
+    model: Model
+    events: Sequence[Event]
+    publish: bool
+    """Whether they are predicted; else they are only learned."""
+
+
+class _Part(NamedTuple):
+    """What a model has read, on its way through the forests."""
+
+    model: Model
+    run: Run
+    applied: Applied
+
+
+def apply_all(shares: Sequence[Share], explain: int = 0) -> list[Applied]:
+    """Predict and learn the events of each model, of which there are no two shares: as `Model.apply` does one by one.
+
+    explain: how many features are named with each forecast that moved it most.
+    """
+    done: list[Applied] = []
+    joint: dict[tuple[bool, int, tuple[str, ...]], list[_Part]] = {}
+    for model, events, publish in shares:
+        applied, run = model.read(events, publish=publish, explain=explain)
+        done.append(applied)
+        if model.may_join(run, applied):
+            kind = publish, model.forest.n_features, model.forest.variant
+            joint.setdefault(kind, []).append(_Part(model, run, applied))
+        else:
+            model.finish(run, applied, publish=publish)
+    for (publish, _, _), parts in joint.items():
+        _pass(parts, publish=publish)
+    return done
+
+
+def _pass(parts: Sequence[_Part], *, publish: bool) -> None:
+    """Pass what models with forests of one kind have read through these in one call."""
+    before = [model.learner.met for model, _, _ in parts]
+    bounds = [0, *accumulate(len(run.rows) for _, run, _ in parts)]
+    forests: list[Any] = [model.forest for model, _, _ in parts]
+    said = amf.predict_learn_many(
+        forests,
+        np.concatenate([model.rows_of(run) for model, run, _ in parts]),
+        np.repeat(np.arange(len(parts)), np.diff(bounds)),
+        list(chain.from_iterable(model.learner.targets(run.events, run.codes) for model, run, _ in parts)),
+        predict=publish,
+    )
+    forecasts = parts[0].model.learner.forecasts(said) if publish else None
+    for (model, run, applied), met, (start, stop) in zip(parts, before, pairwise(bounds), strict=True):
+        model.settle(run, applied, met, None if forecasts is None else forecasts.part(slice(start, stop)))
