@@ -9,6 +9,7 @@
     small        many small forests, calls for a single event
     bytes        saving and loading
     metrics      what the metrics cost, in CPU time per event
+    turns        an event's share of a turn in CPU time, beside a call of the learner for each model
     image        long: a worker of the image, from the start of its process to its first poll
     worker       one worker end to end beside a bare pass-through loop, and its replay
     quix         one worker end to end beside Quix Streams with river's forests
@@ -58,6 +59,7 @@ from tests.benchmarks.worker import (
     quix_streams,
     recovery,
     throughput,
+    turns,
 )
 
 USUAL = {
@@ -67,6 +69,7 @@ USUAL = {
     "small": small_forests.main,
     "bytes": serialization.main,
     "metrics": metrics_cost.main,
+    "turns": turns.main,
 }
 WITH_KAFKA = {"worker": throughput.main, "quix": quix_streams.main}
 LONG = {
