@@ -43,12 +43,8 @@ class _BSPForest(LifetimeForest[Params]):
         super()._require_room_for_features(n_more)
 
     def _require_few(self, n_features: int) -> None:
-        most = self.params.MOST_FEATURES
-        if n_features > most:
-            raise ValueError(
-                f"{n_features} features: a BSP forest takes {most} at most, since nodes have a hull for each pair of "
-                "them; leave columns out that tell little, or reduce them to a few by principal components (PCA)"
-            )
+        if n_features > self.params.MOST_FEATURES:
+            raise ValueError(f"{n_features} features: {self.params.WHY_SO_FEW}")
 
     @property
     def _least(self) -> int:

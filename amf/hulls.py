@@ -23,6 +23,8 @@ import numpy as np
 from amf._kernel import called, index, inlined
 
 _PAIR = index(2)
+_SMALL = index(32)
+"""Vertices up to which all edges are looked at: beyond, those that a point sees are searched for."""
 _DOUBT = 3.3306690738754716e-16
 """Relative error of the difference of two products of differences, (3 + 16 eps) eps (J. R. Shewchuk, 1997)."""
 
@@ -87,6 +89,8 @@ def seen_from(words, v, size, x, y):
     ax, ay = coordinate(words, v), coordinate(words, v + index(1))
     if size == _PAIR:
         return _seen_of_segment(ax, ay, coordinate(words, v + _PAIR), coordinate(words, v + index(3)), x, y)
+    if size > _SMALL:
+        return _search_seen(words, v, size, x, y)
     if _is_surely_inside(words, v, size, x, y):
         return index(0), index(0)
     n_seen, outside = index(0), False
@@ -109,6 +113,84 @@ def seen_from(words, v, size, x, y):
     if seen_first and not before:
         first = index(0)
     return first, n_seen
+
+
+@called
+def _side_of_edge(words, v, size, k, x, y):
+    """`turn` of a point and an edge: not > 0 where the point sees the edge."""
+    at, after = v + _PAIR * k, v + _PAIR * ((k + index(1)) % size)
+    ax, ay = coordinate(words, at), coordinate(words, at + index(1))
+    return turn(ax, ay, coordinate(words, after), coordinate(words, after + index(1)), x, y)
+
+
+@called
+def _side_of_ray(words, v, k, ax, ay, x, y):
+    """On which side a vertex lies of the way from a to a point: `turn` of the three."""
+    at = v + _PAIR * k
+    return turn(ax, ay, x, y, coordinate(words, at), coordinate(words, at + index(1)))
+
+
+@called
+def _search_seen(words, v, size, x, y):
+    """`seen_from` of a large hull, in time that grows with the logarithm of its size.
+
+    From the first vertex the others are seen in the order of their angles, and on the way around the hull there is one
+    run of edges that the point sees: in either order one half after the other is left out.
+    """
+    seen, hidden = _edges_on_both_sides(words, v, size, x, y)
+    if seen == size:
+        return index(0), index(0)
+    first = _last_seen(words, v, size, seen, (seen + size - hidden) % size, size - index(1), x, y)
+    last = _last_seen(words, v, size, seen, (hidden + size - seen) % size, index(1), x, y)
+    return (seen + size - first) % size, first + last + index(1)
+
+
+@called
+def _last_seen(words, v, size, seen, hidden, step, x, y):
+    """How many edges on from one that is seen there is the last one of the run; `hidden` edges on there is none.
+
+    step: 1, or size - 1 for the way back.
+    """
+    low, high = index(0), hidden
+    while high - low > index(1):
+        middle = (low + high) // index(2)
+        if _side_of_edge(words, v, size, (seen + middle * step) % size, x, y) <= 0.0:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@called
+def _edges_on_both_sides(words, v, size, x, y):
+    """(an edge that a point sees from outside, one that it does not see); (size, size): it is within the hull."""
+    ax, ay, before = coordinate(words, v), coordinate(words, v + index(1)), size - index(1)
+    by_first, by_last = _side_of_edge(words, v, size, index(0), x, y), _side_of_edge(words, v, size, before, x, y)
+    low, high = index(1), before
+    if by_first >= 0.0 and by_last >= 0.0:
+        # The point is in the angle at the first vertex: it sees the edge that it looks through to there, or none.
+        while high - low > index(1):
+            middle = (low + high) // index(2)
+            if _side_of_ray(words, v, middle, ax, ay, x, y) <= 0.0:
+                low = middle
+            else:
+                high = middle
+        if _side_of_edge(words, v, size, low, x, y) < 0.0:
+            return low, (index(0) if by_first > 0.0 else before)
+        return size, size
+    if by_first < 0.0 and by_last < 0.0:
+        # The ray from the point through the first vertex leaves the hull through an edge that is hidden.
+        while high - low > index(1):
+            middle = (low + high) // index(2)
+            if _side_of_ray(words, v, middle, ax, ay, x, y) >= 0.0:
+                low = middle
+            else:
+                high = middle
+        return index(0), low
+    # One of the two edges is seen, and the other one hidden, or the point lies in its line: then its neighbour is.
+    if by_first < 0.0:
+        return index(0), (before if by_last > 0.0 else before - index(1))
+    return before, (index(0) if by_first > 0.0 else index(1))
 
 
 @inlined

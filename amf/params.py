@@ -17,10 +17,11 @@ def check(holds: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def check_whole(name: str, value: Any, least: int, most: int) -> None:
+def check_whole(name: str, value: Any, least: int, most: int, advice: str = "") -> None:
     """Raise ValueError unless `value` is an int from `least` to `most`."""
     whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-    check(whole, f"{name} must be a whole number from {least} to {most}, got {value!r}")
+    said = f"{name} must be a whole number from {least} to {most}, got {value!r}"
+    check(whole, f"{said}: {advice}" if advice else said)
 
 
 def check_number(name: str, value: Any, least: float, most: float) -> None:
@@ -79,6 +80,8 @@ class ForestParams:
     """Parameters that have one value only in this system, their default."""
     MOST_FEATURES: ClassVar[int] = 1_000_000
     """What max_features can be at most."""
+    WHY_SO_FEW: ClassVar[str] = ""
+    """Why that is little, and what to do about it."""
 
     n_estimators: int = 10
     seed: int = 0
@@ -94,7 +97,7 @@ class ForestParams:
         check_choice("scaling", self.scaling, ("auto", "none"))
         check_flags(self, "calibration")
         check_whole("max_bytes", self.max_bytes, 1, 2**63 - 1)
-        check_whole("max_features", self.max_features, 1, self.MOST_FEATURES)
+        check_whole("max_features", self.max_features, 1, self.MOST_FEATURES, self.WHY_SO_FEW)
         check_whole("max_categories", self.max_categories, 1, 1_000_000)
 
     @classmethod

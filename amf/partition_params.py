@@ -149,6 +149,10 @@ class BSPParams(ForestParams):
     """
 
     MOST_FEATURES: ClassVar[int] = 20
+    WHY_SO_FEW: ClassVar[str] = (
+        "a BSP forest takes 20 features at most, since nodes have a hull for each pair of them; leave columns out that "
+        "tell little, reduce them to a few by principal components (PCA), or take another algorithm"
+    )
 
     lifetime: float = 1.0
     lifetime_exponent: float | None = None

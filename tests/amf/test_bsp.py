@@ -174,12 +174,16 @@ def test_inner_nodes_that_are_shown_hold_four_samples():
 
 
 def test_more_features_than_hulls_are_kept_for_are_refused_with_what_to_do():
-    with pytest.raises(ValueError, match=r"21 features: a BSP forest takes 20 at most, .* leave columns out .*PCA"):
+    with pytest.raises(
+        ValueError, match=r"21 features: a BSP forest takes 20 features at most, .* leave columns out .*PCA"
+    ):
         amf.BSPForestClassifier().partial_fit(np.zeros((1, 21)), [0])
-    with pytest.raises(ValueError, match="max_features must be a whole number from 1 to 20, got 21"):
+    with pytest.raises(
+        ValueError, match=r"max_features must be a whole number from 1 to 20, got 21: .* leave columns out .*PCA"
+    ):
         amf.BSPForestClassifier(max_features=21)
     forest = amf.BSPForestClassifier()
-    with pytest.raises(ValueError, match="21 features: a BSP forest takes 20 at most"):
+    with pytest.raises(ValueError, match="21 features: a BSP forest takes 20 features at most"):
         forest.add_features([f"f{j}" for j in range(21)])
     assert forest.partial_fit(np.eye(20), [0, 1] * 10).n_features == 20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -88,6 +89,73 @@ def test_degenerate_hulls_are_exact_in_any_order(kind):
         assert starting_at_the_least(vertices) == expected
         assert grows.sum() == pytest.approx(perimeter(expected), rel=1e-9)
         assert starting_at_the_least(added(rng.permutation(points))[0]) == expected
+
+
+def edges_seen_in_fractions(vertices, x, y):
+    """As `seen_from`, edge by edge; of a hull with three vertices or more."""
+    n = len(vertices)
+    sides = [turn_in_fractions(vertices[k], vertices[(k + 1) % n], (x, y)) for k in range(n)]
+    if min(sides) >= 0:
+        return 0, 0
+    seen = [side <= 0 for side in sides]
+    return next(k for k in range(n) if seen[k] and not seen[k - 1]), sum(seen)
+
+
+LARGE = {
+    "circle": lambda t: (np.cos(7 * t), np.sin(7 * t)),
+    "parabola": lambda t: (np.round(200 * t), np.round(200 * t) ** 2),
+    "logarithm": lambda t: (1 + t, np.log(1 + t)),
+}
+"""Curves of which every point is a vertex: large hulls."""
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_the_edges_that_a_point_sees_of_a_large_hull_are_found(kind):
+    """Points at vertices, on edges, in the lines of edges, near and far."""
+    rng = np.random.default_rng(1)
+    vertices, words, _ = added(np.column_stack(LARGE[kind](rng.random(80))))
+    size = len(vertices)
+    assert size > 40
+    corners = np.array(vertices)
+    one, two, three = (corners[rng.integers(0, size, 150)] for _ in range(3))
+    nexts = np.roll(corners, -1, axis=0)
+    spread = np.ptp(corners, axis=0)
+    around = corners.mean(axis=0) + spread * rng.normal(size=(150, 2))
+    queries = [corners, (corners + nexts) / 2, 2 * corners - nexts, 2 * nexts - corners, one + two - three, around]
+    found = 0
+    for x, y in np.vstack(queries).astype(np.float32).astype(float).tolist():
+        expected = edges_seen_in_fractions(vertices, x, y)
+        assert edges_seen(words, index(size), x, y) == expected, (x, y)
+        found += expected[1] > 1
+    assert found > 100
+
+
+@kernel
+def ask_often(words, size, points):
+    """How many points see any edge."""
+    seen = 0
+    for i in range(points.shape[0]):
+        _, n_seen = seen_from(words, index(0), size, points[i, 0], points[i, 1])
+        seen += n_seen > index(0)
+    return seen
+
+
+def test_a_large_hull_is_asked_as_fast_as_a_small_one():
+    """A feature and its logarithm, or the cosine and sine of an hour, are all vertices: what is asked of a hull for
+    each sample must not take as long as there were samples."""
+
+    def seconds(size):
+        t = np.arange(size) / size
+        words = np.column_stack([t - 0.5, t * (t - 1.0)]).astype(np.float32).ravel().view(np.int32)
+        points = np.column_stack([np.linspace(-0.5, 0.5, 500), np.full(500, -0.3)])
+        taken = []
+        for _ in range(20):
+            start = time.thread_time()
+            assert ask_often(words, index(size), points) == 500
+            taken.append(time.thread_time() - start)
+        return min(taken)
+
+    assert seconds(2000) < 10 * seconds(20)
 
 
 def test_the_side_of_a_line_is_exact():

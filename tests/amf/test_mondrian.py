@@ -11,6 +11,7 @@ from reference_mondrian import MondrianForest, MondrianNumberTree, MondrianTree,
 from trees import same_structure, trees_of
 
 import amf
+from amf.rng import GOLDEN, mix, to_unit
 
 CHOICES = [
     {},
@@ -211,6 +212,71 @@ def test_the_walk_through_of_the_chapter():
     assert (above_b.feature, float(above_b.threshold)) == (0, pytest.approx(0.47))
     assert above_b.time == pytest.approx(3.97)
     assert (above_b.left.lo.tolist(), above_b.right.lo.tolist()) == (b.tolist(), d.tolist())
+
+
+def unmixed(words):
+    """The inverse of the finalising step of SplitMix64."""
+    words = np.array(words, np.uint64)
+    with np.errstate(over="ignore"):
+        words ^= (words >> np.uint64(31)) ^ (words >> np.uint64(62))
+        words *= np.uint64(pow(0x94D049BB133111EB, -1, 2**64))
+        words ^= (words >> np.uint64(27)) ^ (words >> np.uint64(54))
+        words *= np.uint64(pow(0xBF58476D1CE4E5B9, -1, 2**64))
+        words ^= (words >> np.uint64(30)) ^ (words >> np.uint64(60))
+    return words
+
+
+def mixed(words):
+    """The numbers that words say."""
+    plain_mix, plain_to_unit = (getattr(part, "py_func", part) for part in (mix, to_unit))
+    return plain_to_unit(plain_mix(words))
+
+
+def word_that_says(draw, pick, place):
+    """A word of the generator whose next three numbers are these, up to 1e-9, 0.1 and 1e-5."""
+    steps = np.arange(2**20, dtype=np.uint64)
+    said = (np.uint64(round(draw * 2**53)) << np.uint64(11)) + steps
+    with np.errstate(over="ignore"):
+        first = unmixed(said)
+        second, third = (mixed(first + np.uint64(n) * GOLDEN) for n in (1, 2))
+        fits = (np.abs(second - pick) < 0.1) & (np.abs(third - place) < 1e-5)
+        return first[np.flatnonzero(fits)[0]] - GOLDEN
+
+
+def test_the_walk_through_of_the_chapter_in_the_kernel():
+    """The same again, number by number, in a forest whose generator is set to the words that say these numbers."""
+    a, b, c, d = ((0.2, 0.1), (0.3, 0.6), (0.9, 0.5), (0.65, 0.55))
+    forest = amf.MondrianForestClassifier(1, classes=["gray", "white"], **RAW)
+
+    def learn(point, label, spent, pick, place):
+        forest._words[0] = word_that_says(-math.expm1(-spent), pick, place)
+        forest.partial_fit([point], [label])
+        [tree] = trees_of(forest)
+        return tree
+
+    def split(tree, row):
+        """(feature, place in the units of the chapter, time) of a split."""
+        feature = int(tree.feature[row])
+        return feature, float(tree.threshold[row]) + a[feature], float(tree.time[row])
+
+    def near(feature, place, time):
+        return pytest.approx((feature, place, time), rel=1e-5, abs=1e-5)
+
+    forest.partial_fit([a], ["gray"])
+    tree = learn(b, "white", 2.42 * 0.6, 0.9, (0.23 - 0.1) / 0.5)
+    assert split(tree, 0) == near(1, 0.23, 2.42)
+
+    tree = learn(c, "white", 1.01 * 0.6, 0.5, (0.75 - 0.3) / 0.6)
+    left = tree.child[0]
+    assert split(tree, 0) == near(0, 0.75, 1.01)
+    assert split(tree, left) == near(1, 0.23, 2.42)
+    assert tree.child[left + 1] == 0
+
+    tree = learn(d, "gray", 0.35 * (2.42 - 1.01) + 1.55 * (0.35 + 0.05), 0.2, (0.47 - 0.3) / 0.35)
+    left = tree.child[0]
+    assert split(tree, 0) == near(0, 0.75, 1.01)
+    assert split(tree, left) == near(1, 0.23, 2.42)
+    assert split(tree, tree.child[left] + 1) == near(0, 0.47, 3.97)
 
 
 # What holds in law.

@@ -6,6 +6,7 @@ the ranges of the samples, as in the paper. It tells neither the number of trees
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,15 @@ ONLINE: dict[str, dict[str, Any]] = {
     "Mondrian, lifetime 2": {"lifetime": 2.0, "lifetime_exponent": 0.0},
 }
 BATCH: dict[str, Any] = {
-    "Extra-Trees, one feature a split": lambda seed: ExtraTreesClassifier(N_TREES, max_features=1, random_state=seed),
-    "random forest": lambda seed: RandomForestClassifier(N_TREES, random_state=seed),
+    "Extra-Trees, one feature a split": partial(ExtraTreesClassifier, max_features=1),
+    "random forest": RandomForestClassifier,
 }
 
 
-def accuracies(seed: int) -> dict[str, NDArray[np.float64]]:
-    """Of each method after each tenth of the training set."""
-    x, y = load("letter")
+def accuracies(
+    seed: int, x: NDArray[np.float64], y: NDArray[np.int64], *, n_trees: int = N_TREES
+) -> dict[str, NDArray[np.float64]]:
+    """Of each method after each tenth of the training set, on rows (n, d) and their classes."""
     order = np.random.default_rng(seed).permutation(len(x))
     x, y = x[order], y[order]
     n = len(x) * 2 // 3
@@ -44,7 +46,7 @@ def accuracies(seed: int) -> dict[str, NDArray[np.float64]]:
     found = {name: np.zeros(len(ends)) for name in (*ONLINE, *BATCH)}
     for name, schedule in ONLINE.items():
         forest = amf.IncreasingLifetimeForestClassifier.preset(
-            "paper", n_estimators=N_TREES, seed=seed, max_bytes=2**32, **schedule
+            "paper", n_estimators=n_trees, seed=seed, max_bytes=2**32, **schedule
         )
         start = 0
         for place, end in enumerate(ends):
@@ -52,12 +54,13 @@ def accuracies(seed: int) -> dict[str, NDArray[np.float64]]:
             found[name][place], start = np.mean(forest.predict(x[n:]) == y[n:]), end
     for name, new in BATCH.items():
         for place, end in enumerate(ends):
-            found[name][place] = new(seed).fit(x[:end], y[:end]).score(x[n:], y[n:])
+            found[name][place] = new(n_trees, random_state=seed).fit(x[:end], y[:end]).score(x[n:], y[n:])
     return found
 
 
 def main() -> None:
-    runs = [accuracies(seed) for seed in SEEDS]
+    x, y = load("letter")
+    runs = [accuracies(seed, x, y) for seed in SEEDS]
     means = {name: np.mean([run[name] for run in runs], axis=0) for name in runs[0]}
     print(f"accuracy on letter, {N_TREES} trees, mean over {len(SEEDS)} divisions")
     print("share of the training set         " + "".join(f"{10 * tenth:6} %" for tenth in TENTHS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import FrozenInstanceError, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import confluent_kafka
@@ -21,6 +22,7 @@ from worker.config import kafka as config_kafka
 from worker.config.keys import Decides, Key, Section, keys
 from worker.config.keys import key as declare
 from worker.config.model import SYSTEMS, fits, preset_values
+from worker.config.overrides import may_match_both
 from worker.config.text import Plain
 from worker.config.values import Kind, address, classes, duration, features, mask_url, positive_share, size
 
@@ -643,6 +645,75 @@ def test_a_loss_that_needs_a_bound_has_it_beside_it(text: str, path: str) -> Non
 def test_the_library_has_the_last_word() -> None:
     found = the_problem(document(models="{default: {smoothing: 1e10}}"))
     assert "smoothing must be a number from 1e-09 to 1e+09" in found
+
+
+@pytest.mark.parametrize("features", ["21", "[" + ", ".join(f"f{n}" for n in range(21)) + "]"])
+def test_too_many_features_for_a_bsp_forest_are_refused_with_what_to_do(features: str) -> None:
+    found = the_problem(document(models=f"{{default: {{algorithm: bsp-classifier, features: {features}}}}}"))
+    assert "got 21: a BSP forest takes 20 features at most" in found
+    assert re.search(r"leave columns out .*\(PCA\), or take another algorithm", found)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        (
+            "{default: {features: 30}, overrides: [{match: a},\n {match: b, algorithm: bsp-classifier}]}",
+            "7: models.overrides[1]: expected parameters that a forest takes on top of the default: max_features ",
+            "got 30: a BSP forest takes 20 features at most",
+        ),
+        (
+            "{overrides: [{match: 'a*', features: 30},\n {match: '*b', algorithm: bsp-regressor}]}",
+            "7: models.overrides[1]: expected parameters that a forest takes on top of overrides[0]: max_features ",
+            "got 30",
+        ),
+        (
+            "{overrides: [{match: ab, algorithm: bsp-regressor},\n {match: 'a*', features: 30}]}",
+            "7: models.overrides[1]: expected parameters that a forest takes on top of overrides[0]: max_features ",
+            "got 30",
+        ),
+        (
+            "{default: {smoothing: 2}, overrides: [{match: a, algorithm: mondrian-classifier}]}",
+            "6: models.overrides[0]: expected parameters that a forest takes on top of the default: smoothing ",
+            "'ikn' or 'path_mean', got 2.0",
+        ),
+        (
+            "{default: {algorithm: mondrian-classifier, smoothing: path_mean}, overrides: [{match: a, "
+            "algorithm: adaptive-classifier}]}",
+            "6: models.overrides[0]: expected parameters that a forest takes on top of the default: smoothing ",
+            "got 'path_mean'",
+        ),
+    ],
+)
+def test_overrides_that_together_make_no_forest_are_refused_before_a_record_comes(
+    text: str, place: str, says: str
+) -> None:
+    found = the_problem(document(models=text))
+    assert found.startswith(f"worker.yaml:{place}")
+    assert says in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{default: {features: 30}, overrides: [{match: b, algorithm: bsp-classifier, features: 2}]}",
+        "{default: {smoothing: 2}, overrides: [{match: b, algorithm: mondrian-classifier, smoothing: null}]}",
+        "{overrides: [{match: 'a*', features: 30}, {match: 'b*', algorithm: bsp-regressor}]}",
+        "{overrides: [{match: '*-a', features: 30}, {match: '*-b', algorithm: bsp-regressor}]}",
+        "{overrides: [{match: ab, features: 30}, {match: 'a[cd]', algorithm: bsp-regressor}]}",
+        "{overrides: [{match: ab, features: 30}, {match: abc, algorithm: bsp-regressor}]}",
+    ],
+)
+def test_overrides_that_never_meet_need_not_go_together(text: str) -> None:
+    found = models(text)
+    for key in ("a", "b", "ab", "abc", "ac", "bb", "x-a", "x-b"):
+        found.params_for(key).of_forest(0)
+
+
+@given(st.text("ab*?[]", max_size=4), st.text("ab*?[]", max_size=4), st.text("ab[]", max_size=4))
+def test_patterns_that_are_said_never_to_match_one_key_never_do(one: str, other: str, key: str) -> None:
+    if fnmatchcase(key, one) and fnmatchcase(key, other):
+        assert may_match_both(one, other)
 
 
 def test_overrides_go_together_in_any_combination() -> None:

@@ -20,7 +20,7 @@ import yaml
 
 from worker.base.errors import ConfigError
 from worker.config import kafka as config_kafka
-from worker.config import repartition
+from worker.config import overrides, repartition
 from worker.config.keys import Key, OverrideList, Properties, Section, keys
 from worker.config.model import OVERRIDE_KEYS, ModelParams, Override, fits, preset_values
 from worker.config.schema import (
@@ -185,7 +185,10 @@ class _Reader:
         if not isinstance(entry.node, yaml.SequenceNode):
             return self._fail(entry.line, path, f"expected a list of overrides, found {_type_of(entry.node)}")
         items = [_Entry(node.start_mark.line + 1, node) for node in entry.node.value]
-        return tuple(self._override(item, f"{path}[{index}]") for index, item in enumerate(items))
+        found = tuple(self._override(item, f"{path}[{index}]") for index, item in enumerate(items))
+        for index, problem in () if self.problems else overrides.misfits(self._default, found):
+            self._fail(items[index].line, f"{path}[{index}]", f"expected parameters that a forest takes {problem}")
+        return found
 
     def _default_model(self, entry: _Entry, path: str) -> ModelParams:
         # It is read before the overrides, which are on top of it.
@@ -202,7 +205,7 @@ class _Reader:
         """Parameters of a model, those that the preset stands for included.
 
         They must fit the algorithm that is named beside them, without one that of the default. By themselves they must
-        be what a forest takes: then so are they on top of any others.
+        be what a forest takes; what they are on top of others is looked at when all are known.
         """
         entries = self._entries(entry, path, declared)
         values = {
