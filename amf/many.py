@@ -49,6 +49,9 @@ def predict_learn_many(
     order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
     if not is_sorted:
         x, y, place = x[order], y[order], place[order]
+    # For each type that they meet kernels are compiled anew: this one they know from calls for a single forest.
+    x = x.view() if x.flags.aligned else x.copy()
+    x.flags.writeable = False
     width = max(forest._n_outputs for forest in forests)
     said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
     publish = predict or any(forest._follows_forecasts for forest in forests)

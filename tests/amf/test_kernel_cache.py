@@ -165,6 +165,12 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
                 forest.prequential(x, y)
                 forest.partial_fit(x, labels).weighted_depth(rows)
                 forest.attribute(rows)
+            for y in (labels, np.array(labels), targets, packed):
+                for n_threads in (1, 2):
+                    slots = list(range(len(rows)))[::-1]
+                    some = [forest.copy() for _ in slots]
+                    if some:
+                        amf.predict_learn_many(some, rows, slots, y[:len(rows)], n_threads=n_threads)
         data = forest.dumps()
         for again in (data, bytearray(data), memoryview(b"x" + data)[1:]):
             amf.loads(again).copy().describe()
