@@ -15,7 +15,7 @@ TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 # Processes share the tests, each taking some of another's when it has done its own. The kernels are compiled before
 # they start, or each of them would do it.
-COMPILE = $(BIN)/python -c "import amf; amf.compile_kernels(threads=True)"
+COMPILE = $(BIN)/python -m tests.kernels
 PYTEST = $(COMPILE) && $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 .PHONY: help demo test test-all chaos lint types bench clean
