@@ -7,14 +7,16 @@ import fcntl
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.availability import Unavailable, give_up
 from tests.kafka.broker import Broker
-from tests.kafka.servers import ExternalServer, Server
+from tests.kafka.servers import ExternalServer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,18 +35,15 @@ def running_broker(*, own: bool) -> Iterator[Broker]:
 
 
 class JoinedBroker(Broker):
-    """A broker that another process has brought up."""
+    """A broker that answers already, and that another process will take down."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
-        self._address = bootstrap
-
-    def _open(self) -> Server:
-        return ExternalServer(self._address)
+        self._server = ExternalServer(bootstrap)
 
 
 @contextlib.contextmanager
-def shared_broker(folder: Path) -> Iterator[Broker]:
+def shared_broker(folder: Path, bring_up: Callable[[], AbstractContextManager[Broker]]) -> Iterator[Broker]:
     """One broker for all processes that name this folder.
 
     Who comes first brings it up, and takes it down when nobody uses it any more. The file of its address is locked by
@@ -54,8 +53,7 @@ def shared_broker(folder: Path) -> Iterator[Broker]:
     with contextlib.ExitStack() as opened:
         with _locked(door):
             is_first = not address.exists()
-            made = running_broker(own=False) if is_first else JoinedBroker(address.read_text())
-            broker = opened.enter_context(made)
+            broker = opened.enter_context(bring_up()) if is_first else JoinedBroker(address.read_text())
             if is_first:
                 address.write_text(broker.bootstrap)
             used = opened.enter_context(address.open())
@@ -79,8 +77,9 @@ def _locked(path: Path) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for the whole run, however many processes share its tests."""
-    base = tmp_path_factory.getbasetemp()
-    with shared_broker(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) as broker:
+    own = tmp_path_factory.getbasetemp()
+    of_all = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with shared_broker(of_all, partial(running_broker, own=False)) as broker:
         yield broker
 
 
