@@ -15,7 +15,9 @@ TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 # Processes share the tests, each taking some of another's when it has done its own. The kernels are compiled before
 # they start, or each of them would do it.
-COMPILE = $(BIN)/python -c "import amf; amf.compile_kernels(threads=True)"
+COMPILE = $(BIN)/python -m tests.kernels
+# Where this is set, as in many images, each process would rewrite the assertions of all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(COMPILE) && $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 .PHONY: help demo test test-all chaos lint types bench clean

@@ -12,6 +12,9 @@ from hypothesis import settings
 # Without it, set before SciPy is imported, scikit-learn leaves its checks of other array libraries out.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+# A broker of a test does not live for as long as Java's second compiler takes to earn a third of the start.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 # No deadline anywhere: the first example of a test may be the one that compiles a kernel. CI draws the same examples
 # each time, so that a red build is about the change and not about luck; elsewhere each run looks at new ones.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)

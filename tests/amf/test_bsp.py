@@ -87,7 +87,14 @@ def same_structure(tree: Tree, node, row=0):
 # The forests against the reference.
 
 
-@pytest.mark.parametrize(("d", "missing"), [(1, 0.0), (1, 0.2), (2, 0.0), (3, 0.0), (3, 0.2), (5, 0.4)])
+@pytest.mark.parametrize(
+    ("d", "missing"),
+    [
+        (1, 0.2),
+        (2, 0.0),
+        *(pytest.param(*shape, marks=pytest.mark.full) for shape in [(1, 0.0), (3, 0.0), (3, 0.2), (5, 0.4)]),
+    ],
+)
 def test_the_classifier_equals_the_reference(d, missing):
     points, labels = samples(60, d, seed=d, missing=missing)
     choice = {"rate_scale": 2.0, "min_samples_split": 3}
@@ -259,6 +266,7 @@ def test_as_printed_the_leaf_rule_depends_on_the_order_of_the_samples():
     assert abs(as_printed[0] - as_printed[1]) > 2 * error
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("order", [range(14), range(13, -1, -1)])
 def test_partitions_have_the_law_of_a_tree_that_is_drawn_at_once(order):
     """Sizes of the leaves against [002] Alg. 2 and 5, which draw lines that hit the hull of all points."""

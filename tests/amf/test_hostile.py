@@ -36,7 +36,7 @@ STREAMS = {
 }
 """How many there are of each family."""
 BLOCK = 100
-QUICK = 300
+QUICK = BLOCK
 """The first ones of each family are the quick check."""
 FLOOR = 1e-12
 """Least probability of a known class with the default parameters."""

@@ -101,6 +101,7 @@ def test_where_nothing_can_be_written_kernels_are_compiled_in_memory(tmp_path):
     assert run(script, home, **nobody(home)) == ["0.5", "0", "1", "1"]
 
 
+@pytest.mark.full
 def test_a_start_with_kernels_on_disk_loads_nothing_of_the_compiler_and_can_compile_all_the_same():
     script = """
     amf.compile_kernels([amf.AMFClassifier])

@@ -13,16 +13,22 @@ import amf
 SYSTEMS = [
     amf.AMFClassifier,
     amf.AMFRegressor,
-    amf.UnrestrictedAMFClassifier,
-    amf.MondrianForestClassifier,
-    amf.MondrianForestRegressor,
-    amf.IncreasingLifetimeForestClassifier,
-    amf.IncreasingLifetimeForestRegressor,
-    amf.AdaptiveAMFClassifier,
-    amf.AdaptiveAMFRegressor,
-    amf.BSPForestClassifier,
-    amf.BSPForestRegressor,
+    *(
+        pytest.param(system, marks=pytest.mark.full)
+        for system in (
+            amf.UnrestrictedAMFClassifier,
+            amf.MondrianForestClassifier,
+            amf.MondrianForestRegressor,
+            amf.IncreasingLifetimeForestClassifier,
+            amf.IncreasingLifetimeForestRegressor,
+            amf.AdaptiveAMFClassifier,
+            amf.AdaptiveAMFRegressor,
+            amf.BSPForestClassifier,
+            amf.BSPForestRegressor,
+        )
+    ),
 ]
+"""The quick check takes two of them: each has a kernel for many forests, which is compiled when it is first used."""
 
 
 OTHERS = {

@@ -170,7 +170,10 @@ SETTINGS = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-@pytest.mark.parametrize(("d", "missing"), [(1, 0.0), (3, 0.0), (9, 0.2), (2, 0.5)])
+@pytest.mark.parametrize(
+    ("d", "missing"),
+    [(3, 0.0), (2, 0.5), *(pytest.param(*shape, marks=pytest.mark.full) for shape in [(1, 0.0), (9, 0.2)])],
+)
 def test_the_forest_equals_the_reference(mode, setting, d, missing):
     points, labels = samples(100, d, seed=d, missing=missing)
     labels[3::7] = -1

@@ -99,17 +99,18 @@ def test_a_forecast_is_the_mean_over_the_places_where_the_sample_can_branch_off(
         tree.learn(x, int(label))
     rng = np.random.default_rng(1)
 
-    def drawn(x):
-        above = np.full(3, 1 / 3)
-        for step in tree.steps(x):
+    def drawn(steps, posteriors):
+        for step, above in zip(steps, posteriors, strict=False):
             time = rng.exponential(1 / step.rate) if step.rate > 0 else math.inf
             if time < step.age:
                 return tree.branched(step, above, math.exp(-tree.gamma * time))
-            above = tree.posterior(step, above)
-        return above
+        return posteriors[-1]
 
     for x in np.array([[2.5, 0.1], [0.1, 0.1], [-0.6, 1.3]], np.float32):
-        draws = np.array([drawn(x) for _ in range(20_000)])
+        steps, posteriors = list(tree.steps(x)), [np.full(3, 1 / 3)]
+        for step in steps:
+            posteriors.append(tree.posterior(step, posteriors[-1]))
+        draws = np.array([drawn(steps, posteriors) for _ in range(20_000)])
         error = draws.std(axis=0) / math.sqrt(len(draws)) + 1e-12
         assert np.all(np.abs(draws.mean(axis=0) - tree.predict(x)) < SIGMAS * error)
 

@@ -1,8 +1,6 @@
-"""A short selection of the fault matrix on a real broker; `make chaos` is the long one, the quick check runs a few."""
+"""A short selection of the fault matrix on a real broker; `make chaos` is the long one."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import pytest
 
@@ -10,9 +8,7 @@ from tests.chaos.arena import Arena
 from tests.chaos.cluster import Cluster, Setup
 from tests.chaos.runner import in_order, run
 
-pytestmark = pytest.mark.kafka
-
-full = partial(pytest.param, marks=pytest.mark.full)
+pytestmark = [pytest.mark.kafka, pytest.mark.full]
 
 SEED = 5  # change it to try others; a failure prints it with every fault
 
@@ -21,10 +17,10 @@ SEED = 5  # change it to try others; a failure prints it with every fault
     ("faults", "cluster"),
     [
         (["kill@learned", "kill@offsets-sent", "commit-answer-lost"], Setup()),
-        full(["broker-kill", "cut", "late-commit"], Setup()),
-        full(["kill@segment-written", "kill@replayed", "kill@revoked", "store-dead"], Setup(identities="dynamic")),
-        full(["leader-moves", "storm", "zombie"], Setup(3, 24, "consumer", "mixed")),
-        full(["disk-full", "clock-jumps", "offsets-expired"], Setup(store="file")),
+        (["broker-kill", "cut", "late-commit"], Setup()),
+        (["kill@segment-written", "kill@replayed", "kill@revoked", "store-dead"], Setup(identities="dynamic")),
+        (["leader-moves", "storm", "zombie"], Setup(3, 24, "consumer", "mixed")),
+        (["disk-full", "clock-jumps", "offsets-expired"], Setup(store="file")),
     ],
     indirect=["cluster"],
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.availability import Unavailable, give_up
 from tests.kafka.broker import Broker
+from tests.kafka.servers import ExternalServer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,10 +34,52 @@ def running_broker(*, own: bool) -> Iterator[Broker]:
         give_up(f"no Kafka broker to test against: {reason}")
 
 
+class JoinedBroker(Broker):
+    """A broker that answers already, and that another process will take down."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self._server = ExternalServer(bootstrap)
+
+
+@contextlib.contextmanager
+def shared_broker(folder: Path, bring_up: Callable[[], AbstractContextManager[Broker]]) -> Iterator[Broker]:
+    """One broker for all processes that name this folder.
+
+    Who comes first brings it up, and takes it down when nobody uses it any more. The file of its address is locked by
+    all who use it, and the other file by who joins or leaves: nobody joins a broker that is about to go.
+    """
+    address, door = folder / "broker", folder / "broker-door"
+    with contextlib.ExitStack() as opened:
+        with _locked(door):
+            is_first = not address.exists()
+            broker = opened.enter_context(bring_up()) if is_first else JoinedBroker(address.read_text())
+            if is_first:
+                address.write_text(broker.bootstrap)
+            used = opened.enter_context(address.open())
+            fcntl.flock(used, fcntl.LOCK_SH)
+        try:
+            yield broker
+        finally:
+            if is_first:
+                with _locked(door):
+                    address.unlink()
+                fcntl.flock(used, fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """One broker for the whole run."""
-    with running_broker(own=False) as broker:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for the whole run, however many processes share its tests."""
+    own = tmp_path_factory.getbasetemp()
+    of_all = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with shared_broker(of_all, partial(running_broker, own=False)) as broker:
         yield broker
 
 

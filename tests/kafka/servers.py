@@ -55,18 +55,16 @@ class Server(Protocol):
 
 
 class ExternalServer:
-    """The broker that KAFKA_BOOTSTRAP names. It is used as it is, and never stopped."""
+    """A broker that runs already. It is used as it is, and never stopped."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        self.bootstrap = os.environ.get("KAFKA_BOOTSTRAP", "")
-        if not self.bootstrap:
-            raise Unavailable("KAFKA_BOOTSTRAP is not set")
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
 
     def start(self) -> None:
         pass
 
     def stop(self) -> None:
-        raise RuntimeError(f"KAFKA_BOOTSTRAP names {self.bootstrap}, which is not ours to stop")
+        raise RuntimeError(f"the broker at {self.bootstrap} is not ours to stop")
 
     kill = stop
 
@@ -78,6 +76,14 @@ class ExternalServer:
 
     def log(self) -> str:
         return "(the log is not ours)"
+
+
+def named_server(properties: Mapping[str, str]) -> ExternalServer:
+    """The broker that KAFKA_BOOTSTRAP names."""
+    bootstrap = os.environ.get("KAFKA_BOOTSTRAP")
+    if not bootstrap:
+        raise Unavailable("KAFKA_BOOTSTRAP is not set")
+    return ExternalServer(bootstrap)
 
 
 class ContainerServer:
@@ -201,7 +207,7 @@ def open_server(properties: Mapping[str, str], *, own: bool) -> Server:
     """
     kinds: list[Callable[[Mapping[str, str]], Server]] = [ContainerServer, JavaServer]
     if not own:
-        kinds.insert(0, ExternalServer)
+        kinds.insert(0, named_server)
     reasons = []
     for kind in kinds:
         try:
@@ -236,6 +242,9 @@ def server_properties(listen: str, advertised: str, controller: str, properties:
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "group.initial.rebalance.delay.ms": "0",
+        # With group.protocol=consumer members hear of a change at their next heartbeat, which is after 5 s by default.
+        "group.consumer.min.heartbeat.interval.ms": "300",
+        "group.consumer.heartbeat.interval.ms": "300",
         "auto.create.topics.enable": "false",
         # Records keep the timestamps of their input, which may be decades old: none may expire while a test reads.
         "log.retention.ms": "-1",

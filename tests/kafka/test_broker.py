@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from tests.availability import Unavailable
 from tests.kafka.broker import Broker, committed_offsets, read_all
-from tests.kafka.conftest import Names
+from tests.kafka.conftest import JoinedBroker, Names, shared_broker
 from tests.kafka.jars import kafka_libs
 from tests.kafka.servers import open_server
 
@@ -112,6 +115,36 @@ def test_a_broker_comes_back_with_its_address_and_its_data(own_broker: Broker) -
         own_broker.restart()
     assert own_broker.bootstrap == address
     assert values(own_broker, "topic") == [b"before a kill", b"before a stop"]
+
+
+def test_a_broker_is_shared_and_goes_with_the_last_who_uses_it(tmp_path: Path) -> None:
+    life: list[str] = []
+
+    @contextmanager
+    def bring_up() -> Iterator[Broker]:
+        life.append("up")
+        yield JoinedBroker("broker.example:9092")
+        life.append("down")
+
+    came, leaves = threading.Event(), threading.Event()
+
+    def come_first() -> None:
+        with shared_broker(tmp_path, bring_up):
+            came.set()
+            assert leaves.wait(30)
+
+    first = threading.Thread(target=come_first)
+    first.start()
+    assert came.wait(30)
+    with shared_broker(tmp_path, bring_up) as joined:
+        assert joined.bootstrap == "broker.example:9092"
+        leaves.set()
+        first.join(0.3)
+        assert (first.is_alive(), life) == (True, ["up"])
+    first.join(30)
+    assert life == ["up", "down"]
+    with shared_broker(tmp_path, bring_up):
+        assert life == ["up", "down", "up"]
 
 
 def test_the_environment_comes_first_unless_the_broker_must_be_our_own(monkeypatch: pytest.MonkeyPatch) -> None:

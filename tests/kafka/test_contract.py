@@ -19,9 +19,15 @@ CONFIG = """
 input: {{topic: {input}}}
 output: {{topic: {output}}}
 dead_letter: {{topic: dead-letters}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}, group.protocol: {protocol}}}
+kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}, {protocol}}}
 checkpoint: {{url: "memory://contract"}}
 """
+
+PROTOCOLS = {
+    "classic": "group.protocol: classic, heartbeat.interval.ms: 300",
+    "consumer": "group.protocol: consumer",
+}
+"""Members hear of a change at their next heartbeat, which the broker decides about in the second one."""
 
 
 class Kafka:
@@ -38,7 +44,7 @@ class Kafka:
                 output=self.output_topic,
                 bootstrap=broker.bootstrap,
                 group=topics.name("group"),
-                protocol=protocol,
+                protocol=PROTOCOLS[protocol],
             ),
             {},
         )
@@ -75,7 +81,7 @@ class Kafka:
 
 
 class TestKafka(BrokerContract):
-    @pytest.fixture(params=["classic", "consumer"])
+    @pytest.fixture(params=PROTOCOLS)
     def cluster(self, request: pytest.FixtureRequest, broker: Broker, topics: Names) -> Iterator[Kafka]:
         made = Kafka(broker, topics, request.param)
         yield made

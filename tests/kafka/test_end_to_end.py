@@ -132,13 +132,18 @@ def require_exact(job: Job, rows: dict[str, dict[str, object]]) -> None:
     "job",
     [
         "amf-classifier",
-        "mondrian-classifier",
         "mondrian-regressor",
-        "increasing-lifetime-classifier",
-        "increasing-lifetime-regressor",
-        "bsp-classifier",
-        "bsp-regressor",
-        "adaptive-classifier",
+        *(
+            pytest.param(algorithm, marks=pytest.mark.full)
+            for algorithm in (
+                "mondrian-classifier",
+                "increasing-lifetime-classifier",
+                "increasing-lifetime-regressor",
+                "bsp-classifier",
+                "bsp-regressor",
+                "adaptive-classifier",
+            )
+        ),
     ],
     indirect=True,
 )

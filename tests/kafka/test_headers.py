@@ -93,7 +93,11 @@ def test_a_record_with_a_header_that_cannot_be_read_is_read_all_the_same(warm: i
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    "repartition", ["", ', model_key: "field:shop", repartition: true'], ids=["worker", "forwarder"]
+    "repartition",
+    [
+        pytest.param("", id="worker"),
+        pytest.param(', model_key: "field:shop", repartition: true', id="forwarder", marks=pytest.mark.full),
+    ],
 )
 def test_one_record_with_such_a_header_stops_nobody(
     broker: Broker, topics: Names, tmp_path: Path, repartition: str

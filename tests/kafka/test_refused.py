@@ -90,7 +90,8 @@ def codes(messages: list[Message]) -> set[bytes | None]:
     return {dict(message.headers)["error-code"] for message in messages}
 
 
-@pytest.mark.parametrize("delivery", ["exactly-once", pytest.param("at-least-once", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_a_prediction_that_is_too_large_is_a_dead_letter(job: Job, delivery: str) -> None:
     """A model of very many classes with long names says more than its topic takes; the model beside it does not."""
     job.create({"max.message.bytes": "6000"})

@@ -119,7 +119,7 @@ def expected(numbers: list[int], key: str) -> list[dict[str, Any]]:
     return [json.loads(codec.encode_answers(key, [answer])[0]) for answer in answers]
 
 
-@pytest.mark.parametrize("trouble", ["away", "not-registered"])
+@pytest.mark.parametrize("trouble", ["away", pytest.param("not-registered", marks=pytest.mark.full)])
 def test_the_partition_waits_for_a_schema_and_then_all_is_there_exactly_once(job: Job, trouble: str) -> None:
     stub, total = job.stub, BEFORE + 1 + AFTER
     for number in range(BEFORE):

@@ -156,6 +156,7 @@ def test_models_named_by_a_field_learn_from_events_of_all_partitions(job: Job):
         assert a.terminate() == 0
 
 
+@pytest.mark.full
 def test_models_move_when_partitions_are_added_to_the_internal_topic(job: Job):
     job.feed(300, SEED)
     with job.worker("a") as a:
@@ -206,8 +207,10 @@ def test_killed_at_random_moments_it_publishes_the_same(job: Job):
     "point",
     [
         "offsets-sent:1",
-        "learned:1",
-        *(pytest.param(point, marks=pytest.mark.full) for point in ("producing:100", "committed:1", "offsets-sent:2")),
+        *(
+            pytest.param(point, marks=pytest.mark.full)
+            for point in ("learned:1", "producing:100", "committed:1", "offsets-sent:2")
+        ),
     ],
 )
 def test_killed_within_a_transaction_it_publishes_the_same(job: Job, point: str):
@@ -254,6 +257,7 @@ def test_a_failure_of_the_forwarder_ends_the_worker(job: Job):
         assert "could not be forwarded ({'missing-model-key':" in worker.log()
 
 
+@pytest.mark.full
 def test_a_group_that_forgot_its_offsets_does_not_forward_all_again(job: Job):
     job.feed(60, SEED)
     with job.worker("a") as worker:

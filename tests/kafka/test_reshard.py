@@ -123,6 +123,7 @@ def test_models_move_in_the_order_of_the_steps_and_each_missing_one_is_named(
     assert {offset_of(message) for message in job.published() if lineage_of(message) == "main~3"} >= {0}
 
 
+@pytest.mark.full
 def test_models_of_events_that_came_too_early_can_be_left_out(job: Keyed, capsys: pytest.CaptureFixture[str]) -> None:
     """The producers go on after partitions were added: keys that moved get second models in old partitions."""
     job.add_partitions(3)
@@ -141,6 +142,7 @@ def test_models_of_events_that_came_too_early_can_be_left_out(job: Keyed, capsys
     assert set(last.values()) == {2, 3}
 
 
+@pytest.mark.full
 def test_whoever_goes_back_after_a_reshard_can_do_it_again(
     job: Keyed, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,6 +168,7 @@ def test_whoever_goes_back_after_a_reshard_can_do_it_again(
     assert job.each_once_by_one_model()
 
 
+@pytest.mark.full
 def test_a_damaged_checkpoint_is_made_whole_before(job: Keyed, capsys: pytest.CaptureFixture[str]) -> None:
     job.add_partitions(3)
     job.damage_newest(0)
@@ -184,6 +187,7 @@ def test_a_damaged_checkpoint_is_made_whole_before(job: Keyed, capsys: pytest.Ca
     assert job.each_once_by_one_model()
 
 
+@pytest.mark.full
 def test_models_move_to_a_new_topic(job: Keyed, capsys: pytest.CaptureFixture[str]) -> None:
     new = f"{job.events}-new"
     job.broker.create_topic(new, 1)
@@ -209,6 +213,7 @@ def test_a_topic_made_anew_goes_on_with_the_models_of_the_old_one(job: Keyed) ->
     assert job.each_once_by_one_model()
 
 
+@pytest.mark.full
 def test_a_history_begins_anew_once_the_offsets_of_the_group_are_deleted(
     job: Keyed, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

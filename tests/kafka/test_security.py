@@ -203,6 +203,7 @@ def test_a_worker_with_tls_and_scram_works_and_tells_no_secret(secured: SecuredB
     require_no_secret(worker.log())
 
 
+@pytest.mark.full
 def test_a_worker_with_a_token_works(secured: SecuredBroker, tmp_path: Path) -> None:
     config = write_config(secured, tmp_path, "with-token", OAUTHBEARER.format(user="with-token"))
     with WorkerProcess(config, tmp_path / "log") as worker:
@@ -210,6 +211,7 @@ def test_a_worker_with_a_token_works(secured: SecuredBroker, tmp_path: Path) -> 
         assert worker.terminate() == 0
 
 
+@pytest.mark.full
 def test_what_may_not_be_asked_or_may_not_be_needed_is_a_warning(secured: SecuredBroker, tmp_path: Path) -> None:
     config = write_config(secured, tmp_path, "just-works", scram("just-works"))
     with WorkerProcess(config, tmp_path / "log", KAFKA_PASSWORD=PASSWORD) as worker:

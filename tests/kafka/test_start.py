@@ -64,13 +64,8 @@ def test_a_worker_without_a_broker_ends_at_once_and_in_order_when_it_is_told_to(
         assert "stopped in order" in worker.log()
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param("", id="keyed"),
-        pytest.param(", repartition: true, model_key: 'field:shop'", id="repartitioned", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("more", ["", ", repartition: true, model_key: 'field:shop'"], ids=["keyed", "repartitioned"])
 def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
     own_broker: Broker, tmp_path: Path, more: str
 ) -> None:
@@ -97,6 +92,7 @@ def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
         assert worker.terminate() == 0
 
 
+@pytest.mark.full
 def test_a_broker_that_goes_away_is_told_in_a_few_lines(own_broker: Broker, tmp_path: Path) -> None:
     """librdkafka's own lines included, of several clients that try ten times a second."""
     for topic in ("events", "predictions", "dead-letters"):

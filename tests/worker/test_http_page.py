@@ -298,7 +298,8 @@ def test_too_many_questions_are_refused_at_once(bare: Server) -> None:
 
 
 @pytest.fixture
-def locked() -> Iterator[Server]:
+def locked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr("worker.adapters.http.routes.ANSWER_S", 0.2)  # there is no loop that would answer
     board = Board(Status(group="payments", unready=None))
     board.dead_letters.append(DeadLetter.of(0, "events", 0, 0, b"k", "wrong-type", "why"))
     server = serve(Metrics(), HOST, 0, board=board, token=TOKEN)

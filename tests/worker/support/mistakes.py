@@ -286,7 +286,7 @@ SEEN_AT = {
     "a base is deleted before its deltas": 6,
     "all checkpoints that are kept have one base": 6,
 }
-"""Seeds of schedules that show a mistake, for those that show soon: what the quick check looks at.
+"""Seeds of schedules that show a mistake: all that the quick check looks at, and where the whole suite looks first.
 
 Where the simulation changes they are found anew by
 
