@@ -270,7 +270,7 @@ SEEN_AT = {
     "a model that learned nothing is kept": 0,
     "first labels not learned in replay": 4,
     "reset ignored in replay": 52,
-    "what came back and learned leaves as it was": 18,
+    "what came back and learned leaves as it was": 30,
     "a model that has learned counts as saved": 32,
     "what changed while it was saved counts as saved": 26,
     "what left without being saved is fetched": 2,
