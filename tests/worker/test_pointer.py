@@ -222,7 +222,7 @@ def test_a_group_may_be_set_back_before_a_change_out_of_band() -> None:
 def test_a_change_out_of_band_never_sets_the_group_back() -> None:
     bench = saved_bench()
     # Somebody has set the group behind offsets that are no records, such as markers of transactions.
-    bench.broker.committed[0], bench.broker.metadata[0] = 8, ""
+    bench.broker.set_offsets({0: 8})
     bench.broker.logs[0].append(b"k", b"{}", gap=4)
     worker = bench.worker("two", **RESTART).join().turns(1)
     worker.input.batch_records = lambda: 0

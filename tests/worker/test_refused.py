@@ -14,7 +14,7 @@ from tests.worker.test_loop import Bench
 from tests.worker.test_transaction import Nobody
 from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.metrics import Metrics
-from worker.base.records import Outgoing, Record
+from worker.base.records import CommittedOffset, Outgoing, Record
 from worker.runtime.pending import Pending
 from worker.runtime.transaction import Transactions
 
@@ -48,7 +48,7 @@ class Sending:
         for number, size in enumerate(sizes):
             records = [Record(2 * i, FIRST_TIMESTAMP_MS, None, None, []) for i in range(size)]
             outgoing = [Outgoing("out", None, b"%d.%d" % (number, i), [], 0) for i in range(size)]
-            self.pending.add(number, records, outgoing, 2 * size - 1)
+            self.pending.add(number, records, outgoing, CommittedOffset(2 * size - 1))
         self.transactions.pending = self.pending
 
     def settle(self, most: int) -> int:

@@ -11,7 +11,7 @@ from tests.worker.support.fake_clients import FakeInput, FakeOutput
 from tests.worker.support.fakes import FakeClock, Faults
 from worker.base.errors import Abort, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
-from worker.base.records import Outgoing, Record
+from worker.base.records import CommittedOffset, Outgoing, Record
 from worker.runtime.transaction import REWOUND_S, Pending, Transactions
 
 OUTPUTS = [Outgoing("predictions", b"k", b"%d" % i, [], 0) for i in range(3)]
@@ -44,7 +44,9 @@ class Bench:
 
     def begin(self, offsets: dict[int, int] = OFFSETS) -> None:
         outgoing = {0: OUTPUTS[:2], 1: OUTPUTS[2:]}
-        self.transactions.pending = Pending(self.input.membership(), outgoing, dict(offsets))
+        self.transactions.pending = Pending(
+            self.input.membership(), outgoing, {number: CommittedOffset(offset) for number, offset in offsets.items()}
+        )
 
     def settle(self) -> bool:
         """Returns whether it is done; until then it goes on pending."""
@@ -210,7 +212,7 @@ def test_a_partition_that_comes_again_may_be_anywhere() -> None:
 
 def test_after_a_row_of_failures_parts_become_as_large_as_they_were() -> None:
     pending, parts = Pending(None), 0
-    pending.add(0, [Record(i, 0, b"k", b"", []) for i in range(10_000)], [OUTPUTS[0]] * 10_000, 10_000)
+    pending.add(0, [Record(i, 0, b"k", b"", []) for i in range(10_000)], [OUTPUTS[0]] * 10_000, CommittedOffset(10_000))
     for _ in range(18):
         pending.cut()
         pending.failed(sent=True)

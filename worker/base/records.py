@@ -27,6 +27,8 @@ class CommittedOffset(NamedTuple):
 
     offset: int
     metadata: str = ""
+    leader_epoch: int | None = None
+    """Leader epoch of the record before the offset, None where it is not known."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +42,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     headers: Headers
     headers_fault: str | None = None
     """Why the headers cannot be read, none of which are in `headers` then; follows from their bytes alone."""
+    leader_epoch: int | None = None
+    """Under which leader of the partition it was written: each one that is elected has a greater number than those
+    before it. None where the broker does not say."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

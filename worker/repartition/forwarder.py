@@ -16,7 +16,7 @@ from worker.base.errors import Fatal
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, Output
-from worker.base.records import Headers, Membership, Outgoing, Record, Reject
+from worker.base.records import CommittedOffset, Headers, Membership, Outgoing, Record, Reject
 from worker.base.rejects import Rejects, unpublishable
 from worker.base.retry import Retry, Stopped, retry
 from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
@@ -122,7 +122,8 @@ class Forwarder:
                 low, high = self._bounds(number, deadline)
                 self._starts[number] = low if self._config.input.start == "earliest" else high
             self._positions[number] = self._starts[number] if known is None else known.offset
-        self._input.assign({number: self._positions[number] for number in partitions})
+        epochs = {number: each.leader_epoch for number, each in committed.items() if each is not None}
+        self._input.assign({number: self._positions[number] for number in partitions}, epochs)
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """There is nothing to save."""
@@ -145,12 +146,14 @@ class Forwarder:
         pending = Pending(member, dead_letter_for=self._rekey.dead_letter_for)
         if self._starts:
             # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
-            pending.offsets, self._starts = self._starts, {}
+            pending.offsets = {number: CommittedOffset(start) for number, start in self._starts.items()}
+            self._starts = {}
             self._transactions.pending = pending
             return
         waiting, self._waiting = self._waiting, defaultdict(list)
         for number, records in waiting.items():
-            pending.add(number, records, self._rekeyed(number, records), records[-1].offset + 1)
+            behind = CommittedOffset(records[-1].offset + 1, leader_epoch=records[-1].leader_epoch)
+            pending.add(number, records, self._rekeyed(number, records), behind)
         if pending.offsets:
             self._transactions.pending = pending
 

@@ -31,7 +31,7 @@ _RECORDS_A_CALL = 8
 LAST_ATTEMPTS = 3
 """How often what is pending is tried before partitions go: one attempt may tell that the producer is to be replaced."""
 
-Outcome = BatchResult | Transient | StateLost
+Outcome = BatchResult | Transient | StateLost | PartitionStopped
 
 
 class TaskExecutor:
@@ -80,7 +80,7 @@ class TaskExecutor:
         # Returned, not raised: what the other partitions have learned meanwhile must be published.
         try:
             result = task.process(records)
-        except (Transient, StateLost) as error:
+        except (Transient, StateLost, PartitionStopped) as error:
             return error
         if trouble is not None:
             _log.info("partition-waits-no-more", f"partition {task.number} waits no more", partition=task.number)
@@ -99,11 +99,11 @@ class TaskExecutor:
         pending = Pending(member, dead_letter_for=self._dead_letter_for)
         for task, records, result in taken:
             task.result = result
-            pending.add(task.number, records, result.outgoing, task.position, task.checkpointer.metadata)
+            pending.add(task.number, records, result.outgoing, task.place)
         for task in self._tasks.values():
             # Without a record of it nobody else would commit that its state was changed out of band.
             if task.state is State.LIVE and task.result is None and task.checkpointer.must_be_committed:
-                pending.add(task.number, [], [], task.position, task.checkpointer.metadata)
+                pending.add(task.number, [], [], task.place)
         if pending.offsets:
             self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
             self._transactions.pending = pending
@@ -122,14 +122,14 @@ class TaskExecutor:
         pending, now = self._transactions.pending, self._clock.monotonic()
         if pending is None or (now < self._again_s and not at_once):
             return {}
-        committing = dict(pending.metadata)
+        committing = dict(pending.offsets)
         settled = self._transactions.settle()
         self._again_s = now + pending.pause_s
         stops = self._transactions.take_given_up()
         for number in stops:
             self._tasks[number].result = None
-        for number in committing.keys() - pending.metadata.keys() - stops.keys():
-            self._tasks[number].checkpointer.was_committed(committing[number])
+        for number in committing.keys() - pending.offsets.keys() - stops.keys():
+            self._tasks[number].checkpointer.was_committed(committing[number].metadata)
         return stops | self._post(pending) if settled else stops
 
     def commit_before_leaving(

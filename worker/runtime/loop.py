@@ -225,7 +225,9 @@ class Worker:
     def _process(self, member: Membership) -> None:
         """Take the records that are there: those of live tasks are published and committed."""
         for task in self._tasks.at_work():
-            if task.has_replayed:
+            if task.has_leapt:
+                self._tasks.prove(task)
+            elif task.has_replayed:
                 self._go_live(task)
         live: list[tuple[Task, list[Record], BatchResult]] = []
         for task, records, outcome in self._executor.process(self.copied_bytes):
@@ -233,6 +235,8 @@ class Worker:
                 self._wait(task, str(outcome))
             elif isinstance(outcome, StateLost):
                 self._reload(task, outcome)
+            elif isinstance(outcome, PartitionStopped):
+                self._stop(task, outcome)
             elif task.state is State.LIVE:
                 live.append((task, records, outcome))
             else:
@@ -259,7 +263,7 @@ class Worker:
         for task in due:
             task.resume()
         if due:
-            self._input.assign({task.number: task.position for task in due})
+            self._tasks.read(due)
 
     # --- the life of a task -------------------------------------------------------------------------------------------
 
@@ -345,23 +349,20 @@ class Worker:
         Before that it takes, commits and saves what it has: no more is lost than is gone.
         """
         for task in self._tasks.at_work():
-            if task.gone is None:
-                continue
             if self._executor.is_committing or task.buffer:
                 continue
-            if self._config.input.on_gap == "accept":
-                try:
-                    low, _ = self._input.bounds(task.number)
-                except Transient as error:
-                    _log.warning(
-                        "trying-again", f"partition {task.number}: trying again", detail=error, partition=task.number
-                    )
-                    continue
-                if low > task.position:
-                    self._save_and_forget([task.number])
-                    self._tasks.open([task.number])
-                    continue
-            self._stop(task, PartitionStopped("offset-out-of-range", f"partition {task.number}: {task.gone}"))
+            try:
+                goes_on = self._tasks.has_next_record(task)
+            except Transient as error:
+                fact = f"partition {task.number}: trying again"
+                _log.warning("trying-again", fact, detail=error, partition=task.number)
+                continue
+            except PartitionStopped as error:
+                self._stop(task, error)
+                continue
+            if not goes_on:
+                self._save_and_forget([task.number])
+                self._tasks.open([task.number])
 
     def _look_at_topic(self) -> None:
         """A topic that is not what the models know ends the worker, in order: what it has is saved."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from worker.base.records import Membership, Outgoing, Record
+from worker.base.records import CommittedOffset, Membership, Outgoing, Record
 from worker.base.retry import backoff_s
 
 STEADY_PARTS = 8
@@ -31,9 +31,7 @@ class Pending:
     member: Membership
     """Who read the records, in the newest generation that is known."""
     outgoing: dict[int, list[Outgoing]] = field(default_factory=dict)
-    offsets: dict[int, int] = field(default_factory=dict)
-    metadata: dict[int, str] = field(default_factory=dict)
-    """What is committed along with the offset of a partition."""
+    offsets: dict[int, CommittedOffset] = field(default_factory=dict)
     records: dict[int, list[Record]] = field(default_factory=dict)
     """What the outputs were made of, one by one."""
     dead_letter_for: DeadLetterFor | None = None
@@ -54,12 +52,9 @@ class Pending:
     steady: int = 0
     """How many parts are to be committed before one is larger than the one before."""
 
-    def add(
-        self, number: int, records: list[Record], outgoing: list[Outgoing], offset: int, metadata: str = ""
-    ) -> None:
-        """What came of some records of a partition, the offset behind them, and what is committed along with it."""
-        self.records[number], self.outgoing[number] = records, outgoing
-        self.offsets[number], self.metadata[number] = offset, metadata
+    def add(self, number: int, records: list[Record], outgoing: list[Outgoing], offset: CommittedOffset) -> None:
+        """What came of some records of a partition, and the offset behind them with what is committed along with it."""
+        self.records[number], self.outgoing[number], self.offsets[number] = records, outgoing, offset
 
     def renew(self, member: Membership) -> bool:
         """Commit in the member's present generation; False where it is not the one that has read these records.
@@ -75,9 +70,7 @@ class Pending:
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget what is left of partitions that this worker does not own any more, or has done with."""
         for number in partitions:
-            for of_partitions in (
-                self.outgoing, self.offsets, self.metadata, self.records, self.part, self.replaced
-            ):  # fmt: skip
+            for of_partitions in (self.outgoing, self.offsets, self.records, self.part, self.replaced):
                 of_partitions.pop(number, None)
 
     def cut(self) -> None:
@@ -98,21 +91,23 @@ class Pending:
         """Those of the part."""
         return [record for number, n in self.part.items() if n for record in self.outgoing[number][:n]]
 
-    def part_offsets(self) -> dict[int, int]:
+    def part_offsets(self) -> dict[int, CommittedOffset]:
         """The offsets behind the part."""
-        return {
-            number: self.offsets[number]
-            if n == len(self.outgoing.get(number, ()))
-            else self.records[number][n - 1].offset + 1
-            for number, n in self.part.items()
-        }
+        return {number: self._offset_after(number, n) for number, n in self.part.items()}
+
+    def _offset_after(self, number: int, n: int) -> CommittedOffset:
+        whole = self.offsets[number]
+        if n == len(self.outgoing.get(number, ())):
+            return whole
+        last = self.records[number][n - 1]
+        return CommittedOffset(last.offset + 1, whole.metadata, last.leader_epoch)
 
     def advance(self) -> None:
         """The part is committed: go on behind it."""
         self.committed += self.size()
         for number, n in self.part.items():
             if n == len(self.outgoing.get(number, ())):
-                for of_partitions in (self.outgoing, self.offsets, self.metadata, self.records):
+                for of_partitions in (self.outgoing, self.offsets, self.records):
                     of_partitions.pop(number, None)
             else:
                 del self.outgoing[number][:n], self.records[number][:n]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -18,6 +18,7 @@ from worker.runtime.reloads import MOST_RELOADS, Reloads
 from worker.state.cache import Cache
 from worker.task.checkpointer import Checkpointer
 from worker.task.recovery import Opened, Recovery, Terms
+from worker.task.requirements import next_is_missing, require_not_beyond
 from worker.task.restorer import Restorer
 from worker.task.task import Task
 from worker.task.warm_start import WarmStart
@@ -122,9 +123,36 @@ class Tasks(Mapping[int, Task]):
             saving = Checkpointer(outcome, self.policy, self._clock, self._metrics, self._pools.writers)
             saving.repartitioned(self._terms.partitions)
             task.go_by(outcome.checkpoints.location.lineage)
-            task.open(outcome.models, outcome.position, outcome.live_from, saving)
-            self._input.assign({task.number: task.position})
+            task.open(outcome.models, outcome.position, outcome.live_from, saving, outcome.last_epoch)
+            self.read([task])
             yield task, None
+
+    def read(self, tasks: Sequence[Task]) -> None:
+        """Have partitions read, each from its position on."""
+        places = {task.number: task.place for task in tasks}
+        self._input.assign(
+            {number: place.offset for number, place in places.items()},
+            {number: place.leader_epoch for number, place in places.items()},
+        )
+
+    def prove(self, task: Task) -> None:
+        """Have a partition read from where it goes live, if the last record before that is what was predicted."""
+        place = task.prove()
+        self._input.assign({task.number: place.offset}, {task.number: place.leader_epoch})
+
+    def has_next_record(self, task: Task) -> bool:
+        """Whether the next record exists, or will; else it starts anew behind a gap that is accepted.
+
+        Raises PartitionStopped where the partition cannot go on; Transient.
+        """
+        where = f"{task.topic}[{task.number}]"
+        if task.gone is not None:
+            if self._config.input.on_gap == "accept" and self._input.bounds(task.number)[0] > task.position:
+                return False
+            raise next_is_missing(where, task.gone)
+        if task.ends_in_replay(self._input.end_seen(task.number)):
+            require_not_beyond(where, task.live_from, self._input.bounds(task.number)[1])
+        return True
 
     def reload(self, task: Task, error: StateLost) -> PartitionStopped | None:
         """Begin again with the checkpoint: what the partition learned since comes back by replay.

@@ -27,7 +27,6 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Input, Output
-from worker.base.records import CommittedOffset
 from worker.base.refusals import commit_forgotten, output_refused
 from worker.runtime.pending import Pending
 
@@ -143,15 +142,12 @@ class Transactions:
             self._output.close()
 
     def _done(self, pending: Pending) -> None:
-        self._committed |= pending.part_offsets()
+        self._committed |= {number: each.offset for number, each in pending.part_offsets().items()}
         pending.advance()
 
     def _publish(self, pending: Pending) -> None:
         assert self._output is not None
-        offsets = {
-            number: CommittedOffset(offset, pending.metadata.get(number, ""))
-            for number, offset in pending.part_offsets().items()
-        }
+        offsets = pending.part_offsets()
         self._output.publish(pending.outputs(), offsets, pending.member)
         if self._delivery == "at-least-once":
             self._input.commit(offsets)
@@ -204,7 +200,7 @@ class Transactions:
             raise Transient(f"the broker has the group at {rewound} (by partition), but {known} was committed")
         self._rewound_since_s.clear()
         pending.unknown = False
-        return all(found[number] >= offset for number, offset in offsets.items())
+        return all(found[number] >= each.offset for number, each in offsets.items())
 
     def _give_up_forgotten(self, pending: Pending, rewound: Mapping[int, int]) -> None:
         """Give up the partitions whose commits the broker has forgotten for good.

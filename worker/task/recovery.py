@@ -81,6 +81,8 @@ class Opened:
     """First record to take."""
     live_from: int
     """Records from here on are predicted; those before it only replayed."""
+    last_epoch: int | None
+    """Leader epoch of the last record before those, None where it is not known."""
     pointer: Pointer | None
     """What was committed along with the committed offset."""
     partitions: int
@@ -98,6 +100,8 @@ class _Start:
     """What was committed along with the committed offset."""
     live_from: int
     """Records from here on are predicted; those before it only replayed."""
+    last_epoch: int | None
+    """Leader epoch of the last record before those, None where it is not known."""
 
 
 class _Lineage(NamedTuple):
@@ -178,7 +182,16 @@ class Recovery:
         manifest = self._brought_up_to_date(checkpoints, manifest, live_from)
         reader.follow(checkpoints, manifest)
         return Opened(
-            checkpoints, manifest, models, reader, offset, live_from, start.pointer, self._partitions, self._intake
+            checkpoints,
+            manifest,
+            models,
+            reader,
+            offset,
+            live_from,
+            start.last_epoch,
+            start.pointer,
+            self._partitions,
+            self._intake,
         )
 
     def _choose(self, at: CommittedOffset | None, low: int, high: int) -> _Start:
@@ -198,7 +211,10 @@ class Recovery:
         require_partitions(manifest, self._partitions, self._terms.on_repartition)
         live_from = manifest.offset if committed is None else committed
         require_not_beyond(self._where, live_from, high)
-        return _Start(checkpoints, pointer, max(live_from, self._reach(manifest, low, live_from)))
+        live_from = max(live_from, self._reach(manifest, low, live_from))
+        # Behind a gap the record before is one that nobody has read.
+        last_epoch = at.leader_epoch if at is not None and at.offset == live_from else None
+        return _Start(checkpoints, pointer, live_from, last_epoch)
 
     def _reach(self, manifest: Manifest, low: int, live_from: int) -> int:
         """First record to take after a checkpoint in a topic that begins at `low`. Raises PartitionStopped.

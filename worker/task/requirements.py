@@ -12,6 +12,7 @@ import amf
 from worker.base.errors import PartitionStopped
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
+from worker.base.records import Record
 from worker.base.refusals import partitions_added, topic_recreated
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.checkpoint.siblings import of_another_topic
@@ -21,6 +22,13 @@ _log = Log(__name__)
 _BEGIN_ANEW = (
     "begin anew: take another checkpoint.lineage, and delete the group's offsets of the topic while no worker runs "
     "(kafka-consumer-groups --delete-offsets), so that it starts at input.start"
+)
+
+_AFTER_LOSS = (
+    "Find where the log was cut off: the broker's end offset, if it is named above; else where the first epoch begins "
+    "after that of the last record predicted, in leader-epoch-checkpoint in the partition's folder on its leader. "
+    "Delete the checkpoints beyond that offset and set the group to it, which has what came since predicted; "
+    f"or {_BEGIN_ANEW}"
 )
 
 
@@ -69,9 +77,29 @@ def require_not_beyond(where: str, live_from: int, high: int) -> None:
             "offset-out-of-range",
             f"{where}: the group is at offset {live_from}, but the topic ends at {high}: the broker has lost "
             f"records that were predicted, and others may take their place",
-            f"Set the group to {high}, with input.on_rewind: accept, where the records before it are what they were; "
-            f"else {_BEGIN_ANEW}",
+            f"Where the records before {high} are what they were, delete the checkpoints beyond it and set the group "
+            f"to it; else {_BEGIN_ANEW}",
         )
+
+
+def require_not_replaced(where: str, records: Sequence[Record], live_from: int, last_epoch: int | None) -> None:
+    """Records below the offset from which they are predicted must be those that were predicted.
+
+    A leader that is elected has a greater epoch than those before it. last_epoch: that of the last record which was
+    predicted. Where it is not known, or that of a record is not, the one may have come in the place of the other
+    unnoticed.
+    """
+    if last_epoch is None:
+        return
+    for record in records:
+        if record.leader_epoch is not None and record.leader_epoch > last_epoch:
+            raise PartitionStopped(
+                "offset-out-of-range",
+                f"{where}: the record at offset {record.offset} was written in leader epoch {record.leader_epoch}, but "
+                f"what was predicted, up to the group's offset {live_from}, ends with epoch {last_epoch}: the broker "
+                f"has lost records that were predicted, and others have come in their place",
+                _AFTER_LOSS,
+            )
 
 
 def require_engine(manifest: Manifest, live_from: int) -> None:
@@ -127,6 +155,16 @@ def retention_gap(manifest: Manifest, low: int, live_from: int) -> PartitionStop
         f"begins at {low}: {low - offset} records that the models need are gone",
         "Go on without them under a lineage of its own (input.on_gap: accept), and let retention.ms exceed "
         f"checkpoint.interval by far; or {_BEGIN_ANEW}",
+    )
+
+
+def next_is_missing(where: str, why: str) -> PartitionStopped:
+    """For a partition whose next record does not exist, or does not follow the last one. why: what the client says."""
+    return PartitionStopped(
+        "offset-out-of-range",
+        f"{where}: {why}",
+        f"Where retention has deleted records, input.on_gap: accept goes on without them. Where the broker has lost "
+        f"them: {_AFTER_LOSS[0].lower()}{_AFTER_LOSS[1:]}",
     )
 
 

@@ -27,7 +27,7 @@ import amf
 from worker.base.errors import CorruptCheckpoint
 from worker.base.log import Log
 from worker.base.ports import SchemaRegistry
-from worker.base.records import Event, Outgoing, Record, Reject
+from worker.base.records import CommittedOffset, Event, Outgoing, Record, Reject
 from worker.base.refusals import SPEC_CHANGED
 from worker.checkpoint import SavedModel
 from worker.codec.dead_letters import DECODERS
@@ -37,6 +37,7 @@ from worker.state.entry import Fetch, Prefetch
 from worker.state.model_store import ModelStore
 from worker.task.checkpointer import Checkpointer
 from worker.task.processor import Arrivals, BatchResult, Processor
+from worker.task.requirements import require_not_replaced
 
 _log = Log(__name__)
 
@@ -80,6 +81,10 @@ class Task:
         self.topic = config.input.topic
         self.number = number
         self.position = self.live_from = -1
+        self._is_proven = False
+        """Whether a record that comes proves that all that was predicted is there."""
+        self._last_epoch: int | None = None
+        self._leader_epoch: int | None = None
         self.buffer: list[Record] = []
         """Records that were read and are not taken yet."""
         self.result: BatchResult | None = None
@@ -150,12 +155,28 @@ class Task:
                 count=len(changed),
             )
 
-    def open(self, models: ModelStore, position: int, live_from: int, checkpointer: Checkpointer | None = None) -> None:
-        """Go on from this state: replay the records in [position, live_from), those after them are live."""
+    def open(
+        self,
+        models: ModelStore,
+        position: int,
+        live_from: int,
+        checkpointer: Checkpointer | None = None,
+        last_epoch: int | None = None,
+    ) -> None:
+        """Go on from this state: replay the records in [position, live_from), those after them are live.
+
+        last_epoch: the leader epoch of the last record before live_from, where it is known.
+        """
         self._become(State.REPLAY)
         self.models.close()
         self.models, self._checkpointer = models, checkpointer
-        self.position, self.live_from = position, live_from
+        self.position, self.live_from, self._last_epoch = position, live_from, last_epoch
+        self._leader_epoch = last_epoch if position == live_from else None
+
+    @property
+    def place(self) -> CommittedOffset:
+        """Its position, with what is to be committed along with it from now on."""
+        return CommittedOffset(self.position, self.checkpointer.metadata, self._leader_epoch)
 
     @property
     def checkpointer(self) -> Checkpointer:
@@ -176,7 +197,24 @@ class Task:
     def has_replayed(self) -> bool:
         """Whether it is to go live; a record at or after the committed offset shows that none is left before it."""
         come_to = self.buffer[0].offset if self.buffer else self.position
-        return self._state is State.REPLAY and come_to >= self.live_from
+        return self._state is State.REPLAY and come_to >= self.live_from and not self.has_leapt
+
+    @property
+    def has_leapt(self) -> bool:
+        """Whether there was no record up to the committed offset, though it may be that there should have been.
+
+        What has such offsets may be markers of transactions, then and now; or the records that were predicted are lost,
+        and markers have come in their place.
+        """
+        if self._state is not State.REPLAY or not self.buffer or self._last_epoch is None or self._is_proven:
+            return False
+        return self.position < self.live_from <= self.buffer[0].offset
+
+    def prove(self) -> CommittedOffset:
+        """From where it is read next, instead of the records that it has: they come if nothing is lost before them."""
+        self._drop_records()
+        self._is_proven = True
+        return CommittedOffset(self.live_from, leader_epoch=self._last_epoch)
 
     def go_live(self) -> bool:
         """REPLAY is over. True where the state changed without a record and must be saved before anything commits.
@@ -185,7 +223,8 @@ class Task:
         """
         self._become(State.LIVE)
         # Before the committed offset there may be none left to take: a group never goes back to where the last one was.
-        self.position = max(self.position, self.live_from)
+        if self.position < self.live_from:
+            self.position, self._leader_epoch = self.live_from, self._last_epoch
         if self._config.models.on_spec_change == "fail":
             return False
         return self.models.drop_changed_specs()
@@ -243,6 +282,15 @@ class Task:
             return self._is_past_end
         return max(self.position, self.live_from, end_seen or 0) >= self._end
 
+    def ends_in_replay(self, end_seen: int | None) -> bool:
+        """Whether the partition seems to end before all is replayed: it has lost its end, or what leads it is behind.
+
+        `end_seen` may be of before the last records that were taken.
+        """
+        if self._state is not State.REPLAY or self.buffer or end_seen is None:
+            return False
+        return self.position <= end_seen < self.live_from
+
     def lag(self, high: int, end_seen: int | None, now_ms: int) -> tuple[int, float | None]:
         """How many offsets below `high`, the end of the partition, are not taken yet; and since how many seconds.
 
@@ -274,9 +322,12 @@ class Task:
         """Put records through their models in their order: predicted and learned if it is live, else learned alone.
 
         With `publish` False the answers come as they are, in place of records to publish. Raises Transient where they
-        cannot be read yet; nothing has happened then. Raises StateLost.
+        cannot be read yet, and PartitionStopped where they are not those that were predicted; nothing has happened
+        then. Raises StateLost.
         """
         predict = self._state is State.LIVE
+        if not predict:
+            require_not_replaced(f"{self.topic}[{self.number}]", records, self.live_from, self._last_epoch)
         publish &= predict
         result, arrivals = BatchResult(), self._processor.read(records, publish=publish)
         self.models.fetch(arrivals.keys)
@@ -292,7 +343,7 @@ class Task:
             # Of a batch of a thousand models these are a thousand arrays, and a histogram would take them one by one.
             result.depths = [np.concatenate(result.depths)]
         if records:
-            self.position = records[-1].offset + 1
+            self.position, self._leader_epoch = records[-1].offset + 1, records[-1].leader_epoch
             self._up_to_ms = max(self._up_to_ms or 0, records[-1].timestamp_ms)
             self._note_times(records)
         self.trouble = None
@@ -303,7 +354,7 @@ class Task:
         return self._processor.dead_letter_for(record, refused, why)
 
     def _drop_records(self) -> None:
-        self.buffer, self.gone, self._is_past_end = [], None, False
+        self.buffer, self.gone, self._is_past_end, self._is_proven = [], None, False, False
 
     def _parts(self, arrivals: Arrivals) -> Iterator[slice]:
         """Parts of a batch in each of which there is room for all models that it makes, or for none.

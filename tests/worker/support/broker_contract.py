@@ -58,6 +58,7 @@ class Member:
         self.input = cluster.consumer()
         self.owned = set[int]()
         self.offsets = dict[int, list[int]]()
+        self.epochs = set[int | None]()
         self.missing = dict[int, str]()
         self._cluster = cluster
         self.input.subscribe(self)
@@ -80,6 +81,7 @@ class Member:
         for number, some in records.items():
             assert number in self.owned
             self.offsets.setdefault(number, []).extend(record.offset for record in some)
+            self.epochs.update(record.leader_epoch for record in some)
 
     def number_read(self, partition: int) -> int:
         return len(self.offsets.get(partition, ()))
@@ -172,6 +174,38 @@ class BrokerContract:
         poll_until(lambda: member.number_read(0) == 2, member)
         member.input.assign({1: 9})
         poll_until(lambda: 1 in member.missing, member)
+
+    def test_records_carry_the_epoch_of_their_leader_and_committed_offsets_too(self, cluster: Cluster) -> None:
+        cluster.append(0, 5)
+        member, output = joined(cluster), cluster.producer("a")
+        member.input.assign({0: 0})
+        poll_until(lambda: member.number_read(0) == 5, member)
+        [epoch] = member.epochs
+        assert epoch is not None
+        offsets = {0: CommittedOffset(5, "there", epoch), 1: CommittedOffset(1, "", epoch + 7)}
+        output.publish([], offsets, member.input.membership())
+        assert member.input.committed([0, 1]) == offsets
+        member.input.commit({0: CommittedOffset(4, "alone", epoch + 1), 1: CommittedOffset(2)})
+        assert member.input.committed([0, 1]) == {0: CommittedOffset(4, "alone", epoch + 1), 1: CommittedOffset(2)}
+
+    def test_an_offset_is_missing_if_the_record_before_it_is_lost(self, cluster: Cluster) -> None:
+        cluster.append(0, 5)
+        member = joined(cluster)
+        member.input.assign({0: 0})
+        poll_until(lambda: member.number_read(0) == 5, member)
+        [epoch] = member.epochs
+        assert epoch is not None
+        for _ in range(3):
+            member.input.assign({0: 3}, {0: epoch})
+            member.offsets.clear()
+            poll_until(lambda: member.number_read(0) == 2, member)
+            assert (member.offsets, member.missing) == ({0: [3, 4]}, {})
+            # Of that epoch the leader knows no record.
+            member.input.assign({0: 3}, {0: epoch + 1})
+            member.offsets.clear()
+            poll_until(lambda: 0 in member.missing, member)
+            assert member.offsets == {}
+            member.missing.clear()
 
     def test_an_end_is_seen_once_all_before_it_is_read(self, cluster: Cluster) -> None:
         cluster.append(0, 5)

@@ -7,6 +7,7 @@ worker.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -14,6 +15,7 @@ import amf
 from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S, Broker
 from tests.worker.support.ledger import Ledger
 from tests.worker.support.stores import DictStore
+from tests.worker.support.verdict import source
 from worker.checkpoint import Checkpoints, Manifest, SavedModel
 from worker.config import Config
 
@@ -26,8 +28,9 @@ class World(Protocol):
     store: Ledger
     config: Config
     repeats: bool
-    blocked: set[int]
+    quiet: set[int]
 
+    def feed(self, n: int) -> None: ...
     def kill_all(self) -> None: ...
     def start_all(self) -> None: ...
     def deploy(self, config: Config) -> None: ...
@@ -108,42 +111,82 @@ class Rewind(Disaster):
 
 
 class Truncation(Disaster):
-    """The end of a log is lost, and with it records that were predicted; other records come in their place.
-
-    Nothing is produced to the partition before it is known what the workers say, or that none has read that far.
-    """
+    """The end of a log is lost, and with it records that were predicted; other records come in their place."""
 
     stops: ClassVar = {"offset-out-of-range"}
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._predicted: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        """Timestamps of the records that the group has come to, by partition and offset."""
+        self._noted = 0
+
     def strike(self) -> None:
-        number = self.world.rng.choice(sorted(self.world.broker.logs))
-        log = self.world.broker.logs[number]
-        # Where no checkpoint is left there is nothing to be done but to begin anew.
-        low = self.world.store.oldest(number)
-        if number not in self.world.blocked and low is not None and low < log.high:
-            log.truncate(self.world.rng.randint(low, log.high - 1))
-            self.world.blocked.add(number)
+        oldest = {number: self.world.store.oldest(number) for number in sorted(self.world.broker.logs)}
+        # Where no checkpoint is left there is nothing to be done but to begin anew. Where somebody has set the group's
+        # offset nobody could tell, before the next commit.
+        exposed = {
+            number: low
+            for number, low in oldest.items()
+            if low is not None
+            and low < self.world.broker.logs[number].high
+            and number not in self.world.broker.set_by_hand
+        }
+        if not exposed:
+            return
+        number = self.world.rng.choice(list(exposed))
+        log, low = self.world.broker.logs[number], exposed[number]
+        # Mostly the workers are away meanwhile, and the producers are not, or are away for longer.
+        are_away = self.world.rng.random() < 0.8
+        if are_away:
+            self._kill_all()
+        log.truncate(self._cut(number, low))
+        if are_away:
+            if self.world.rng.random() < 0.3:
+                self.world.quiet.add(number)
+            self.world.feed(self.world.rng.randint(0, 12 * len(self.world.broker.logs)))
+            self.world.start_all()
+
+    def _cut(self, number: int, low: int) -> int:
+        """Where the log will end: anywhere, or among what is predicted and not saved."""
+        rng, high = self.world.rng, self.world.broker.logs[number].high
+        newest, committed = self.world.store.newest(number), self.world.broker.committed.get(number, 0)
+        if newest is not None and newest.offset < min(committed, high) and rng.random() < 0.7:
+            return rng.randrange(newest.offset, min(committed, high))
+        return rng.randint(low, high - 1)
 
     def answer(self) -> None:
         self._kill_all()
+        self._note_predictions()
+        self.world.quiet.clear()
         broker, store = self.world.broker, self.world.store
-        for number in self.world.blocked:
-            high = broker.logs[number].high
-            if broker.committed.get(number, 0) > high:
-                broker.set_offsets({number: high})
-            broker.furthest[number] = min(broker.furthest[number], high)
+        for number, predicted in self._predicted.items():
+            end = self._end_of_what_is_left(number)
+            if end is None:
+                continue
+            for offset in [offset for offset in predicted if offset >= end]:
+                del predicted[offset]
+            broker.set_offsets({number: end})
+            broker.furthest[number] = end
             for name in list(store.objects):
-                if f"/{number}/" in name and int(name.rpartition("/")[2][:20]) > high:
+                if f"/{number}/" in name and int(name.rpartition("/")[2][:20]) > end:
                     del store.objects[name]
                     store.tampered.add(name)
-        self.world.blocked.clear()
 
-    def pass_by(self) -> None:
-        broker = self.world.broker
-        if any(broker.committed.get(number, 0) > broker.logs[number].high for number in self.world.blocked):
-            # Who was just replaying has not come to the end that is lost.
-            self.answer()
-        self.world.blocked.clear()
+    def _note_predictions(self) -> None:
+        published = self.world.broker.published
+        for output in published[self._noted :]:
+            number, offset = source(output)
+            self._predicted[number][offset] = output.timestamp_ms
+        self._noted = len(published)
+
+    def _end_of_what_is_left(self, number: int) -> int | None:
+        """Where the log was cut off, if that was before what was predicted."""
+        log = self.world.broker.logs[number]
+        ever = {record.timestamp_ms: record for records in (*log.former, log.records) for record in records}
+        there = {record.timestamp_ms for record in log.records}
+        lost = [ever[time_ms] for time_ms in self._predicted[number].values() if time_ms not in there]
+        return min((log.end_of(record.leader_epoch or 0) for record in lost), default=None)
 
 
 class Disagreement(Disaster):

@@ -1,9 +1,10 @@
 """A broker in memory, with the semantics that the worker's guarantees rest on.
 
-What is modelled: logs with gaps and a low watermark, whose end may be lost; transactions that show outputs and offsets
-together or not at all, and end when they take too long; epochs of producers; requests to commit that arrive late;
-stable committed offsets; a group that decides at once while its members are told in `consume`; and the fence of offset
-commits, which looks at member and generation, not at who owns the partition. broker_contract.py holds it to Kafka.
+What is modelled: logs with gaps, a low watermark and leader epochs, whose end may be lost; transactions that show
+outputs and offsets together or not at all, and end when they take too long; epochs of producers; requests to commit
+that arrive late; stable committed offsets; a group that decides at once while its members are told in `consume`; and
+the fence of offset commits, which looks at member and generation, not at who owns the partition. broker_contract.py
+holds it to Kafka.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from tests.worker.support.fakes import FakeClock
@@ -32,24 +34,35 @@ class Log:
         self.high = 0
         self.former: list[list[Record]] = []
         """The records as they were before each time that the end of the log was lost."""
-        self.cuts: list[int] = []
-        """Where the log ended each time after that."""
+        self.epochs = [(0, 0)]
+        """Of those who led it and wrote to it: their leader epochs, and the offset at which each began."""
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers | None = None, *, gap: int = 0) -> int:
         """Returns the offset; `gap` offsets before it are left out, as transaction markers leave them."""
         offset = self.high + gap
         # Whatever has the offset of a record that was lost is told apart from it by its timestamp.
         timestamp_ms = FIRST_TIMESTAMP_MS + offset + len(self.former) * LIFE_MS
-        self.records.append(Record(offset, timestamp_ms, key, value, headers or []))
+        self.records.append(Record(offset, timestamp_ms, key, value, headers or [], leader_epoch=self.epochs[-1][0]))
         self.high = offset + 1
         return offset
 
     def truncate(self, offset: int) -> None:
         """Lose what lies from this offset on, as where a replica takes over that did not have it yet."""
         self.former.append(self.records)
-        self.cuts.append(offset)
         self.records = [record for record in self.records if record.offset < offset]
         self.high = offset
+        self.elect()
+
+    def elect(self) -> None:
+        """Another replica leads it from now on."""
+        epoch = self.epochs[-1][0] + 1
+        self.epochs = [*(each for each in self.epochs if each[1] < self.high), (epoch, self.high)]
+
+    def end_of(self, leader_epoch: int) -> int:
+        """Offset behind what was written until the end of an epoch; -1 where there was none as late."""
+        if leader_epoch > self.epochs[-1][0]:
+            return -1
+        return next((start for epoch, start in self.epochs if epoch > leader_epoch), self.high)
 
     def after(self, offset: int, most: int) -> list[Record]:
         """At most so many records that still exist, from an offset on."""
@@ -96,7 +109,10 @@ class Broker:
         self.logs = {number: Log() for number in range(partitions)}
         self.committed: dict[int, int] = {}
         self.metadata: dict[int, str] = {}
+        self.leader_epochs: dict[int, int | None] = {}
         """What was committed along with these offsets."""
+        self.set_by_hand: set[int] = set()
+        """Partitions whose offsets were not committed but set, which carry no leader epoch."""
         self.furthest = dict.fromkeys(self.logs, -1)
         """Highest offset ever committed: without transactions a member may move the group's offsets back."""
         self.published: list[Outgoing] = []
@@ -150,16 +166,19 @@ class Broker:
             self.commit(transaction.offsets)
 
     def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
-        for number, (offset, metadata) in offsets.items():
-            self.committed[number], self.metadata[number] = offset, metadata
-            self._history[number].append(CommittedOffset(offset, metadata))
-            self.furthest[number] = max(offset, self.furthest[number])
+        for number, each in offsets.items():
+            self.committed[number], self.metadata[number], self.leader_epochs[number] = each
+            self._history[number].append(each)
+            self.set_by_hand.discard(number)
+            self.furthest[number] = max(each.offset, self.furthest[number])
 
     def set_offsets(self, offsets: Mapping[int, int]) -> None:
         """What an operator does, while nobody is in the group: nothing is committed along with it."""
         self.committed |= offsets
         for number in offsets:
             self.metadata.pop(number, None)
+            self.leader_epochs.pop(number, None)
+            self.set_by_hand.add(number)
 
     def commit_late(self, identity: str, epoch: int) -> None:
         """A request to commit is on its way; who sent it has given up waiting for the answer."""
@@ -190,11 +209,14 @@ class Broker:
 
     def _committed_of(self, number: int) -> CommittedOffset | None:
         offset = self.committed.get(number)
-        return None if offset is None else CommittedOffset(offset, self.metadata.get(number, ""))
+        if offset is None:
+            return None
+        return CommittedOffset(offset, self.metadata.get(number, ""), self.leader_epochs.get(number))
 
     def forgotten(self, number: int, known: int) -> CommittedOffset | None:
         """What a coordinator says that has not read all of its log yet: a commit before one that is known."""
-        return max((each for each in self._history[number] if each.offset < known), default=None)
+        earlier = (each for each in self._history[number] if each.offset < known)
+        return max(earlier, key=attrgetter("offset"), default=None)
 
     def bounds(self, number: int) -> tuple[int, int]:
         """First offset, and the one after the last. Raises Transient where there is nobody to say so."""

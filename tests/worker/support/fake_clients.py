@@ -45,7 +45,8 @@ class FakeInput:
         self.forgetful = False
         """Whether the next question for committed offsets gets an old answer, where the worker can tell."""
         self._held: set[int] = set()
-        self._lives: dict[int, int] = {}
+        self._epochs: dict[int, int | None] = {}
+        """Leader epochs of the records before the positions, where they are known."""
         self._ends: dict[int, int] = {}
         self._listener: Listener | None = None
         self._metadata = Metadata("", -1)
@@ -82,14 +83,14 @@ class FakeInput:
         self.paused.update(partitions)
         self._held.update(partitions)
 
-    def assign(self, offsets: Mapping[int, int]) -> None:
+    def assign(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int | None] | None = None) -> None:
         self.hook("assign")
         self.positions.update(offsets)
         self._moved |= offsets.keys()
         self.paused -= offsets.keys()
         self._held -= offsets.keys()
         for number in offsets:
-            self._lives[number] = len(self.broker.logs[number].former)
+            self._epochs[number] = (leader_epochs or {}).get(number)
             self._ends.pop(number, None)
         self._forget(offsets)
 
@@ -188,14 +189,15 @@ class FakeInput:
                 missing[number] = "offset out of range"
             elif some:
                 records[number] = some
-                self.positions[number] = some[-1].offset + 1
+                self.positions[number], self._epochs[number] = some[-1].offset + 1, some[-1].leader_epoch
                 most -= len(some)
             elif not log.after(position, 1):
                 self._ends[number] = log.high
 
     def _is_beyond_end(self, log: Log, number: int) -> bool:
-        """Whether the log ends before the position, or has lost what was read, which epochs of leaders tell."""
-        return self.positions[number] > min(log.cuts[self._lives[number] :], default=log.high)
+        """Whether the log ends before the position, or has lost the record before it, which its epoch tells."""
+        epoch = self._epochs[number]
+        return self.positions[number] > (log.high if epoch is None else log.end_of(epoch))
 
     def _serve(self) -> None:
         """The callbacks that are due; what follows one another of one kind comes as one."""

@@ -54,7 +54,7 @@ class Simulation:
         self.config = self.plan.config
         self.repeats = self.config.delivery == "at-least-once"
         """Whether outputs may repeat themselves."""
-        self.blocked: set[int] = set()
+        self.quiet: set[int] = set()
         """Partitions to which nothing is produced."""
         self.clock = FakeClock()
         self.broker = Broker(self.plan.partitions, self.clock)
@@ -75,7 +75,7 @@ class Simulation:
     def run(self) -> None:
         """Raises Failed."""
         try:
-            self._feed(self.rng.randint(0, 12))
+            self.feed(self.rng.randint(0, 12))
             for entry in range(self.plan.entries):
                 self._start(entry)
             for _ in range(self.plan.steps):
@@ -114,7 +114,7 @@ class Simulation:
             return
         match rng.randint(0, 10):
             case 0 | 1:
-                self._feed(rng.randint(1, 8))
+                self.feed(rng.randint(1, 8))
             case 2 | 3:
                 self._rebalance()
             case 4:
@@ -142,12 +142,14 @@ class Simulation:
             case 10:
                 number = rng.choice(sorted(self.broker.logs))
                 self.broker.leaderless ^= {number}
+                self.broker.logs[number].elect()
                 self.say(None, f"partition {number} has {'no' if number in self.broker.leaderless else 'a'} leader")
 
-    def _feed(self, n: int) -> None:
+    def feed(self, n: int) -> None:
+        """Produce so many records."""
         for i in range(n):
             number = self.rng.randrange(self.plan.partitions)
-            if number in self.blocked:
+            if number in self.quiet:
                 continue
             key, value = self._source.draw(number)
             headers = [("trace", b"%d" % i)] if i % 2 else []
@@ -339,6 +341,8 @@ class Simulation:
             self._step()
         process.held = False
         self.broker.leaderless -= stuck
+        for number in stuck:
+            self.broker.logs[number].elect()
         if self.rng.random() < 0.5:
             process.input.notice(rejoin=self.rng.random() < 0.7)
         self.say(process, "goes on")
@@ -454,8 +458,8 @@ class Simulation:
         committed = self.broker.committed.get(number, 0)
         if self.config.delivery == "at-least-once":  # A zombie may have set the group back since.
             committed = self.broker.furthest[number]
-        # What retention has deleted is not waited for.
-        return max(committed, log.low) >= log.end <= max(positions, default=-1)
+        # What retention has deleted is not waited for. A group beyond the end is to be noticed.
+        return log.high >= max(committed, log.low) >= log.end <= max(positions, default=-1)
 
 
 if __name__ == "__main__":

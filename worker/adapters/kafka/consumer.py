@@ -33,6 +33,9 @@ _MAX_POLL_MS = 300_000  # the client's default
 
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
+_NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION}
+"""What is said of a seek while the partition is not being read yet."""
+_NO_EPOCH = -1
 _NAME_SHOWN_BYTES = 40
 _headers_of = methodcaller("headers")
 """`message.headers()`, by a call whose outcome is checked.
@@ -63,6 +66,8 @@ class KafkaInput:
         self._outside_s = int(config.kafka.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000 + OUTSIDE_S
         self._owned: dict[int, str] = {}
         """The id under which the group gave each partition."""
+        self._unproven: dict[int, TopicPartition] = {}
+        """Partitions whose leader is yet to be asked whether it has the record before the position, with the latter."""
         self._listener: Listener
 
     def subscribe(self, listener: Listener) -> None:
@@ -96,6 +101,7 @@ class KafkaInput:
         Raises WorkerError where the broker does not allow to read or to be in the group.
         """
         self._look_after_membership()
+        self._prove()
         records: dict[int, list[Record]] = defaultdict(list)
         missing: dict[int, str] = {}
         message: Any
@@ -107,6 +113,7 @@ class KafkaInput:
                 self._ends[message.partition()] = message.offset()
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
                 missing[message.partition()] = error.str()
+                self._unproven.pop(message.partition(), None)
             elif error.code() == KafkaError._FATAL:
                 self._rejoin(error.str())
                 break
@@ -119,6 +126,8 @@ class KafkaInput:
             for number in strange:
                 records.pop(number, None)
                 missing.pop(number, None)
+        for number in self._unproven:
+            records.pop(number, None)  # They are read again.
         return records, missing
 
     def _look_after_membership(self) -> None:
@@ -182,6 +191,7 @@ class KafkaInput:
         self._member_s = now
         self._listener.lost(sorted(self._owned))
         self._owned.clear()
+        self._unproven.clear()
         self._consumer.close()
         self._consumer = client(Consumer, self._properties)
         self.subscribe(self._listener)
@@ -189,24 +199,52 @@ class KafkaInput:
     def hold(self, partitions: Sequence[int]) -> None:
         """Take partitions and read nothing of them before `assign` says from where on."""
         read = self._read() & set(partitions)
+        for number in partitions:
+            self._unproven.pop(number, None)
         if read:
             self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in read])
         # An answer to the group that takes nothing yet. A place that is not meant, be the partition paused, may win
         # over the one that `assign` gives later.
         self._consumer.incremental_assign([])
 
-    def assign(self, offsets: Mapping[int, int]) -> None:
-        """Take partitions, each from its offset on; one that is taken already, paused or not, is moved there."""
+    def assign(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int | None] | None = None) -> None:
+        """Take partitions, each from its offset on; one that is taken already, paused or not, is moved there.
+
+        leader_epochs: of the records before these offsets, where they are known. The leader is asked then whether that
+        record is still there; where it was lost, be there others in its place by now, the offset does not exist.
+        """
+        epochs = leader_epochs or {}
+        places = {
+            number: TopicPartition(self._topic, number, offset, leader_epoch=_number_of(epochs.get(number)))
+            for number, offset in offsets.items()
+        }
         again = self._read() & offsets.keys()
         for number in offsets:
             self._ends.pop(number, None)
         if again:
             self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in again])
-        self._consumer.incremental_assign(
-            [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
-        )
+        self._consumer.incremental_assign(list(places.values()))
         # A pause outlives the assignment, even one to somebody else in between.
         self._consumer.resume([TopicPartition(self._topic, number) for number in offsets])
+        for number, place in places.items():
+            self._unproven.pop(number, None)
+            if place.leader_epoch is not None:
+                self._unproven[number] = place
+        self._prove()
+
+    def _prove(self) -> None:
+        """Have leaders asked whether they have the records before positions, as soon as partitions are being read.
+
+        An assignment asks that only where the client has not heard of the partition before, a seek always does.
+        """
+        for number, place in list(self._unproven.items()):
+            try:
+                self._consumer.seek(place)
+            except KafkaException as exception:
+                if error_of(exception).code() not in _NOT_YET:
+                    raise
+            else:
+                del self._unproven[number]
 
     def pause(self, partition: int) -> None:
         """Fetch no more records of a partition while it stays assigned."""
@@ -255,6 +293,7 @@ class KafkaInput:
     def _give_up(self, partitions: Sequence[int]) -> None:
         for number in partitions:
             self._owned.pop(number, None)
+            self._unproven.pop(number, None)
         try:
             read = self._read()
             self._consumer.incremental_unassign([TopicPartition(self._topic, n) for n in partitions if n in read])
@@ -270,7 +309,14 @@ class KafkaInput:
 
 def positions(topic: str, offsets: Mapping[int, CommittedOffset]) -> list[TopicPartition]:
     """Offsets to commit, as the client takes them."""
-    return [TopicPartition(topic, number, each.offset, metadata=each.metadata) for number, each in offsets.items()]
+    return [
+        TopicPartition(topic, number, each.offset, metadata=each.metadata, leader_epoch=_number_of(each.leader_epoch))
+        for number, each in offsets.items()
+    ]
+
+
+def _number_of(leader_epoch: int | None) -> int:
+    return _NO_EPOCH if leader_epoch is None else leader_epoch
 
 
 def _record(message: Any) -> Record:
@@ -281,7 +327,15 @@ def _record(message: Any) -> Record:
         headers = _headers_of(message) or []
     except (SystemError, UnicodeDecodeError) as error:
         fault = _fault_of(error)
-    return Record(message.offset(), message.timestamp()[1], message.key(), message.value(), headers, fault)
+    return Record(
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers,
+        fault,
+        message.leader_epoch(),
+    )
 
 
 def _fault_of(error: BaseException) -> str:

@@ -114,4 +114,4 @@ class Offsets:
 
 
 def _committed_offset(found: TopicPartition) -> CommittedOffset | None:
-    return CommittedOffset(found.offset, found.metadata or "") if found.offset >= 0 else None
+    return CommittedOffset(found.offset, found.metadata or "", found.leader_epoch) if found.offset >= 0 else None

@@ -1,0 +1,103 @@
+"""A broker that loses the end of a partition's log, as after an unclean election, and workers that had predicted it.
+
+The loss is real: while the broker is stopped the partition's folder is put back to what it was earlier. Who leads it
+after that has a greater leader epoch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.availability import Unavailable, give_up
+from tests.kafka.broker import Broker, read_all
+from tests.kafka.servers import JavaServer, Server
+from tests.kafka.workers import WorkerProcess, wait_for_progress
+
+pytestmark = pytest.mark.kafka
+
+WITHIN_S = 60.0
+
+CONFIG = """
+input: {{topic: events}}
+output: {{topic: predictions}}
+dead_letter: {{topic: dead}}
+transaction: {{interval: 50ms}}
+kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
+models: {{default: {{n_estimators: 1}}}}
+checkpoint: {{url: "file://{folder}/checkpoints", interval: 1h, recovery_budget: 1h}}
+metrics: {{listen: "127.0.0.1:0"}}
+"""
+
+
+class ForgetfulBroker(Broker):
+    """A broker whose log of `events` can be put back to an earlier state."""
+
+    def _open(self) -> Server:
+        self._java = JavaServer(self._properties)
+        self._java.start()
+        return self._java
+
+    @property
+    def folder(self) -> Path:
+        return self._java._home / "data" / "events-0"
+
+    def remember(self, where: Path) -> None:
+        self.stop()
+        shutil.copytree(self.folder, where)
+        self.restart()
+
+    def forget(self, where: Path) -> None:
+        """Lose what came to the log since it was remembered."""
+        self.stop()
+        shutil.rmtree(self.folder)
+        shutil.copytree(where, self.folder)
+        self.restart()
+
+    def feed(self, n: int) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for i in range(n):
+            producer.produce("events", b'{"features": [1.0], "label": "%d"}' % (i % 2), b"key")
+        assert producer.flush(WITHIN_S) == 0
+
+
+@pytest.fixture
+def broker() -> Iterator[ForgetfulBroker]:
+    try:
+        with ForgetfulBroker(own=True) as broker:
+            for topic in ("events", "predictions", "dead"):
+                broker.create_topic(topic)
+            yield broker
+    except Unavailable as reason:
+        give_up(f"no jars of Kafka to test with: {reason}")
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_records_that_come_in_place_of_predicted_ones_stop_the_partition(
+    broker: ForgetfulBroker, saved: bool, tmp_path: Path
+) -> None:
+    config = tmp_path / "worker.yaml"
+    config.write_text(CONFIG.format(bootstrap=broker.bootstrap, folder=tmp_path))
+    broker.feed(4)
+    broker.remember(tmp_path / "log")
+    broker.feed(4)
+    with WorkerProcess(config, tmp_path / "one.log") as worker:
+        wait_for_progress(broker.bootstrap, "predictions", 1, 8, [worker])
+        if saved:
+            assert worker.terminate() == 0
+        else:
+            worker.kill()
+    assert len(read_all(broker.bootstrap, "predictions", until=8)) == 8
+    broker.forget(tmp_path / "log")
+    broker.feed(8)
+    with WorkerProcess(config, tmp_path / "two.log") as worker:
+        assert worker.process.wait(WITHIN_S) == 1
+        assert "offset-out-of-range" in worker.log()
+        assert (
+            "log truncation detected" if saved else "what was predicted, up to the group's offset 8"
+        ) in worker.log()
+    assert len(read_all(broker.bootstrap, "predictions", until=8)) == 8
