@@ -43,15 +43,15 @@ def predict_learn_many(
     for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves none of
     the forests (see `partial_fit`).
     """
-    x = np.ascontiguousarray(X, np.float64)
+    # For each type that they meet kernels are compiled anew: these they know from calls for a single forest.
+    x = np.require(X, np.float64, ["C", "A"]).view()
+    x.flags.writeable = False
     place, n = np.asarray(slots, np.int64), x.shape[0]
     y = _checked(forests, x, place, labels)
     order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
     if not is_sorted:
         x, y, place = x[order], y[order], place[order]
-    # For each type that they meet kernels are compiled anew: this one they know from calls for a single forest.
-    x = x.view() if x.flags.aligned else x.copy()
-    x.flags.writeable = False
+        x.flags.writeable = False
     width = max(forest._n_outputs for forest in forests)
     said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
     publish = predict or any(forest._follows_forecasts for forest in forests)
@@ -95,7 +95,7 @@ def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDAr
             raise ValueError(f"forests[{slot}] is {forest!r}, forests[0] {forests[0]!r}: they have other kernels")
         if forest.n_features != x.shape[1]:
             raise ValueError(f"forests[{slot}] has {forest.n_features} features, X has {x.shape[1]} columns")
-    y = np.ascontiguousarray(labels, kind._code)
+    y = np.array(labels, kind._code)
     if y.shape != (n,):
         raise ValueError(f"labels have shape {y.shape} for {n} rows of X")
     if kind._code is np.int64:
@@ -121,11 +121,11 @@ def _call(
     """Pass the rows [start, stop) of each forest through it."""
     lengths = (stops - starts).tolist()
     mine = [forests[slot] for slot in place[starts].tolist()]
-    # Bound one by one, and all of them before anything is learned: memory that cannot be had ends the call here.
-    addresses = np.array(
-        [forest._bind(2 * rows).address for forest, rows in zip(mine, lengths, strict=True)], np.uint64
-    )
     labelled = y >= 0 if y.dtype == np.int64 else ~np.isnan(y)
+    learned = np.concatenate(([0], np.cumsum(labelled)))
+    rooms = (2 * (learned[stops] - learned[starts])).tolist()
+    # Bound one by one, and all of them before anything is learned: memory that cannot be had ends the call here.
+    addresses = np.array([forest._bind(room).address for forest, room in zip(mine, rooms, strict=True)], np.uint64)
     longest = max(lengths)
     size = max(forest.params.n_estimators * (forest._n_outputs + 2) for forest in forests)
     # By rows, not by forests: threads should end together.

@@ -87,8 +87,7 @@ def forests_of(system: Any, n: int, **parameters: Any) -> list[Any]:
 def test_one_call_equals_one_call_each(system, parameters):
     if "mode" in parameters:
         parameters = OTHERS.get(system, parameters)
-    forests = forests_of(system, 12, **parameters)
-    alone = [forest.copy() for forest in forests]
+    forests, alone = forests_of(system, 12, **parameters), forests_of(system, 12, **parameters)
     for turn in range(3):
         x, labels = stream(system, 400, turn)
         slots = np.random.default_rng(turn).integers(0, len(forests), 400) ** 2 % len(forests)  # some never, some often

@@ -365,7 +365,8 @@ def test_records_that_vanish_in_a_replay(
     if on_gap == "fail":
         with pytest.raises(WorkerError, match="every partition of this worker has stopped"):
             unsaved.run(**slowly)
-        assert "offset-out-of-range: partition 0: " in caplog.text
+        assert "offset-out-of-range: " in caplog.text
+        assert "-events[0]: fetch failed due to requested offset not available" in caplog.text
         return
     unsaved.run(input=", on_gap: accept", **slowly)
     (offset, learned), (last, _) = unsaved.learned()[10:]

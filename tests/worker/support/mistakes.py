@@ -97,13 +97,16 @@ MISTAKES = {
         "            learned += 1\n            answers",
     ),
     "unlabelled events of a regressor counted as learned": mistake(
-        "state.learners", "learned += labelled", "learned += 1"
+        "state.learners", "learned += label is not None", "learned += 1"
     ),
     "text learned as a number": mistake("state.learners", "isinstance(label, str | bool)", "isinstance(label, bool)"),
     "what was said not remembered in replay": mistake(
-        "state.learners",
-        "self.forest.partial_fit(rows, _numbers(events))",
-        "self.forest.partial_fit(rows, _numbers(events)); self.forest._calibration[:] = 0",
+        "state.model",
+        "self.forest.partial_fit(rows, self.learner.labels(run.events))",
+        "self.forest.partial_fit(rows, self.learner.labels(run.events)); self.forest._calibration[:] = 0",
+    ),
+    "models that learn in one call are answered like the first": mistake(
+        "state.many_models", "forecasts.part(slice(start, stop))", "forecasts.part(slice(0, stop - start))"
     ),
     "rejected events counted as learned": mistake(
         "state.model",
@@ -147,7 +150,7 @@ MISTAKES = {
     "room that a tombstone makes is not there after it": mistake(
         "task.task", "if room == 0 and event is None:", "if False:"
     ),
-    "reset before the events before it": mistake("task.processor", "finish(key, groups.pop(key))", "pass"),
+    "reset before the events before it": mistake("task.processor", "finish({key: groups.pop(key)})", "pass"),
     # What an unknown outcome means.
     "a broker that has forgotten commits is believed": mistake("runtime.transaction", "if rewound:", "if False:"),
     "a doubt that never ends": mistake(
