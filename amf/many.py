@@ -13,8 +13,9 @@ from amf.batches import SEGMENTS
 from amf.binding import LARGEST
 from amf.boxes import padded
 from amf.forest import Forest
+from amf.labels import numbers
+from amf.params import check_whole
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
-from amf.scaling import first_infinite
 from amf.threads import side_by_side
 
 _LARGEST = int(LARGEST)
@@ -43,15 +44,14 @@ def predict_learn_many(
     for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves none of
     the forests (see `partial_fit`).
     """
-    # For each type that they meet kernels are compiled anew: these they know from calls for a single forest.
-    x = np.require(X, np.float64, ["C", "A"]).view()
-    x.flags.writeable = False
-    place, n = np.asarray(slots, np.int64), x.shape[0]
-    y = _checked(forests, x, place, labels)
+    check_whole("n_threads", n_threads, 1, 10_000)
+    place = _whole("slots", slots)
+    x, y = _checked(forests, X, place, labels)
+    n = x.shape[0]
     order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
     if not is_sorted:
         x, y, place = x[order], y[order], place[order]
-        x.flags.writeable = False
+        x.flags.writeable = False  # kernels are compiled anew for each type, and know this one
     width = max(forest._n_outputs for forest in forests)
     said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
     publish = predict or any(forest._follows_forecasts for forest in forests)
@@ -74,18 +74,18 @@ def predict_learn_many(
     return forests[0]._published(said)
 
 
-def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDArray[np.int64], labels: Any) -> Any:
-    """Labels as the kernels take them. Raises ValueError where anything does not fit."""
+def _checked(
+    forests: Sequence[Forest[Any]], rows: ArrayLike, place: NDArray[np.int64], labels: Any
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Rows and labels as the kernels take them. Raises ValueError where anything does not fit."""
     if not forests:
         raise ValueError("there is no forest")
-    n, kind = x.shape[0], type(forests[0])
-    if x.ndim != 2 or place.shape != (n,):
+    x, kind = forests[0]._rows(rows), type(forests[0])
+    n = x.shape[0]
+    if place.shape != (n,):
         raise ValueError(f"X has shape {x.shape}, slots {place.shape}; they must be (n, d) and (n,)")
     if n and (place.min() < 0 or place.max() >= len(forests)):
         raise ValueError(f"slots must lie from 0 to {len(forests) - 1}, they reach from {place.min()} to {place.max()}")
-    infinite = first_infinite(x)
-    if infinite >= 0:
-        raise ValueError(f"X[{infinite // x.shape[1]}] holds an infinite number; numbers must be finite, or NaN")
     if len({*map(id, forests)}) < len(forests):
         raise ValueError("a forest stands in two slots: what it may need is reserved for one of them alone")
     for slot, forest in enumerate(forests):
@@ -95,7 +95,7 @@ def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDAr
             raise ValueError(f"forests[{slot}] is {forest!r}, forests[0] {forests[0]!r}: they have other kernels")
         if forest.n_features != x.shape[1]:
             raise ValueError(f"forests[{slot}] has {forest.n_features} features, X has {x.shape[1]} columns")
-    y = np.array(labels, kind._code)
+    y = numbers(labels) if kind._code is np.float64 else _whole("labels", labels)
     if y.shape != (n,):
         raise ValueError(f"labels have shape {y.shape} for {n} rows of X")
     if kind._code is np.int64:
@@ -104,7 +104,15 @@ def _checked(forests: Sequence[Forest[Any]], x: NDArray[np.float64], place: NDAr
         if strange.size:
             row = strange[0]
             raise ValueError(f"labels[{row}] is {y[row]}, its forest has the classes 0 to {known[row] - 1}")
-    return y
+    return x, y
+
+
+def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    """Whole numbers in memory of their own. Raises ValueError for any others, which would be cut off."""
+    given = np.asarray(values)
+    if given.size and given.dtype.kind not in "biu":
+        raise ValueError(f"{name} must be whole numbers, they are {given.dtype}")
+    return np.array(given, np.int64, order="C")
 
 
 def _call(

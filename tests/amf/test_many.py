@@ -153,8 +153,11 @@ def test_no_rows_are_no_trouble_and_no_forests_are():
         ({"slots": [0]}, r"X has shape \(2, 3\), slots \(1,\)"),
         ({"labels": [0, 2]}, r"labels\[1\] is 2, its forest has the classes 0 to 1"),
         ({"labels": [0]}, r"labels have shape \(1,\) for 2 rows"),
-        ({"x": [[0, 0, np.inf], [0, 0, 0]]}, r"X\[0\] holds an infinite number"),
-        ({"x": [[0.0], [1.0]]}, r"forests\[0\] has 3 features, X has 1 columns"),
+        ({"labels": [0.9, 1.0]}, "labels must be whole numbers, they are float64"),
+        ({"slots": [0, 1.2]}, "slots must be whole numbers, they are float64"),
+        ({"n_threads": 0}, "n_threads"),
+        ({"x": [[0, 0, np.inf], [0, 0, 0]]}, r"X\[0, 2\] is infinite"),
+        ({"x": [[0.0], [1.0]]}, "X has 1 features, this forest learned from 3"),
         ({"forests": "twice"}, "a forest stands in two slots"),
         ({"forests": "mixed"}, r"forests\[1\] is a AMFRegressor, forests\[0\] a AMFClassifier"),
     ],
@@ -165,8 +168,38 @@ def test_what_does_not_fit_is_named_and_changes_nothing(changes, message):
         forests[1] = forests[0] if changes["forests"] == "twice" else forests_of(amf.AMFRegressor, 1)[0]
     before = [forest.dumps() for forest in forests]
     arguments = {"x": np.zeros((2, 3)), "slots": [0, 1], "labels": [0, 1], **changes}
+    n_threads = arguments.get("n_threads", 1)
     with pytest.raises(ValueError, match=message):
-        amf.predict_learn_many(forests, arguments["x"], arguments["slots"], arguments["labels"])
+        amf.predict_learn_many(forests, arguments["x"], arguments["slots"], arguments["labels"], n_threads=n_threads)
+    assert [forest.dumps() for forest in forests] == before
+
+
+@pytest.mark.parametrize("label", [np.inf, 1e76, -1e200])
+def test_numbers_that_no_forest_takes_are_refused(label):
+    forests = forests_of(amf.AMFRegressor, 2)
+    before = [forest.dumps() for forest in forests]
+    with pytest.raises(ValueError, match="labels must lie within 1e\\+75 of 0"):
+        amf.predict_learn_many(forests, np.zeros((2, 3)), [0, 1], [1.0, label])
+    assert [forest.dumps() for forest in forests] == before
+
+
+def test_rows_outside_of_the_cube_are_refused_where_forests_live_there():
+    new = amf.IncreasingLifetimeForestClassifier
+    forests = [new(2, seed=seed, domain="cube").partial_fit([[0.5], [0.1]], [0, 1]) for seed in range(2)]
+    before = [forest.dumps() for forest in forests]
+    for value in (1.5, -0.1, np.nan):
+        with pytest.raises(ValueError, match=r"X\[1, 0\] is .*; this forest takes numbers from 0 to 1"):
+            amf.predict_learn_many(forests, [[0.2], [value]], [0, 1], [0, 1])
+    assert [forest.dumps() for forest in forests] == before
+
+
+def test_forests_that_know_nothing_say_nothing():
+    forests = [amf.AMFClassifier(2, seed=seed) for seed in range(2)]
+    for forest in forests:
+        forest.add_features(["x", "y"])
+    before = [forest.dumps() for forest in forests]
+    said = amf.predict_learn_many(forests, np.zeros((3, 2)), [0, 1, 0], [-1, -1, -1])
+    assert said.probabilities.shape == (3, 0)
     assert [forest.dumps() for forest in forests] == before
 
 

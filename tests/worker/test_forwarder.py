@@ -200,6 +200,26 @@ def test_the_lag_is_what_was_not_read() -> None:
 # Where a partition starts
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_epoch_is_asked_about_where_it_was_committed_along_with_its_offset(is_ours: bool) -> None:
+    bench = Bench()
+    bench.feed_shops("a", "b")
+    bench.forwarder().join().turns(2).close()
+    log = bench.broker.logs[0]
+    if not is_ours:
+        log.elect()
+        bench.feed_shops("c", "d")
+        bench.broker.set_offsets({0: 3})
+        bench.broker.leader_epochs[0] = 0
+        bench.forwarder("two").join().turns(2)
+        assert bench.broker.committed == {0: 4}
+        return
+    log.truncate(1)
+    bench.feed_shops("c", "d")
+    with pytest.raises(WorkerError, match="the next record to forward is 2"):
+        bench.forwarder("two").join().turns(2)
+
+
 @pytest.mark.parametrize(("start", "keys"), [("earliest", [b"a", b"b", b"c"]), ("latest", [b"c"])])
 def test_a_new_group_starts_where_it_is_told_to(start: str, keys: list[bytes]) -> None:
     bench = Bench(start=start)

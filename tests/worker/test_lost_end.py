@@ -36,6 +36,19 @@ def test_who_replays_stops_before_a_record_that_came_in_place_of_one_that_was_pr
     assert (bench.newest().offset, len(bench.published())) == (2, 5)
 
 
+@pytest.mark.parametrize("epoch", [None, 0])
+def test_the_epoch_of_an_offset_that_somebody_has_set_proves_nothing(epoch: int | None) -> None:
+    # There are clients that leave the epoch of the commit before.
+    bench = unsaved_bench()
+    bench.broker.logs[0].elect()
+    bench.feed(*"ab")
+    bench.broker.set_offsets({0: 7})
+    if epoch is not None:
+        bench.broker.leader_epochs[0] = epoch
+    worker = bench.worker("two").join().turns(4)
+    assert (worker.stops(), worker.replayed()) == ({}, 5)
+
+
 def test_records_before_them_are_replayed_first() -> None:
     bench = unsaved_bench()
     bench.broker.logs[0].truncate(4)

@@ -273,6 +273,17 @@ def test_a_tombstone_of_a_model_that_is_not_there_does_nothing() -> None:
     assert here.models.snapshot() == ({}, set())
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_where_there_are_more_models_than_may_be_tombstones_make_room_one_by_one(size: int) -> None:
+    full = partition(config())
+    full.process(records(*[labelled(f"k{i}") for i in range(5)]))
+    here = partition(config(max_models=3, tombstones="reset"), taken(full.models.snapshot()[0]))
+    arriving = records(labelled("new"), ("k0", None), ("k1", None), ("k2", None), labelled("new"))
+    outputs = [output for i in range(0, 5, size) for output in here.process(arriving[i : i + size]).outgoing]
+    assert codes(outputs) == ["too-many-models", None, None, None, None]
+    assert sorted(state(here)) == ["k3", "k4", "new"]
+
+
 # Dead letters in a row
 
 

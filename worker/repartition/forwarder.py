@@ -33,6 +33,8 @@ PATIENCE_S = 60.0
 
 Well below max.poll.interval.ms.
 """
+_OURS = "forwarder"
+"""What is committed along with offsets: their leader epochs are those of the records before them."""
 
 
 class Forwarder:
@@ -122,7 +124,9 @@ class Forwarder:
                 low, high = self._bounds(number, deadline)
                 self._starts[number] = low if self._config.input.start == "earliest" else high
             self._positions[number] = self._starts[number] if known is None else known.offset
-        epochs = {number: each.leader_epoch for number, each in committed.items() if each is not None}
+        # Whoever sets offsets may leave the epoch of an earlier commit, but not what is committed here along with them.
+        ours = {number: each for number, each in committed.items() if each is not None and each.metadata == _OURS}
+        epochs = {number: each.leader_epoch for number, each in ours.items()}
         self._input.assign({number: self._positions[number] for number in partitions}, epochs)
 
     def revoked(self, partitions: Sequence[int]) -> None:
@@ -152,7 +156,7 @@ class Forwarder:
             return
         waiting, self._waiting = self._waiting, defaultdict(list)
         for number, records in waiting.items():
-            behind = CommittedOffset(records[-1].offset + 1, leader_epoch=records[-1].leader_epoch)
+            behind = CommittedOffset(records[-1].offset + 1, _OURS, records[-1].leader_epoch)
             pending.add(number, records, self._rekeyed(number, records), behind)
         if pending.offsets:
             self._transactions.pending = pending

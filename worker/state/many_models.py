@@ -13,6 +13,7 @@ import numpy as np
 
 import amf
 from worker.base.records import Event
+from worker.state.learners import Met
 from worker.state.model import Applied, Model, Run
 
 
@@ -31,6 +32,7 @@ class _Part(NamedTuple):
     model: Model
     run: Run
     applied: Applied
+    before: Met
 
 
 def apply_all(shares: Sequence[Share], explain: int = 0) -> list[Applied]:
@@ -39,32 +41,36 @@ def apply_all(shares: Sequence[Share], explain: int = 0) -> list[Applied]:
     explain: how many features are named with each forecast that moved it most.
     """
     done: list[Applied] = []
-    joint: dict[tuple[bool, int, tuple[str, ...]], list[_Part]] = {}
+    joint: dict[tuple[Any, ...], list[_Part]] = {}
     for model, events, publish in shares:
         applied, run = model.read(events, publish=publish, explain=explain)
         done.append(applied)
-        if model.may_join(run, applied):
-            kind = publish, model.forest.n_features, model.forest.variant
-            joint.setdefault(kind, []).append(_Part(model, run, applied))
+        before = model.learner.met
+        if model.may_join(run, applied, before):
+            # In one call all rows of forecasts are as wide as the forest with the most classes has them.
+            kind = publish, model.forest.variant, model.forest.n_features, before.classes
+            joint.setdefault(kind, []).append(_Part(model, run, applied, before))
         else:
             model.finish(run, applied, publish=publish)
-    for (publish, _, _), parts in joint.items():
+    for (publish, *_), parts in joint.items():
         _pass(parts, publish=publish)
     return done
 
 
 def _pass(parts: Sequence[_Part], *, publish: bool) -> None:
     """Pass what models with forests of one kind have read through these in one call."""
-    before = [model.learner.met for model, _, _ in parts]
-    bounds = [0, *accumulate(len(run.rows) for _, run, _ in parts)]
-    forests: list[Any] = [model.forest for model, _, _ in parts]
+    bounds = [0, *accumulate(len(part.run.rows) for part in parts)]
+    forests: list[Any] = [part.model.forest for part in parts]
+    rows = np.empty((bounds[-1], forests[0].n_features))
+    for part, start in zip(parts, bounds, strict=False):
+        rows[start : start + len(part.run.rows)] = part.model.rows_of(part.run)
     said = amf.predict_learn_many(
         forests,
-        np.concatenate([model.rows_of(run) for model, run, _ in parts]),
+        rows,
         np.repeat(np.arange(len(parts)), np.diff(bounds)),
-        list(chain.from_iterable(model.learner.targets(run.events, run.codes) for model, run, _ in parts)),
+        np.array([*chain.from_iterable(model.learner.targets(run.events, run.codes) for model, run, *_ in parts)]),
         predict=publish,
     )
     forecasts = parts[0].model.learner.forecasts(said) if publish else None
-    for (model, run, applied), met, (start, stop) in zip(parts, before, pairwise(bounds), strict=True):
-        model.settle(run, applied, met, None if forecasts is None else forecasts.part(slice(start, stop)))
+    for (model, run, applied, before), (start, stop) in zip(parts, pairwise(bounds), strict=True):
+        model.settle(run, applied, before, None if forecasts is None else forecasts.part(slice(start, stop)))

@@ -198,10 +198,9 @@ class Model:
         applied.learned += len(run.codes) - run.codes.count(NO_LABEL)
         self.scores.add(applied.scores)
 
-    def may_join(self, run: Run, applied: Applied) -> bool:
-        """Whether what was read is such that it may pass through the forest in one call with others."""
-        learner, forest = self.learner, self.forest
-        return bool(run.rows and not applied.explain and forest.n_samples and learner.knows(run.codes))
+    def may_join(self, run: Run, applied: Applied, before: Met) -> bool:
+        """Whether what was read may pass through the forest, which has met this before, in one call with others."""
+        return bool(run.rows) and before.samples > 0 and not applied.explain and self.learner.knows(run.codes)
 
     @property
     def _columns(self) -> Columns:

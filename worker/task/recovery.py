@@ -212,8 +212,10 @@ class Recovery:
         live_from = manifest.offset if committed is None else committed
         require_not_beyond(self._where, live_from, high)
         live_from = max(live_from, self._reach(manifest, low, live_from))
-        # Behind a gap the record before is one that nobody has read.
-        last_epoch = at.leader_epoch if at is not None and at.offset == live_from else None
+        # Behind a gap the record before is one that nobody has read. Whoever sets offsets leaves no pointer, and maybe
+        # the epoch of an earlier commit, which is not that of the record before the offset.
+        is_ours = at is not None and pointer is not None and at.offset == live_from
+        last_epoch = at.leader_epoch if at is not None and is_ours else None
         return _Start(checkpoints, pointer, live_from, last_epoch)
 
     def _reach(self, manifest: Manifest, low: int, live_from: int) -> int:

@@ -373,7 +373,7 @@ class Task:
             key, event = arrivals.keys[i], arrivals.events[i]
             if isinstance(key, Reject):
                 continue
-            if room == 0 and event is None:
+            if room <= 0 and event is None:
                 return max(i, start + 1)  # A tombstone, alone: behind it there may be room, before it there is none.
             if room > 0 and isinstance(event, Event) and event.label is not None and key not in self.models:
                 new.add(key)

@@ -148,7 +148,7 @@ MISTAKES = {
     ),
     "room that a tombstone makes is there before it": mistake("task.task", "return max(i, start + 1)", "return i + 1"),
     "room that a tombstone makes is not there after it": mistake(
-        "task.task", "if room == 0 and event is None:", "if False:"
+        "task.task", "if room <= 0 and event is None:", "if False:"
     ),
     "reset before the events before it": mistake("task.processor", "finish({key: groups.pop(key)})", "pass"),
     # What an unknown outcome means.
