@@ -166,7 +166,8 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
                 forest.prequential(x, y)
                 forest.partial_fit(x, labels).weighted_depth(rows)
                 forest.attribute(rows)
-            for y in (labels, np.array(labels), targets, packed):
+            real = () if forest.class_labels else (targets, packed)
+            for y in (labels, np.array(labels), np.array(labels, "i4")[::-1], *real):
                 for n_threads in (1, 2):
                     slots = list(range(len(rows)))[::-1]
                     some = [forest.copy() for _ in slots]
