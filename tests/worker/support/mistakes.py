@@ -303,6 +303,20 @@ SEEN_AT = {
     "a delta counts as a base": 5,
     "a base is deleted before its deltas": 6,
     "all checkpoints that are kept have one base": 6,
+    "committed by who was given up and is back": 211,
+    "metadata taken late": 1213,
+    "sent again although committed": 314,
+    "failed snapshot forgotten": 149,
+    "models that learn in one call are answered like the first": 49,
+    "a model that is lost starts anew": 234,
+    "a broker that has forgotten commits is believed": 943,
+    "a group that was set back is taken as it is": 212,
+    "no disagreement is found": 533,
+    "dead bytes are never reclaimed": 17,
+    "segments are not verified": 562,
+    "a model is not verified that comes by itself": 562,
+    "models that start anew are no news": 39,
+    "what a refused model learns is not kept": 0,
 }
 """Seeds of schedules that show a mistake: all that the quick check looks at, and where the whole suite looks first.
 
