@@ -131,3 +131,7 @@ def test_models_that_have_met_everything_share_a_call(monkeypatch: pytest.Monkey
     ]
     apply_all(kinds)
     assert sizes == [20]
+    # One with many events goes by itself.
+    many = [Event(features_of(0, rng), "a", None)] * (many_models.FEW + 1)
+    apply_all([Share(models.get("0-0"), many, True), *kinds[2:]])
+    assert sizes == [20, 18]

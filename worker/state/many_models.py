@@ -16,6 +16,10 @@ from worker.base.records import Event
 from worker.state.learners import Met
 from worker.state.model import Applied, Model, Run
 
+FEW = 32
+"""Most events with which a model joins others. With more of them a call of its own costs little, and what the forest
+has said is answered while it is still in the processor's caches."""
+
 
 class Share(NamedTuple):
     """Events of one model, in their order."""
@@ -46,7 +50,7 @@ def apply_all(shares: Sequence[Share], explain: int = 0) -> list[Applied]:
         applied, run = model.read(events, publish=publish, explain=explain)
         done.append(applied)
         before = model.learner.met
-        if model.may_join(run, applied, before):
+        if len(run.rows) <= FEW and model.may_join(run, applied, before):
             # In one call all rows of forecasts are as wide as the forest with the most classes has them.
             kind = publish, model.forest.variant, model.forest.n_features, before.classes
             joint.setdefault(kind, []).append(_Part(model, run, applied, before))

@@ -7,6 +7,7 @@ Beside it the same turns with one call of the learner for each model, by turns w
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -41,19 +42,21 @@ def _measured(n_models: int, batch: int, n_turns: int) -> tuple[float, list[floa
     rng, task, offset = np.random.default_rng(0), live(Task(0, config(), 1_000_000, Cache())), 0
     for _ in range(5 * max(1, n_models // batch)):
         offset = _pass(task, rng, n_models, batch, offset)[1]
-    spent: list[float] = []
-    ratios = []
-    together = processor.apply_all
-    for _ in range(n_turns):
-        processor.apply_all = _one_by_one
-        try:
-            apart_us, offset = _pass(task, rng, n_models, batch, offset)
-        finally:
-            processor.apply_all = together
-        together_us, offset = _pass(task, rng, n_models, batch, offset)
-        spent.append(together_us)
-        ratios.append(together_us / apart_us)
-    return statistics.median(spent), ratios
+    ways = {"together": processor.apply_all, "apart": _one_by_one}
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    gc.collect()
+    gc.freeze()
+    try:
+        for _ in range(n_turns):
+            for name in rng.permutation(list(ways)).tolist():
+                processor.apply_all = ways[name]
+                us, offset = _pass(task, rng, n_models, batch, offset)
+                spent[name].append(us)
+    finally:
+        processor.apply_all = ways["together"]
+        gc.unfreeze()
+    ratios = [ours / theirs for ours, theirs in zip(*spent.values(), strict=True)]
+    return statistics.median(spent["together"]), ratios
 
 
 def _one_by_one(shares: Sequence[Share], explain: int = 0) -> list[Applied]:
