@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from tests.worker.support.stores import PassingStore
 from worker.base.errors import StateLost
 from worker.base.ports import ObjectStore
 from worker.config import Config, Override, loads
@@ -70,32 +71,16 @@ class FakeClock:
         self.hook("sleep")
 
 
-class FakeStore:
+class FakeStore(PassingStore):
     """A store behind a hook."""
 
     def __init__(self, inner: ObjectStore, hook: Hook = no_fault) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.hook = hook
 
-    def create(self, name: str, data: bytes) -> None:
-        self._call(self.inner.create, name, data)
-
-    def read(self, name: str) -> bytes:
-        return self._call(self.inner.read, name)
-
-    def read_range(self, name: str, start: int, length: int) -> bytes:
-        return self._call(self.inner.read_range, name, start, length)
-
-    def list(self, prefix: str) -> list[str]:
-        return self._call(self.inner.list, prefix)
-
-    def delete(self, *names: str) -> None:
-        for name in names:
-            self._call(self.inner.delete, name)
-
-    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, method: Callable[..., Any], name: str, *arguments: Any) -> Any:
         self.hook(f"store {method.__name__}")
-        answer = method(*arguments)
+        answer = method(name, *arguments)
         self.hook(f"store {method.__name__}:done")
         return answer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -48,14 +49,11 @@ class Fault(Enum):
     AFTER = "it happened, the answer was lost"
 
 
-class FaultyStore:
-    """Passes calls on to a store; the calls numbered in `faults` (from 0) raise Transient."""
+class PassingStore(ABC):
+    """Passes calls on to a store, names to be deleted one by one; `_call` says what happens on the way."""
 
-    def __init__(self, inner: ObjectStore, faults: Mapping[int, Fault]) -> None:
+    def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
-        self.faults = faults
-        self.log: list[tuple[str, str]] = []
-        """Method and name of each call."""
 
     def create(self, name: str, data: bytes) -> None:
         self._call(self.inner.create, name, data)
@@ -72,6 +70,19 @@ class FaultyStore:
     def delete(self, *names: str) -> None:
         for name in names:
             self._call(self.inner.delete, name)
+
+    @abstractmethod
+    def _call(self, method: Callable[..., Any], name: str, *arguments: Any) -> Any: ...
+
+
+class FaultyStore(PassingStore):
+    """The calls numbered in `faults` (from 0) raise Transient."""
+
+    def __init__(self, inner: ObjectStore, faults: Mapping[int, Fault]) -> None:
+        super().__init__(inner)
+        self.faults = faults
+        self.log: list[tuple[str, str]] = []
+        """Method and name of each call."""
 
     def _call(self, method: Callable[..., Any], name: str, *arguments: Any) -> Any:
         fault = self.faults.get(len(self.log))
