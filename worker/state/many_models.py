@@ -66,8 +66,9 @@ def _pass(parts: Sequence[_Part], *, publish: bool) -> None:
     bounds = [0, *accumulate(len(part.run.rows) for part in parts)]
     forests: list[Any] = [part.model.forest for part in parts]
     rows = np.empty((bounds[-1], forests[0].n_features))
-    for part, start in zip(parts, bounds, strict=False):
-        rows[start : start + len(part.run.rows)] = part.model.rows_of(part.run)
+    slices = [slice(*ends) for ends in pairwise(bounds)]
+    for part, here in zip(parts, slices, strict=True):
+        rows[here] = part.model.rows_of(part.run)
     said = amf.predict_learn_many(
         forests,
         rows,
@@ -76,5 +77,5 @@ def _pass(parts: Sequence[_Part], *, publish: bool) -> None:
         predict=publish,
     )
     forecasts = parts[0].model.learner.forecasts(said) if publish else None
-    for (model, run, applied, before), (start, stop) in zip(parts, pairwise(bounds), strict=True):
-        model.settle(run, applied, before, None if forecasts is None else forecasts.part(slice(start, stop)))
+    for (model, run, applied, before), here in zip(parts, slices, strict=True):
+        model.settle(run, applied, before, None if forecasts is None else forecasts.part(here))

@@ -195,7 +195,7 @@ class Model:
         """
         if forecasts is not None:
             self._answer(run, applied, before, forecasts)
-        applied.learned += len(run.codes) - run.codes.count(NO_LABEL)
+        applied.learned += run.n_labelled
         self.scores.add(applied.scores)
 
     def may_join(self, run: Run, applied: Applied, before: Met) -> bool:
@@ -327,7 +327,7 @@ class Model:
                 self._predict(rows[part], run.part(part), applied)
         else:
             self._predict(rows, run, applied)
-        applied.learned += len(run.codes) - run.codes.count(NO_LABEL)
+        applied.learned += run.n_labelled
 
     def _predict(self, rows: NDArray[np.float64], run: Run, applied: Applied) -> None:
         """Predict each event of a run and learn it; `rows` are what the forest takes of them."""
@@ -378,6 +378,11 @@ class Run(NamedTuple):
     """Their features as Columns takes them."""
     codes: list[int]
     """Of their labels, as the learner gives them."""
+
+    @property
+    def n_labelled(self) -> int:
+        """How many of them are learned."""
+        return len(self.codes) - self.codes.count(NO_LABEL)
 
     def part(self, part: slice) -> Run:
         """The run of some of the events."""

@@ -106,7 +106,7 @@ MISTAKES = {
         "self.forest.partial_fit(rows, self.learner.labels(run.events)); self.forest._calibration[:] = 0",
     ),
     "models that learn in one call are answered like the first": mistake(
-        "state.many_models", "forecasts.part(slice(start, stop))", "forecasts.part(slice(0, stop - start))"
+        "state.many_models", "forecasts.part(here)", "forecasts.part(slice(0, here.stop - here.start))"
     ),
     "rejected events counted as learned": mistake(
         "state.model",
