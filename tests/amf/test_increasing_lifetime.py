@@ -10,7 +10,7 @@ import pytest
 from reference_increasing import CubeTree, IncreasingNumberTree, IncreasingTree, words_of
 from reference_mondrian import drawn_at_once
 from reference_mondrian import samples as samples_on_grid
-from trees import same_structure, trees_of
+from trees import same_means, same_structure, trees_of
 
 import amf
 
@@ -61,15 +61,7 @@ def test_the_regressor_equals_the_reference(schedule, d):
     labels = np.where(labels < 0, np.nan, labels)
     forest = amf.IncreasingLifetimeForestRegressor(3, seed=11, **RAW, **schedule)
     trees = [IncreasingNumberTree(word, d, **schedule) for word in words_of(11, 3)]
-    got = forest.prequential(points, labels)
-    for row, (x, label) in enumerate(zip(points, labels, strict=True)):
-        if row:
-            assert got.mean[row] == pytest.approx(np.mean([tree.predict_mean(x) for tree in trees]), rel=1e-12)
-        if not math.isnan(label):
-            for tree in trees:
-                tree.learn(x, float(label))
-    for tree, other in zip(trees_of(forest), trees, strict=True):
-        same_structure(tree, other.root)
+    same_means(forest, trees, points, labels, rel=1e-12)
 
 
 def in_cube(n, d, k, seed):

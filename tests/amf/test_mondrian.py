@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reference import ReferenceTree, SplitMix64
 from reference_mondrian import MondrianForest, MondrianNumberTree, MondrianTree, drawn_at_once, samples
-from trees import same_structure, trees_of
+from trees import same_means, same_structure, trees_of
 
 import amf
 from amf.rng import GOLDEN, mix, to_unit
@@ -56,15 +56,7 @@ def test_the_regressor_equals_the_reference(choice, d):
     forest = amf.MondrianForestRegressor(3, seed=11, **RAW, **choice)
     words = SplitMix64(11)
     trees = [MondrianNumberTree(words.next(), d, **choice) for _ in range(3)]
-    got = forest.prequential(points, labels)
-    for row, (x, label) in enumerate(zip(points, labels, strict=True)):
-        if row:
-            assert got.mean[row] == pytest.approx(np.mean([tree.predict_mean(x) for tree in trees]), rel=1e-10)
-        if not math.isnan(label):
-            for tree in trees:
-                tree.learn(x, float(label))
-    for tree, other in zip(trees_of(forest), trees, strict=True):
-        same_structure(tree, other.root)
+    same_means(forest, trees, points, labels, rel=1e-10)
 
 
 # What the papers say of a forecast.

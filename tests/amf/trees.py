@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,3 +84,16 @@ def same_structure(tree, node, row=0):
         assert found == (node.feature, node.threshold, node.time)
         same_structure(tree, node.left, tree.child[row])
         same_structure(tree, node.right, tree.child[row] + 1)
+
+
+def same_means(forest, trees, points, labels, rel):
+    """A forest of numbers predicts and learns what the trees of the reference do; labels are NaN where missing."""
+    got = forest.prequential(points, labels)
+    for row, (x, label) in enumerate(zip(points, labels, strict=True)):
+        if row:
+            assert got.mean[row] == pytest.approx(np.mean([tree.predict_mean(x) for tree in trees]), rel=rel)
+        if not math.isnan(label):
+            for tree in trees:
+                tree.learn(x, float(label))
+    for tree, other in zip(trees_of(forest), trees, strict=True):
+        same_structure(tree, other.root)
