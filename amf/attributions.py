@@ -76,18 +76,9 @@ def _divide(n_trees, sums):
         sums[place] /= n_trees
 
 
-def attributions_of(
-    statistics: Statistics, way: Any = None, *, aggregates: bool = True, geometry: Geometry = BOXES
-) -> Any:
-    """The attributions for one kind of statistics and of trees, a function for kernels.
-
-    way: fills the shares of a path (see `_as_it_is`), where trees are not taken as they are. aggregates: whether trees
-    that are taken so are averaged over prunings; else a forecast is that of the leaf.
-    """
-    way = _as_it_is(aggregates) if way is None else way
-    prepare, predict, shown = statistics.prepare, statistics.predict, statistics.shown
+def _move_of(statistics: Statistics) -> Any:
+    """The function that adds what one tree says to the attributions, for kernels."""
     forecast_of, forecast_of_empty = statistics.forecast_of, statistics.forecast_of_empty
-    down = geometry.descend
 
     @inlined
     def move(
@@ -112,6 +103,50 @@ def attributions_of(
             for value in range(index(said.shape[0])):
                 features[i, feature, value] += empty * (forecast_of_empty(rules, value, said[value]) - said[value])
 
+    return move
+
+
+def _ask_of(statistics: Statistics, way: Any) -> Any:
+    """The function that adds a row's way through one tree to the attributions, for kernels."""
+    prepare, predict, shown, move = statistics.prepare, statistics.predict, statistics.shown, _move_of(statistics)
+
+    @inlined
+    def ask(
+        rules, nodes, tree_word, limit, path, start, length, numbers, row, at, cell, said, of_tree,
+        i, forecasts, prior, features,
+    ):  # fmt: skip
+        """numbers: room for the path, see `scratch`. cell, said, of_tree: used up."""
+        first, second, _, stopping, stops, fresh, reaches, _ = numbers
+        feature, length = index(0), shown(nodes, path, start, length, rules)
+        prepare(nodes, path, start, length, rules, first, second)
+        if length > index(0):
+            length, feature = way(
+                rules, nodes, tree_word, limit, path, start, length, row, at, cell, stopping, stops, fresh
+            )  # fmt: skip
+            _reach(length, stops, fresh, reaches)
+            move(
+                nodes, path, start, length, rules, first, second, reaches, fresh[length - index(1)],
+                feature, said, i, prior, features,
+            )  # fmt: skip
+        predict(nodes, path, start, length, rules, first, second, stops, fresh, of_tree, 0, 0)
+        for value in range(index(said.shape[0])):
+            forecasts[i, value] += of_tree[0, 0, value]
+            if length == index(0):
+                prior[i, value] += of_tree[0, 0, value]
+
+    return ask
+
+
+def attributions_of(
+    statistics: Statistics, way: Any = None, *, aggregates: bool = True, geometry: Geometry = BOXES
+) -> Any:
+    """The attributions for one kind of statistics and of trees, a function for kernels.
+
+    way: fills the shares of a path (see `_as_it_is`), where trees are not taken as they are. aggregates: whether trees
+    that are taken so are averaged over prunings; else a forecast is that of the leaf.
+    """
+    down, ask = geometry.descend, _ask_of(statistics, _as_it_is(aggregates) if way is None else way)
+
     @called
     def attribute(rules, nodes, used, random, limit, origin, x, stride, n_outputs, roles, forecasts, prior, features):
         """Fill forecasts and prior, float64 (n, K), and features (n, d, K), which are all 0 before (Attributions).
@@ -122,40 +157,26 @@ def attributions_of(
         """
         room, n_trees, n_features = DEPTH, index(used.shape[0]), index(x.shape[1])
         lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
-        path, (first, second, _, stopping, stops, fresh, reaches, _) = scratch(room)
-        n_said, n_forecasting = index(forecasts.shape[1]), n_trees
+        path, numbers = scratch(room)
+        n_forecasting = n_trees
         for tree in range(index(roles.shape[0])):
             n_forecasting -= index(roles[tree] == SILENT)
         rows, cell = np.empty((1, np.intp(stride)), np.float32), np.empty(index(2) * n_features, np.float32)
-        row, at, said, of_tree = rows.reshape(-1), index(0), np.empty(n_said), np.empty((1, 1, n_outputs))
+        row, at = rows.reshape(-1), index(0)
+        said, of_tree = np.empty(index(forecasts.shape[1])), np.empty((1, 1, n_outputs))
         for i in range(index(x.shape[0])):
             centre(x, i, i + index(1), origin, rows, index(0))
             for block in range(index(0), n_trees, LANES):
                 lanes = min(LANES, n_trees - block)
                 while not down(nodes, used, block, lanes, row, at, False, path, room, turns, lengths):
                     room *= index(2)
-                    path, (first, second, _, stopping, stops, fresh, reaches, _) = scratch(room)
+                    path, numbers = scratch(room)
                 for lane in range(lanes):
-                    if index(roles.shape[0]) > index(0) and roles[block + lane] == SILENT:
-                        continue
-                    start, feature = lane * room, index(0)
-                    length = shown(nodes, path, start, lengths[lane], rules)
-                    prepare(nodes, path, start, length, rules, first, second)
-                    if length > index(0):
-                        length, feature = way(
-                            rules, nodes, random[block + lane], limit, path, start, length, row, at, cell,
-                            stopping, stops, fresh,
+                    if index(roles.shape[0]) == index(0) or roles[block + lane] != SILENT:
+                        ask(
+                            rules, nodes, random[block + lane], limit, path, lane * room, lengths[lane], numbers,
+                            row, at, cell, said, of_tree, i, forecasts, prior, features,
                         )  # fmt: skip
-                        _reach(length, stops, fresh, reaches)
-                        move(
-                            nodes, path, start, length, rules, first, second, reaches, fresh[length - index(1)],
-                            feature, said, i, prior, features,
-                        )  # fmt: skip
-                    predict(nodes, path, start, length, rules, first, second, stops, fresh, of_tree, 0, 0)
-                    for value in range(n_said):
-                        forecasts[i, value] += of_tree[0, 0, value]
-                        if length == index(0):
-                            prior[i, value] += of_tree[0, 0, value]
             _divide(n_forecasting, forecasts[i])
             _divide(n_forecasting, prior[i])
             _divide(n_forecasting, features[i].reshape(-1))

@@ -229,6 +229,43 @@ def _learn_of(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -
     return learn
 
 
+def _visit_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
+    """The function by which one tree predicts, then learns a sample that has gone down it, for kernels."""
+    prepare, shown, outer_nodes = statistics.prepare, statistics.shown, geometry.outer_part
+    forecast, learn = _forecast_of(statistics, share), _learn_of(statistics, geometry, aggregates=aggregates)
+
+    @inlined
+    def visit(
+        rules, nodes, used, random, tree, limit, path, start, length, numbers, x, at, n_features,
+        weights, before, by, learns, label, growth, mode, publish, forecasts, depths, i, gains,
+    ):  # fmt: skip
+        """The sample is row `i`. numbers: room, see `scratch`. before, by: the weights before it and with it."""
+        first, second, odds, stopping, stops, fresh, given, extensions = numbers
+        seen = shown(nodes, path, start, length, rules)
+        prepare(nodes, path, start, seen, rules, first, second)
+        outer = length
+        if length > index(0):
+            fill_stopping(aggregates, nodes, path, start, length, odds, stopping)
+        if length > index(0) and (learns or mode != EXISTING):
+            # Nothing that a row brings along may show in its forecast, nor the weights that it changes.
+            known = by if mode == EXISTING else before
+            outer = outer_nodes(nodes, used, tree, path, start, length, x, at, weights, known, n_features, extensions)
+        if publish:
+            forecast(
+                mode, nodes, random[tree], path, start, seen, outer, extensions, x, at, n_features,
+                rules, first, second, stopping, stops, fresh, forecasts, depths, tree, i,
+            )  # fmt: skip
+        if learns:
+            if mode != EXISTING and before != by:
+                outer = outer_nodes(nodes, used, tree, path, start, length, x, at, weights, by, n_features, extensions)
+            learn(
+                nodes, used, random, tree, limit, path, start, length, outer, extensions, x, at, weights,
+                by, n_features, growth, rules, first, second, odds, stopping, given, stops, label, gains,
+            )  # fmt: skip
+
+    return visit
+
+
 def walk_of(
     statistics: Statistics, share: Any = _share_by_prunings, *, aggregates: bool = True, geometry: Geometry = BOXES
 ) -> Any:
@@ -240,9 +277,7 @@ def walk_of(
     """
     if not aggregates:
         statistics = without_prunings(statistics)
-    prepare, shown = statistics.prepare, statistics.shown
-    forecast, learn = _forecast_of(statistics, share), _learn_of(statistics, geometry, aggregates=aggregates)
-    down, outer_nodes = geometry.descend, geometry.outer_part
+    down, visit = geometry.descend, _visit_of(statistics, share, geometry, aggregates=aggregates)
 
     @called
     def walk(
@@ -261,7 +296,7 @@ def walk_of(
         """
         n, room = index(y.shape[0]), DEPTH
         lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
-        path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
+        path, numbers = scratch(room)
         for block in range(first_tree, last_tree, LANES):
             lanes = min(LANES, last_tree - block)
             segment, before = 0, index(0)  # of the weights: before a row, and with it
@@ -270,34 +305,13 @@ def walk_of(
                 wants_boxes = learns or mode != EXISTING
                 while not down(nodes, used, block, lanes, x, at, wants_boxes, path, room, turns, lengths):
                     room *= index(2)
-                    path, (first, second, odds, stopping, stops, fresh, given, extensions) = scratch(room)
+                    path, numbers = scratch(room)
                 for lane in range(lanes):
-                    tree, start, length = block + lane, lane * room, lengths[lane]
-                    seen = shown(nodes, path, start, length, rules)
-                    prepare(nodes, path, start, seen, rules, first, second)
-                    outer = length
-                    if length > index(0):
-                        fill_stopping(aggregates, nodes, path, start, length, odds, stopping)
-                    if length > index(0) and wants_boxes:
-                        # Nothing that a row brings along may show in its forecast, nor the weights that it changes.
-                        told = by if mode == EXISTING else before
-                        outer = outer_nodes(
-                            nodes, used, tree, path, start, length, x, at, weights, told, n_features, extensions
-                        )
-                    if publish:
-                        forecast(
-                            mode, nodes, random[tree], path, start, seen, outer, extensions, x, at, n_features,
-                            rules, first, second, stopping, stops, fresh, forecasts, depths, tree, i,
-                        )  # fmt: skip
-                    if learns:
-                        if mode != EXISTING and before != by:
-                            outer = outer_nodes(
-                                nodes, used, tree, path, start, length, x, at, weights, by, n_features, extensions
-                            )
-                        learn(
-                            nodes, used, random, tree, limit, path, start, length, outer, extensions, x, at, weights,
-                            by, n_features, growth, rules, first, second, odds, stopping, given, stops, y[i], gains,
-                        )  # fmt: skip
+                    visit(
+                        rules, nodes, used, random, block + lane, limit, path, lane * room, lengths[lane], numbers,
+                        x, at, n_features, weights, before, by, learns, y[i], growth, mode, publish,
+                        forecasts, depths, i, gains,
+                    )  # fmt: skip
                 before = by
                 if segment < ends.shape[0] and i + index(1) == index(ends[segment]):
                     segment += 1

@@ -208,6 +208,16 @@ def test_no_module_is_longer_than_a_reader_can_keep_in_mind() -> None:
     assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
+def test_no_function_needs_a_second_reading_for_its_length() -> None:
+    lengths = {
+        f"{module}.{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: length for name, length in lengths.items() if length > 70} == {}
+
+
 def test_no_modules_import_each_other() -> None:
     graph = {
         module: {i.target for i in imports_in(module) if i.target in MODULES and not i.deferred} for module in MODULES

@@ -22,7 +22,8 @@ from tests.worker.support.observations import fill
 from tests.worker.support.promtool import complaints
 from worker.adapters.http import parse, serve
 from worker.base.errors import ConfigError
-from worker.base.metrics import ByModel, Metrics, State
+from worker.base.labels import ByModel, State
+from worker.base.metrics import Metrics
 
 Get = Callable[..., str]
 HOST = "127.0.0.1"

@@ -12,8 +12,7 @@ import pytest
 from amf import Losses
 from tests.worker.support.observations import fill
 from worker.base.errors import StopCode
-from worker.base.metrics import (
-    TOP_MODELS,
+from worker.base.labels import (
     ByChange,
     ByCode,
     ByModel,
@@ -21,11 +20,10 @@ from worker.base.metrics import (
     ByPartition,
     ByPartitionState,
     ByStopCode,
-    Metrics,
     State,
     Unlabelled,
-    reference,
 )
+from worker.base.metrics import TOP_MODELS, Metrics, reference
 from worker.base.records import ClassScores, NumberScores
 from worker.state.model import Figures
 

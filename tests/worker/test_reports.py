@@ -11,7 +11,8 @@ import pytest
 from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Abort, StopCode
-from worker.base.metrics import TOP_FEATURES, WORST_MODELS, ByPartition, Metrics
+from worker.base.labels import ByPartition
+from worker.base.metrics import TOP_FEATURES, WORST_MODELS, Metrics
 from worker.base.records import Record
 from worker.codec.dead_letters import REJECT_CODES
 from worker.runtime import reports

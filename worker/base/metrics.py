@@ -9,12 +9,31 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
+from typing import Protocol, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from worker.base.errors import StopCode
 from worker.base.families import AnyFamily, Counter, Gauge, Histogram, Summary
+from worker.base.labels import (
+    Build,
+    ByChange,
+    ByCode,
+    ByConfidence,
+    ByInputPartition,
+    ByModel,
+    ByModelFeature,
+    ByModelForecast,
+    ByOutcome,
+    ByPartition,
+    ByPartitionState,
+    BySource,
+    ByStopCode,
+    ByVerdict,
+    Forecast,
+    State,
+    Tenth,
+    Unlabelled,
+)
 from worker.base.records import ClassScores, NumberScores, Scores
 
 TOP_MODELS = 20
@@ -26,85 +45,8 @@ TOP_FEATURES = 5
 WORST_MODELS = 10
 """How many of the models have a series that do worst against their baselines."""
 
-State = Literal["opening", "replay", "live", "waiting", "stopped"]
-Outcome = Literal["committed", "aborted", "unknown"]
-Forecast = Literal["calibrated", "trees", "baseline"]
-Verdict = Literal["useful", "useless"]
-Change = Literal["assigned", "revoked", "lost"]
-LoadSource = Literal["spill", "checkpoint"]
-
-
-class Unlabelled(NamedTuple):
-    """No labels: the family is one series."""
-
-
-class Build(NamedTuple):
-    version: str
-    engine: str
-    group: str
-    topic: str
-
-
-class ByCode(NamedTuple):
-    code: str
-
-
-class ByStopCode(NamedTuple):
-    code: StopCode
-
-
-class ByChange(NamedTuple):
-    change: Change
-
-
-class ByPartition(NamedTuple):
-    partition: int
-
-
-class ByInputPartition(NamedTuple):
-    input_partition: int
-
-
-class BySource(NamedTuple):
-    source: LoadSource
-
-
-class ByPartitionState(NamedTuple):
-    partition: int
-    state: State
-
-
-class ByOutcome(NamedTuple):
-    outcome: Outcome
-
-
-class ByModel(NamedTuple):
-    model: str
-
-
 Traffic: TypeAlias = tuple[float, int]
 """How much a model learned of late, in any unit, and in all: which of two is the larger is what counts."""
-
-
-class ByModelFeature(NamedTuple):
-    model: str
-    feature: str
-
-
-class ByModelForecast(NamedTuple):
-    model: str
-    forecast: Forecast
-
-
-Tenth = Literal["0.0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"]
-
-
-class ByConfidence(NamedTuple):
-    confidence: Tenth
-
-
-class ByVerdict(NamedTuple):
-    verdict: Verdict
 
 
 class RecentLosses(Protocol):
@@ -160,7 +102,14 @@ class Metrics:
     def __init__(self) -> None:
         self.build_info = Gauge(Build, "", "Always 1; the labels are versions, group and topic.")
         self.loop_last_timestamp_seconds = Gauge(Unlabelled, "seconds", "When the loop last came round.")
+        self._declare_events()
+        self._declare_models()
+        self._declare_top_models()
+        self._declare_partitions()
+        self._declare_checkpoints()
+        self.scrape_duration_seconds = Gauge(Unlabelled, "seconds", "Time that this scrape took in the worker.")
 
+    def _declare_events(self) -> None:
         self.events_total = Counter(Unlabelled, "records", "Records taken in by live partitions.")
         self.partition_events_total = Counter(ByPartition, "records", "Records taken in by a live partition.")
         self.predictions_total = Counter(Unlabelled, "records", "Predictions published.")
@@ -188,6 +137,7 @@ class Metrics:
         self.tree_depth = Histogram(Unlabelled, "edges", "Depth of a predicted record's leaf, mean over trees.", depths)
         self.weighted_depth = Summary(Unlabelled, "edges", "Mean depth at which the averaged prunings end.")
 
+    def _declare_models(self) -> None:
         self.models = Gauge(Unlabelled, "models", "Models in memory.")
         self.nodes = Gauge(Unlabelled, "nodes", "Nodes of all models in memory.")
         self.model_bytes = Gauge(Unlabelled, "bytes", "Memory of all models in memory.")
@@ -200,6 +150,8 @@ class Metrics:
             "models",
             "Models with a hundred labels; useless are those whose recent loss is above the baseline's.",
         )
+
+    def _declare_top_models(self) -> None:
         self.model_samples = Gauge(ByModel, "records", "Labelled records learned by a top model.")
         self.model_nodes = Gauge(ByModel, "nodes", "Nodes of a top model.")
         self.model_depth = Gauge(ByModel, "edges", "Mean depth of a learned record's leaf in a top model.")
@@ -240,6 +192,7 @@ class Metrics:
         self.model_absolute_error = Summary(ByModel, "", "Error of each labelled estimate of a top model.")
         self.model_covered_predictions_total = Counter(ByModel, "records", "Covered labels of a top model.")
 
+    def _declare_partitions(self) -> None:
         self.partition_state = Gauge(ByPartitionState, "", "1 for the state that the partition is in, else 0.")
         self.rebalanced_partitions_total = Counter(
             ByChange, "partitions", "Partitions that the group gave to this worker, asked back, or gave to another."
@@ -267,6 +220,7 @@ class Metrics:
             Unlabelled, "seconds", "From the timestamp of a record to the commit of what became of it.", ages
         )
 
+    def _declare_checkpoints(self) -> None:
         self.checkpoints_total = Counter(Unlabelled, "checkpoints", "Checkpoints written.")
         self.checkpoint_failures_total = Counter(Unlabelled, "checkpoints", "Checkpoints that could not be written.")
         self.checkpoints_skipped_total = Counter(Unlabelled, "checkpoints", "Corrupt checkpoints passed over.")
@@ -281,8 +235,6 @@ class Metrics:
         self.retention_margin_records = Gauge(
             ByPartition, "records", "From the oldest record of the input to the newest checkpoint; below 0 is a gap."
         )
-
-        self.scrape_duration_seconds = Gauge(Unlabelled, "seconds", "Time that this scrape took in the worker.")
 
     def families(self) -> dict[str, AnyFamily]:
         """Name of the metric -> its family, in the order of the table."""

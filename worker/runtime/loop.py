@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from worker.base.errors import Fatal, PartitionStopped, StateLost, Transient, WorkerError
 from worker.base.failpoints import failpoint
+from worker.base.labels import Change
 from worker.base.log import Log
-from worker.base.metrics import Change, Metrics
+from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, ObjectStore, Output
 from worker.base.records import Membership, Record
 from worker.base.retry import Retry, Stopped

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.base.families import Counter, Gauge
+from worker.base.labels import ByPartition, ByVerdict, Unlabelled
 from worker.base.log import Log
-from worker.base.metrics import ByPartition, ByVerdict, Metrics, Unlabelled
+from worker.base.metrics import Metrics
 from worker.base.ports import Clock
 from worker.base.status import (
     Board,
