@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from tests.benchmarks.worker import latency, many_models, quix_streams, recovery, rolling_restart, testbed
+from tests.benchmarks.worker import latency, many_models, metrics_cost, quix_streams, recovery, rolling_restart, testbed
 from tests.benchmarks.worker.output_reader import Coverage, Digest
 from tests.benchmarks.worker.workload import N_FEATURES
 from tests.kafka.workers import WorkerProcess
@@ -136,3 +136,10 @@ def test_every_key_comes_once_and_then_by_zipfs_law():
     assert isinstance(event, Event)
     assert len(event.features) == N_FEATURES
     assert events == list(many_models.popular(n_keys, n))
+
+
+def test_what_metrics_cost_is_measured_of_a_worker_of_today():
+    without_us, ratio, show_us = metrics_cost.measured(n_models=3, pairs=2)
+    assert 0 < without_us < 100_000
+    assert 0 < ratio < 100
+    assert 0 < show_us < 10_000_000
