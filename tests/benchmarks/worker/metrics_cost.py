@@ -37,7 +37,7 @@ class Busy:
 
 
 def main() -> None:
-    for n_models, pairs in ((20, 200), (1_000, 40)):
+    for n_models, pairs in ((20, 400), (1_000, 200)):
         without_us, ratio, show_us = measured(n_models, pairs)
         share = ratio - 1 + show_us / 1e6
         print(
