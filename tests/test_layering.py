@@ -90,6 +90,7 @@ MAY_IMPORT = {
     # The service joins the two; the programs run it.
     "worker.service": f"worker {BASE} {CONFIG} worker.checkpoint {ADAPTERS} worker.state.learners "
     "worker.task.warm_start worker.runtime.* worker.repartition.* amf",
+    "worker.processes": f"{BASE} {CONFIG}",
     PROGRAMS: "amf worker worker.*",
 }
 """Modules of ours -> what they may import of ours. The first row that names a module counts."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,8 +83,8 @@ class Job:
             )
         )
 
-    def worker(self, name: str) -> WorkerProcess:
-        return WorkerProcess(self.config, self.folder / f"{name}.log", INSTANCE=name)
+    def worker(self, name: str, *options: str) -> WorkerProcess:
+        return WorkerProcess(self.config, self.folder / f"{name}.log", *options, INSTANCE=name)
 
     def command(self, *arguments: str) -> None:
         """One amf-worker command, to its end."""
@@ -112,6 +114,26 @@ def data(job, tmp_path) -> Path:
     path = tmp_path / "data.npz"
     np.savez(path, X=np.resize(x, (ROWS, x.shape[1])), y=np.resize(y, ROWS))
     return path
+
+
+def children(pid: int) -> dict[int, str]:
+    """Command lines of the children of a process, by their ids."""
+    pids = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return {pid: Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in pids}
+
+
+def shares(job: Job) -> dict[str, int]:
+    """How many partitions each member of the group has, by its `group.instance.id`."""
+    admin = job.broker.admin()  # which has to be there until it answers
+    group = admin.describe_consumer_groups([job.events])[job.events].result(30)
+    return {member.group_instance_id: len(member.assignment.topic_partitions) for member in group.members}
+
+
+def wait_until(holds: Callable[[], bool], within_s: float = 60.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.2)
 
 
 def evaluated(job: Job, data: Path) -> dict[str, dict[str, object]]:
@@ -154,6 +176,24 @@ def test_two_workers_publish_what_evaluate_says(job: Job, data: Path):
     with job.worker("a") as a, job.worker("b") as b:
         require_exact(job, rows)
         assert (a.terminate(), b.terminate()) == (0, 0)
+
+
+def test_two_processes_of_one_command_publish_it_and_one_that_is_killed_comes_back(job: Job, data: Path):
+    rows = evaluated(job, data)
+    rate = str(ROWS / 10)
+    produce = ("produce", str(data), "--config", str(job.config), "--keys", str(KEYS), "--rate", rate)
+    producer = threading.Thread(target=job.command, args=produce)
+    with job.worker("a", "--processes", "2") as worker:
+        producer.start()
+        job.wait_for_progress(100, [worker], while_=lambda: True)
+        second = next(pid for pid, command in children(worker.process.pid).items() if '"a-2"' in command)
+        wait_until(lambda: shares(job) == {"a-1": PARTITIONS // 2, "a-2": PARTITIONS // 2})
+        os.kill(second, signal.SIGKILL)
+        producer.join(300)
+        assert not producer.is_alive()
+        require_exact(job, rows)
+        assert worker.terminate() == 0
+    assert "process 2 of 2 ended with SIGKILL, to be started again in 1 s" in worker.log()
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.full)])

@@ -133,6 +133,17 @@ def test_lines_are_for_people_on_a_terminal(
     assert desk.written.lines[0].startswith("{") == is_json
 
 
+@pytest.mark.parametrize("chosen", ["human", "json"])
+def test_lines_say_whose_they_are_where_that_is_known(chosen: logs.Format, desk: Desk) -> None:
+    logs.use_format(chosen)
+    desk.log.info("e", "one")
+    logs.use_format(chosen, "host-1\n")
+    desk.log.info("e", "two")
+    one, two = desk.written.lines
+    assert "host-1" not in one
+    assert ('"worker": "host-1\\n"' if chosen == "json" else " INFO [host-1\\n] e: two") in two
+
+
 # How often
 
 

@@ -82,6 +82,16 @@ def _add_run(add: _Add) -> None:
         "offset after the last record); the other partitions are left as they are, such as those that were added since "
         "the newest checkpoint; with input.repartition the topic is the internal one, and nothing is forwarded",
     )
+    run.add_argument(
+        "--processes",
+        metavar="N",
+        type=_processes,
+        default=1,
+        help="so many workers, each a process and a member of the group, or one for each core (auto); those that end "
+        "unasked are started again. They have the configuration in common, but for numbers added to their "
+        "kafka.group.instance.id, and ports from that of metrics.listen on",
+    )
+    _add_settings(run, "any key of a configuration, such as metrics.listen=127.0.0.1:9465, above the file")
 
 
 def _add_check(add: _Add) -> None:
@@ -150,6 +160,14 @@ def _add_learner(parser: argparse.ArgumentParser) -> None:
         const="amf-classifier",
         help="labels are classes, whatever they look like",
     )
+    _add_settings(
+        parser,
+        "a parameter of the models, such as n_estimators=20, or any key of a configuration, such as "
+        "models.max_models=100",
+    )
+
+
+def _add_settings(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -157,8 +175,7 @@ def _add_learner(parser: argparse.ArgumentParser) -> None:
         type=_setting,
         action="append",
         default=[],
-        help="a parameter of the models, such as n_estimators=20, or any key of a configuration, such as "
-        "models.max_models=100; may be repeated",
+        help=f"{what}; may be repeated",
     )
 
 
@@ -322,6 +339,11 @@ def _setting(text: str) -> tuple[str, str]:
     if not (re.fullmatch(r"[\w.]+", name) and equals):
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE such as n_estimators=20, found {text!r}")
     return name, value
+
+
+def _processes(text: str) -> int | Literal["auto"]:
+    """A type of argument: how many processes."""
+    return "auto" if text == "auto" else _above_zero(int)(text)
 
 
 def _above_zero(kind: Callable[[str], T]) -> Callable[[str], T]:

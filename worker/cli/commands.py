@@ -6,6 +6,7 @@ A command returns its exit code, or raises ConfigError or WorkerError with what 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -46,18 +47,38 @@ def completion(arguments: Namespace) -> int:
 
 
 def run(arguments: Namespace) -> int:
+    settings = dict(arguments.settings)
+    if arguments.processes != 1:
+        return _run_several(arguments, settings)
     with gc_tuning.paused():
         from worker import service
+        from worker.cli import logs
 
-    service.run(_load(arguments.config), arguments.config, until=arguments.until)
+    config = _load(arguments.config, settings)
+    logs.use_format(config.logging.format, config.kafka.get("group.instance.id"))
+    service.run(config, arguments.config, until=arguments.until)
     return DONE
+
+
+def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
+    from worker import processes
+
+    n = processes.usable_cores() if arguments.processes == "auto" else arguments.processes
+    config = _load(arguments.config, settings)
+    program = [sys.executable, "-m", "worker", "run", arguments.config, "--log-level", arguments.log_level]
+    if arguments.debug:
+        program.append("--debug")
+    if arguments.until is not None:
+        ends = arguments.until if arguments.until == "end" else ",".join(map("%d:%d".__mod__, arguments.until.items()))
+        program += ["--until", ends]
+    members = ({**settings, **processes.of_member(config, number)} for number in range(1, n + 1))
+    return processes.run([processes.command_line(program, each) for each in members], final=UNUSABLE)
 
 
 def held_up_by() -> str | None:
     """Who does not answer, if what `run` has left would keep the process from ending in order."""
-    from worker import service
-
-    return service.held_up_by()
+    service = sys.modules.get("worker.service")
+    return service.held_up_by() if service is not None else None
 
 
 def check(arguments: Namespace) -> int:

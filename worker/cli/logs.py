@@ -41,11 +41,14 @@ def write_to_stderr(level: str) -> None:
     use_format("human")
 
 
-def use_format(chosen: Format) -> None:
-    """Write all lines from now on like this; `auto` is human on a terminal, JSON elsewhere."""
+def use_format(chosen: Format, worker: str | None = None) -> None:
+    """Write all lines from now on like this; `auto` is human on a terminal, JSON elsewhere.
+
+    `worker` is who writes them, where that is known: the lines of several may come together.
+    """
     is_human = sys.stderr.isatty() if chosen == "auto" else chosen == "human"
     for handler in logging.getLogger("worker").handlers:
-        handler.setFormatter(Human() if is_human else Json())
+        handler.setFormatter(Human(worker) if is_human else Json(worker))
 
 
 def say_what_was_left_out() -> None:
@@ -57,8 +60,16 @@ def say_what_was_left_out() -> None:
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-class Human(logging.Formatter):
-    """A line for people: time, level, name of the event, and a sentence. No text can begin a line of its own."""
+class _Formatter(logging.Formatter):
+    """Formats the lines of a worker, where it is known of which."""
+
+    def __init__(self, worker: str | None = None) -> None:
+        super().__init__()
+        self.worker = worker
+
+
+class Human(_Formatter):
+    """A line for people: time, level, who, name of the event, a sentence. No text can begin a line of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = _event_of(record)
@@ -66,7 +77,8 @@ class Human(logging.Formatter):
         if record.exc_info:
             text = f"{text}: {self.formatException(record.exc_info)}"
         name = record.name if event is None else event.name
-        return f"{_time_of(record)} {record.levelname} {name}: {_printable(text)}{self._left_out(record, event)}"
+        who = "" if self.worker is None else f"[{_printable(self.worker)}] "
+        return f"{_time_of(record)} {record.levelname} {who}{name}: {_printable(text)}{self._left_out(record, event)}"
 
     @staticmethod
     def _left_out(record: logging.LogRecord, event: Event | None) -> str:
@@ -77,14 +89,15 @@ class Human(logging.Formatter):
         return f" [one of {lines:,} such lines{f', {count:,} in all' if isinstance(count, int) else ''}]"
 
 
-class Json(logging.Formatter):
-    """A JSON object: time, level, logger, event, fact, detail, hint, and the event's own fields."""
+class Json(_Formatter):
+    """A JSON object: time, level, worker, logger, event, fact, detail, hint, and the event's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = _event_of(record) or Event("log", record.getMessage(), None, None, {})
         line: dict[str, object] = {
             "time": _time_of(record),
             "level": record.levelname.lower(),
+            "worker": self.worker,
             "logger": record.name,
             "event": event.name,
             "fact": event.fact,

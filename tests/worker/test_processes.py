@@ -1,0 +1,181 @@
+"""Several processes from one command: what tells them apart, who is started again, and how all end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from worker import processes
+from worker.base.errors import ConfigError
+from worker.config import load, loads
+
+CONFIG = """
+input: {topic: events}
+output: {topic: predictions}
+dead_letter: {topic: dead-letters}
+kafka: {bootstrap.servers: "127.0.0.1:1", group.instance.id: host-a}
+metrics: {listen: "[::1]:65530"}
+checkpoint: {url: "memory://"}
+"""
+WITHIN_S = 20.0
+UNUSABLE = 2
+
+SUPERVISOR = """
+import sys
+from worker import processes
+processes.FIRST_PAUSE_S, processes.LONGEST_PAUSE_S, processes.LEAVE_S = 0.05, 0.1, 2.0
+programs = sys.argv[1:]
+commands = [[sys.executable, "-c", program, str(number)] for number, program in enumerate(programs, 1)]
+sys.exit(processes.run(commands, final=2))
+"""
+WORK = """
+import os, signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+open(f"started-{sys.argv[1]}-{os.getpid()}", "w").close()
+while not asked:
+    time.sleep(0.01)
+open(f"ended-{sys.argv[1]}-{os.getpid()}", "w").close()
+"""
+FAIL_ONCE = """
+import os, sys
+if not os.path.exists("failed"):
+    open("failed", "w").close()
+    os.kill(os.getpid(), 9)
+open("came-back", "w").close()
+"""
+FAIL = "import sys; open('tries', 'a').write('.'); sys.exit(1)"
+STUBBORN = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(f"started-{sys.argv[1]}", "w").close()
+time.sleep(60)
+"""
+
+
+class Command:
+    """The supervisor of these programs, a process whose folder is `folder`."""
+
+    def __init__(self, folder: Path, *programs: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SUPERVISOR, *programs],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+
+    def await_files(self, pattern: str, n: int = 1) -> list[Path]:
+        until_s = time.monotonic() + WITHIN_S
+        while len(found := sorted(self.folder.glob(pattern))) < n:
+            assert time.monotonic() < until_s, f"{pattern}: {found}"
+            time.sleep(0.01)
+        return found
+
+    def ends(self) -> int:
+        return self.process.wait(WITHIN_S)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether no process of this id is at work any more; one whose parent is gone may wait for init to see to it."""
+    until_s = time.monotonic() + WITHIN_S
+    while time.monotonic() < until_s:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_each_has_a_name_and_a_port_of_its_own(tmp_path):
+    path = tmp_path / "worker.yaml"
+    path.write_text(CONFIG)
+    config = load(path, {})
+    members = [load(path, {}, processes.of_member(config, number)) for number in (1, 2, 3)]
+    assert [member.kafka["group.instance.id"] for member in members] == ["host-a-1", "host-a-2", "host-a-3"]
+    assert [(member.metrics.host, member.metrics.port) for member in members] == [
+        ("::1", 65530), ("::1", 65531), ("::1", 65532),
+    ]  # fmt: skip
+    assert [member.checkpoint for member in members] == [config.checkpoint] * 3
+
+
+def test_a_name_that_looks_like_a_number_stays_a_name():
+    config = loads(CONFIG.replace("host-a", '"7e3"'), {})
+    assert loads(CONFIG, {}, settings=processes.of_member(config, 1)).kafka["group.instance.id"] == "7e3-1"
+
+
+def test_without_a_name_there_is_none_and_any_free_port_stays_one():
+    config = loads(CONFIG.replace(", group.instance.id: host-a", "").replace("65530", "0"), {})
+    assert processes.of_member(config, 2) == {}
+
+
+def test_more_processes_than_ports_are_refused():
+    config = loads(CONFIG, {})
+    with pytest.raises(ConfigError, match="from 65530 on, and 65536 is none"):
+        processes.of_member(config, 7)
+
+
+def test_a_signal_ends_all_in_order(tmp_path):
+    command = Command(tmp_path, WORK, WORK)
+    command.await_files("started-*", 2)
+    command.process.send_signal(signal.SIGINT)
+    assert command.ends() == 0
+    assert len(command.await_files("ended-*", 2)) == 2
+
+
+def test_who_ends_unasked_is_started_again_and_the_others_do_not_notice(tmp_path):
+    command = Command(tmp_path, WORK, FAIL_ONCE)
+    command.await_files("came-back")
+    assert len(command.await_files("started-1-*")) == 1
+    command.process.terminate()
+    assert command.ends() == 0
+
+
+def test_all_that_come_to_their_end_are_the_end(tmp_path):
+    assert Command(tmp_path, "pass", FAIL_ONCE).ends() == 0
+
+
+def test_where_every_process_fails_again_and_again_so_does_the_command(tmp_path):
+    assert Command(tmp_path, FAIL).ends() == 1
+    assert len((tmp_path / "tries").read_text()) == processes.MOST_FAILURES
+
+
+def test_a_configuration_that_cannot_be_used_ends_all(tmp_path):
+    command = Command(tmp_path, WORK, f"import time; time.sleep(1); raise SystemExit({UNUSABLE})")
+    assert command.ends() == UNUSABLE
+    assert len(command.await_files("ended-1-*")) == 1
+
+
+def test_who_does_not_end_in_time_is_killed(tmp_path):
+    command = Command(tmp_path, STUBBORN)
+    command.await_files("started-1")
+    command.process.terminate()
+    assert command.ends() == 128 + signal.SIGTERM
+
+
+def test_a_second_signal_ends_all_at_once(tmp_path):
+    command = Command(tmp_path, STUBBORN, STUBBORN)
+    command.await_files("started-*", 2)
+    began_s = time.monotonic()
+    command.process.terminate()
+    time.sleep(0.3)
+    command.process.terminate()
+    assert command.ends() == 128 + signal.SIGTERM
+    assert time.monotonic() - began_s < 1.5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system has no word for a parent that is gone")
+def test_nobody_is_left_behind_where_the_command_is_killed(tmp_path):
+    command = Command(tmp_path, WORK, WORK)
+    pids = [int(path.name.rpartition("-")[2]) for path in command.await_files("started-*", 2)]
+    command.process.kill()
+    command.ends()
+    assert [has_ended(pid) for pid in pids] == [True, True]
+    assert len(command.await_files("ended-*", 2)) == 2
