@@ -269,8 +269,10 @@ def test_an_offset_beyond_the_end_is_no_gap() -> None:
     bench.feed_shops("a", "b")
     bench.broker.committed[0] = 9
     forwarder = bench.forwarder().join()
-    with pytest.raises(WorkerError, match="the next record to forward is 9, there are 0 to 2"):
+    with pytest.raises(WorkerError, match="the next record to forward is 9, there are 0 to 2") as raised:
         forwarder.turns(1)
+    assert "on_gap" not in str(raised.value), "that would not help"
+    assert f"set the group {bench.config.kafka['group.id']} to that offset" in str(raised.value)
 
 
 # Faults

@@ -209,7 +209,13 @@ class Forwarder:
         where = (
             f"{self._config.input.topic}[{number}]: the next record to forward is {position}, there are {low} to {high}"
         )
-        if self._config.input.on_gap == "fail" or position > low:
+        if position > low:
+            raise Fatal(
+                f"{where}: {why}. The broker has lost records that were forwarded, and others may take their place. "
+                f"Where the records before {high} are what they were, set the group {self._config.kafka['group.id']} "
+                "to that offset (kafka-consumer-groups --reset-offsets); else begin anew under another kafka.group.id"
+            )
+        if self._config.input.on_gap == "fail":
             raise Fatal(f"{where}: {why}. Where it has been deleted, input.on_gap: accept goes on without it")
         _log.warning("gap-accepted", f"{where}: going on without those between (input.on_gap)", partition=number)
         self._positions[number] = self._starts[number] = low
