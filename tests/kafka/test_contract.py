@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.conftest import Names
-from tests.worker.support.broker_contract import LARGEST_BYTES, WITHIN_S, BrokerContract, joined
+from tests.worker.support.broker_contract import LARGEST_BYTES, WITHIN_S, BrokerContract, joined, poll_until
 from worker.adapters.kafka import KafkaInput, KafkaOutput
 from worker.config import loads
 
@@ -58,6 +58,13 @@ class Kafka:
         self._clients.append(made := KafkaOutput(self._config, self._topics.name(identity)))
         return made
 
+    def transactional(self) -> Producer:
+        """A producer of the input that writes transactions."""
+        identity = self._topics.name("upstream")
+        producer = Producer({"bootstrap.servers": self._broker.bootstrap, "transactional.id": identity})
+        producer.init_transactions(WITHIN_S)
+        return producer
+
     def append(self, partition: int, n: int) -> None:
         producer = Producer({"bootstrap.servers": self._broker.bootstrap})
         for _ in range(n):
@@ -95,6 +102,19 @@ class TestKafka(BrokerContract):
         member.input.close()
         assert member.owned == set()
 
+    def test_what_an_open_transaction_has_written_is_there_and_cannot_be_read(self, cluster: Kafka) -> None:
+        cluster.append(0, 3)
+        member = joined(cluster)
+        producer = cluster.transactional()
+        producer.begin_transaction()
+        for _ in range(2):
+            producer.produce(cluster.input_topic, b"value", partition=0)
+        producer.flush(WITHIN_S)
+        assert member.input.bounds(0) == (0, 3, 5)
+        producer.commit_transaction(WITHIN_S)
+        poll_until(lambda: member.input.bounds(0).high > 3, member)
+        assert member.input.bounds(0) == (0, 6, 6)  # a marker ends the transaction
+
     def test_a_question_and_a_consumer_that_waits_for_records_do_not_wait_for_each_other(self, cluster: Kafka) -> None:
         cluster.append(0, 3)
         member = joined(cluster)
@@ -102,7 +122,7 @@ class TestKafka(BrokerContract):
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(member.input.consume, 1000, WITHIN_S)
             for _ in range(20):
-                assert member.input.bounds(0) == (0, 3)
+                assert member.input.bounds(0) == (0, 3, 3)
                 assert member.input.committed([0, 1]) == {0: None, 1: None}
             assert not waiting.done()
             # The ends of both partitions are the first that it hears of; then there is a record to end the wait.

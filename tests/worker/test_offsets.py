@@ -26,13 +26,16 @@ class Admin:
         return dict.fromkeys(asked, future)
 
 
-@pytest.mark.parametrize("answers", [(OFFSET_INVALID, OFFSET_INVALID), (3, OFFSET_INVALID), (OFFSET_INVALID, 3)])
+@pytest.mark.parametrize(
+    "answers",
+    [(OFFSET_INVALID,) * 3, (3, OFFSET_INVALID, 4), (OFFSET_INVALID, 3, 3), (3, 3, OFFSET_INVALID)],
+)
 def test_a_partition_of_which_the_broker_names_no_offsets_is_asked_about_again(
-    answers: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    answers: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clients = [Admin(*answers), Admin(3, 7)]
+    clients = [Admin(*answers), Admin(3, 7, 9)]
     monkeypatch.setattr("worker.adapters.kafka.offsets.client", lambda kind, properties: clients.pop(0))
     offsets = Offsets(config(), [])
     with pytest.raises(Transient, match="the partition may have no leader"):
         offsets.bounds(0)
-    assert offsets.bounds(0) == (3, 7)
+    assert offsets.bounds(0) == (3, 7, 9)

@@ -14,6 +14,7 @@ from tests.worker.support.fakes import FakeSpill
 from tests.worker.support.manifests import forge, put_together, taken_apart
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Abort, Transient, WorkerError
+from worker.base.records import Bounds
 from worker.checkpoint import Checkpoints, Location
 from worker.config import Config
 from worker.task.restorer import RETRY_S
@@ -375,6 +376,22 @@ def test_a_group_beyond_the_end_stops_instead_of_learning_what_it_never_predicts
     worker.turns(2)
     assert (len(bench.published(0)), learned(bench, 1)) == (5, [0, 1])
     assert bench.broker.committed == {0: 5, 1: 2}
+
+
+def test_a_group_that_was_set_behind_an_open_transaction_is_not_beyond_the_end() -> None:
+    """What the transaction has written is in the log, and is replayed once it can be read."""
+    bench = saved_bench()
+    log = bench.broker.logs[0]
+    readable = log.high
+    bench.broker.committed[0] = readable + 2
+    worker = bench.worker("two")
+    worker.input.bounds = lambda _: Bounds(log.low, log.high, readable + 2)  # type: ignore[method-assign]
+    worker.join().turns(3)
+    assert worker.stops() == {}
+    n_published = len(bench.published())
+    bench.feed(*"bab")
+    worker.turns(3)
+    assert [dict(each.headers)["source-offset"] for each in bench.published()[n_published:]] == [b"%d" % (readable + 2)]
 
 
 def test_a_group_without_offsets_whose_checkpoint_is_beyond_the_end_stops_too() -> None:

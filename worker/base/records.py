@@ -31,6 +31,17 @@ class CommittedOffset(NamedTuple):
     """Leader epoch of the record before the offset, None where it is not known."""
 
 
+class Bounds(NamedTuple):
+    """Where the records of a partition begin and end."""
+
+    low: int
+    """First offset that exists."""
+    high: int
+    """The one after the last record that can be read: what an open transaction has written cannot be."""
+    end: int
+    """The one after the last record of all."""
+
+
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One consumed record of a partition, undecoded."""
 

@@ -135,10 +135,10 @@ def _rehearse(rehearsal: Rehearsal, number: int, source: Input) -> None:
     now: tuple[object, int] | None = None
     while True:
         [committed] = source.committed([number]).values()
-        low, high = source.bounds(number)
-        before, now = now, (committed, low)
+        bounds = source.bounds(number)
+        before, now = now, (committed, bounds.low)
         try:
-            rehearsal.start(number, committed, low, high)
+            rehearsal.start(number, committed, bounds)
             return
         except PartitionStopped:
             if now == before:

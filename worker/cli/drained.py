@@ -131,7 +131,7 @@ def _unread(offsets: Mapping[int, int], source: Input, clock: Clock) -> Iterator
 
     The end alone does not tell: behind the last record there may be markers of transactions.
     """
-    behind = {number: offset for number, offset in offsets.items() if source.bounds(number)[1] > offset}
+    behind = {number: offset for number, offset in offsets.items() if source.bounds(number).high > offset}
     if not behind:
         return
     source.assign(behind)

@@ -16,7 +16,7 @@ from worker.base.errors import Fatal
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, Output
-from worker.base.records import CommittedOffset, Headers, Membership, Outgoing, Record, Reject
+from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Outgoing, Record, Reject
 from worker.base.rejects import Rejects, unpublishable
 from worker.base.retry import Retry, Stopped, retry
 from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
@@ -121,8 +121,8 @@ class Forwarder:
         for number in partitions:
             known = committed[number]
             if known is None:
-                low, high = self._bounds(number, deadline)
-                self._starts[number] = low if self._config.input.start == "earliest" else high
+                bounds = self._bounds(number, deadline)
+                self._starts[number] = bounds.low if self._config.input.start == "earliest" else bounds.high
             self._positions[number] = self._starts[number] if known is None else known.offset
         # Whoever sets offsets may leave the epoch of an earlier commit, but not what is committed here along with them.
         ours = {number: each for number, each in committed.items() if each is not None and each.metadata == _OURS}
@@ -205,14 +205,14 @@ class Forwarder:
 
     def _skip_gap(self, number: int, why: str) -> None:
         """Go on behind records that retention has deleted before they were forwarded, where that is allowed."""
-        position, (low, high) = self._positions[number], self._bounds(number, self._deadline())
+        position, (low, _, end) = self._positions[number], self._bounds(number, self._deadline())
         where = (
-            f"{self._config.input.topic}[{number}]: the next record to forward is {position}, there are {low} to {high}"
+            f"{self._config.input.topic}[{number}]: the next record to forward is {position}, there are {low} to {end}"
         )
         if position > low:
             raise Fatal(
                 f"{where}: {why}. The broker has lost records that were forwarded, and others may take their place. "
-                f"Where the records before {high} are what they were, set the group {self._config.kafka['group.id']} "
+                f"Where the records before {end} are what they were, set the group {self._config.kafka['group.id']} "
                 "to that offset (kafka-consumer-groups --reset-offsets); else begin anew under another kafka.group.id"
             )
         if self._config.input.on_gap == "fail":
@@ -223,7 +223,7 @@ class Forwarder:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _bounds(self, number: int, deadline: Deadline) -> tuple[int, int]:
+    def _bounds(self, number: int, deadline: Deadline) -> Bounds:
         return retry(self._clock, deadline, "offsets", lambda: self._input.bounds(number))
 
     def _deadline(self) -> Deadline:

@@ -147,11 +147,11 @@ class Tasks(Mapping[int, Task]):
         """
         where = f"{task.topic}[{task.number}]"
         if task.gone is not None:
-            if self._config.input.on_gap == "accept" and self._input.bounds(task.number)[0] > task.position:
+            if self._config.input.on_gap == "accept" and self._input.bounds(task.number).low > task.position:
                 return False
             raise next_is_missing(where, task.gone)
         if task.ends_in_replay(self._input.end_seen(task.number)):
-            require_not_beyond(where, task.live_from, self._input.bounds(task.number)[1])
+            require_not_beyond(where, task.live_from, self._input.bounds(task.number).end)
         return True
 
     def reload(self, task: Task, error: StateLost) -> PartitionStopped | None:

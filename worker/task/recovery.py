@@ -19,7 +19,7 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore
-from worker.base.records import CommittedOffset
+from worker.base.records import Bounds, CommittedOffset
 from worker.checkpoint import Checkpoints, Location, Manifest, Pointer, SavedModel, Source
 from worker.checkpoint.gaps import after_gap, gaps_of, record_gap
 from worker.checkpoint.siblings import of_another_partition
@@ -141,16 +141,16 @@ class Recovery:
         """How many the topic has: of one that was added the consumer knows before anybody has counted anew."""
         self._intake = terms.intake
 
-    def open(self, committed: CommittedOffset | None, low: int, high: int, load: Load) -> Opened:
-        """The state for a committed offset in a topic with the records [low, high), by the newest whole checkpoint.
+    def open(self, committed: CommittedOffset | None, bounds: Bounds, load: Load) -> Opened:
+        """The state for a committed offset in a partition with these records, by the newest whole checkpoint.
 
         Damaged ones are passed over, which may lead further back than the newest one. Raises PartitionStopped.
         """
-        start = self._choose(committed, low, high)
+        start = self._choose(committed, bounds)
         try:
             for manifest, saved in start.checkpoints.restorable(start.live_from, start.pointer):
                 failpoint("restoring")
-                offset = self._reach(manifest, low, start.live_from)
+                offset = self._reach(manifest, bounds.low, start.live_from)
                 reader = ModelReader(self._clock, self._fetchers)
                 # Of many models some are away again by the time that all are here, and a gap has all of them saved.
                 reader.follow(start.checkpoints, manifest)
@@ -194,8 +194,8 @@ class Recovery:
             self._intake,
         )
 
-    def _choose(self, at: CommittedOffset | None, low: int, high: int) -> _Start:
-        """The start for a committed offset in a topic with the records [low, high). Raises PartitionStopped."""
+    def _choose(self, at: CommittedOffset | None, bounds: Bounds) -> _Start:
+        """The start for a committed offset in a partition with these records. Raises PartitionStopped."""
         committed, pointer = (None, None) if at is None else (at.offset, Pointer.read(at.metadata))
         try:
             lineages = self._lineages()
@@ -203,15 +203,15 @@ class Recovery:
                 require_not_rewound(self._where, committed, max(lineage.committed() for lineage in lineages))
             checkpoints, manifest = _newest(_committed(lineages, pointer), committed, pointer)
             if manifest is None:
-                manifest = self._begin_history(checkpoints, committed, low, high)
+                manifest = self._begin_history(checkpoints, committed, bounds)
             if not manifest.adopted:
                 manifest = self._adopted(checkpoints, manifest, committed)
         except CorruptCheckpoint as error:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
         require_partitions(manifest, self._partitions, self._terms.on_repartition)
         live_from = manifest.offset if committed is None else committed
-        require_not_beyond(self._where, live_from, high)
-        live_from = max(live_from, self._reach(manifest, low, live_from))
+        require_not_beyond(self._where, live_from, bounds.end)
+        live_from = max(live_from, self._reach(manifest, bounds.low, live_from))
         # Behind a gap the record before is one that nobody has read. Whoever sets offsets leaves no pointer, and maybe
         # the epoch of an earlier commit, which is not that of the record before the offset.
         is_ours = at is not None and pointer is not None and at.offset == live_from
@@ -263,7 +263,7 @@ class Recovery:
         after = [_Lineage(Checkpoints(self._store, after_gap(self._location, gap)), gap) for gap in gaps]
         return [*after, _Lineage(Checkpoints(self._store, self._location), None)]
 
-    def _begin_history(self, checkpoints: Checkpoints, committed: int | None, low: int, high: int) -> Manifest:
+    def _begin_history(self, checkpoints: Checkpoints, committed: int | None, bounds: Bounds) -> Manifest:
         """The checkpoint with which a history begins: empty, or with the models of a warm start."""
         require_same_topic(self._store, self._location)
         if committed is not None:
@@ -275,7 +275,7 @@ class Recovery:
         # another one may know of it by now, which the oldest does not.
         oldest = of_another_partition(self._store, self._location, oldest=True)
         added = oldest is not None and self._location.partition >= (oldest.partitions or self._partitions)
-        offset = low if self._terms.start == "earliest" or added else high
+        offset = bounds.low if self._terms.start == "earliest" or added else bounds.high
         origin: str | None = None
         models: Mapping[str, Source] = {}
         if self._warm_start is not None and not added:

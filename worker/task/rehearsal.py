@@ -13,7 +13,7 @@ import amf
 from worker.base.errors import AlreadyExists, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore
-from worker.base.records import CommittedOffset
+from worker.base.records import Bounds, CommittedOffset
 from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config
@@ -60,14 +60,14 @@ class Rehearsal:
         self._clock = clock
         self._of_kind: dict[tuple[str, ...], str] = {}
 
-    def start(self, partition: int, committed: CommittedOffset | None, low: int, high: int) -> None:
+    def start(self, partition: int, committed: CommittedOffset | None, bounds: Bounds) -> None:
         """Try it, with the group's offset and the records that the broker has. Raises PartitionStopped, WorkerError."""
         group, lineage = self._config.kafka["group.id"], self._config.checkpoint.lineage
         location = Location(group, lineage, self._config.input.topic, self._topic_id, partition)
         # What one of them would write is nothing to the next: all of it together takes ever longer to look through.
         unchanged = Unchanged(self._store)
         recovery = Recovery(unchanged, location, self._terms, self._clock, self._metrics)
-        opened = recovery.open(committed, low, high, self._without_models)
+        opened = recovery.open(committed, bounds, self._without_models)
         self._compare(opened.manifest)
 
     def _without_models(

@@ -70,14 +70,14 @@ def require_not_rewound(where: str, committed: int, newest: int) -> None:
         )
 
 
-def require_not_beyond(where: str, live_from: int, high: int) -> None:
+def require_not_beyond(where: str, live_from: int, end: int) -> None:
     """Records that come below the offset from which they are predicted would be learned and never predicted."""
-    if live_from > high:
+    if live_from > end:
         raise PartitionStopped(
             "offset-out-of-range",
-            f"{where}: the group is at offset {live_from}, but the topic ends at {high}: the broker has lost "
+            f"{where}: the group is at offset {live_from}, but the topic ends at {end}: the broker has lost "
             f"records that were predicted, and others may take their place",
-            f"Where the records before {high} are what they were, delete the checkpoints beyond it and set the group "
+            f"Where the records before {end} are what they were, delete the checkpoints beyond it and set the group "
             f"to it; else {_BEGIN_ANEW}",
         )
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from worker.base.errors import PartitionStopped, StateLost, Transient
 from worker.base.log import Log
 from worker.base.ports import Clock, Input
-from worker.base.records import CommittedOffset
+from worker.base.records import Bounds, CommittedOffset
 from worker.base.retry import backoff_s
 from worker.task.recovery import Opened, Recovery
 from worker.task.task import Task
@@ -33,12 +33,11 @@ class _Offsets(NamedTuple):
     """What the broker says of a partition."""
 
     committed: CommittedOffset | None
-    low: int
-    high: int
+    bounds: Bounds
 
     def are_as_in(self, later: _Offsets) -> bool:
         """Whether the group stands where it stood, in the same records but for new ones."""
-        return (self.committed, self.low) == (later.committed, later.low)
+        return (self.committed, self.bounds.low) == (later.committed, later.bounds.low)
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class Restorer:
 
     def _ask(self, number: int) -> _Offsets:
         [committed] = self._input.committed([number]).values()
-        return _Offsets(committed, *self._input.bounds(number))
+        return _Offsets(committed, self._input.bounds(number))
 
     def _opened(self, attempt: _Attempt) -> Opened | None:
         """What an attempt has come to; None where it goes on. Raises PartitionStopped, StateLost."""

@@ -158,9 +158,9 @@ class BrokerContract:
     def test_bounds_are_those_of_the_records_that_exist(self, cluster: Cluster) -> None:
         cluster.append(0, 5)
         member = joined(cluster)
-        assert (member.input.bounds(0), member.input.bounds(1)) == ((0, 5), (0, 0))
+        assert (member.input.bounds(0), member.input.bounds(1)) == ((0, 5, 5), (0, 0, 0))
         cluster.delete_before(0, 3)
-        assert member.input.bounds(0) == (3, 5)
+        assert member.input.bounds(0) == (3, 5, 5)
 
     def test_what_is_read_and_does_not_exist_is_missing(self, cluster: Cluster) -> None:
         cluster.append(0, 5)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from tests.worker.support.fakes import FakeClock
 from worker.base.errors import Abort, Refused, Transient, Unknown
-from worker.base.records import CommittedOffset, Headers, Outgoing, Record
+from worker.base.records import Bounds, CommittedOffset, Headers, Outgoing, Record
 
 TRANSACTION_TIMEOUT_S = 10.0
 UNSTABLE_WAIT_S = 2.5
@@ -218,11 +218,12 @@ class Broker:
         earlier = (each for each in self._history[number] if each.offset < known)
         return max(earlier, key=attrgetter("offset"), default=None)
 
-    def bounds(self, number: int) -> tuple[int, int]:
-        """First offset, and the one after the last. Raises Transient where there is nobody to say so."""
+    def bounds(self, number: int) -> Bounds:
+        """Where the records begin and end. Raises Transient where there is nobody to say so."""
         if number in self.leaderless:
             raise Transient(f"partition {number} has no leader")
-        return self.logs[number].low, self.logs[number].high
+        log = self.logs[number]
+        return Bounds(log.low, log.high, log.high)
 
     def _require(self, identity: str, epoch: int) -> None:
         self.end_overdue()

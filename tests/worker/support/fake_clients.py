@@ -9,7 +9,7 @@ from tests.worker.support.fake_broker import Broker, Log, Metadata
 from tests.worker.support.fakes import Hook, no_fault
 from worker.base.errors import Transient, Unknown, WorkerError
 from worker.base.ports import Listener
-from worker.base.records import CommittedOffset, Membership, Outgoing, Record
+from worker.base.records import Bounds, CommittedOffset, Membership, Outgoing, Record
 
 ALL = -1
 """Stands for all partitions that a member has by the time it is told."""
@@ -110,7 +110,7 @@ class FakeInput:
         self.doubts.open = False
         return found
 
-    def bounds(self, partition: int) -> tuple[int, int]:
+    def bounds(self, partition: int) -> Bounds:
         self.hook("bounds")
         return self.broker.bounds(partition)
 

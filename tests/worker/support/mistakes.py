@@ -163,7 +163,7 @@ MISTAKES = {
         "task.recovery", 'if low > offset and self._terms.on_gap == "fail":', "if False:"
     ),
     "a group beyond the end of the topic is taken as it is": mistake(
-        "task.requirements", "if live_from > high:", "if False:"
+        "task.requirements", "if live_from > end:", "if False:"
     ),
     "records in place of those that were predicted are replayed": mistake(
         "task.requirements", "record.leader_epoch > last_epoch:", "False:"

@@ -15,7 +15,7 @@ from worker.adapters.kafka.offsets import Offsets
 from worker.base.errors import Abort, Fatal, Transient
 from worker.base.log import Log
 from worker.base.ports import Listener
-from worker.base.records import CommittedOffset, Headers, Membership, Record
+from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Record
 from worker.config import Config
 
 _log = Log(__name__)
@@ -254,8 +254,8 @@ class KafkaInput:
         """Stable committed offsets of the group: none that an open transaction may still change. Raises Transient."""
         return self._offsets.committed(partitions)
 
-    def bounds(self, partition: int) -> tuple[int, int]:
-        """First offset that exists and the one after the last that can be read. Raises Transient."""
+    def bounds(self, partition: int) -> Bounds:
+        """Where the records of a partition begin and end. Raises Transient."""
         return self._offsets.bounds(partition)
 
     def high_watermark(self, partition: int) -> int | None:

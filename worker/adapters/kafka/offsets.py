@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
 from worker.base.errors import Transient
-from worker.base.records import CommittedOffset
+from worker.base.records import Bounds, CommittedOffset
 from worker.config import Config
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -71,8 +71,8 @@ class Offsets:
         self._idle.append(consumer)
         return found
 
-    def bounds(self, partition: int) -> tuple[int, int]:
-        """First offset that exists and the one after the last that can be read: that of an open transaction is not."""
+    def bounds(self, partition: int) -> Bounds:
+        """Where the records of a partition begin and end."""
         admin, asked = self._client(), TopicPartition(self._topic, partition)
         what = f"offsets of {self._topic}[{partition}]"
         answers = [
@@ -80,14 +80,15 @@ class Offsets:
             for spec, isolation in (
                 (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
                 (_LATEST, IsolationLevel.READ_COMMITTED),
+                (_LATEST, IsolationLevel.READ_UNCOMMITTED),
             )
         ]
-        low, high = (self._answer(admin, answer, what).offset for answer in answers)
-        if min(low, high) < 0:
+        found = Bounds(*(self._answer(admin, answer, what).offset for answer in answers))
+        if min(found) < 0:
             # What librdkafka says of a partition without a leader at times, in place of an error.
             self._give_up(admin)
             raise Transient(f"{what}: the broker names none: the partition may have no leader")
-        return low, high
+        return found
 
     def _client(self) -> AdminClient:
         if self._admin is None:
