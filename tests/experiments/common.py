@@ -98,7 +98,7 @@ def one_legend(figure: Figure, *, columns: int = 4) -> None:
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns)
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize="small")
 
 
 def save(figure: Figure, name: str) -> None:
