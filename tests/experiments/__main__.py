@@ -9,7 +9,17 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-EXPERIMENTS = ("figure8-000", "figure10-000", "figure11-000", "figure12-000", "figure1-001", "figure4-002")
+EXPERIMENTS = (
+    "figure8-000",
+    "figure9-000",
+    "figure10-000",
+    "figure11-000",
+    "figure12-000",
+    "figure1-001",
+    "figure3-002",
+    "figure4-002",
+    "figure5-002",
+)
 """In the order of the papers and their figures."""
 
 

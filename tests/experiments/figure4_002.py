@@ -32,7 +32,7 @@ from tests.experiments.common import (
 N_TREES = 100
 N_TEST = 1000
 SIZES = (500, 1000, 2000, 5000)
-SEEDS = {5: range(16), 10: range(4)}
+SEEDS = {5: range(16), 10: range(8)}
 """By the number of features."""
 
 BSP = "BSP, budget n^(1/(d+2))"
