@@ -19,6 +19,7 @@ EXPERIMENTS = (
     "figure3-002",
     "figure4-002",
     "figure5-002",
+    "complexity",
 )
 """In the order of the papers and their figures."""
 
