@@ -7,21 +7,19 @@ the ranges of the samples, as in the paper. It tells neither the number of trees
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 import amf
 from tests.datasets import load
+from tests.experiments.common import axes_of, forest, rounded, save, show
 
 N_TREES = 50
 SEEDS = range(3)
 TENTHS = range(1, 11)
-PICTURE = Path(__file__).parent / "figure1_001.png"
 
 ONLINE: dict[str, dict[str, Any]] = {
     "Mondrian, lifetime n^(1/(d+2))": {},
@@ -45,13 +43,10 @@ def accuracies(
     ends = [n * tenth // 10 for tenth in TENTHS]
     found = {name: np.zeros(len(ends)) for name in (*ONLINE, *BATCH)}
     for name, schedule in ONLINE.items():
-        forest = amf.IncreasingLifetimeForestClassifier.preset(
-            "paper", n_estimators=n_trees, seed=seed, max_bytes=2**32, **schedule
-        )
-        start = 0
+        learner, start = forest(amf.IncreasingLifetimeForestClassifier, n_trees, seed, **schedule), 0
         for place, end in enumerate(ends):
-            forest.partial_fit(x[start:end], y[start:end])
-            found[name][place], start = np.mean(forest.predict(x[n:]) == y[n:]), end
+            learner.partial_fit(x[start:end], y[start:end])
+            found[name][place], start = np.mean(learner.predict(x[n:]) == y[n:]), end
     for name, new in BATCH.items():
         for place, end in enumerate(ends):
             found[name][place] = new(n_trees, random_state=seed).fit(x[:end], y[:end]).score(x[n:], y[n:])
@@ -62,14 +57,11 @@ def main() -> None:
     x, y = load("letter")
     runs = [accuracies(seed, x, y) for seed in SEEDS]
     means = {name: np.mean([run[name] for run in runs], axis=0) for name in runs[0]}
-    print(f"accuracy on letter, {N_TREES} trees, mean over {len(SEEDS)} divisions")
-    print("share of the training set         " + "".join(f"{10 * tenth:6} %" for tenth in TENTHS))
-    for name, mean in means.items():
-        print(f"{name:34}" + "".join(f"{value:8.3f}" for value in mean))
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.add_subplot(xlabel="share of the training set", ylabel="accuracy on the test set")
+    about = f"{N_TREES} trees, mean over {len(SEEDS)} divisions"
+    rows = {name: rounded(mean) for name, mean in means.items()}
+    show(f"accuracy on letter, {about}", "share of the training set", (f"{10 * tenth} %" for tenth in TENTHS), rows)
+    figure, (axes,) = axes_of(1, xlabel="share of the training set", ylabel="accuracy on the test set")
     for name, mean in means.items():
         axes.plot(np.array(TENTHS) / 10, mean, marker="o", label=name)
     axes.legend()
-    figure.savefig(PICTURE, dpi=120)
-    print(f"picture: {PICTURE}")
+    save(figure, "figure1_001.png")
