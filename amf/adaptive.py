@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.adaptation import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, state_of
+from amf.adaptation import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, n_kept, state_of
 from amf.classifier import AMFClassifier
 from amf.explain import Adaptation, Role, TreeStanding, survey
 from amf.forest import Forest
@@ -61,11 +61,15 @@ class _AdaptiveForest(Forest[Params]):
         return int(self.params.background * self.params.n_estimators)
 
     def _fresh_adaptation(self) -> NDArray[np.float64]:
-        return fresh_state(self.params.n_estimators, self._n_background)
+        return fresh_state(self.params.n_estimators, self._n_background, self.params.max_bytes)
 
     @property
     def _review_every(self) -> int:
         return self.params.review_every
+
+    @property
+    def _n_rehearsed(self) -> int:
+        return n_kept(self.n_features, self.params.max_bytes)
 
     @property
     def _births(self) -> NDArray[np.int64]:
@@ -73,8 +77,9 @@ class _AdaptiveForest(Forest[Params]):
         return births
 
     def _has_adapted_soundly(self) -> bool:
+        n_classes = None if self.class_labels is None else len(self.class_labels)
         return is_sound(
-            self._state, self._n_background, self.params.review_every, self.n_samples, self._scaling.moves
+            self._state, self._n_background, self.params.review_every, self.n_samples, self._scaling.moves, n_classes
         )  # fmt: skip
 
 

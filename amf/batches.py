@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amf import adaptation
+from amf import adaptation, rehearsal
 from amf._kernel import called, exported, index, inlined, kernel
 from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
@@ -59,6 +59,7 @@ from amf.binding import (
 from amf.planes import shift_cuts
 from amf.scaling import Features, centre, observe, recentre
 from amf.shifting import shift
+from amf.telling import CLASSES, Kind
 from amf.vectors import LANES
 from amf.walk import Growth
 
@@ -94,8 +95,8 @@ class Kernels(NamedTuple):
     """(words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths): pass prepared
     rows through the trees [first_tree, last_tree), see `walk` of walk.py."""
     gather: Callable[..., None]
-    """(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths): what the forest says, of what its trees
-    say, and what follows from it for the calibration."""
+    """(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths): what the forest says, of what its
+    trees say, and what follows from it for the calibration, and from the rows x for the adaptation."""
     attribute: Callable[..., None]
     """(words, x, forecasts, prior, features): what each feature moved the forecasts of the rows x, float64 (n, d), see
     `attribute` of attributions.py. Changes nothing of the forest."""
@@ -204,18 +205,6 @@ def recentre_trees(words):
         shift_cuts(nodes, used, shifts)
 
 
-@called
-def _review_if_due(words, state, labelled):
-    """Review the forest if these rows, which end where a review is due, came that far."""
-    learned = False
-    for i in range(labelled.shape[0]):
-        learned |= labelled[i]
-    features, every = _features_of(words), np.int64(words[REVIEW_EVERY])
-    if learned and features.n_labelled[0] % every == 0:
-        used = words_at(words[USED], words[N_TREES])
-        adaptation.review(_nodes_of(words), used, state, features.moves, features.n_labelled[0], every)
-
-
 _PREPARE, _RECENTRE = exported(prepare), exported(recentre_trees)
 
 
@@ -241,8 +230,9 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
             )  # fmt: skip
             if publish:
                 gather(
-                    words, forecasts, tree_depths, labels[here], labelled[here], outputs[here], raw[here], depths[here]
-                )
+                    words, x[here], forecasts, tree_depths, labels[here], labelled[here],
+                    outputs[here], raw[here], depths[here],
+                )  # fmt: skip
             if strays:
                 recentre_trees(words)
             start = stop
@@ -254,6 +244,54 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
     return pass_rows
 
 
+def _review_of(walk_prepared: Any, kind: Kind) -> Any:
+    """The function that reviews a forest (adaptation.py), for kernels."""
+    weigh_features, recount = adaptation.weighing_of(kind), rehearsal.recount_of(kind)
+
+    @called
+    def rehearse(words, state, n, labels):
+        """Let trees without nodes learn the first n samples once more. labels: any, of the type of theirs."""
+        features, stride = _features_of(words), np.intp(_padded(words[N_FEATURES]))
+        x, rows = rehearsal.kept_rows(state, n), np.empty((n, stride), np.float32)
+        centre(x, np.int64(0), n, features.origin, rows, np.int64(0))
+        weights, values = np.empty((2, stride), np.float32), np.empty(n, labels.dtype)
+        for row in range(2):
+            _weigh(features.weights, state.weights, weights, row)
+        for i in range(n):
+            values[i] = state.kept_labels[i]
+        nothing = np.empty((0, 0, 0))
+        walk_prepared(
+            words, index(0), words[N_TREES], rows, weights, np.full(1, n), values, np.ones(n, np.bool_), False,
+            nothing, nothing,
+        )  # fmt: skip
+        # What these samples told of the features has been counted before.
+        state.tree_gains[:] = 0.0
+
+    @called
+    def review_if_due(words, state, labels, labelled):
+        """Review the forest if these rows, which end where a review is due, came that far."""
+        learned = False
+        for i in range(labelled.shape[0]):
+            learned |= labelled[i]
+        features, every = _features_of(words), np.int64(words[REVIEW_EVERY])
+        n = features.n_labelled[0]
+        if learned and n % every == 0:
+            nodes, used = _nodes_of(words), words_at(words[USED], words[N_TREES])
+            is_due = rehearsal.is_due(state, n, n // every)
+            adaptation.gather_gains(state)
+            rehearsal.bound(state, features, n)
+            if is_due:
+                recount(state, n)
+            weigh_features(state, features.moves)
+            if is_due:
+                adaptation.restart(nodes, used, state)
+                rehearse(words, state, n, labels)
+            else:
+                adaptation.replace_trees(nodes, used, state, n, every)
+
+    return review_if_due
+
+
 @inlined
 def _no_loss(forecasts, tree, i, label):
     """The loss of a tree where none is ever asked for."""
@@ -261,12 +299,18 @@ def _no_loss(forecasts, tree, i, label):
 
 
 def kernels_of(
-    system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, loss_of: Any = _no_loss
+    system: str,
+    walk: Any,
+    rules_of: Any,
+    calibrate: Any,
+    attribute: Any,
+    loss_of: Any = _no_loss,
+    kind: Kind = CLASSES,
 ) -> Kernels:
     """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
 
     calibrate: see class_calibration.py. attribute: see attributions.py. loss_of: (forecasts, tree, i, label) -> the
-    loss >= 0 of what a tree said, for systems whose forests may adapt (adaptation.py).
+    loss >= 0 of what a tree said, and kind, that of the labels (telling.py), for systems whose forests may adapt.
     """
 
     def walk_trees(
@@ -281,6 +325,10 @@ def kernels_of(
             words[MODE], publish, forecasts, depths, _adaptation_of(words).tree_gains,
         )  # fmt: skip
 
+    walk_prepared = called(walk_trees)
+    review_if_due = _review_of(walk_prepared, kind)
+    remember = rehearsal.remember_of(kind)
+
     @called
     def judge(words, state, forecasts, labels, labelled):
         for i in range(labels.shape[0]):
@@ -288,7 +336,7 @@ def kernels_of(
                 for tree in range(words[N_TREES]):
                     adaptation.judge(state, tree, loss_of(forecasts, tree, i, labels[i]), words[REVIEW_EVERY])
 
-    def gather(words, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
+    def gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
         state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
         if words[N_ADAPTATION] == index(0):
             calibrate(forecasts, labels, labelled, state, raw, outputs)
@@ -300,7 +348,8 @@ def kernels_of(
             adaptation.of_forecasting_trees(forecasts, adaptive.roles), labels, labelled, state, raw, outputs
         )  # fmt: skip
         mean_over_trees(adaptation.of_forecasting_trees(depths, adaptive.roles), mean_depths)
-        _review_if_due(words, adaptive, labelled)
+        remember(adaptive, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
+        review_if_due(words, adaptive, labels, labelled)
 
     def attribute_rows(words, x, forecasts, prior, features):
         n_trees = words[N_TREES]
@@ -310,7 +359,7 @@ def kernels_of(
             np.intp(words[N_OUTPUTS]), _adaptation_of(words).roles, forecasts, prior, features,
         )  # fmt: skip
 
-    pass_rows = _passing_of(called(walk_trees), called(gather))
+    pass_rows = _passing_of(walk_prepared, called(gather))
 
     def run(
         forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths

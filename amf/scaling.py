@@ -176,7 +176,7 @@ def observe(x, labelled, start, features):
                 subsample = pairs[j : j + 1].copy()
                 stride = _keep(subsample, np.int64(0), moves[j], strides[j], last[j], value)
                 extent = max(highest[j], value) - min(lowest[j], value)
-                if _weight_of(_sorted(subsample, np.int64(0), moves[j] + 1, stride), extent) != weights[j]:
+                if _weight_of(in_order(subsample, np.int64(0), moves[j] + 1, stride), extent) != weights[j]:
                     return i, False
         n_labelled[0] += 1
         far = False
@@ -194,7 +194,7 @@ def observe(x, labelled, start, features):
             moves[j] += 1
             last[j] = value
             if enters:
-                values = _sorted(pairs, j, moves[j], strides[j])
+                values = in_order(pairs, j, moves[j], strides[j])
                 far |= _home_of(values, origin[j]) != origin[j]
                 if adaptive and _due(moves[j]):
                     weights[j] = _weight_of(values, highest[j] - lowest[j])
@@ -210,7 +210,7 @@ def recentre(features):
     shifts = np.zeros(origin.shape[0])
     for j in range(origin.shape[0]):
         if moves[j] > 0:
-            home = _home_of(_sorted(features.pairs, j, moves[j], features.strides[j]), origin[j])
+            home = _home_of(in_order(features.pairs, j, moves[j], features.strides[j]), origin[j])
             shifts[j] = home - origin[j]
             origin[j] = home
     return shifts
@@ -241,7 +241,7 @@ def _keep(pairs, j, move, stride, before, after):
 
 
 @called
-def _sorted(pairs, j, moves, stride):
+def in_order(pairs, j, moves, stride):
     """The values of a subsample in order, after so many moves, one in `stride` of which is in it."""
     values = np.empty(2 * ((moves - 1) // stride + 1))
     for k in range(values.shape[0]):

@@ -205,7 +205,9 @@ def _read(header: dict[str, Any], reader: _Reader, systems: Mapping[str, type[Fo
     forest.feature_names = None if names is None else tuple(names) or None
     _read_scaling(forest._scaling, d, reader)
     if forest._adaptation.size:
-        forest._adaptation = with_features(forest._adaptation, forest.params.n_estimators, 0, d)
+        forest._adaptation = with_features(
+            forest._adaptation, forest.params.n_estimators, 0, [None] * d, forest.params.max_bytes
+        )  # fmt: skip
     forest._recall(header["classes"])
     forest._relayout()
     _read_trees(forest, reader)

@@ -196,14 +196,18 @@ class ForestState(System[Params]):
         It holds until the forest learns a label of a new kind, takes up features, or is bound with more room.
         """
         arena, binding, allowed = self._arena, self._binding, self._allowed or _ONE_NODE
+        # Trees that rehearse (adaptation.py) may need two rows for each sample so far.
+        rehearse = self._adaptation.size and self.n_samples < self._n_rehearsed
+        rehearsed = 2 * self.n_samples + int(ROOT) if rehearse else 0
         while True:
             arrays = arena.used, self._scaling.weights, self._words, self._calibration, self._adaptation
             state = arena.generation, self._allowed, self._n_outputs
             if not binding.holds(arrays, state):
                 self._write_binding(arrays, state)
-            if int(binding.words[_LARGEST]) + room <= arena.capacity or arena.capacity >= allowed:
+            needed = max(int(binding.words[_LARGEST]), rehearsed) + room
+            if needed <= arena.capacity or arena.capacity >= allowed:
                 return binding
-            arena.make_room(room, allowed)
+            arena.make_room(needed - int(binding.words[_LARGEST]), allowed)
 
     def _write_binding(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> None:
         arena, scaling = self._arena, self._scaling
@@ -248,7 +252,7 @@ class ForestState(System[Params]):
             trees = spans(n_trees, self._n_threads)
             side_by_side(self._n_threads, kernels.walk, [(words, *some, *of_rows) for some in trees])
             if publish:
-                kernels.gather(words, of_trees, depths, y, known, here.outputs, here.raw, here.depths)
+                kernels.gather(words, x[part], of_trees, depths, y, known, here.outputs, here.raw, here.depths)
             if strays:
                 kernels.recentre(words)
             start = stop
@@ -288,6 +292,8 @@ class ForestState(System[Params]):
         known = self.n_features
         self._scaling.grow(like)
         if self._adaptation.size:
-            self._adaptation = with_features(self._adaptation, self.params.n_estimators, known, self.n_features)
+            self._adaptation = with_features(
+                self._adaptation, self.params.n_estimators, known, like, self.params.max_bytes
+            )  # fmt: skip
         self._relayout()
         self._arena.imitate(known, like)

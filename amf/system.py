@@ -103,6 +103,11 @@ class System(ABC, Generic[Params]):
         return 1
 
     @property
+    def _n_rehearsed(self) -> int:
+        """Samples that trees of a forest that adapts may learn once more."""
+        return 0
+
+    @property
     def _births(self) -> NDArray[np.int64]:
         """Labelled samples before the first one of each tree."""
         return np.zeros(self.params.n_estimators, np.int64)

@@ -6,6 +6,7 @@ from amf.attributions import attributions_of
 from amf.batches import kernels_of
 from amf.class_calibration import calibrate, loss_of_class
 from amf.class_counts import CLASS_COUNTS
+from amf.telling import CLASSES
 from amf.walk import walk_of
 
 KERNELS = kernels_of(
@@ -15,4 +16,5 @@ KERNELS = kernels_of(
     calibrate,
     attributions_of(CLASS_COUNTS),
     loss_of_class,
+    CLASSES,
 )

@@ -6,6 +6,7 @@ from amf.attributions import attributions_of
 from amf.batches import kernels_of
 from amf.number_calibration import calibrate, loss_of_number
 from amf.number_means import NUMBER_MEANS
+from amf.telling import NUMBERS
 from amf.walk import walk_of
 
 KERNELS = kernels_of(
@@ -15,4 +16,5 @@ KERNELS = kernels_of(
     calibrate,
     attributions_of(NUMBER_MEANS),
     loss_of_number,
+    NUMBERS,
 )

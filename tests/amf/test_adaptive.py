@@ -152,6 +152,40 @@ def test_noise_costs_less_where_weights_are_learned():
     np.testing.assert_allclose(weights.mean(), 1.0, rtol=1e-12)
 
 
+def test_a_hundred_columns_of_noise_cost_little():
+    """From the first sample on: trees rehearse as soon as their forest knows what matters."""
+    x, y = with_noise(1500, 100)
+    losses = [
+        log_loss(amf.AdaptiveAMFClassifier(10, classes=range(3), seed=1).predict_learn(x[:, :d], y), y)
+        for d in (2, 102)
+    ]
+    assert losses[1] < 2.0 * losses[0]
+
+
+def friedman(n, d, seed=0):
+    """Numbers that five features decide in different ways, two of them together, and the others not at all."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, d))
+    told = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    return x, told + rng.standard_normal(n)
+
+
+def test_numbers_are_told_among_features_of_noise():
+    x, y = friedman(3000, 10)
+    said = amf.AdaptiveAMFRegressor(10, seed=1).predict_learn(x, y)
+    assert np.sqrt(np.mean((said[1000:] - y[1000:]) ** 2)) < 2.2
+
+
+def test_two_features_that_tell_together_alone_are_found_among_noise():
+    rng = np.random.default_rng(0)
+    x = rng.random((4000, 12))
+    y = ((x[:, 0] > 0.5) ^ (x[:, 1] > 0.5)).astype(int)
+    forest = amf.AdaptiveAMFClassifier(10, classes=[0, 1], seed=1)
+    said = forest.predict_learn(x, y)
+    assert set(np.argsort(forest.feature_weights)[-2:]) == {0, 1}
+    assert np.mean(said.argmax(axis=1)[2000:] == y[2000:]) > 0.7
+
+
 @pytest.mark.parametrize("kind", [amf.AdaptiveAMFClassifier, amf.AdaptiveAMFRegressor])
 def test_after_a_change_background_trees_take_over(kind):
     def mistakes(**parameters):
@@ -169,6 +203,55 @@ def test_what_tells_today_has_the_weight():
     forest = amf.AdaptiveAMFClassifier(10, classes=[0, 1], seed=1).partial_fit(x[:2000], y[:2000])
     assert forest.feature_weights.argmax() == 0
     assert forest.partial_fit(x[2000:], y[2000:]).feature_weights.argmax() == 1
+
+
+# Rehearsals.
+
+
+def test_trees_that_rehearse_are_those_of_a_forest_that_knew_the_weights_from_the_start():
+    x, y = changing(200, d=4)
+    x, y = x[:64], y[:64]
+    settings = {"classes": [0, 1], "seed": 1, "scaling": "none"}
+    forest = amf.AdaptiveAMFClassifier(5, **settings).partial_fit(x, y)
+    weights = state(forest).weights
+    assert weights.argmax() == 0
+    assert weights.max() > 1.5
+    # Generators go on with the words that the first trees have left.
+    first, knowing = (amf.AdaptiveAMFClassifier(5, review_every=1000, **settings) for _ in range(2))
+    knowing._words[:] = first.partial_fit(x, y)._words
+    knowing.add_features(["a", "b", "c", "d"])
+    state(knowing).weights[:] = weights
+    knowing.partial_fit(x, y)
+    for mine, its in zip(trees_of(forest), trees_of(knowing), strict=True):
+        np.testing.assert_array_equal(mine.time, its.time)
+
+
+@pytest.mark.parametrize("like", [[None], [1]])
+def test_a_feature_that_comes_between_two_rehearsals_was_missing_before(like):
+    x, y = changing(600, d=3)
+    late, before = np.where(np.arange(600) < 100, np.nan if like == [None] else 0.0, x[:, 2]), x[:, :2]
+    parts = [amf.AdaptiveAMFClassifier(5, classes=[0, 1], seed=1, scaling="none") for _ in range(2)]
+    for forest in parts:
+        forest.add_features(["a", "b"])
+    grown, whole = parts
+    grown.partial_fit(before[:100], y[:100]).add_features(["late"], like=like)
+    whole.add_features(["late"])
+    whole.partial_fit(np.column_stack([before, late])[:100], y[:100])
+    for forest in parts:
+        forest.partial_fit(np.column_stack([before, late])[100:128], y[100:128])
+    np.testing.assert_array_equal(state(grown).kept, state(whole).kept)
+
+
+def test_samples_are_kept_only_within_their_share_of_the_memory():
+    assert amf.AdaptiveAMFClassifier(5, max_bytes=1_000_000)._n_rehearsed == 512
+    forest = amf.AdaptiveAMFClassifier(5, classes=[0, 1], max_bytes=1_000_000)
+    x, y = np.random.default_rng(0).random((300, 99)), np.arange(300) % 2
+    forest.partial_fit(x[:50], y[:50])
+    kept = state(forest)
+    assert kept.kept_labels.nbytes + kept.kept.nbytes <= 1_000_000 / 16
+    assert 64 <= forest._n_rehearsed < 128
+    forest.partial_fit(x[50:], y[50:])
+    np.testing.assert_array_equal(kept.kept.reshape(-1, 99), x[: forest._n_rehearsed])
 
 
 # Its other sides.
@@ -263,6 +346,12 @@ LIES = {
     "judged": [-1.0, 1e9],
     "births": [1.0, -16.0, 1e9, np.nan],
     "roles": [3.0, np.nan, -1.0],
+    "table": [-1.0, np.nan, 1e9],
+    "bounds": [np.nan, np.inf],
+    "label_bounds": [np.nan, np.inf],
+    "recent": [-1.0, 0.5, 2.0, np.nan],
+    "kept_labels": [-1.0, 0.5, 2.0, np.nan],
+    "kept": [np.inf],
     "swaps": [-1.0, 0.5, 1e9, np.nan],
 }
 

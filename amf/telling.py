@@ -1,0 +1,156 @@
+"""What each feature tells of the labels by itself: counts of labels in bins of the feature, and what follows from them.
+
+The values of a feature fall into four bins, whose bounds are the quartiles of the subsample of its moves (scaling.py).
+Labels fall into eight groups: classes by their numbers modulo eight, numbers by their place among the octiles of recent
+labels, so that neither their unit nor an outlier matters. Bounds change at reviews (adaptation.py), and never follow
+from the labels of the bins that they part: a feature that is independent of the labels stays so in its table, whose
+older counts may belong to older bounds.
+
+Of classes the statistic of a table is twice the logarithm of the likelihood ratio between the frequencies of groups in
+each bin and those in all of them, of numbers the sum of squares of the mean ranks of groups between bins, over their
+variance. Of a feature that tells nothing it is about as large as its degrees of freedom f, with standard deviation
+sqrt(2 f), since both are chi-square then. A feature gains
+
+    max(statistic - f - 3 sqrt(2 f), 0) / (2 n)
+
+a label, n labels being counted: of what cannot be told from chance nothing is left, however many features there are.
+Counts shrink at each review as adaptation.py says, which makes chance smaller than this reckons, never larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amf._kernel import called, inlined
+from amf.elementary import log
+
+N_BOUNDS, N_GROUPS, N_RECENT = 3, 8, 64
+N_CELLS = (N_BOUNDS + 1) * N_GROUPS
+N_LABEL_BOUNDS = N_GROUPS - 1
+_BINS = N_BOUNDS + 1
+_DEVIATIONS = 3.0
+"""Standard deviations by which a statistic has to exceed what chance makes of it."""
+
+
+class Kind(NamedTuple):
+    """A kind of labels: functions for kernels."""
+
+    group: Callable[..., Any]
+    """(label, bounds) -> the group of a label. bounds: float64 (N_LABEL_BOUNDS,), those between groups of numbers."""
+    statistic: Callable[..., Any]
+    """(table, j) -> (statistic, degrees of freedom) of feature j. table: float64 (d * N_CELLS,), counts of the groups
+    in each bin of each feature."""
+
+
+@inlined
+def _of_class(label, bounds):
+    return int(label) % N_GROUPS
+
+
+@inlined
+def _of_number(label, bounds):
+    group = 0
+    for k in range(N_LABEL_BOUNDS):
+        group += label > bounds[k]
+    return group
+
+
+@inlined
+def _x_log_x(x):
+    return x * log(x) if x > 0.0 else 0.0
+
+
+@inlined
+def _sum_of_bin(table, at):
+    total = 0.0
+    for group in range(N_GROUPS):
+        total += table[at + group]
+    return total
+
+
+@inlined
+def _likelihood_ratio(table, j):
+    at, total, entropy, n_bins, n_groups = N_CELLS * j, 0.0, 0.0, 0, 0
+    for b in range(_BINS):
+        counted = _sum_of_bin(table, at + b * N_GROUPS)
+        n_bins += counted > 1.0
+        total += counted
+        entropy -= _x_log_x(counted)
+    for group in range(N_GROUPS):
+        counted = 0.0
+        for b in range(_BINS):
+            count = table[at + b * N_GROUPS + group]
+            counted += count
+            entropy += _x_log_x(count)
+        n_groups += counted > 1.0
+        entropy -= _x_log_x(counted)
+    return 2.0 * (entropy + _x_log_x(total)), float(max(n_bins - 1, 0) * max(n_groups - 1, 0))
+
+
+@inlined
+def _variance_ratio(table, j):
+    at, total, ranks, squares, n_bins = N_CELLS * j, 0.0, 0.0, 0.0, 0
+    for b in range(_BINS):
+        for group in range(N_GROUPS):
+            count = table[at + b * N_GROUPS + group]
+            total += count
+            ranks += count * group
+            squares += count * group * group
+    mean = ranks / max(total, 1.0)
+    between = 0.0
+    for b in range(_BINS):
+        counted, ranks = 0.0, 0.0
+        for group in range(N_GROUPS):
+            count = table[at + b * N_GROUPS + group]
+            counted += count
+            ranks += count * group
+        n_bins += counted > 1.0
+        if counted > 0.0:
+            between += (ranks / counted - mean) * (ranks / counted - mean) * counted
+    variance = squares / max(total, 1.0) - mean * mean
+    return (between / variance if variance > 1e-9 else 0.0), float(max(n_bins - 1, 0))
+
+
+CLASSES, NUMBERS = Kind(_of_class, _likelihood_ratio), Kind(_of_number, _variance_ratio)
+
+
+@inlined
+def count(table, bounds, x, i, group):
+    """Count a label of this group in the bins of row i of x, float64 (n, d). bounds: float64 (d * N_BOUNDS,)."""
+    for j in range(x.shape[1]):
+        value, at, b = x[i, j], N_BOUNDS * j, 0
+        if value == value:
+            for k in range(N_BOUNDS):
+                b += value > bounds[at + k]
+            table[N_CELLS * j + b * N_GROUPS + group] += 1.0
+
+
+@called
+def bound_labels(recent, n_labels, bounds):
+    """Fill bounds with the octiles of recent labels, float64 (N_RECENT,), of which `n_labels` are there if fewer."""
+    there = min(n_labels, N_RECENT)
+    values = np.sort(recent[:there])
+    for k in range(N_LABEL_BOUNDS):
+        bounds[k] = values[(k + 1) * there // N_GROUPS]
+
+
+@inlined
+def bound_feature(values, bounds, j):
+    """Fill the bounds of a feature with quartiles of its values, which are given in order, an even number of them."""
+    for k in range(N_BOUNDS):
+        at = (k + 1) * values.shape[0] // _BINS
+        bounds[N_BOUNDS * j + k] = 0.5 * values[at - (at > 0)] + 0.5 * values[at]
+
+
+@inlined
+def gain_of(statistic, freedom, table, j):
+    """What a feature gains a label, in the mean over those that are counted in its table."""
+    total = 0.0
+    for b in range(_BINS):
+        total += _sum_of_bin(table, N_CELLS * j + b * N_GROUPS)
+    beyond_chance = statistic - freedom - _DEVIATIONS * math.sqrt(2.0 * freedom)
+    return max(beyond_chance, 0.0) / (2.0 * max(total, 1.0))
