@@ -11,14 +11,14 @@ nothing gains less than nothing, since its splits part the labels and leave each
 feature in the rate of new cuts is
 
     w = floor + (1 - floor) d (a / sum of a + b / sum of b) / 2
-    a = sqrt(what it gains alone),    b = (max(sum of its splits' gains, 0) / (steps + p)) ** (1/4)
+    a = (what it gains alone) ** (1/4),    b = (max(sum of its splits' gains, 0) / (steps + p)) ** (1/4)
 
 where d are the features of which two values were seen, and p are 30 steps a tree, so that one step decides nothing. If
 all a are 0, or all b, the others count alone; if both are, all weights are 1. The floor is what all features have
-alike: those that tell nothing share a twentieth of the rate of cuts, however many they are. The power of b is the
-smaller one since a feature whose splits tell little by themselves may be what others need. The weight of a feature
-multiplies that of scaling.py. The mean over the d features is 1. Sums and counts shrink by 3 % at each review, so that
-weights follow changes.
+alike: those that tell nothing share a twentieth of the rate of cuts, however many they are. The power is small since a
+feature whose splits tell little by themselves may be what others need. The weight of a feature multiplies that of
+scaling.py. The mean over the d features is 1. Sums and counts shrink by 3 % at each review, so that weights follow
+changes.
 
 Rehearsals. The cuts near the root are made of the first samples, when nobody knows what matters, and no later cut mends
 them. So the first samples are kept, as they came. At reviews 1, 2, 4, 8 and so on, as long as all samples are still
@@ -330,7 +330,7 @@ def weighing_of(kind: Kind) -> Any:
         for j in range(moves.shape[0]):
             if moves[j] > 0:
                 found, freedom = statistic(state.table, j)
-                gains[0, j] = math.sqrt(gain_of(found, freedom, state.table, j))
+                gains[0, j] = math.sqrt(math.sqrt(gain_of(found, freedom, state.table, j)))
                 gains[1, j] = math.sqrt(math.sqrt(max(state.gains[j], 0.0) / (state.steps[j] + prior)))
                 alone += gains[0, j]
                 by_splits += gains[1, j]

@@ -60,7 +60,7 @@ class Place:
 
 
 class AdaptiveForest:
-    """Labels are 0 .. n_classes - 1; all features vary, and their scales have no weights."""
+    """Labels are 0 .. n_classes - 1; the scales of features have no weights."""
 
     def __init__(
         self, seed: int, n_trees: int, n_features: int, n_classes: int, background: float, every: int, **options: Any
@@ -132,12 +132,13 @@ class AdaptiveForest:
         self.gains, self.steps = 0.97 * self.gains + self.new_gains, 0.97 * self.steps + self.new_steps
         self.new_gains, self.new_steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
         prior = 30.0 * len(self.places)
-        by_splits = (np.maximum(self.gains, 0.0) / (self.steps + prior)) ** 0.25
-        alone = np.sqrt([gain_of(table) for table in self.tables])
+        varied = np.array([len({*values}) > 1 for values in self.known])
+        by_splits = varied * (np.maximum(self.gains, 0.0) / (self.steps + prior)) ** 0.25
+        alone = varied * np.array([gain_of(table) for table in self.tables]) ** 0.25
         found = [gains / gains.sum() for gains in (alone, by_splits) if gains.sum() > 0.0]
         self.weights = np.ones_like(self.gains)
         if found:
-            self.weights = 0.05 + 0.95 * self.gains.size * np.mean(found, axis=0)
+            self.weights[varied] = (0.05 + 0.95 * varied.sum() * np.mean(found, axis=0))[varied]
 
     def replace_trees(self) -> None:
         for place in self.places:
