@@ -17,7 +17,7 @@ from amf import adaptation
 from amf._kernel import called, exported, index, inlined, kernel
 from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
-from amf.arena import Nodes
+from amf.arena import ROOT, Nodes
 from amf.binding import (
     ADAPTATION,
     ADAPTIVE,
@@ -42,7 +42,9 @@ from amf.binding import (
     N_CALIBRATION,
     N_FEATURES,
     N_LABELLED,
+    N_NODES,
     N_OUTPUTS,
+    N_SAMPLES,
     N_TREES,
     N_WORDS,
     ORIGIN,
@@ -196,6 +198,17 @@ def prepare(words, x, labelled, start, rows, weights, ends):
 
 
 @called
+def count(words):
+    """Note the sizes of a forest in its words."""
+    largest, n_nodes, used = index(0), index(0), words_at(words[USED], words[N_TREES])
+    for tree in range(words[N_TREES]):
+        largest = max(largest, used[tree])
+        n_nodes += used[tree] - ROOT
+    words[LARGEST], words[N_NODES] = largest, n_nodes
+    words[N_SAMPLES] = index(longs_at(words[N_LABELLED], index(1))[0])
+
+
+@called
 def recentre_trees(words):
     """Move the origins that are far from the values, and the trees with them."""
     nodes, used, shifts = _nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(_features_of(words))
@@ -214,6 +227,15 @@ def _review_if_due(words, state, labelled):
     if learned and features.n_labelled[0] % every == 0:
         used = words_at(words[USED], words[N_TREES])
         adaptation.review(_nodes_of(words), used, state, features.moves, features.n_labelled[0], every)
+
+
+@kernel
+def survey(addresses, table):
+    """Copy the words at each of these addresses into a row of the table, uint64 (n, N_WORDS)."""
+    for row in range(addresses.shape[0]):
+        words = words_at(addresses[row], index(N_WORDS))
+        for word in range(N_WORDS):
+            table[row, word] = words[word]
 
 
 _PREPARE, _RECENTRE = exported(prepare), exported(recentre_trees)
@@ -246,10 +268,7 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
             if strays:
                 recentre_trees(words)
             start = stop
-        largest, used = index(0), words_at(words[USED], words[N_TREES])
-        for tree in range(words[N_TREES]):
-            largest = max(largest, used[tree])
-        words[LARGEST] = largest
+        count(words)
 
     return pass_rows
 

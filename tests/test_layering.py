@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "amf.lifetimes": f"{AMF_TREES} amf.leaf_forecasts {AMF_FOREST}",
     "amf.learner": AMF_TREES,
     "amf.registry": f"{AMF_FORESTS} amf.serialize amf.learner",
-    "amf.kernels": "amf._cache amf.learner amf.registry",
+    "amf.kernels": "amf._cache amf.learner amf.registry amf.many",
     "amf.many": f"{AMF_TREES} {AMF_FOREST}",
     "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels amf.many",
     "amf.integrations amf.integrations.* amf.plot": "amf",
