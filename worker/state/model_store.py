@@ -25,7 +25,6 @@ from worker.state.entry import Entry, Fetch, Prefetch
 from worker.state.learners import Forecasts
 from worker.state.model import Applied, Model, spec_of
 from worker.state.rules import Rules
-from worker.state.table import UNKNOWN_MS
 
 JUDGED_SAMPLES = 100
 """Labels after which a model is held against the baseline: the losses of fewer say nothing."""
@@ -164,9 +163,9 @@ class ModelStore:
 
     # --- many at once -------------------------------------------------------------------------------------------------
 
-    def slots(self, keys: Iterable[str]) -> NDArray[np.int64]:
+    def slots(self, keys: Iterable[str | Reject]) -> NDArray[np.int64]:
         """The slots of the models of these keys, -1 where there is none."""
-        return np.fromiter(map(self._slots.get, keys, repeat(-1)), np.int64)
+        return np.fromiter(map(self._slots.get, keys, repeat(-1)), np.int64)  # type: ignore[arg-type]
 
     def rules(self, slots: NDArray[np.int64]) -> list[Rules | None]:
         """What these models take as they stand; None where a model has to be looked at by itself, or is none.
@@ -305,14 +304,14 @@ class ModelStore:
 
     def note_times(self, keys: Sequence[str | Reject], times_ms: Sequence[int]) -> None:
         """Records of these keys came at these times, in ms since the epoch: for what learned since the last call."""
-        table, slots = self.table, self.slots(keys)  # type: ignore[arg-type]
-        met = np.flatnonzero(slots >= 0)
-        latest = np.full_like(table.last_ms, UNKNOWN_MS)
-        # The last one stays, where there are several.
-        latest[slots[met]] = np.array(times_ms, np.int64)[met]
-        untimed = np.flatnonzero(table.untimed)
-        table.last_ms[untimed] = np.maximum(table.last_ms[untimed], latest[untimed])
-        table.untimed[:] = False
+        table, met = self.table, self.slots(keys)
+        # Of several records of a key the last one counts.
+        slots, places = np.unique(met[::-1], return_index=True)
+        latest = np.array(times_ms, np.int64)[::-1][places]
+        slots, latest = slots[slots >= 0], latest[slots >= 0]
+        slots, latest = slots[table.untimed[slots]], latest[table.untimed[slots]]
+        table.last_ms[slots] = np.maximum(table.last_ms[slots], latest)
+        table.untimed[slots] = False
 
     def leaders(self, n: int, now_s: float) -> list[Entry]:
         """The n models that learned most of late, behind them those that learned most before this process.

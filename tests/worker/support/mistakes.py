@@ -254,7 +254,7 @@ MISTAKES = {
         "task.checkpointer", "        self.must_be_saved = True\n", "        pass\n"
     ),
     "what a refused model learns is not kept": mistake(
-        "task.processor", "if applied.learned:\n", "if applied.learned and publish == predict:\n"
+        "task.processor", "if applied.learned:\n", "if applied.learned and not refused:\n"
     ),
 }
 
