@@ -12,7 +12,7 @@ from amf.kernels import Kernels, compile_kernels
 from amf.labels import Label, class_text
 from amf.learner import Learner
 from amf.losses import Losses
-from amf.many import predict_learn_many
+from amf.many import Group, Sizes, predict_learn_many
 from amf.mondrian import MondrianForestClassifier, MondrianForestRegressor
 from amf.params import (
     AdaptiveAMFClassifierParams,
@@ -64,6 +64,7 @@ __all__ = [
     "ForestParams",
     "ForestRegressor",
     "FormatError",
+    "Group",
     "IncreasingLifetimeForestClassifier",
     "IncreasingLifetimeForestClassifierParams",
     "IncreasingLifetimeForestRegressor",
@@ -78,6 +79,7 @@ __all__ = [
     "MondrianForestRegressor",
     "MondrianForestRegressorParams",
     "RegressionForecasts",
+    "Sizes",
     "UnrestrictedAMFClassifier",
     "UnrestrictedAMFClassifierParams",
     "class_text",

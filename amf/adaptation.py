@@ -2,7 +2,7 @@
 of date.
 
 Feature weights. A feature tells of labels alone, or together with others. What it tells alone is counted in a table of
-bins (telling.py), which finds it within a hundred samples, and leaves nothing of what may be chance. What it tells
+bins (univariate.py), which finds it within a hundred samples, and leaves nothing of what may be chance. What it tells
 where others have parted the samples already show the trees: where a sample goes from a node to its child, the split of
 the node has gained log(e / e'); e is the forecast of the label by the child, e' what the node would have said without
 the split, both made before the label was counted. The sum of these logarithms over all steps on a feature, each
@@ -48,7 +48,7 @@ from amf._kernel import called, index, inlined
 from amf.arena import FEATURE, ROOT, row_of
 from amf.elementary import log
 from amf.labels import LARGEST_NUMBER
-from amf.telling import N_BOUNDS, N_CELLS, N_LABEL_BOUNDS, N_RECENT, Kind, gain_of
+from amf.univariate import N_BOUNDS, N_CELLS, N_LABEL_BOUNDS, N_RECENT, Kind, gain_of
 
 SILENT, STANDING_BY, ACTIVE = 0.0, 1.0, 2.0
 """Roles of trees: in the background, too young or too far behind to forecast; there, but forecasting; active."""
@@ -87,7 +87,7 @@ class State(NamedTuple):
     steps: Any
     """(d,), sums of the weights of these gains."""
     table: Any
-    """(d * N_CELLS,), of each feature the counts of labels in its bins (telling.py), the older ones for less."""
+    """(d * N_CELLS,), of each feature the counts of labels in its bins (univariate.py), the older ones for less."""
     bounds: Any
     """(d * N_BOUNDS,), between the bins of each feature."""
     losses: Any

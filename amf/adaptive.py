@@ -13,6 +13,7 @@ from amf.explain import Adaptation, Role, TreeStanding, survey
 from amf.forest import Forest
 from amf.params import AdaptiveAMFClassifierParams, AdaptiveAMFRegressorParams
 from amf.regressor import AMFRegressor
+from amf.systems import amf_classifier, amf_regressor
 
 Params = TypeVar("Params", bound=AdaptiveAMFClassifierParams | AdaptiveAMFRegressorParams)
 
@@ -58,7 +59,8 @@ class _AdaptiveForest(Forest[Params]):
 
     @property
     def _n_background(self) -> int:
-        return int(self.params.background * self.params.n_estimators)
+        # 0.29 * 100 is a little less than 29.
+        return int(self.params.background * self.params.n_estimators + 1e-9)
 
     def _fresh_adaptation(self) -> NDArray[np.float64]:
         return fresh_state(self.params.n_estimators, self._n_background, self.params.max_bytes)
@@ -92,6 +94,7 @@ class AdaptiveAMFClassifier(_AdaptiveForest[AdaptiveAMFClassifierParams], AMFCla
 
     Parameters = AdaptiveAMFClassifierParams
     family = "adaptive-classifier"
+    _kernels = amf_classifier.ADAPTING_KERNELS
 
 
 class AdaptiveAMFRegressor(_AdaptiveForest[AdaptiveAMFRegressorParams], AMFRegressor):
@@ -103,3 +106,4 @@ class AdaptiveAMFRegressor(_AdaptiveForest[AdaptiveAMFRegressorParams], AMFRegre
 
     Parameters = AdaptiveAMFRegressorParams
     family = "adaptive-regressor"
+    _kernels = amf_regressor.ADAPTING_KERNELS

@@ -17,7 +17,7 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from amf._kernel import called
+from amf._kernel import called, index, kernel
 
 _intrinsic: Any = intrinsic
 
@@ -55,3 +55,12 @@ floats_at = _view_as(np.float32)
 reals_at = _view_as(np.float64)
 words_at = _view_as(np.uint64)
 longs_at = _view_as(np.int64)
+
+
+@kernel
+def survey(addresses, table):
+    """Copy the words at each of these addresses into a row of the table, uint64 (n, words)."""
+    for row in range(addresses.shape[0]):
+        words = words_at(addresses[row], index(table.shape[1]))
+        for word in range(table.shape[1]):
+            table[row, word] = words[word]

@@ -110,6 +110,20 @@ def room_for(count: int) -> int:
     return -(-count // step) * step
 
 
+def rows_ahead(rows: Any, n_samples: Any, n_rehearsed: Any) -> Any:
+    """How many rows a tree with so many may have before the next sample: numbers, or arrays one by one.
+
+    Trees that rehearse (adaptation.py) take up to two rows for each sample so far, as long as those are all kept.
+    """
+    rehearsed = (n_samples < n_rehearsed) * (2 * n_samples + int(ROOT))
+    return rows + (rehearsed > rows) * (rehearsed - rows)
+
+
+def spare(capacity: Any, rows: Any) -> Any:
+    """Whether of so many rows that are reserved for each tree more than a quarter is free, and a little: one by one."""
+    return capacity - rows > rows // 4 + 2 * int(_CHUNK)
+
+
 def whole_chunks(rows: int) -> int:
     """The rows of all chunks that so many rows fill."""
     return rows - rows % int(_CHUNK)
@@ -131,8 +145,6 @@ class Arena:
     layout: Layout
     capacity: int
     hulls: NDArray[np.int32]
-    generation: int = 0
-    """Grows whenever the arrays move."""
 
     def __init__(self, n_trees: int, layout: Layout) -> None:
         self.used = np.full(n_trees, ROOT)
@@ -165,15 +177,15 @@ class Arena:
         return *blocks, self.used, index(self.layout.head), index(self.layout.box)
 
     def make_room(self, rows: int, limit: int) -> None:
-        """Make room for so many rows beyond those in use in every tree, at most `limit` in all."""
-        needed = _rounded_up(int(self.used.max()) + rows)
+        """Make room for so many rows in every tree, at most `limit`."""
+        needed = _rounded_up(rows)
         if needed > self.capacity:
             # By an eighth at least: what is copied then stays in proportion to what is learned.
             self.reserve(min(max(needed, _rounded_up(self.capacity + self.capacity // 8)), limit))
 
     def give_up_room(self, rows: int) -> None:
-        """Give up memory where so many rows in the largest tree leave more than a quarter of it free, and a little."""
-        if self.capacity - rows > rows // 4 + 2 * int(_CHUNK):
+        """Give up memory that is `spare`, with so many rows in the largest tree."""
+        if spare(self.capacity, rows):
             with contextlib.suppress(MemoryError):  # to give memory up may take some
                 self.reserve(_rounded_up(rows))
 
@@ -272,7 +284,6 @@ class Arena:
         self.floats: NDArray[np.float32] = self.ints.view(np.float32)
         self.reals: NDArray[np.float64] = self.ints.view(np.float64)
         self.boxes: NDArray[np.float32] = self._bounds.words.view(np.float32)
-        self.generation += 1
 
     def block(self) -> NDArray[np.int32]:
         """The heads of all trees, int32 (rows, words), also of rows that are not in use: a view."""

@@ -17,7 +17,7 @@ from amf import adaptation, rehearsal
 from amf._kernel import called, exported, index, inlined, kernel
 from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
-from amf.arena import Nodes
+from amf.arena import ROOT, Nodes
 from amf.binding import (
     ADAPTATION,
     ADAPTIVE,
@@ -42,7 +42,9 @@ from amf.binding import (
     N_CALIBRATION,
     N_FEATURES,
     N_LABELLED,
+    N_NODES,
     N_OUTPUTS,
+    N_SAMPLES,
     N_TREES,
     N_WORDS,
     ORIGIN,
@@ -59,7 +61,7 @@ from amf.binding import (
 from amf.planes import shift_cuts
 from amf.scaling import Features, centre, observe, recentre
 from amf.shifting import shift
-from amf.telling import CLASSES, Kind
+from amf.univariate import Kind
 from amf.vectors import LANES
 from amf.walk import Growth
 
@@ -197,6 +199,17 @@ def prepare(words, x, labelled, start, rows, weights, ends):
 
 
 @called
+def count(words):
+    """Note the sizes of a forest in its words."""
+    largest, n_nodes, used = index(0), index(0), words_at(words[USED], words[N_TREES])
+    for tree in range(words[N_TREES]):
+        largest = max(largest, used[tree])
+        n_nodes += used[tree] - ROOT
+    words[LARGEST], words[N_NODES] = largest, n_nodes
+    words[N_SAMPLES] = index(longs_at(words[N_LABELLED], index(1))[0])
+
+
+@called
 def recentre_trees(words):
     """Move the origins that are far from the values, and the trees with them."""
     nodes, used, shifts = _nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(_features_of(words))
@@ -236,12 +249,18 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
             if strays:
                 recentre_trees(words)
             start = stop
-        largest, used = index(0), words_at(words[USED], words[N_TREES])
-        for tree in range(words[N_TREES]):
-            largest = max(largest, used[tree])
-        words[LARGEST] = largest
+        count(words)
 
     return pass_rows
+
+
+class Adapting(NamedTuple):
+    """What forests that adapt know of labels (adaptation.py)."""
+
+    loss_of: Callable[..., Any]
+    """(forecasts, tree, i, label) -> the loss >= 0 of what a tree said of row i, for kernels."""
+    kind: Kind
+    """Of the labels."""
 
 
 def _review_of(walk_prepared: Any, kind: Kind) -> Any:
@@ -292,25 +311,49 @@ def _review_of(walk_prepared: Any, kind: Kind) -> Any:
     return review_if_due
 
 
-@inlined
-def _no_loss(forecasts, tree, i, label):
-    """The loss of a tree where none is ever asked for."""
-    return np.nan
+def _gather_of(calibrate: Any) -> Any:
+    """The function that makes of what trees say what the forest says, for kernels."""
+
+    def gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
+        calibrate(forecasts, labels, labelled, reals_at(words[CALIBRATION], words[N_CALIBRATION]), raw, outputs)
+        mean_over_trees(depths, mean_depths)
+
+    return gather
+
+
+def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
+    """The same for forests that adapt to what comes (adaptation.py)."""
+    loss_of, kind = adapting
+    gather, remember, review_if_due = (
+        called(_gather_of(calibrate)), rehearsal.remember_of(kind), _review_of(walk_prepared, kind)
+    )  # fmt: skip
+
+    @called
+    def judge(words, state, forecasts, labels, labelled):
+        for i in range(labels.shape[0]):
+            if labelled[i]:
+                for tree in range(words[N_TREES]):
+                    adaptation.judge(state, tree, loss_of(forecasts, tree, i, labels[i]), words[REVIEW_EVERY])
+
+    def adapting_gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
+        state = _adaptation_of(words)
+        judge(words, state, forecasts, labels, labelled)
+        gather(
+            words, x, adaptation.of_forecasting_trees(forecasts, state.roles),
+            adaptation.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
+        )  # fmt: skip
+        remember(state, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
+        review_if_due(words, state, labels, labelled)
+
+    return adapting_gather
 
 
 def kernels_of(
-    system: str,
-    walk: Any,
-    rules_of: Any,
-    calibrate: Any,
-    attribute: Any,
-    loss_of: Any = _no_loss,
-    kind: Kind = CLASSES,
+    system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, adapting: Adapting | None = None
 ) -> Kernels:
     """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
 
-    calibrate: see class_calibration.py. attribute: see attributions.py. loss_of: (forecasts, tree, i, label) -> the
-    loss >= 0 of what a tree said, and kind, that of the labels (telling.py), for systems whose forests may adapt.
+    calibrate: see class_calibration.py. attribute: see attributions.py. adapting: of systems whose forests do.
     """
 
     def walk_trees(
@@ -326,30 +369,7 @@ def kernels_of(
         )  # fmt: skip
 
     walk_prepared = called(walk_trees)
-    review_if_due = _review_of(walk_prepared, kind)
-    remember = rehearsal.remember_of(kind)
-
-    @called
-    def judge(words, state, forecasts, labels, labelled):
-        for i in range(labels.shape[0]):
-            if labelled[i]:
-                for tree in range(words[N_TREES]):
-                    adaptation.judge(state, tree, loss_of(forecasts, tree, i, labels[i]), words[REVIEW_EVERY])
-
-    def gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
-        state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
-        if words[N_ADAPTATION] == index(0):
-            calibrate(forecasts, labels, labelled, state, raw, outputs)
-            mean_over_trees(depths, mean_depths)
-            return
-        adaptive = _adaptation_of(words)
-        judge(words, adaptive, forecasts, labels, labelled)
-        calibrate(
-            adaptation.of_forecasting_trees(forecasts, adaptive.roles), labels, labelled, state, raw, outputs
-        )  # fmt: skip
-        mean_over_trees(adaptation.of_forecasting_trees(depths, adaptive.roles), mean_depths)
-        remember(adaptive, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
-        review_if_due(words, adaptive, labels, labelled)
+    gather = _gather_of(calibrate) if adapting is None else _adapting_gather_of(calibrate, adapting, walk_prepared)
 
     def attribute_rows(words, x, forecasts, prior, features):
         n_trees = words[N_TREES]
@@ -372,7 +392,7 @@ def kernels_of(
                 outputs[here], raw[here], depths[here],
             )  # fmt: skip
 
-    own: tuple[Any, ...] = run, walk_trees, gather, attribute_rows
-    for function in own:
-        function.__qualname__ = f"{system}.{function.__name__}"
-    return Kernels(_PREPARE, _RECENTRE, *map(kernel, own))
+    own: dict[str, Any] = {"run": run, "walk_trees": walk_trees, "gather": gather, "attribute_rows": attribute_rows}
+    for name, function in own.items():
+        function.__qualname__ = f"{system}.{name}"
+    return Kernels(_PREPARE, _RECENTRE, *map(kernel, own.values()))

@@ -1,14 +1,14 @@
 """A forest as kernels see it: an array of 64-bit words, of which the address is all that a kernel is given.
 
 The first words are addresses of arrays (arena.py, scaling.py, the calibrations, adaptation.py), then come numbers,
-whole ones and float64. Python writes them anew whenever an array moves, and keeps the arrays alive; of the numbers
-kernels change one, LARGEST. Addresses never get into the bytes of a forest.
+whole ones and float64. Python writes them anew when they are asked for after an array has moved, and keeps the arrays
+alive; of the numbers kernels change three, LARGEST, N_NODES and N_SAMPLES. Addresses never get into the bytes of a
+forest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,17 @@ largest tree."""
 N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(23, 29))
 """Features; numbers in the pairs of one, 0 where features are taken as they are; whether they are weighed; numbers in a
 forecast and in the state of the calibration; see modes.py."""
-N_ADAPTATION, REVIEW_EVERY = index(29), index(30)
-"""Numbers in the state of the adaptation, 0 where a forest does not adapt; samples between two reviews."""
-PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(31, 36))
+N_ADAPTATION, REVIEW_EVERY, N_REHEARSED = (index(word) for word in range(29, 32))
+"""Numbers in the state of the adaptation, 0 where a forest does not adapt; samples between two reviews; samples that
+are kept for rehearsals."""
+N_NODES, N_SAMPLES, N_BYTES, IS_CURRENT = (index(word) for word in range(32, 36))
+"""Nodes of all trees; labelled samples; bytes of memory; whether the words are those of the forest as it is: 0 once
+memory may have moved."""
+PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(36, 41))
 """float64: when nodes split (walk.py), and six numbers of which the system makes its rules."""
 N_RULES = 6
 N_WORDS = int(RULES) + N_RULES
-_N_BLOCKS, _WHOLES = int(USED), int(N_TREES)
+_N_BLOCKS, _WHOLES, _IS_CURRENT = int(USED), int(N_TREES), int(IS_CURRENT)
 
 
 class Binding:
@@ -40,32 +44,33 @@ class Binding:
     words: uint64 (N_WORDS,). address: of them.
     """
 
-    __slots__ = ("_arrays", "_reached", "_state", "address", "words")
+    __slots__ = ("_reached", "address", "words")
 
     def __init__(self) -> None:
         self.words = np.zeros(N_WORDS, np.uint64)
         self.address = address_of(self.words)
-        self._arrays: tuple[NDArray[Any], ...] = ()
         self._reached: tuple[NDArray[Any] | None, ...] = (None,) * (_WHOLES - _N_BLOCKS)
-        self._state: tuple[int, ...] = ()
 
-    def holds(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> bool:
-        """Whether the words were written for these very arrays, and these numbers."""
-        # Arrays move, and their owners replace them then: that they are still the same ones is all there is to ask.
-        return self._state == state and all(map(is_, arrays, self._arrays))
+    @property
+    def is_current(self) -> bool:
+        """Whether the words are those of the forest as it is."""
+        return bool(self.words[_IS_CURRENT])
+
+    def expire(self) -> None:
+        """Memory of the forest is about to move, or what the words say of it to change."""
+        self.words[_IS_CURRENT] = 0
 
     def write(
         self,
-        arrays: tuple[NDArray[Any], ...],
-        state: tuple[int, ...],
         blocks: Sequence[NDArray[Any]],
         reached: tuple[NDArray[Any], ...],
         wholes: Sequence[int],
         fractions: Sequence[float],
     ) -> None:
-        """Write all words, which hold for these arrays and these numbers, see `holds`.
+        """Write all words, which hold until they expire.
 
-        blocks: arrays that may be resized in place. reached: the others, in the order of the words.
+        blocks: arrays that may be resized in place. reached: the others, in the order of the words. wholes: from
+        N_TREES to N_BYTES.
         """
         self.words[:_N_BLOCKS] = list(map(address_of, blocks))
         # To ask an array for its address takes longer than all the rest, and trees grow far more often than these move.
@@ -73,6 +78,6 @@ class Binding:
             if array is not was:
                 self.words[word] = address_of(array)
         self._reached = reached
-        self.words[_WHOLES : int(PURITY)] = wholes
+        self.words[_WHOLES:_IS_CURRENT] = wholes
         self.words.view(np.float64)[int(PURITY) : int(PURITY) + len(fractions)] = fractions
-        self._arrays, self._state = arrays, state
+        self.words[_IS_CURRENT] = 1

@@ -56,16 +56,6 @@ class Forest(ForestState[Params]):
     # What it is.
 
     @property
-    def n_nodes(self) -> int:
-        """Nodes over all trees."""
-        return self._arena.n_nodes
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held by the trees, the per-feature state and that of the adaptation."""
-        return self._arena.nbytes + self._scaling.nbytes + self._adaptation.nbytes
-
-    @property
     def mean_depth(self) -> float:
         """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
         return mean_depth(self._arena)

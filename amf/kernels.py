@@ -21,6 +21,7 @@ import numpy as np
 
 from amf._cache import Compilation, tally
 from amf.learner import Learner
+from amf.many import Group
 from amf.registry import SYSTEMS, loads
 
 _ROWS = 64
@@ -57,6 +58,9 @@ def compile_kernels(
         for variant in system.VARIANTS:
             forest = system.preset("default", n_estimators=1, **variant).partial_fit(x, y)
             forest.prequential(x, y)
+            group = Group()
+            group.put(0, forest)
+            group.predict_learn(x, np.zeros(_ROWS, np.int64), np.full(_ROWS, -1), predict=False)
             loads(forest.dumps()).describe()
             if attributions:
                 forest.attribute(x)

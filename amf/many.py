@@ -4,21 +4,246 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.addresses import survey
+from amf.arena import rows_ahead, spare
 from amf.batches import SEGMENTS
-from amf.binding import LARGEST
+from amf.binding import (
+    CAPACITY,
+    IS_CURRENT,
+    LARGEST,
+    LIMIT,
+    N_ADAPTATION,
+    N_BYTES,
+    N_CALIBRATION,
+    N_FEATURES,
+    N_NODES,
+    N_OUTPUTS,
+    N_REHEARSED,
+    N_SAMPLES,
+    N_TREES,
+    N_WORDS,
+)
 from amf.boxes import padded
 from amf.forest import Forest
 from amf.labels import numbers
 from amf.params import check_whole
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
+from amf.state import ONE_NODE
 from amf.threads import side_by_side
 
-_LARGEST = int(LARGEST)
+
+class Sizes(NamedTuple):
+    """How large forests are, one number each."""
+
+    samples: NDArray[np.int64]
+    """Labelled samples learned."""
+    nodes: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+    """Bytes of memory, as the forests' own `nbytes`."""
+
+
+class Group:
+    """Forests of one `variant`, each under a number, its slot: rows pass through many of them in one call.
+
+    A call asks nothing of a forest but whether it has moved since the last one: it does not matter how many forests the
+    group has, and little how many get a row. Each of them may be used by itself in between.
+    """
+
+    def __init__(self) -> None:
+        self._forests: list[Forest[Any] | None] = []
+        self._addresses = np.zeros(0, np.uint64)
+        """Of their words (binding.py), 0 where a slot is empty."""
+        self._slots: dict[int, int] = {}
+        """Id of a forest -> its slot."""
+
+    def put(self, slot: int, forest: Any) -> None:
+        """Take a forest in, in place of the one that has the slot. Raises ValueError where it does not fit."""
+        if self._slots.get(id(forest), slot) != slot:
+            raise ValueError("a forest stands in two slots: what it may need is reserved for one of them alone")
+        self.remove(slot)
+        if self._slots:
+            other, name = self._any(), f"the forest of slot {slot}"
+            if type(forest) is not type(other):
+                raise ValueError(f"{name} is a {type(forest).__name__}, another one a {type(other).__name__}")
+            if forest._kernels is not other._kernels:
+                raise ValueError(f"{name} is {forest!r}, another one {other!r}: they have other kernels")
+        if slot >= len(self._forests):
+            more = max(slot + 1 - len(self._forests), len(self._forests) // 8)
+            self._forests += [None] * more
+            self._addresses = np.append(self._addresses, np.zeros(more, np.uint64))
+        self._forests[slot], self._addresses[slot] = forest, forest._binding.address
+        self._slots[id(forest)] = slot
+
+    def remove(self, slot: int) -> None:
+        """Let go of the forest in a slot, if there is one."""
+        forest = self._forests[slot] if slot < len(self._forests) else None
+        if forest is not None:
+            self._forests[slot], self._addresses[slot] = None, 0
+            del self._slots[id(forest)]
+
+    def sizes(self, slots: NDArray[np.int64]) -> Sizes:
+        """How large the forests in these slots are."""
+        words = self._words(slots).astype(np.int64)
+        return Sizes(words[:, N_SAMPLES], words[:, N_NODES], words[:, N_BYTES])
+
+    def predict_learn(
+        self,
+        X: ArrayLike,  # noqa: N803
+        slots: ArrayLike,
+        labels: ArrayLike,
+        *,
+        predict: bool = True,
+        n_threads: int = 1,
+    ) -> Any:
+        """Predict each row by its own forest, then learn it there: bit for bit as a call for each row in their order.
+
+        X: (n, d), NaN where missing, of forests with d features. slots: int (n,), of each row's forest; it takes a
+        little less time where they are sorted. labels: (n,); for classes their places in `class_labels`, -1 where a
+        row has none; for numbers the numbers, NaN where there is none. predict: False where the rows are only to be
+        learned. n_threads: over which forests are spread.
+
+        Returns what `prequential` of these forests returns (`Forecasts`, `RegressionForecasts`), row i for row i of X,
+        with probabilities of 0 beyond the classes of the row's forest; anything at all without `predict`.
+
+        A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such
+        and for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves
+        none of these forests (see `partial_fit`).
+        """
+        check_whole("n_threads", n_threads, 1, 10_000)
+        place = _whole("slots", slots)
+        self._require(place)
+        some = self._forest(place[0]) if place.size else self._any()
+        x = some._rows(X)
+        n = x.shape[0]
+        y = numbers(labels) if some._code is np.float64 else _whole("labels", labels)
+        if place.shape != (n,):
+            raise ValueError(f"X has shape {x.shape}, slots {place.shape}; they must be (n, d) and (n,)")
+        if y.shape != (n,):
+            raise ValueError(f"labels have shape {y.shape} for {n} rows of X")
+        order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
+        if not is_sorted:
+            x, y, place = x[order], y[order], place[order]
+            x.flags.writeable = False  # kernels are compiled anew for each type, and know this one
+        starts = np.flatnonzero(np.diff(place, prepend=-1))
+        ends, mine = np.append(starts[1:], n), place[starts]
+        words = self._words(mine)
+        _check(mine, words, x, y, np.repeat(np.arange(mine.size), ends - starts), order)
+        width = int(words[:, N_OUTPUTS].max()) if n else some._n_outputs
+        said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
+        try:
+            self._pass(mine, words, x, y, starts, ends, said, predict, n_threads)
+        except BaseException as error:
+            for slot in mine.tolist():
+                self._forest(slot)._lose(error)
+            raise
+        if not is_sorted:
+            for array in said:
+                array[order] = array.copy()
+        return some._published(said)
+
+    def _pass(
+        self,
+        mine: NDArray[np.int64],
+        words: NDArray[np.uint64],
+        x: NDArray[np.float64],
+        y: NDArray[Any],
+        starts: NDArray[np.intp],
+        ends: NDArray[np.intp],
+        said: BatchForecasts,
+        predict: bool,
+        n_threads: int,
+    ) -> None:
+        """Pass the rows [start, end) of each of these forests, of which these are the words, through it."""
+        labelled = y >= 0 if y.dtype == np.int64 else ~np.isnan(y)
+        publish = predict or bool(words[:, [N_CALIBRATION, N_ADAPTATION]].any())
+        of_a_row = int((words[:, N_TREES] * (words[:, N_OUTPUTS] + np.uint64(2))).max(initial=0))
+        learned = np.append(0, np.cumsum(labelled))
+        # Memory is reserved for what the rows of a call may need: a forest with more rows than that takes several.
+        while starts.size:
+            stops = np.minimum(starts + ROWS_PER_CALL, ends)
+            self._reserve(mine, 2 * (learned[stops] - learned[starts]))
+            arguments = starts, stops, x, y, labelled, publish
+            self._run(self._addresses[mine], arguments, of_a_row, said, n_threads)
+            self._give_up_room(mine)
+            left = stops < ends
+            mine, starts, ends = mine[left], stops[left], ends[left]
+
+    def _run(
+        self,
+        addresses: NDArray[np.uint64],
+        arguments: tuple[Any, ...],
+        of_a_row: int,
+        said: BatchForecasts,
+        n_threads: int,
+    ) -> None:
+        """Call the kernel, whose arguments these are. of_a_row: numbers that all trees of a forest say of one."""
+        starts, stops, x, *_ = arguments
+        lengths, kernel = stops - starts, self._any()._kernels.run
+        longest = int(lengths.max())
+
+        def run(first: int, last: int) -> None:
+            kernel(
+                addresses, first, last, *arguments,
+                SCRATCH.floats((longest + SEGMENTS + 1) * padded(x.shape[1])),
+                SCRATCH.reals(max(of_a_row, min(longest * of_a_row, MOST_FORECASTS))),
+                said.outputs, said.raw, said.depths,
+            )  # fmt: skip
+
+        if n_threads == 1:
+            run(0, len(addresses))
+        else:
+            # By rows, not by forests: threads should end together.
+            shares = np.linspace(0, lengths.sum(), n_threads + 1)[1:-1]
+            bounds = np.searchsorted(np.cumsum(lengths), shares, "left").tolist()
+            side_by_side(n_threads, run, pairwise([0, *bounds, len(addresses)]))
+
+    def _reserve(self, mine: NDArray[np.int64], rooms: NDArray[np.int64]) -> None:
+        """See to so many free rows in every tree of these forests, up to its limit."""
+        words = self._words(mine).astype(np.int64)
+        capacity, rows = words[:, CAPACITY], _rows_ahead(words)
+        may_grow = capacity < np.maximum(words[:, LIMIT], ONE_NODE)
+        # One by one, and all of them before anything is learned: memory that cannot be had ends the call here.
+        for i in np.flatnonzero((rows + rooms > capacity) & may_grow).tolist():
+            self._forest(mine[i])._bind(int(rooms[i]))
+
+    def _give_up_room(self, mine: NDArray[np.int64]) -> None:
+        """Give up memory that these forests have to spare."""
+        words = self._words(mine).astype(np.int64)
+        for i in np.flatnonzero(spare(words[:, CAPACITY], _rows_ahead(words))).tolist():
+            self._forest(mine[i])._give_up_room(int(words[i, LARGEST]))
+
+    def _words(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The words of the forests in these slots as they are now, (n, N_WORDS)."""
+        words = np.empty((slots.size, N_WORDS), np.uint64)
+        survey(self._addresses[slots], words)
+        for i in np.flatnonzero(words[:, IS_CURRENT] == 0).tolist():
+            words[i] = self._forest(slots[i])._current().words
+        return words
+
+    def _require(self, slots: NDArray[np.int64]) -> None:
+        """Raises ValueError unless there is a forest in each of these slots."""
+        if not self._slots:
+            raise ValueError("there is no forest")
+        known = np.zeros(slots.shape, np.bool_)
+        inside = (slots >= 0) & (slots < len(self._addresses))
+        known[inside] = self._addresses[slots[inside]] > 0
+        if not known.all():
+            row = np.flatnonzero(~known)[0]
+            raise ValueError(f"slots[{row}] is {slots[row]}, where there is no forest")
+
+    def _forest(self, slot: Any) -> Forest[Any]:
+        forest: Forest[Any] | None = self._forests[slot]
+        assert forest is not None
+        return forest
+
+    def _any(self) -> Forest[Any]:
+        """One of them: of what follows from the variant they all say the same."""
+        return self._forest(next(iter(self._slots.values())))
 
 
 def predict_learn_many(
@@ -30,81 +255,43 @@ def predict_learn_many(
     predict: bool = True,
     n_threads: int = 1,
 ) -> Any:
-    """Predict each row by its own forest, then learn it there: bit for bit as one call a forest in the order of rows.
+    """Predict each row by its own forest, then learn it there, as `Group.predict_learn` of a group of these forests.
 
-    forests: at least one, all of one `variant` and each with as many features as X has columns, no forest twice.
-    X: (n, d), NaN where missing. slots: int (n,), the place of each row's forest. labels: (n,); for classes their
-    places in `class_labels`, -1 where a row has none; for numbers the numbers, NaN where there is none. predict: False
-    where the rows are only to be learned. n_threads: over which forests are spread.
-
-    Returns what `prequential` of these forests returns (`Forecasts`, `RegressionForecasts`), row i for row i of X, with
-    probabilities of 0 beyond the classes of the row's forest; anything at all without `predict`.
-
-    A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such and
-    for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves none of
-    the forests (see `partial_fit`).
+    slots: int (n,), the place of each row's forest.
     """
-    check_whole("n_threads", n_threads, 1, 10_000)
-    place = _whole("slots", slots)
-    x, y = _checked(forests, X, place, labels)
-    n = x.shape[0]
-    order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
-    if not is_sorted:
-        x, y, place = x[order], y[order], place[order]
-        x.flags.writeable = False  # kernels are compiled anew for each type, and know this one
-    width = max(forest._n_outputs for forest in forests)
-    said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
-    publish = predict or any(forest._follows_forecasts for forest in forests)
-    starts = np.flatnonzero(np.diff(place, prepend=-1))
-    ends = np.append(starts[1:], n)
-    # Memory is reserved for what the rows of a call may need: a forest with more rows than that takes several calls.
-    while starts.size:
-        stops = np.minimum(starts + ROWS_PER_CALL, ends)
-        try:
-            _call(forests, place, x, y, starts, stops, said, publish, n_threads)
-        except BaseException as error:
-            for forest in forests:
-                forest._lose(error)
-            raise
-        left = stops < ends
-        starts, ends = stops[left], ends[left]
-    if not is_sorted:
-        for array in said:
-            array[order] = array.copy()
-    return forests[0]._published(said)
-
-
-def _checked(
-    forests: Sequence[Forest[Any]], rows: ArrayLike, place: NDArray[np.int64], labels: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Rows and labels as the kernels take them. Raises ValueError where anything does not fit."""
-    if not forests:
-        raise ValueError("there is no forest")
-    x, kind = forests[0]._rows(rows), type(forests[0])
-    n = x.shape[0]
-    if place.shape != (n,):
-        raise ValueError(f"X has shape {x.shape}, slots {place.shape}; they must be (n, d) and (n,)")
-    if n and (place.min() < 0 or place.max() >= len(forests)):
-        raise ValueError(f"slots must lie from 0 to {len(forests) - 1}, they reach from {place.min()} to {place.max()}")
-    if len({*map(id, forests)}) < len(forests):
-        raise ValueError("a forest stands in two slots: what it may need is reserved for one of them alone")
+    group = Group()
     for slot, forest in enumerate(forests):
-        if type(forest) is not kind:
-            raise ValueError(f"forests[{slot}] is a {type(forest).__name__}, forests[0] a {kind.__name__}")
-        if forest._kernels is not forests[0]._kernels:
-            raise ValueError(f"forests[{slot}] is {forest!r}, forests[0] {forests[0]!r}: they have other kernels")
-        if forest.n_features != x.shape[1]:
-            raise ValueError(f"forests[{slot}] has {forest.n_features} features, X has {x.shape[1]} columns")
-    y = numbers(labels) if kind._code is np.float64 else _whole("labels", labels)
-    if y.shape != (n,):
-        raise ValueError(f"labels have shape {y.shape} for {n} rows of X")
-    if kind._code is np.int64:
-        known = np.array([forest._n_outputs for forest in forests])[place]
+        group.put(slot, forest)
+    return group.predict_learn(X, slots, labels, predict=predict, n_threads=n_threads)
+
+
+def _rows_ahead(words: NDArray[np.int64]) -> Any:
+    """How many rows the largest tree of each forest may have, be it without another sample."""
+    return rows_ahead(words[:, LARGEST], words[:, N_SAMPLES], words[:, N_REHEARSED])
+
+
+def _check(
+    slots: NDArray[np.int64],
+    words: NDArray[np.uint64],
+    x: NDArray[np.float64],
+    y: NDArray[Any],
+    owners: NDArray[np.intp],
+    order: NDArray[np.intp],
+) -> None:
+    """Raises ValueError where a row or a label does not fit its forest. owners: of each row, the place of its forest.
+
+    order: where each row was given.
+    """
+    strange = np.flatnonzero(words[:, N_FEATURES] != x.shape[1])
+    if strange.size:
+        n_features, slot = words[strange[0], N_FEATURES], slots[strange[0]]
+        raise ValueError(f"the forest of slot {slot} has {n_features} features, X has {x.shape[1]} columns")
+    if y.dtype == np.int64:
+        known = words[:, N_OUTPUTS].astype(np.int64)[owners]
         strange = np.flatnonzero((y < -1) | (y >= known))
         if strange.size:
-            row = strange[0]
-            raise ValueError(f"labels[{row}] is {y[row]}, its forest has the classes 0 to {known[row] - 1}")
-    return x, y
+            row = strange[np.argmin(order[strange])]
+            raise ValueError(f"labels[{order[row]}] is {y[row]}, its forest has the classes 0 to {known[row] - 1}")
 
 
 def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
@@ -113,44 +300,3 @@ def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     if given.size and given.dtype.kind not in "biu":
         raise ValueError(f"{name} must be whole numbers, they are {given.dtype}")
     return np.array(given, np.int64, order="C")
-
-
-def _call(
-    forests: Sequence[Forest[Any]],
-    place: NDArray[np.int64],
-    x: NDArray[np.float64],
-    y: NDArray[Any],
-    starts: NDArray[np.intp],
-    stops: NDArray[np.intp],
-    said: BatchForecasts,
-    publish: bool,
-    n_threads: int,
-) -> None:
-    """Pass the rows [start, stop) of each forest through it."""
-    lengths = (stops - starts).tolist()
-    mine = [forests[slot] for slot in place[starts].tolist()]
-    labelled = y >= 0 if y.dtype == np.int64 else ~np.isnan(y)
-    learned = np.concatenate(([0], np.cumsum(labelled)))
-    rooms = (2 * (learned[stops] - learned[starts])).tolist()
-    # Bound one by one, and all of them before anything is learned: memory that cannot be had ends the call here.
-    addresses = np.array([forest._bind(room).address for forest, room in zip(mine, rooms, strict=True)], np.uint64)
-    longest = max(lengths)
-    size = max(forest.params.n_estimators * (forest._n_outputs + 2) for forest in forests)
-    # By rows, not by forests: threads should end together.
-    bounds = np.searchsorted(np.cumsum(lengths), np.linspace(0, sum(lengths), n_threads + 1)[1:-1], "left")
-    spans = pairwise([0, *bounds.tolist(), len(mine)])
-
-    def run(first: int, last: int) -> None:
-        forests[0]._kernels.run(
-            addresses, first, last, starts, stops, x, y, labelled, publish,
-            SCRATCH.floats((longest + SEGMENTS + 1) * padded(x.shape[1])),
-            SCRATCH.reals(max(size, min(longest * size, MOST_FORECASTS))),
-            said.outputs, said.raw, said.depths,
-        )  # fmt: skip
-
-    if n_threads == 1:
-        run(0, len(mine))
-    else:
-        side_by_side(n_threads, run, spans)
-    for forest in mine:
-        forest._arena.give_up_room(int(forest._binding.words[_LARGEST]))

@@ -11,7 +11,7 @@ import numpy as np
 
 from amf._kernel import called, inlined
 from amf.scaling import in_order
-from amf.telling import N_RECENT, Kind, bound_feature, bound_labels, count
+from amf.univariate import N_RECENT, Kind, bound_feature, bound_labels, count
 
 
 @inlined

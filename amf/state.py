@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
 from amf.adaptation import with_features
-from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, whole_chunks
+from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, rows_ahead, spare, whole_chunks
 from amf.batches import SEGMENTS
 from amf.binding import LARGEST, Binding
 from amf.forgetting import shrink
@@ -29,7 +29,7 @@ from amf.threads import side_by_side, spans
 from amf.vectors import LANES
 
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
-_ONE_NODE = 8  # rows of a tree that never splits
+ONE_NODE = 8  # rows of a tree that never splits
 
 _LARGEST = int(LARGEST)
 
@@ -89,6 +89,16 @@ class ForestState(System[Params]):
         """Features d, 0 before the first call that learns."""
         return self._scaling.n_features
 
+    @property
+    def n_nodes(self) -> int:
+        """Nodes over all trees."""
+        return self._arena.n_nodes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by the trees, the per-feature state and that of the adaptation."""
+        return self._arena.nbytes + self._scaling.nbytes + self._adaptation.nbytes
+
     def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> BatchForecasts:  # noqa: N803
         x = self._rows(X)
         labels = self._encode(y, x.shape[0])
@@ -106,6 +116,7 @@ class ForestState(System[Params]):
 
     def _lose(self, error: BaseException) -> None:
         """Give up a state that is no forest's: some trees have learned rows that others have not."""
+        self._binding.expire()
         self._arena = self._scaling = cast(Any, _Lost(error))
 
     def _question(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
@@ -177,8 +188,8 @@ class ForestState(System[Params]):
         binding = self._bind(room=2 * int(np.count_nonzero(labels.labelled)))
         if self._n_threads > 1 and n_trees > 1:
             self._run_threads(binding.words, x, labels, forecasts, publish=publish)
-            binding.words[_LARGEST] = self._arena.used.max()
-            self._arena.give_up_room(int(binding.words[_LARGEST]))
+            binding.expire()  # nobody has counted
+            self._give_up_room(int(self._arena.used.max()))
             return
         at_once = max(1, min(n, MOST_FORECASTS // (n_trees * n_outputs)))
         self._kernels.run(
@@ -188,28 +199,41 @@ class ForestState(System[Params]):
             SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
             *forecasts,
         )  # fmt: skip
-        self._arena.give_up_room(int(binding.words[_LARGEST]))
+        self._give_up_room(int(binding.words[_LARGEST]))
+
+    def _give_up_room(self, rows: int) -> None:
+        """Give up memory that so many rows in the largest tree leave free."""
+        rows = self._rows_ahead(rows)
+        if spare(self._arena.capacity, rows):
+            self._binding.expire()
+            self._arena.give_up_room(rows)
 
     def _bind(self, room: int) -> Binding:
         """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit.
 
-        It holds until the forest learns a label of a new kind, takes up features, or is bound with more room.
+        It holds until it expires: when the forest learns a label of a new kind, takes up features, is bound with more
+        room or gives some up.
         """
-        arena, binding, allowed = self._arena, self._binding, self._allowed or _ONE_NODE
-        # Trees that rehearse (adaptation.py) may need two rows for each sample so far.
-        rehearse = self._adaptation.size and self.n_samples < self._n_rehearsed
-        rehearsed = 2 * self.n_samples + int(ROOT) if rehearse else 0
+        arena, binding, allowed = self._arena, self._binding, self._allowed or ONE_NODE
         while True:
-            arrays = arena.used, self._scaling.weights, self._words, self._calibration, self._adaptation
-            state = arena.generation, self._allowed, self._n_outputs
-            if not binding.holds(arrays, state):
-                self._write_binding(arrays, state)
-            needed = max(int(binding.words[_LARGEST]), rehearsed) + room
-            if needed <= arena.capacity or arena.capacity >= allowed:
+            self._current()
+            rows = self._rows_ahead(int(binding.words[_LARGEST])) + room
+            if rows <= arena.capacity or arena.capacity >= allowed:
                 return binding
-            arena.make_room(needed - int(binding.words[_LARGEST]), allowed)
+            binding.expire()
+            arena.make_room(rows, allowed)
 
-    def _write_binding(self, arrays: tuple[NDArray[Any], ...], state: tuple[int, ...]) -> None:
+    def _rows_ahead(self, rows: int) -> int:
+        """How many rows the largest tree may have, be it without another sample, where so many are in use."""
+        return int(rows_ahead(rows, self.n_samples, self._n_rehearsed)) if self._n_rehearsed else rows
+
+    def _current(self) -> Binding:
+        """The forest as kernels see it, with the memory that it has."""
+        if not self._binding.is_current:
+            self._write_binding()
+        return self._binding
+
+    def _write_binding(self) -> None:
         arena, scaling = self._arena, self._scaling
         blocks = arena.ints, arena.boxes, arena.hulls
         reached: tuple[NDArray[Any], ...] = (
@@ -221,10 +245,10 @@ class ForestState(System[Params]):
             arena.n_trees, arena.layout.head, arena.layout.box, arena.layout.hull_room, arena.capacity,
             self._allowed, int(arena.used.max()), self.n_features, scaling.pairs.shape[1], scaling.adaptive,
             self._n_outputs, self._calibration.shape[0], MODES.index(self._mode), self._adaptation.shape[0],
-            self._review_every,
+            self._review_every, self._n_rehearsed, self.n_nodes, self.n_samples, self.nbytes,
         )  # fmt: skip
         fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
-        self._binding.write(arrays, state, blocks, reached, wholes, fractions)
+        self._binding.write(blocks, reached, wholes, fractions)
 
     def _run_threads(
         self,
@@ -270,6 +294,7 @@ class ForestState(System[Params]):
 
     def _relayout(self) -> None:
         """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
+        self._binding.expire()
         arena, layout = self._arena, self._layout()
         beside_rows = self._scaling.nbytes + self._adaptation.nbytes + arena.used.nbytes + 4 * LANES
         rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 AMF_BASE = (
     "amf._cache amf._parts amf._kernel amf.vectors amf.pages amf.threads amf.addresses amf.labels amf.params "
     "amf.partition_params amf.rng amf.elementary amf.boxes amf.forecasters amf.aggregation amf.losses amf.arena "
-    "amf.modes amf.telling amf.adaptation"
+    "amf.modes amf.univariate amf.adaptation"
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.statistics amf.class_counts amf.descent amf.geometry amf.walk amf.cell_walk amf.binding "
@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "amf.lifetimes": f"{AMF_TREES} amf.leaf_forecasts {AMF_FOREST}",
     "amf.learner": AMF_TREES,
     "amf.registry": f"{AMF_FORESTS} amf.serialize amf.learner",
-    "amf.kernels": "amf._cache amf.learner amf.registry",
+    "amf.kernels": "amf._cache amf.learner amf.registry amf.many",
     "amf.many": f"{AMF_TREES} {AMF_FOREST}",
     "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels amf.many",
     "amf.integrations amf.integrations.* amf.plot": "amf",

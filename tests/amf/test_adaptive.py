@@ -182,6 +182,13 @@ def test_two_features_that_tell_together_alone_are_found_among_noise():
     assert np.mean(said.argmax(axis=1)[2000:] == y[2000:]) > 0.85
 
 
+@pytest.mark.parametrize(("background", "n_estimators", "standing_by"), [(0.29, 100, 29), (0.2, 9, 1), (0.0, 5, 0)])
+def test_a_share_of_the_trees_stands_by(background, n_estimators, standing_by):
+    forest = amf.AdaptiveAMFClassifier(n_estimators, background=background, seed=1)
+    roles = [tree.role for tree in forest.adaptation.trees]
+    assert (roles.count("standing-by"), roles.count("active")) == (standing_by, n_estimators - standing_by)
+
+
 @pytest.mark.parametrize("kind", [amf.AdaptiveAMFClassifier, amf.AdaptiveAMFRegressor])
 def test_after_a_change_background_trees_take_over(kind):
     def mistakes(**parameters):

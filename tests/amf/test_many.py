@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import amf
+from amf.pages import Block
 
 SYSTEMS = [
     amf.AMFClassifier,
@@ -149,7 +150,8 @@ def test_no_rows_are_no_trouble_and_no_forests_are():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"slots": [0, 2]}, "slots must lie from 0 to 1, they reach from 0 to 2"),
+        ({"slots": [0, 2]}, r"slots\[1\] is 2, where there is no forest"),
+        ({"slots": [-1, 0]}, r"slots\[0\] is -1, where there is no forest"),
         ({"slots": [0]}, r"X has shape \(2, 3\), slots \(1,\)"),
         ({"labels": [0, 2]}, r"labels\[1\] is 2, its forest has the classes 0 to 1"),
         ({"labels": [0]}, r"labels have shape \(1,\) for 2 rows"),
@@ -159,7 +161,7 @@ def test_no_rows_are_no_trouble_and_no_forests_are():
         ({"x": [[0, 0, np.inf], [0, 0, 0]]}, r"X\[0, 2\] is infinite"),
         ({"x": [[0.0], [1.0]]}, "X has 1 features, this forest learned from 3"),
         ({"forests": "twice"}, "a forest stands in two slots"),
-        ({"forests": "mixed"}, r"forests\[1\] is a AMFRegressor, forests\[0\] a AMFClassifier"),
+        ({"forests": "mixed"}, "the forest of slot 1 is a AMFRegressor, another one a AMFClassifier"),
     ],
 )
 def test_what_does_not_fit_is_named_and_changes_nothing(changes, message):
@@ -207,5 +209,104 @@ def test_forests_of_one_system_with_kernels_of_their_own_do_not_mix():
     new = amf.IncreasingLifetimeForestRegressor
     forests = [new(1, domain=domain).partial_fit([[0.5]], [1.0]) for domain in ("range", "cube")]
     assert [forest.variant for forest in forests] == [(new.family, "range"), (new.family, "cube")]
-    with pytest.raises(ValueError, match=r"forests\[1\] is IncreasingLifetimeForestRegressor.*domain='cube'"):
+    with pytest.raises(ValueError, match=r"the forest of slot 1 is IncreasingLifetimeForestRegressor.*domain='cube'"):
         amf.predict_learn_many(forests, [[0.2], [0.3]], [0, 1], [1.0, 2.0])
+
+
+def group_of(forests: list[Any]) -> amf.Group:
+    """Every third slot is empty."""
+    group = amf.Group()
+    for i, forest in enumerate(forests):
+        group.put(slot_of(i), forest)
+    return group
+
+
+def slot_of(i: int) -> int:
+    return i + i // 2
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("parameters", [{}, {"max_bytes": 20_000}], ids=str)
+def test_a_group_goes_on_with_forests_that_were_used_by_themselves(system, parameters):
+    """What moves the memory of a forest between two calls of the group, which has its addresses, is noticed."""
+    rng = np.random.default_rng(3)
+    ours, theirs = forests_of(system, 6, **parameters), forests_of(system, 6, **parameters)
+    group = group_of(ours)
+    for turn in range(12):
+        x, labels = stream(system, 90, turn)
+        places = rng.integers(0, 6, 90)
+        said = group.predict_learn(x, [slot_of(i) for i in places.tolist()], labels)
+        for i, forest in enumerate(theirs):
+            own = forest.prequential(x[places == i], as_labels(system, labels[places == i]))
+            np.testing.assert_array_equal(said[0][places == i], own[0])
+        one, (x, labels) = turn % 6, stream(system, 40 + 100 * (turn % 3), 100 + turn)
+        for forests in (ours, theirs):
+            forest = forests[one]
+            match turn % 4:
+                case 0:
+                    forest.partial_fit(x, as_labels(system, labels))
+                case 1:
+                    forest.weighted_depth(x)
+                case 2:
+                    forest.n_threads = 2
+                    forest.partial_fit(x, as_labels(system, labels))
+                    forest.n_threads = 1
+                case 3:
+                    forests[one] = amf.loads(forest.dumps())
+        group.put(slot_of(one), ours[one])
+        sizes = group.sizes(np.array([slot_of(i) for i in range(6)]))
+        assert sizes.samples.tolist() == [forest.n_samples for forest in theirs]
+        assert sizes.nodes.tolist() == [forest.n_nodes for forest in theirs]
+        assert sizes.nbytes.tolist() == [forest.nbytes for forest in ours]
+    assert [forest.dumps() for forest in ours] == [forest.dumps() for forest in theirs]
+
+
+def test_a_group_follows_classes_and_features_that_come():
+    ours, theirs = ([amf.AMFClassifier(3, seed=seed) for seed in range(3)] for _ in range(2))
+    group, rng = group_of(ours), np.random.default_rng(0)
+    for forest in (*ours, *theirs):
+        forest.add_features(["x"])
+        forest.partial_fit([[0.1]], ["a"])
+    for turn in range(1, 9):
+        for forest in (*ours, *theirs):
+            forest.add_features([f"x{turn}"])
+            forest.partial_fit(np.full((1, turn + 1), 0.3), [f"class {turn}"])
+        x, places = rng.random((30, turn + 1)), rng.integers(0, 3, 30)
+        labels = rng.integers(0, turn + 1, 30)
+        said = group.predict_learn(x, [slot_of(i) for i in places.tolist()], labels)
+        for i, forest in enumerate(theirs):
+            names = [forest.class_labels[code] for code in labels[places == i]]
+            np.testing.assert_array_equal(said[0][places == i], forest.predict_learn(x[places == i], names))
+    assert [forest.dumps() for forest in ours] == [forest.dumps() for forest in theirs]
+
+
+def test_what_left_a_group_has_no_slot_in_it():
+    forests = forests_of(amf.AMFClassifier, 3)
+    group = group_of(forests)
+    group.remove(slot_of(1))
+    group.remove(slot_of(1))
+    group.remove(1000)
+    for slot in (slot_of(1), 2, 1000, -1):
+        with pytest.raises(ValueError, match=f"is {slot}, where there is no forest"):
+            group.predict_learn(np.zeros((1, 3)), [slot], [0])
+    group.put(slot_of(1), forests[1])
+    with pytest.raises(ValueError, match="stands in two slots"):
+        group.put(7, forests[1])
+    assert group.predict_learn(np.zeros((1, 3)), [slot_of(1)], [0]).probabilities.shape == (1, 2)
+
+
+def test_memory_that_runs_out_loses_the_forests_of_the_call_and_no_other(monkeypatch):
+    forests = forests_of(amf.AMFClassifier, 4)
+    group, before = group_of(forests), forests[3].dumps()
+    x, labels = stream(amf.AMFClassifier, 600, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Block, "resize", lambda *_: (_ for _ in ()).throw(MemoryError("no room")))
+        with pytest.raises(MemoryError):
+            group.predict_learn(x, [slot_of(i % 3) for i in range(600)], labels)
+    for forest in forests[:3]:
+        with pytest.raises(amf.LostForestError):
+            forest.dumps()
+    assert forests[3].dumps() == before
+    with pytest.raises(amf.LostForestError):
+        group.predict_learn(x[:1], [slot_of(0)], labels[:1])
+    group.predict_learn(x[:1], [slot_of(3)], labels[:1])

@@ -116,7 +116,7 @@ def expected(numbers: list[int], key: str) -> list[dict[str, Any]]:
     forests = ModelStore(Models(default=ModelParams(n_estimators=2)).params_for)
     events = [Event(datum(number)["features"], datum(number)["label"], None) for number in numbers]
     answers = forests.get(key).apply(events, publish=True).outcomes
-    return [json.loads(codec.encode_answers(key, [answer])[0]) for answer in answers]
+    return [json.loads(codec.encode_answers([key], [answer])[0]) for answer in answers]
 
 
 @pytest.mark.parametrize("trouble", ["away", pytest.param("not-registered", marks=pytest.mark.full)])

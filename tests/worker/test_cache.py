@@ -59,11 +59,13 @@ def partition(cache: Cache, settings: Config | None = None, store: Store | None 
 
 
 def away(here: Task) -> set[str]:
-    return {key for key, entry in here.models._entries.items() if entry.model is None}
+    return {entry.key for entry in here.models.entries() if entry.model is None}
 
 
 def entry(here: Task, key: str) -> Entry:
-    return here.models._entries[key]
+    found = here.models.entry(key)
+    assert found is not None
+    return found
 
 
 def learn(here: Task, *keys: str) -> None:

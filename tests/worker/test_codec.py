@@ -327,7 +327,7 @@ def prediction(**changes: Any) -> Prediction:
     ],
 )
 def test_prediction_value(published: Prediction, value: bytes) -> None:
-    assert encode_answers("m", [published])[0] == value
+    assert encode_answers(["m"], [published])[0] == value
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_prediction_value(published: Prediction, value: bytes) -> None:
     ],
 )
 def test_estimate_value(published: Estimate, value: bytes) -> None:
-    assert encode_answers("m", [published])[0] == value
+    assert encode_answers(["m"], [published])[0] == value
 
 
 def test_a_forest_takes_every_number_that_is_a_label() -> None:
@@ -362,7 +362,7 @@ def test_a_forest_takes_every_number_that_is_a_label() -> None:
 @settings(max_examples=300, deadline=None)
 def test_published_floats_keep_their_bits(floats: list[float]) -> None:
     names = [str(i) for i in range(len(floats))]
-    value = json.loads(encode_answers("m", [prediction(classes=names, probabilities=floats, loss=floats[0])])[0])
+    value = json.loads(encode_answers(["m"], [prediction(classes=names, probabilities=floats, loss=floats[0])])[0])
     assert [bits(p) for p in value["probabilities"].values()] == [bits(p) for p in floats]
     assert bits(value["loss"]) == bits(floats[0])
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 import amf
-from tests.worker.support.fakes import config
-from worker.base.records import Event, Features, Label, Reject
-from worker.state import many_models
-from worker.state.many_models import Share, apply_all
-from worker.state.model import Model
+from tests.worker.support.fakes import FakeSpill, config
+from worker.base.records import Answer, Event, Features, Label, Reject
+from worker.state.cache import Cache
+from worker.state.entry import Entry
+from worker.state.many_models import apply_together
+from worker.state.model import Applied
 from worker.state.model_store import ModelStore
 
 ALGORITHMS = ("amf-classifier", "amf-regressor", "adaptive-classifier", "mondrian-classifier", "bsp-regressor")
@@ -53,85 +55,162 @@ def turns(algorithm: str, n_models: int, n_turns: int, seed: int) -> list[dict[s
     ]
 
 
-def figures(model: Model) -> tuple[Any, ...]:
-    return model.forest.dumps(), model.scores, None if model.ranking is None else str(model.ranking.auc)
+def figures(entry: Entry) -> tuple[Any, ...]:
+    assert entry.model is not None
+    shown = entry.figures()
+    kept = entry.samples, entry.nodes, entry.nbytes, entry.clean
+    return entry.model.forest.dumps(), shown.scores, str(shown.auc), kept, (shown.samples, shown.nodes)
 
 
 def store(algorithm: str, max_models: int | None = None) -> ModelStore:
     return ModelStore(config(algorithm=algorithm, n_estimators=3).models.params_for, max_models=max_models)
 
 
-def pass_through(models: ModelStore, shares: Sequence[Share], explain: int, *, together: bool) -> list[Any]:
-    if together:
-        applied = apply_all(shares, explain)
-    else:
-        applied = [model.apply(events, publish=publish, explain=explain) for model, events, publish in shares]
-    for share, one in zip(shares, applied, strict=True):
-        if one.learned:
-            models.keep(share.model)
-    return [
-        (
-            one.outcomes,
-            one.predicted,
-            one.learned,
-            one.scores,
-            np.concatenate([*one.depths, []]).tolist(),
-            round(one.weighted_depth, 9),
-            one.confidences,
-            one.hits,
-        )
-        for one in applied
+def pass_through(
+    models: ModelStore, shares: dict[str, list[Event]], *, publish: bool, together: bool
+) -> tuple[dict[str, list[Answer | Reject | None]], list[Any]]:
+    """What became of the events of each key, and what is counted of all of them."""
+    keys = [key for key, events in shares.items() for _ in events]
+    events = [event for some in shares.values() for event in some]
+    outcomes: list[Answer | Reject | None] = [None] * len(events)
+    joint, left = apply_together(models, keys, events, publish=publish, apart=not together)
+    through: list[tuple[list[int], Applied]] = [(places, applied) for places, _, applied in joint]
+    for key, places in left.items():
+        model = models.get(key)
+        applied = model.apply([events[place] for place in places], publish=publish)
+        if applied.learned:
+            models.keep(model, applied.scores)
+        through.append((places, applied))
+    for places, applied in through:
+        for place, outcome in zip(places, applied.outcomes, strict=True):
+            outcomes[place] = outcome
+    of_keys: dict[str, list[Answer | Reject | None]] = {key: [] for key in shares}
+    for key, outcome in zip(keys, outcomes, strict=True):
+        of_keys[key].append(outcome)
+    applied_all = [applied for _, applied in through]
+    counted = [
+        sum(applied.predicted for applied in applied_all),
+        sum(applied.learned for applied in applied_all),
+        sum(applied.scores.count for applied in applied_all),
+        sorted(np.concatenate([depths for applied in applied_all for depths in applied.depths] or [[]]).tolist()),
+        round(sum(applied.weighted_depth for applied in applied_all), 7),
+        sorted(pair for applied in applied_all for pair in zip(applied.confidences, applied.hits, strict=True)),
     ]
+    return of_keys, counted
 
 
-@pytest.mark.parametrize("explain", [0, 2])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_together_is_one_by_one(algorithm: str, explain: int) -> None:
+def test_together_is_one_by_one(algorithm: str) -> None:
     ours, theirs = store(algorithm), store(algorithm)
     for number, events in enumerate(turns(algorithm, 13, 12, seed=1)):
-        found = []
-        for models, together in ((ours, True), (theirs, False)):
-            # Every fifth model is refused, and learns all the same; replay is a turn in which nobody is asked.
-            shares = [Share(models.get(key), some, number % 4 != 3 and key[-1] != "5") for key, some in events.items()]
-            found.append(pass_through(models, shares, explain, together=together))
+        publish = number % 4 != 3  # replay is a turn in which nobody is asked
+        found = [pass_through(models, events, publish=publish, together=models is ours) for models in (ours, theirs)]
+        assert found[0] == found[1]
+        for models in (ours, theirs):
             if number == 3 and (entry := models.entry("key-0")):
                 entry.watch()
-        assert found[0] == found[1]
     assert len(ours) == len(theirs) > 10
-    for mine, other in zip(ours, theirs, strict=True):
+    for mine, other in zip(ours.entries(), theirs.entries(), strict=True):
         assert figures(mine) == figures(other)
 
 
 def test_models_without_room_answer_and_refuse_to_learn() -> None:
     models = ModelStore(config(algorithm="amf-classifier", features=2).models.params_for, max_models=0)
     events = [Event([0.1, 0.2], "a", None), Event([0.1, 0.2], None, None), Event([0.3, 0.4], "b", None)]
-    (applied,) = apply_all([Share(models.get("key"), events, True)])
-    codes = [one.code if isinstance(one, Reject) else None for one in applied.outcomes]
+    outcomes, (predicted, learned, *_) = pass_through(models, {"key": events}, publish=True, together=True)
+    codes = [one.code if isinstance(one, Reject) else None for one in outcomes["key"]]
     assert codes == ["too-many-models", None, "too-many-models"]
-    assert (applied.learned, applied.predicted) == (0, 1)
+    assert (learned, predicted) == (0, 1)
 
 
 def test_models_that_have_met_everything_share_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     models, rng = store("amf-classifier"), np.random.default_rng(0)
-    for kind in range(2):
-        for key in range(10):
-            model = models.get(f"{kind}-{key}")
-            model.apply([Event(features_of(kind, rng), label, None) for label in "ab" * 5], publish=True)
-            models.keep(model)
+    keys = [f"{i % 4}-{i // 4}" for i in range(40)]
+    for _ in range(2):
+        first = {key: [Event(features_of(int(key[0]) % 3, rng), label, None) for label in "ab" * 20] for key in keys}
+        pass_through(models, first, publish=True, together=False)
     sizes: list[int] = []
 
-    def call(forests: list[amf.Learner], *args: Any, **kwargs: Any) -> Any:
-        sizes.append(len(forests))
-        return predict_learn_many(forests, *args, **kwargs)
+    def call(self: amf.Group, x: np.ndarray, slots: np.ndarray, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(len({*slots.tolist()}))
+        return predict_learn(self, x, slots, *args, **kwargs)
 
-    predict_learn_many = amf.predict_learn_many
-    monkeypatch.setattr(many_models.amf, "predict_learn_many", call)
-    kinds = [
-        Share(models.get(f"{i % 2}-{i // 2}"), [Event(features_of(i % 2, rng), "a", None)], True) for i in range(20)
-    ]
-    apply_all(kinds)
-    assert sizes == [20]
-    # One with many events goes by itself.
-    many = [Event(features_of(0, rng), "a", None)] * (many_models.FEW + 1)
-    apply_all([Share(models.get("0-0"), many, True), *kinds[2:]])
-    assert sizes == [20, 18]
+    predict_learn = amf.Group.predict_learn
+    monkeypatch.setattr(amf.Group, "predict_learn", call)
+    numbers, texts = ([key for key in keys if (key[0] == "2") == is_text] for is_text in (False, True))
+    known = {key: [Event(features_of(int(key[0]) % 3, rng), "a", None)] * (1 + len(key)) for key in keys}
+    _, left = apply_together(models, keys, [known[key][0] for key in keys], publish=True)
+    assert (sorted(sizes), left) == ([len(texts), len(numbers)], {})
+    # What one of them has to look at is not for the others, and neither are its other events.
+    sizes.clear()
+    events = [Event([0.1, 0.2], "new" if i == 3 else "a", None) for i in range(6)]
+    _, left = apply_together(models, ["0-0", "0-1", "0-2", "0-1", "0-2", "0-1"], events, publish=True)
+    assert (sizes, left) == ([2], {"0-1": [1, 3, 5]})
+
+
+def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_others() -> None:
+    """Between calls for all a forest grows a class and a feature, is away, comes back and is removed."""
+    rng = np.random.default_rng(5)
+    spill = FakeSpill()
+    tight, free = Cache(1, spill), Cache()
+    ours, theirs = (
+        ModelStore(config(algorithm="amf-classifier", n_estimators=3).models.params_for, each) for each in (tight, free)
+    )
+    keys = [f"key-{i}" for i in range(6)]
+    for number in range(40):
+        events = {key: [Event({"x": rng.random(), "y": rng.random()}, "ab"[number % 2], None)] * 3 for key in keys}
+        if number % 7 == 3:
+            events[keys[number % 6]].append(Event({"x": 0.5, "y": 0.1, f"new-{number}": 1.0}, f"c-{number}", None))
+        found = [pass_through(models, events, publish=True, together=models is ours) for models in (ours, theirs)]
+        assert found[0] == found[1]
+        if number % 5 == 4:
+            tight.shrink()
+            assert {entry.model for entry in ours.entries()} == {None}
+        if number % 11 == 10:
+            for models in (ours, theirs):
+                models.drop(keys[0])
+    for key in keys:
+        mine, other = ours.entry(key), theirs.entry(key)
+        assert mine is not None
+        assert other is not None
+        saved, expected = mine.saved(), other.saved()
+        # When the depth was last looked at is no part of the state.
+        assert (saved.data, saved.spec, saved.summary | {"depth": 0}) == (
+            expected.data,
+            expected.spec,
+            expected.summary | {"depth": 0},
+        )
+        assert mine.scores == other.scores
+    tight.shrink()
+    for models in (ours, theirs):
+        models.close()
+    assert (tight.nbytes, tight.nodes, free.nbytes, free.nodes, spill.places) == (0, 0, 0, 0, [])
+
+
+def test_an_evicted_model_gives_up_its_memory() -> None:
+    tight = Cache(1, FakeSpill())
+    models = ModelStore(config(n_estimators=3).models.params_for, tight)
+    for _ in range(3):
+        pass_through(models, {"key": [Event([0.1, 0.2], "a", None)]}, publish=True, together=True)
+    entry = models.entry("key")
+    assert entry is not None
+    assert entry.model is not None
+    forest = weakref.ref(entry.model.forest)
+    tight.shrink()
+    gc.collect()
+    assert forest() is None
+
+
+def test_a_model_that_learns_with_others_is_held_for_the_snapshot_first() -> None:
+    models, rng = store("amf-classifier"), np.random.default_rng(0)
+    events = {f"key-{i}": [Event(rng.random(2).tolist(), label, None) for label in "abab"] for i in range(5)}
+    for _ in range(2):
+        pass_through(models, events, publish=True, together=True)
+    before = {model.key: model.forest.dumps() for model in models}
+    copies, _ = models.snapshot()
+    assert not models.dirty
+    pass_through(models, events, publish=True, together=True)
+    assert models.dirty
+    assert {key: copy.take().data for key, copy in copies.items()} == before
+    models.snapshot_done()
+    assert not any(entry.clean for entry in models.entries())

@@ -543,14 +543,13 @@ def test_what_was_done_is_counted() -> None:
     loss, correct = sum(each.loss or 0.0 for each in told), sum(each.prediction == each.label for each in told)
     assert done.scores == ClassScores(2, loss, correct)
     assert sum(map(len, done.depths)) == 3
-    assert (here.forest.n_samples, here.scores) == (2, done.scores)
+    assert here.forest.n_samples == 2
 
 
 def test_replay_is_not_counted_as_loss() -> None:
     here = model()
     done = here.apply([event([0.0], "a"), event([0.0])], publish=False)
     assert (done.outcomes, done.predicted, done.learned, done.scores) == ([None, None], 0, 1, ClassScores())
-    assert here.scores.count == 0
 
 
 # What a model of numbers says
@@ -607,8 +606,7 @@ def test_estimates_are_scored() -> None:
     )
     assert 0.8 < covered / 299 < 0.97
     assert math.sqrt(done.scores.squared_error / 299) < 2.5  # of labels with standard deviation 3
-    here.apply(measured(9, seed=1), publish=True)
-    assert here.scores.count == 308
+    assert here.apply(measured(9, seed=1), publish=True).scores.count == 9
 
 
 def test_numbers_of_any_size_are_published_as_numbers() -> None:

@@ -169,9 +169,9 @@ def test_predictions_have_the_fields_of_the_json() -> None:
         Estimate(None, None, None, None, None, 0, None),
     ]
     for answer in answers:
-        value = msgspec.msgpack.decode(encode_answers("m", [answer])[0])
-        assert value == json.loads(codec.encode_answers("m", [answer])[0])
-        assert list(value) == list(json.loads(codec.encode_answers("m", [answer])[0]))
+        value = msgspec.msgpack.decode(encode_answers(["m"], [answer])[0])
+        assert value == json.loads(codec.encode_answers(["m"], [answer])[0])
+        assert list(value) == list(json.loads(codec.encode_answers(["m"], [answer])[0]))
 
 
 def test_rows_of_a_file_are_the_same_events_in_both() -> None:

@@ -620,10 +620,10 @@ def test_avro_predictions_are_read_back_as_the_json_says(stub: StubRegistry, aut
     stub.fault = "down"  # From here on nobody is asked.
     reader = fastavro.parse_schema(json.loads(stub.schema(number)["schema"]))
     for answer in ANSWERS:
-        value = answers.encode_answers("m", [answer])[0]
+        value = answers.encode_answers(["m"], [answer])[0]
         assert value[:5] == framed(number, b"")
         read = fastavro.schemaless_reader(io.BytesIO(value[5:]), reader, None)
-        expected = json.loads(codec.encode_answers("m", [answer])[0])
+        expected = json.loads(codec.encode_answers(["m"], [answer])[0])
         if expected.get("label") == 2**64 - 1:
             expected["label"] = "18446744073709551615"
         assert {name: each for name, each in read.items() if each is not None} == {
@@ -640,8 +640,8 @@ def test_json_schema_predictions_are_the_json_behind_an_id(stub: StubRegistry) -
     stub.fault = "down"
     assert stub.schema(number) == {"schema": json_schema.SCHEMA, "schemaType": "JSON"}
     for answer in ANSWERS:
-        assert answers.encode_answers("m", [answer])[0] == framed(number, codec.encode_answers("m", [answer])[0])
-        jsonschema.validate(json.loads(codec.encode_answers("m", [answer])[0]), json.loads(json_schema.SCHEMA))
+        assert answers.encode_answers(["m"], [answer])[0] == framed(number, codec.encode_answers(["m"], [answer])[0])
+        jsonschema.validate(json.loads(codec.encode_answers(["m"], [answer])[0]), json.loads(json_schema.SCHEMA))
 
 
 @pytest.mark.parametrize("name", ["avro", "json-schema"])

@@ -126,6 +126,11 @@ class Scores(ABC):
 
     count: int = 0
 
+    @classmethod
+    @abstractmethod
+    def of(cls, count: float, *sums: float) -> Self:
+        """Scores with these sums, in the order of the fields."""
+
     @abstractmethod
     def add(self, other: Self) -> None:
         """Add what `other` counted."""
@@ -137,6 +142,11 @@ class ClassScores(Scores):
 
     log_loss: float = 0.0
     correct: int = 0
+
+    @classmethod
+    def of(cls, count: float, *sums: float) -> Self:
+        log_loss, correct, *_ = sums
+        return cls(int(count), log_loss, int(correct))
 
     def add(self, other: Self) -> None:
         self.count += other.count
@@ -152,6 +162,11 @@ class NumberScores(Scores):
     absolute_error: float = 0.0
     covered: int = 0
     """Labels from the 5 % to the 95 % quantile."""
+
+    @classmethod
+    def of(cls, count: float, *sums: float) -> Self:
+        squared_error, absolute_error, covered = sums
+        return cls(int(count), squared_error, absolute_error, int(covered))
 
     def add(self, other: Self) -> None:
         self.count += other.count

@@ -7,7 +7,7 @@ changes, and `max_bytes`. All codecs have the same events, limits and reject cod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from worker.base.errors import ConfigError
@@ -41,8 +41,8 @@ class Codec(Protocol):
         """Do what `encode_answers` needs, once. Raises Transient, and WorkerError where it can never be done."""
         ...
 
-    def encode_answers(self, model: str, answers: Sequence[Answer], /) -> list[bytes]:
-        """What `model` said, one by one. It never fails once prepared, since by then the model has learned."""
+    def encode_answers(self, models: Iterable[str], answers: Iterable[Answer], /) -> list[bytes]:
+        """What models said, one each. It never fails once prepared, since by then they have learned."""
         ...
 
 

@@ -14,7 +14,7 @@ classes or of numbers does not say is null.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -64,9 +64,9 @@ class AvroCodec(RegistryCodec):
 
     version = DECODERS["avro"]
 
-    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
-        """What `model` said, framed; `prepare` comes first."""
-        return [self._write(_datum(model, answer)) for answer in answers]
+    def encode_answers(self, models: Iterable[str], answers: Iterable[Answer]) -> list[bytes]:
+        """What models said, one each, framed; `prepare` comes first."""
+        return [self._write(datum) for datum in map(_datum, models, answers)]
 
     def _decode_framed(self, value: bytes, n: int) -> Event | Reject:
         datum = self._registry.read_avro(value, n)

@@ -6,7 +6,7 @@ The text is decoded as all JSON is, with the same limits and codes; an event mus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from worker.base.records import Answer, Event, Reject
 from worker.codec.dead_letters import DECODERS
@@ -45,9 +45,9 @@ class JsonSchemaCodec(RegistryCodec):
 
     version = DECODERS["json-schema"]
 
-    def encode_answers(self, model: str, answers: Sequence[Answer]) -> list[bytes]:
-        """What `model` said, framed; `prepare` comes first."""
-        return [self._write(text.decode()) for text in encode_answers(model, answers)]
+    def encode_answers(self, models: Iterable[str], answers: Iterable[Answer]) -> list[bytes]:
+        """What models said, one each, framed; `prepare` comes first."""
+        return [self._write(text.decode()) for text in encode_answers(models, answers)]
 
     def _decode_framed(self, value: bytes, n: int) -> Event | Reject:
         event = decode(value[n:], len(value))

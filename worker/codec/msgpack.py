@@ -8,7 +8,7 @@ look into what it skips: the value may be nested deeper there than everybody can
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -56,9 +56,9 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
     return _parsed(value)
 
 
-def encode_answers(model: str, answers: Sequence[Answer]) -> list[bytes]:
-    """What `model` said, as MessagePack with the fields of the JSON."""
-    return [_encode(value_of(model, answer)) for answer in answers]
+def encode_answers(models: Iterable[str], answers: Iterable[Answer]) -> list[bytes]:
+    """What models said, one each, as MessagePack with the fields of the JSON."""
+    return [_encode(value) for value in map(value_of, models, answers)]
 
 
 def prepare() -> None:

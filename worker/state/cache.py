@@ -9,12 +9,18 @@ Nothing of this is part of the state: any limit gives the same outputs and the s
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
+from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
+import amf
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Place, Spill
 from worker.state.entry import Entry, Remote
+from worker.state.table import Table
 
 _log = Log(__name__)
 
@@ -23,7 +29,7 @@ MODEL_BYTES = 6_000
 
 
 class Cache:
-    """The slots whose models are in memory, least recently used first. Without a limit none leaves."""
+    """Which models are in memory, and when each was used. Without a limit none leaves."""
 
     def __init__(self, limit_bytes: int | None = None, spill: Spill | None = None) -> None:
         self.nbytes = 0
@@ -32,7 +38,9 @@ class Cache:
         """Their nodes."""
         self._limit_bytes = limit_bytes
         self._spill = spill
-        self._order: OrderedDict[Entry, None] = OrderedDict()
+        self._tables: list[Table] = []
+        self._here = self._uses = 0
+        """How many models are in memory; how often any was used."""
         self._lock = threading.Lock()
         self._moving = threading.Lock()
         """A model moves in one piece: a partition may be restored while others let go of theirs."""
@@ -49,25 +57,46 @@ class Cache:
         """Whether the models take more memory than they may."""
         return self._limit_bytes is not None and self.nbytes > self._limit_bytes
 
-    def use(self, entry: Entry) -> None:
-        """The model of the slot is in use, it will be among the last to leave."""
+    def new_table(self) -> Table:
+        """A table for the models of a partition."""
+        table = Table(self._moving)
         with self._lock:
-            self._order.move_to_end(entry)
+            self._tables.append(table)
+        return table
+
+    def drop_table(self, table: Table) -> None:
+        """The models of the table are all forgotten, and no more will come."""
+        with self._lock:
+            if table in self._tables:
+                self._tables.remove(table)
+
+    def use(self, entry: Entry) -> None:
+        """The model is in use, it will be among the last to leave."""
+        with self._lock:
+            entry.used = self._next_use()
 
     def enter(self, entry: Entry) -> None:
-        """The model of the slot is in memory: it is new, it came back or it has changed."""
+        """The model is in memory: it is new, it came back or it has changed."""
         with self._lock:
             self._enter(entry)
 
+    def have_changed(self, table: Table, slots: NDArray[np.int64], sizes: amf.Sizes) -> None:
+        """These models, which are in memory, were used, and are as large as that now."""
+        with self._lock:
+            self.nbytes += int(sizes.nbytes.sum() - table.nbytes[slots].sum())
+            self.nodes += int(sizes.nodes.sum() - table.nodes[slots].sum())
+            table.nbytes[slots], table.nodes[slots], table.samples[slots] = sizes.nbytes, sizes.nodes, sizes.samples
+            table.used[slots] = self._next_use()
+
     def came_back(self, entry: Entry, *, from_store: bool) -> None:
-        """The model of the slot was away and is in memory."""
+        """The model was away and is in memory."""
         with self._lock:
             self._enter(entry)
             self._away -= 1
             self._loads[from_store] += 1
 
     def admit(self, entry: Entry, data: bytes) -> None:
-        """The slot has a model that was made from these bytes; it does not stay in memory where there is no room."""
+        """The entry has a model that was made from these bytes; it does not stay in memory where there is no room."""
         with self._moving:
             self.enter(entry)
             if not (self.is_over and self.put_away(entry, data)):
@@ -85,14 +114,14 @@ class Cache:
         return True
 
     def forget(self, entry: Entry) -> None:
-        """The slot is no part of the state any more."""
+        """The model is no part of the state any more."""
         with self._lock:
             if entry.model is None:
                 self._away -= 1
             else:
                 self._uncount(entry)
-        if entry.place is not None:
-            entry.place.free()
+        entry.outdate()
+        entry.table.give_back(entry.slot)
 
     def shrink(self) -> None:
         """Have models leave until the others fit, and what the next batch brings. Not while any of them is in use.
@@ -117,7 +146,7 @@ class Cache:
         with self._lock:
             loads, evictions = self._loads, self._evictions
             self._loads, self._evictions = Counter(), 0
-        metrics.models.set(len(self._order))
+        metrics.models.set(self._here)
         metrics.models_away.set(self._away)
         metrics.nodes.set(self.nodes)
         metrics.model_bytes.set(self.nbytes)
@@ -127,12 +156,26 @@ class Cache:
         metrics.evictions_total.add(evictions)
 
     def _shrink_to(self, n_bytes: int) -> None:
-        for entry in list(self._order) if self.nbytes > n_bytes else ():
+        for entry in self._oldest() if self.nbytes > n_bytes else ():
             if self.nbytes <= n_bytes:
                 break
             with self._moving:
                 if entry.model is not None:
                     self._evict(entry)
+
+    def _oldest(self) -> Iterator[Entry]:
+        """The models in memory, least recently used first."""
+        with self._lock:
+            tables = [*self._tables]
+        here = [(table, np.flatnonzero(table.used)) for table in tables]
+        owners = np.repeat(np.arange(len(here)), [slots.size for _, slots in here])
+        slots = np.concatenate([slots for _, slots in here])
+        uses = np.concatenate([table.used[slots] for table, slots in here])
+        order = np.argsort(uses, kind="stable")
+        for owner, slot in zip(owners[order].tolist(), slots[order].tolist(), strict=True):
+            entry = tables[owner].entries[slot]
+            if entry is not None:
+                yield entry
 
     def _evict(self, entry: Entry) -> None:
         assert entry.model is not None
@@ -154,11 +197,17 @@ class Cache:
         entry.measure()
         self.nbytes += entry.nbytes + MODEL_BYTES
         self.nodes += entry.nodes
-        self._order[entry] = None
+        self._here += 1
+        entry.used = self._next_use()
 
     def _uncount(self, entry: Entry) -> None:
-        """The model of the slot is not in memory, or not as it was measured."""
-        if entry in self._order:
+        """The model is not in memory, or not as it was measured."""
+        if entry.used:
             self.nbytes -= entry.nbytes + MODEL_BYTES
             self.nodes -= entry.nodes
-            del self._order[entry]
+            self._here -= 1
+            entry.used = 0
+
+    def _next_use(self) -> int:
+        self._uses += 1
+        return self._uses

@@ -23,8 +23,9 @@ from worker.base.status import (
     Tree,
     short,
 )
-from worker.state.entry import UNKNOWN_MS, Entry
+from worker.state.entry import Entry
 from worker.state.model import Model
+from worker.state.table import UNKNOWN_MS
 
 MOST_CLASSES = 50
 _NAME_CHARS = 80

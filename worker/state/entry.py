@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, fields
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +17,8 @@ from worker.checkpoint import SavedModel
 from worker.state.learners import Forest
 from worker.state.model import Figures, Model
 from worker.state.ranking import Ranking
+from worker.state.table import UNKNOWN_MS, Table
 
-UNKNOWN_MS = -1
 TRAFFIC_S = 3600.0
 """An hour: with less, the models that have series of their own would change all the time."""
 
@@ -45,6 +47,19 @@ class Remote:
         """Nothing: checkpoints are not written for this."""
 
 
+class _Cell:
+    """A number or a flag of an entry: what the table has in its column."""
+
+    def __set_name__(self, owner: type[Entry], name: str) -> None:
+        self._name = name
+
+    def __get__(self, entry: Entry, owner: type[Entry]) -> Any:
+        return getattr(entry.table, self._name)[entry.slot].item()
+
+    def __set__(self, entry: Entry, value: float) -> None:
+        getattr(entry.table, self._name)[entry.slot] = value
+
+
 class Entry:
     """A model in memory (`model`), or its bytes elsewhere (`place`), or both: it came back and has not changed since.
 
@@ -56,24 +71,27 @@ class Entry:
         "_depth",
         "_depth_samples",
         "_losses",
+        "_of_scores",
+        "_place",
         "_recent",
         "_traffic_samples",
-        "clean",
         "configured_spec",
         "fetch",
         "key",
-        "last_ms",
         "model",
         "names_given",
-        "nbytes",
-        "nodes",
-        "place",
-        "samples",
-        "scores",
+        "slot",
         "spec",
+        "table",
     )  # fmt: skip
 
-    def __init__(self, key: str, spec: str, fetch: Fetch | None) -> None:
+    used, nbytes, nodes, samples, last_ms, clean, watched = (_Cell() for _ in range(7))
+    """See Table."""
+
+    def __init__(self, key: str, spec: str, fetch: Fetch | None, table: Table | None = None) -> None:
+        """table: where its figures are kept; one of its own where there is none."""
+        self.table = Table() if table is None else table
+        self.slot = self.table.take(self)
         self.key = key
         self.spec = spec
         self.configured_spec: str | None = None
@@ -82,13 +100,7 @@ class Entry:
         """As the model's."""
         self.fetch = fetch
         self.model: Model | None = None
-        self.place: Place | None = None
-        self.clean = False
-        """Whether the last checkpoint has the model as it is."""
-        self.nbytes = 0
-        """Memory of the model, as of when it was last measured; 0 while it is away."""
-        self.nodes = self.samples = 0
-        """Figures of the model."""
+        self._place: Place | None = None
         self._depth = 0.0
         self._depth_samples = 0
         self._losses: Losses | None = None
@@ -96,10 +108,17 @@ class Entry:
         self._recent = -math.inf
         """How much the model learned of late: see `note_traffic`."""
         self._traffic_samples = 0
-        self.last_ms = UNKNOWN_MS
-        """Newest timestamp of what it learned, in ms since the epoch."""
-        self.scores: Scores | None = None
-        """How good its answers were before it left memory; None while it is there, for the model goes on with them."""
+        self._of_scores: type[Scores] = ClassScores
+
+    @property
+    def place(self) -> Place | None:
+        """Where its bytes are, other than in memory."""
+        return self._place
+
+    @place.setter
+    def place(self, place: Place | None) -> None:
+        self._place = place
+        self.table.placed[self.slot] = place is not None
 
     @property
     def is_remote(self) -> bool:
@@ -112,15 +131,17 @@ class Entry:
         return self.nbytes if self.place is None else self.place.length
 
     def come_back(self, model: Model) -> None:
-        """The model was away."""
-        if self.scores is not None:
-            model.scores, self.scores = self.scores, None
-        self.model = model
+        """The model is in memory."""
+        self.model, self._of_scores = model, model.learner.Scores
 
     def learned(self, model: Model) -> None:
         """The model has changed, or is new."""
-        self.model = model
+        self.come_back(model)
         self.clean = False
+        self.outdate()
+
+    def outdate(self) -> None:
+        """The bytes elsewhere are not those of the model any more."""
         if self.place is not None:
             self.place.free()
             self.place = None
@@ -171,18 +192,27 @@ class Entry:
         assert self.model is not None
         self._depth_of(self.model.forest)
         self._losses = self.model.forest.losses
-        self.scores = self.model.scores
+        self.table.separate(self.slot)
         self.place = place
-        self.model, self.nbytes = None, 0
+        self.model, self.nbytes, self.watched = None, 0, False
 
     def figures(self) -> Figures:
         """What the metrics show of the model, also while it is away."""
         if self.model is None:
-            return Figures(self.samples, self.nodes, self._depth, 0, self.scores or ClassScores(), self.losses)
+            return Figures(self.samples, self.nodes, self._depth, 0, self.scores, self.losses)
         model, forest = self.model, self.model.forest
         auc = math.nan if model.ranking is None else model.ranking.auc
         depth = self._depth_of(forest)
-        return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, model.scores, forest.losses, auc)
+        return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, self.scores, forest.losses, auc)
+
+    def count(self, scores: Scores) -> None:
+        """Add what more answers scored."""
+        self.table.scores[self.slot, : len(fields(scores))] += astuple(scores)
+
+    @property
+    def scores(self) -> Scores:
+        """How good its answers were since it came into this process."""
+        return self._of_scores.of(*self.table.scores[self.slot].tolist())
 
     def watch(self) -> Figures:
         """Its figures, with what only models are asked for that have series of their own.
@@ -193,7 +223,7 @@ class Entry:
         if model is None:
             return figures
         if model.ranking is None:
-            model.ranking = Ranking()
+            model.ranking, self.watched = Ranking(), True
         adaptation = model.forest.adaptation
         if adaptation is None:
             return figures

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,42 +75,30 @@ class Answered(NamedTuple):
     """What a model says of events, in their order."""
 
     answers: list[Answer]
+    scored: Sequence[int]
+    """Places of the events whose labels there was something to compare with."""
+    scores: tuple[Sequence[float], ...]
+    """Of each of these what `Scores` sums up: a column for each sum."""
     confidences: Sequence[float] = ()
     """Probability of the likeliest class in each forecast that came with a label."""
     hits: Sequence[bool] = ()
     """Whether the label was that class."""
 
 
-class Met(NamedTuple):
-    """What a forest had met before some events."""
-
-    samples: int
-    classes: int
-
-
 class Learner(ABC):
-    """A forest and the meaning of its labels."""
+    """What labels mean to a forest, and to all others that have met the same."""
 
-    __slots__ = ("forest",)
+    __slots__ = ()
 
-    forest: Forest
-
-    @property
-    def met(self) -> Met:
-        """What the forest has met so far."""
-        return Met(self.forest.n_samples, len(self.forest.class_labels or ()))
-
-    @abstractmethod
-    def scores(self) -> Scores:
-        """Sums of nothing."""
+    Scores: ClassVar[type[Scores]]
 
     @abstractmethod
     def code(self, label: Label) -> int:
         """Number of a label that is known to be good, UNKNOWN for one to be looked at: see `refusal` and `admit`."""
 
     @abstractmethod
-    def known_codes(self, labels: Sequence[Label | None]) -> list[int] | None:
-        """Numbers of labels, NO_LABEL for None; None where one of them is to be looked at."""
+    def codes(self, labels: Sequence[Label | None]) -> list[int]:
+        """Numbers of labels, see `code`, and NO_LABEL for None."""
 
     @abstractmethod
     def refusal(self, label: Label) -> Reject | None:
@@ -124,19 +112,15 @@ class Learner(ABC):
     def blind(self, event: Event) -> Answer:
         """What there is to say of an unlabelled event before anything was learned."""
 
-    @abstractmethod
-    def knows(self, codes: Sequence[int]) -> bool:
-        """Whether the forest has met labels of all these kinds."""
-
     @staticmethod
     @abstractmethod
-    def labels(events: Sequence[Event]) -> Any:
+    def given(events: Sequence[Event]) -> Any:
         """Labels as the forest's own methods take them."""
 
     @staticmethod
     @abstractmethod
     def targets(events: Sequence[Event], codes: Sequence[int]) -> Sequence[float]:
-        """Labels as `amf.predict_learn_many` takes them, which the forest knows."""
+        """Labels as `amf.Group` takes them, which the forest knows."""
 
     @staticmethod
     @abstractmethod
@@ -145,38 +129,39 @@ class Learner(ABC):
 
     @abstractmethod
     def answers(
-        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, before: Met, scores: Scores
+        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, learned: Iterable[int], known: int
     ) -> Answered:
-        """What is answered to events of which the forest said this; counts in `scores` how good that was."""
+        """What is answered to events of which their forests said this, and how good it was.
+
+        learned: samples that the forest of each event had learned before it. known: classes before the first of them.
+        """
 
 
 class Classifier(Learner):
     """Labels are classes: text, 64-bit integers and booleans."""
 
-    __slots__ = ("_codes", "texts")
+    __slots__ = ("_codes", "_params", "labels", "texts")
 
-    forest: amf.ForestClassifier[Any]
+    Scores = ClassScores
 
-    def __init__(self, forest: amf.ForestClassifier[Any]) -> None:
-        self.forest = forest
-        self.texts = [class_text(label) for label in forest.class_labels]
+    def __init__(self, labels: list[Label], params: Any) -> None:
+        """labels: the forest's own list, in which it will have those that are admitted."""
+        self.labels, self._params = labels, params
+        self.texts = [class_text(label) for label in labels]
         # By type, for 1 and True are one key: all classes as text, of the other types the labels met so far.
         self._codes: dict[type, dict[Label | None, int]] = {str: {None: NO_LABEL}}
         self._codes[str].update((text, code) for code, text in enumerate(self.texts))
-
-    def scores(self) -> ClassScores:
-        return ClassScores()
 
     def code(self, label: Label) -> int:
         if isinstance(label, float) or not (isinstance(label, str) or MIN_CLASS <= label <= MAX_CLASS):
             return UNKNOWN
         return self._codes[str].get(class_text(label), UNKNOWN)
 
-    def known_codes(self, labels: Sequence[Label | None]) -> list[int] | None:
+    def codes(self, labels: Sequence[Label | None]) -> list[int]:
         types = set(map(type, labels))
         types.discard(type(None))
         if len(types) > 1:
-            return None
+            return [NO_LABEL if label is None else self.code(label) for label in labels]
         met = self._codes.setdefault(types.pop() if types else str, {None: NO_LABEL})
         codes = list(map(met.get, labels, repeat(UNKNOWN)))
         if UNKNOWN in codes:
@@ -184,7 +169,7 @@ class Classifier(Learner):
             coming = {label for label in labels if label is not None and label not in met}
             met.update((label, code) for label in coming if (code := self.code(label)) != UNKNOWN)
             codes = list(map(met.get, labels, repeat(UNKNOWN)))
-        return None if UNKNOWN in codes else codes
+        return codes
 
     def refusal(self, label: Label) -> Reject | None:
         if isinstance(label, float):
@@ -192,7 +177,7 @@ class Classifier(Learner):
         if not isinstance(label, str) and not MIN_CLASS <= label <= MAX_CLASS:
             return Reject("number-out-of-range", "label does not fit a 64-bit integer")
         # The forest's own limits: those of a restored model may not be what the configuration says by now.
-        text, limits = class_text(label), self.forest.params
+        text, limits = class_text(label), self._params
         if limits.classes is not None:
             return Reject("unknown-class", f"label {text!r} is none of the {len(self.texts)} given classes")
         if len(self.texts) >= limits.max_classes:
@@ -208,14 +193,11 @@ class Classifier(Learner):
     def blind(self, event: Event) -> Prediction:
         """Uniform over given classes, else nothing."""
         n = len(self.texts)
-        first = self.forest.class_labels[0] if n else None
+        first = self.labels[0] if n else None
         return Prediction(first, self.texts, [1.0 / n for _ in range(n)], None, None, 0, event.id)
 
-    def knows(self, codes: Sequence[int]) -> bool:
-        return max(codes) < len(self.forest.class_labels)
-
     @staticmethod
-    def labels(events: Sequence[Event]) -> list[Label | None]:
+    def given(events: Sequence[Event]) -> list[Label | None]:
         return [event.label for event in events]
 
     @staticmethod
@@ -229,33 +211,30 @@ class Classifier(Learner):
         return Forecasts(said.depth, said.weighted_depth.tolist(), (rows.tolist(), winners), rows)
 
     def answers(
-        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, before: Met, scores: Scores
+        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, learned: Iterable[int], known: int
     ) -> Answered:
-        assert isinstance(scores, ClassScores)
-        learned, known = before
-        labels, texts, log, log_loss = self.forest.class_labels, self.texts, math.log, 0.0
+        labels, texts, log = self.labels, self.texts, math.log
         answers: list[Answer] = []
+        scored: list[int] = []
+        losses: list[float] = []
         confidences: list[float] = []
         hits: list[bool] = []
-        for event, code, row, winner in zip(events, codes, *forecasts.columns, strict=True):
+        rows, winners = forecasts.columns
+        for event, code, row, winner, before in zip(events, codes, rows, winners, learned, strict=True):
             loss = None
             if known < len(row):
                 row = row[:known]
             prediction = labels[winner] if known else None
-            learned_before = learned
             if code >= 0:
                 # 0.0 - x and not -x: a certain forecast has loss 0, not -0.
-                loss = 0.0 - log(row[code] or _SMALLEST_PROBABILITY) if code < known else log(learned + 2)
+                loss = 0.0 - log(row[code] or _SMALLEST_PROBABILITY) if code < known else log(before + 2)
+                scored.append(len(answers))
+                losses.append(loss)
                 hits.append(code == winner and code < known)
                 confidences.append(row[winner] if known else 0.0)
                 known = max(known, code + 1)
-                log_loss += loss
-                learned += 1
-            answers.append(Prediction(prediction, texts, row, event.label, loss, learned_before, event.id))
-        scores.count += len(hits)
-        scores.log_loss += log_loss
-        scores.correct += sum(hits)
-        return Answered(answers, confidences, hits)
+            answers.append(Prediction(prediction, texts, row, event.label, loss, before, event.id))
+        return Answered(answers, scored, (losses, hits), confidences, hits)
 
 
 class Regressor(Learner):
@@ -263,21 +242,13 @@ class Regressor(Learner):
 
     __slots__ = ()
 
-    forest: amf.ForestRegressor[Any]
-
-    def __init__(self, forest: amf.ForestRegressor[Any]) -> None:
-        self.forest = forest
-
-    def scores(self) -> NumberScores:
-        return NumberScores()
+    Scores = NumberScores
 
     def code(self, label: Label) -> int:
         return UNKNOWN if isinstance(label, str | bool) else 0
 
-    def known_codes(self, labels: Sequence[Label | None]) -> list[int] | None:
-        if not set(map(type, labels)) <= {int, float, type(None)}:
-            return None
-        return [NO_LABEL if label is None else 0 for label in labels]
+    def codes(self, labels: Sequence[Label | None]) -> list[int]:
+        return [NO_LABEL if label is None else self.code(label) for label in labels]
 
     def refusal(self, label: Label) -> Reject | None:
         got = "a boolean" if isinstance(label, bool) else "a string"
@@ -289,11 +260,8 @@ class Regressor(Learner):
     def blind(self, event: Event) -> Estimate:
         return Estimate(None, None, None, None, None, 0, event.id)
 
-    def knows(self, codes: Sequence[int]) -> bool:
-        return True
-
     @staticmethod
-    def labels(events: Sequence[Event]) -> NDArray[np.float64]:
+    def given(events: Sequence[Event]) -> NDArray[np.float64]:
         return np.array(Regressor.targets(events, ()))
 
     @staticmethod
@@ -306,27 +274,29 @@ class Regressor(Learner):
         return Forecasts(said.depth, said.weighted_depth.tolist(), columns, None)
 
     def answers(
-        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, before: Met, scores: Scores
+        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, learned: Iterable[int], known: int
     ) -> Answered:
-        assert isinstance(scores, NumberScores)
-        learned = before.samples
         answers: list[Answer] = []
-        for event, mean, std, quantiles in zip(events, *forecasts.columns, strict=True):
+        scored: list[int] = []
+        squares: list[float] = []
+        distances: list[float] = []
+        covered: list[bool] = []
+        for event, before, mean, std, quantiles in zip(events, learned, *forecasts.columns, strict=True):
             label: Any = event.label
-            if not learned:
-                answer = Estimate(None, None, None, label, None, 0, event.id)
-            else:
-                loss = None if label is None else (float(label) - mean) ** 2
-                answer = Estimate(mean, std, quantiles, label, loss, learned, event.id)
-                scores.score(answer)
-            answers.append(answer)
-            learned += label is not None
-        return Answered(answers)
+            if not before:
+                answers.append(Estimate(None, None, None, label, None, 0, event.id))
+                continue
+            loss = None
+            if label is not None:
+                loss = (float(label) - mean) ** 2
+                scored.append(len(answers))
+                squares.append(loss)
+                distances.append(abs(label - mean))
+                covered.append(quantiles[0] <= label <= quantiles[-1])
+            answers.append(Estimate(mean, std, quantiles, label, loss, before, event.id))
+        return Answered(answers, scored, (squares, distances, covered))
 
 
-def learner_of(forest: Forest) -> Learner:
-    """The learner with this forest, be it a new one or restored."""
-    if isinstance(forest, amf.ForestClassifier):
-        return Classifier(forest)
-    assert isinstance(forest, amf.ForestRegressor)
-    return Regressor(forest)
+def learner_of(labels: list[Label] | None, params: amf.ForestParams) -> Learner:
+    """The learner of forests with these labels, which is None where they are numbers."""
+    return Regressor() if labels is None else Classifier(labels, params)

@@ -1,81 +1,158 @@
 """The events of many models through their forests, in as few calls of the library as there are kinds of forests.
 
-A turn brings a thousand models one or two events each: a call for each would cost many times what its forest does.
+A turn brings a thousand models one or two events each. What is done for each of them in Python would cost many times
+what its forest does, and most of that the wait for memory that was not looked at for long. So the events of a turn are
+columns: one for the slots of their models, one for the numbers of their labels, a matrix for their features. What does
+not fit into them is left to its model, which takes it by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate, chain, pairwise
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-import amf
 from worker.base.records import Event
-from worker.state.learners import Met
-from worker.state.model import Applied, Model, Run
-
-FEW = 32
-"""Most events with which a model joins others. With more of them a call of its own costs little, and what the forest
-has said is answered while it is still in the processor's caches."""
+from worker.state.learners import NO_LABEL, UNKNOWN, Forecasts
+from worker.state.model import Applied
+from worker.state.model_store import ModelStore
+from worker.state.rules import Rules
 
 
-class Share(NamedTuple):
-    """Events of one model, in their order."""
+class Joint(NamedTuple):
+    """What became of events that went together."""
 
-    model: Model
-    events: Sequence[Event]
-    publish: bool
-    """Whether they are predicted; else they are only learned."""
+    places: list[int]
+    """Where they were among those that were given."""
+    specs: list[str]
+    """Of their models."""
+    applied: Applied
 
 
 class _Part(NamedTuple):
-    """What a model has read, on its way through the forests."""
+    """Events of models with the same rules, those of a model side by side and in their order."""
 
-    model: Model
-    run: Run
-    applied: Applied
-    before: Met
+    rules: Rules
+    places: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    events: list[Event]
+    cells: list[Any]
+    codes: list[int]
 
 
-def apply_all(shares: Sequence[Share], explain: int = 0) -> list[Applied]:
-    """Predict and learn the events of each model, of which there are no two shares: as `Model.apply` does one by one.
+def apply_together(
+    models: ModelStore, keys: Sequence[str], events: Sequence[Event], *, publish: bool, apart: bool = False
+) -> tuple[list[Joint], dict[str, list[int]]]:
+    """Predict and learn the events of all models that have met the like, as `Model.apply` does one by one.
 
-    explain: how many features are named with each forecast that moved it most.
+    publish: whether they are predicted; else they are only learned. apart: leave all to their models. The second
+    result are the events that are left to their models: model key -> their places. Raises StateLost.
     """
-    done: list[Applied] = []
-    joint: dict[tuple[Any, ...], list[_Part]] = {}
-    for model, events, publish in shares:
-        applied, run = model.read(events, publish=publish, explain=explain)
-        done.append(applied)
-        before = model.learner.met
-        if len(run.rows) <= FEW and model.may_join(run, applied, before):
-            # In one call all rows of forecasts are as wide as the forest with the most classes has them.
-            kind = publish, model.forest.variant, model.forest.n_features, before.classes
-            joint.setdefault(kind, []).append(_Part(model, run, applied, before))
+    slots = np.full(len(keys), -1) if apart else models.slots(keys)
+    kinds: dict[tuple[Any, ...], list[_Part]] = {}
+    left: list[int] = []
+    for rules, places in _by_rules(models, slots):
+        part = None if rules is None else _part(rules, places, slots[places], events, left)
+        if part is None:
+            left += places.tolist()
         else:
-            model.finish(run, applied, publish=publish)
-    for (publish, *_), parts in joint.items():
-        _pass(parts, publish=publish)
-    return done
+            kinds.setdefault(part.rules.kind, []).append(part)
+    joint = [_pass(models, keys, parts, publish=publish) for parts in kinds.values()]
+    by_key: dict[str, list[int]] = {}
+    for place in sorted(left):
+        by_key.setdefault(keys[place], []).append(place)
+    return joint, by_key
 
 
-def _pass(parts: Sequence[_Part], *, publish: bool) -> None:
-    """Pass what models with forests of one kind have read through these in one call."""
-    bounds = [0, *accumulate(len(part.run.rows) for part in parts)]
-    forests: list[Any] = [part.model.forest for part in parts]
-    rows = np.empty((bounds[-1], forests[0].n_features))
-    slices = [slice(*ends) for ends in pairwise(bounds)]
-    for part, here in zip(parts, slices, strict=True):
-        rows[here] = part.model.rows_of(part.run)
-    said = amf.predict_learn_many(
-        forests,
-        rows,
-        np.repeat(np.arange(len(parts)), np.diff(bounds)),
-        np.array([*chain.from_iterable(model.learner.targets(run.events, run.codes) for model, run, *_ in parts)]),
-        predict=publish,
-    )
-    forecasts = parts[0].model.learner.forecasts(said) if publish else None
-    for (model, run, applied, before), here in zip(parts, slices, strict=True):
-        model.settle(run, applied, before, None if forecasts is None else forecasts.part(here))
+def _by_rules(models: ModelStore, slots: NDArray[np.int64]) -> Iterator[tuple[Rules | None, NDArray[np.int64]]]:
+    """The places of the events of the models with the same rules, ordered by slots."""
+    order = np.argsort(slots, kind="stable")
+    in_order = slots[order]
+    starts = np.flatnonzero(np.diff(in_order, prepend=-2))
+    numbers: dict[Rules | None, int] = {}
+    of_slots = [numbers.setdefault(rules, len(numbers)) for rules in models.rules(in_order[starts])]
+    if len(numbers) > 1:
+        of_events = np.repeat(of_slots, np.diff(starts, append=len(slots)))
+        by_rules = np.argsort(of_events, kind="stable")
+        order, of_events = order[by_rules], of_events[by_rules]
+        bounds = np.flatnonzero(np.diff(of_events)) + 1
+    else:
+        bounds = np.empty(0, np.int64)
+    return zip(numbers, np.split(order, bounds), strict=False)
+
+
+def _part(
+    rules: Rules, places: NDArray[np.int64], slots: NDArray[np.int64], events: Sequence[Event], left: list[int]
+) -> _Part | None:
+    """The events at these places, as their models take them; those of models that have to look go to `left`."""
+    mine = [events[place] for place in places.tolist()]
+    cells, codes = rules.read(mine)
+    if None in cells or UNKNOWN in codes:
+        odd = [cell is None or code == UNKNOWN for cell, code in zip(cells, codes, strict=True)]
+        plain = ~np.isin(slots, slots[odd])
+        if not plain.any():
+            return None
+        left += places[~plain].tolist()
+        return _part(rules, places[plain], slots[plain], events, left)
+    return _Part(rules, places, slots, mine, cells, codes)
+
+
+def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, publish: bool) -> Joint:
+    """Pass the events of models of one kind through their forests."""
+    rules, learner = parts[0].rules, parts[0].rules.learner
+    places = np.concatenate([part.places for part in parts]).tolist()
+    slots = np.concatenate([part.slots for part in parts])
+    codes = [code for part in parts for code in part.codes]
+    if models.in_copy_on_write:
+        for place in places:
+            models.hold(keys[place])
+    rows = np.concatenate([part.rules.rows(part.cells) for part in parts])
+    targets = np.concatenate([learner.targets(part.events, part.codes) for part in parts])
+    said = rules.group.predict_learn(rows, slots, targets, predict=publish)
+
+    starts = np.flatnonzero(np.diff(slots, prepend=-1))
+    mine, lengths = slots[starts], np.diff(starts, append=len(slots))
+    owners = np.repeat(np.arange(mine.size), lengths)
+    labelled = np.array(codes) != NO_LABEL
+    applied = Applied(len(places), learner.Scores)
+    applied.learned = int(labelled.sum())
+    scores = np.zeros((mine.size, 0))
+    if publish:
+        # Of each event, how many labelled ones its model has met before it.
+        so_far = np.cumsum(labelled) - labelled
+        learned = models.table.samples[mine][owners] + so_far - so_far[starts][owners]
+        forecasts = learner.forecasts(said)
+        scores = _answer(parts, forecasts, learned.tolist(), applied, owners)
+        for i in np.flatnonzero(models.table.watched[mine]).tolist():
+            here = slice(starts[i], starts[i] + lengths[i])
+            models.rank(int(mine[i]), forecasts.part(here), codes[here])
+    models.joined(mine, rules.group.sizes(mine), np.bincount(owners, labelled) > 0, scores)
+    return Joint(places, models.specs(slots), applied)
+
+
+def _answer(
+    parts: Sequence[_Part], forecasts: Forecasts, learned: list[int], applied: Applied, owners: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Answer the events, of which the forests have said this; returns the scores of each model, as the table has them.
+
+    owners: the number of each event's model.
+    """
+    scored: list[int] = []
+    columns: list[list[float]] = []
+    start = 0
+    for part in parts:
+        stop = start + len(part.events)
+        here = slice(start, stop)
+        of_part = forecasts if len(parts) == 1 else forecasts.part(here)
+        answered = part.rules.learner.answers(part.events, part.codes, of_part, learned[here], part.rules.n_classes)
+        applied.answered(range(start, stop), answered, of_part)
+        scored += [start + place for place in answered.scored]
+        columns = columns or [[] for _ in answered.scores]
+        for column, more in zip(columns, answered.scores, strict=True):
+            column += more
+        start = stop
+    whose, n = owners[scored], int(owners[-1]) + 1
+    # Sums are made in the order of the events.
+    return np.column_stack([np.bincount(whose, minlength=n), *(np.bincount(whose, each, n) for each in columns)])

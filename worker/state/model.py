@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import accumulate
+from operator import add
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -17,9 +19,10 @@ from amf import Adaptation, Column, Columns, Losses
 from worker.base.records import Answer, Event, Features, Reject, Scores
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
+from worker.state.cells import is_in_unit_interval, listed_of, plain_cells, rows_of
 from worker.state.explanations import Explainer, between_labels
 from worker.state.features import FeaturesOfColumns, features_of
-from worker.state.learners import NO_LABEL, UNKNOWN, Forecasts, Forest, Met, forest_of, learner_of
+from worker.state.learners import NO_LABEL, UNKNOWN, Answered, Forecasts, Forest, forest_of, learner_of
 from worker.state.ranking import Ranking
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -50,7 +53,7 @@ class Figures(NamedTuple):
 
 
 class Applied:
-    """What became of the events of one model in a batch, and figures for the metrics."""
+    """What became of events in a batch, of one model or of several of one kind, and figures for the metrics."""
 
     __slots__ = (
         "confidences",
@@ -64,20 +67,32 @@ class Applied:
         "weighted_depth",
     )
 
-    def __init__(self, n: int, scores: Scores, explain: int = 0) -> None:
+    def __init__(self, n: int, scores: type[Scores], explain: int = 0) -> None:
         self.explain = explain
         """How many features are to be named with each forecast that moved it most."""
         self.outcomes: list[Answer | Reject | None] = [None] * n
         """Event by event; None where the event was only learned."""
         self.predicted = 0
         self.learned = 0
-        self.scores = scores
+        self.scores = scores()
         self.depths: list[NDArray[np.float64]] = []
         self.weighted_depth = 0.0
         self.confidences: list[float] = []
         """Of forecasts of classes that came with a label, the probability of the likeliest one."""
         self.hits: list[bool] = []
         """Whether the label was that class."""
+
+    def answered(self, places: Iterable[int], answered: Answered, forecasts: Forecasts) -> None:
+        """Take in what is answered to the events at these places, of which the forests said this."""
+        for place, answer in zip(places, answered.answers, strict=True):
+            self.outcomes[place] = answer
+        self.predicted += len(answered.answers)
+        self.depths.append(forecasts.depth)
+        self.weighted_depth += sum(forecasts.weighted_depth)
+        self.confidences += answered.confidences
+        self.hits += answered.hits
+        sums = (reduce(add, column, 0.0) for column in answered.scores)
+        self.scores.add(type(self.scores).of(len(answered.scored), *sums))
 
 
 class Model:
@@ -94,14 +109,13 @@ class Model:
         "_columns_met",
         "_features",
         "_kind",
-        "_listed",
         "_width",
         "explainer",
         "forest",
         "key",
         "learner",
+        "listed",
         "ranking",
-        "scores",
         "spec",
     )  # fmt: skip
 
@@ -112,8 +126,7 @@ class Model:
         self.key = key
         self.forest = forest
         self.spec = spec
-        self.learner = learner_of(forest)
-        self.scores = self.learner.scores()  # since it came into memory; for the metrics alone
+        self.learner = learner_of(forest.class_labels, forest.params)
         self.ranking: Ranking | None = None
         """Kept from when the metrics first show the model."""
         self._columns_met: Columns | None = None
@@ -121,9 +134,10 @@ class Model:
         self.explainer: Explainer | None = None
         """Kept from its first forecast that is explained."""
         names = forest.feature_names
-        self._listed = None
+        self.listed: frozenset[str] | None = None
+        """The names of its features, where they were given."""
         if names_given and names is not None:
-            self._listed = frozenset(features_of(names, range(len(names))))
+            self.listed = frozenset(features_of(names, range(len(names))))
         self._width = forest.n_features or length
         self._kind: type[list[Any]] | type[dict[str, Any]] | None = None
         if self._width is not None:
@@ -144,7 +158,7 @@ class Model:
 
         The forest tells all else that the model was made with.
         """
-        return self._listed is not None if self._kind is dict else None
+        return self.listed is not None if self._kind is dict else None
 
     @property
     def features(self) -> FeaturesOfColumns:
@@ -167,40 +181,18 @@ class Model:
 
         explain: how many features are named with each forecast that moved it most.
         """
-        applied, run = self.read(events, publish=publish, explain=explain)
-        self.finish(run, applied, publish=publish)
-        return applied
-
-    def read(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> tuple[Applied, Run]:
-        """What becomes of events that are not for the forest, and those that are, which `finish` passes through it.
-
-        They may be all, or the last of them: where the forest grows in between, it has learned those before.
-        """
-        applied = Applied(len(events), self.learner.scores(), explain)
+        applied = Applied(len(events), self.learner.Scores, explain)
         run = self._plain_run(events)
         # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
         if run is None:
             run = self._closely(events, applied, publish=publish)
-        return applied, run
-
-    def finish(self, run: Run, applied: Applied, *, publish: bool) -> None:
-        """Pass what was read through the forest."""
         self._pass(run, applied, publish=publish)
-        self.scores.add(applied.scores)
+        return applied
 
-    def settle(self, run: Run, applied: Applied, before: Met, forecasts: Forecasts | None) -> None:
-        """What was read has passed through the forest, in one call with others (many_models.py).
-
-        before: what the forest had met then. forecasts: None where the events were only learned.
-        """
-        if forecasts is not None:
-            self._answer(run, applied, before, forecasts)
-        applied.learned += run.n_labelled
-        self.scores.add(applied.scores)
-
-    def may_join(self, run: Run, applied: Applied, before: Met) -> bool:
-        """Whether what was read may pass through the forest, which has met this before, in one call with others."""
-        return bool(run.rows) and before.samples > 0 and not applied.explain and self.learner.knows(run.codes)
+    @property
+    def columns(self) -> Columns | None:
+        """Those of the objects that it takes; None where it takes arrays."""
+        return self._columns if self._kind is dict else None
 
     @property
     def _columns(self) -> Columns:
@@ -211,8 +203,8 @@ class Model:
 
     def _plain_run(self, events: Sequence[Event]) -> Run | None:
         """All events, if this model takes them as they stand, without anything new; None if it has to look closely."""
-        codes = self.learner.known_codes([event.label for event in events])
-        if codes is None:
+        codes = self.learner.codes([event.label for event in events])
+        if UNKNOWN in codes:
             return None
         cells = [cells for event in events if (cells := self._plain_cells(event.features)) is not None]
         return Run(list(range(len(events))), list(events), cells, codes) if len(cells) == len(events) else None
@@ -256,15 +248,9 @@ class Model:
 
     def _plain_cells(self, features: Features) -> Collection[Any] | None:
         """The values of an event where they are cells as they stand: nothing to look up, and nothing new."""
-        values: Collection[Any]
-        if isinstance(features, list):
-            values, plain = features, self._kind is list and len(features) == self._width
-        else:
-            columns, values = self._columns, features.values()
-            plain = columns.numbers_only and list(features) == columns.names and str not in map(type, values)
-        if plain and (not self.forest.in_unit_cube or all(map(_is_in_unit_interval, values))):
-            return values
-        return None
+        is_array = isinstance(features, list)
+        width, columns = self._width if self._kind is list else None, None if is_array else self._columns
+        return plain_cells(features, width, columns, in_cube=self.forest.in_unit_cube)
 
     def _refusal(self, features: Features, n_new: int) -> Reject | None:
         """Why this model cannot take the features, which would bring so many columns; None if it can. Looks only."""
@@ -292,7 +278,7 @@ class Model:
             # Before the first sample those of the event are all there will be.
             values = {f"features[{name[:40]!r}]": features.get(name) for name in self._columns.names or features}
         for path, value in values.items():
-            if not _is_in_unit_interval(value):
+            if not is_in_unit_interval(value):
                 got = "missing" if value is None else "text" if isinstance(value, str) else str(value)
                 return Reject("outside-unit-cube", f"{path} is {got}, this model takes numbers from 0 to 1")
         if n_new and len(self._columns):
@@ -304,23 +290,15 @@ class Model:
         features = event.features
         if event.label is None or isinstance(features, list):
             return []
-        if self._listed is not None:
-            features = {name: value for name, value in features.items() if name in self._listed}
-        return self._columns.new(features)
-
-    def rows_of(self, run: Run) -> NDArray[np.float64]:
-        """What the forest takes of a run of accepted events, (n, d)."""
-        shape = len(run.cells), len(run.cells[0])
-        rows = np.fromiter(chain.from_iterable(run.cells), np.float64, math.prod(shape)).reshape(shape)
-        return self._columns.rows(rows) if self._kind is dict else rows
+        return self._columns.new(listed_of(features, self.listed))
 
     def _pass(self, run: Run, applied: Applied, *, publish: bool) -> None:
         """Put a run of accepted events through the forest."""
         if not run.rows:
             return
-        rows = self.rows_of(run)
+        rows = rows_of(run.cells, self.columns)
         if not publish:
-            self.forest.partial_fit(rows, self.learner.labels(run.events))
+            self.forest.partial_fit(rows, self.learner.given(run.events))
         elif applied.explain:
             # A forecast is explained by the forest that made it: before the next label is learned.
             for part in between_labels(run.codes):
@@ -334,38 +312,22 @@ class Model:
         moves, learner = None, self.learner
         if applied.explain and self.forest.n_samples:
             moves = self.forest.attribute(rows).features
-        before = learner.met
-        forecasts = learner.forecasts(self.forest.prequential(rows, learner.labels(run.events)))
-        self._answer(run, applied, before, forecasts, moves)
-
-    def _answer(
-        self,
-        run: Run,
-        applied: Applied,
-        before: Met,
-        forecasts: Forecasts,
-        moves: NDArray[np.float64] | None = None,
-    ) -> None:
-        """Answer the events of a run, of which the forest has said this."""
-        answers, confidences, hits = self.learner.answers(run.events, run.codes, forecasts, before, applied.scores)
+        learned = accumulate((code != NO_LABEL for code in run.codes[:-1]), initial=self.forest.n_samples)
+        known = len(self.forest.class_labels or ())
+        forecasts = learner.forecasts(self.forest.prequential(rows, learner.given(run.events)))
+        answered = learner.answers(run.events, run.codes, forecasts, learned, known)
         if applied.explain:
             features = self.features
             if self.explainer is None:
                 self.explainer = Explainer(features)
-            answers = self.explainer.explained(moves, answers, applied.explain)
-        for i, answer in zip(run.rows, answers, strict=True):
-            applied.outcomes[i] = answer
-        applied.predicted += len(run.rows)
-        applied.depths.append(forecasts.depth)
-        applied.weighted_depth += sum(forecasts.weighted_depth)
-        applied.confidences += confidences
-        applied.hits += hits
+            answered = answered._replace(answers=self.explainer.explained(moves, answered.answers, applied.explain))
+        applied.answered(run.rows, answered, forecasts)
+        self.rank(forecasts, run.codes)
+
+    def rank(self, forecasts: Forecasts, codes: Sequence[int]) -> None:
+        """Count how forecasts ranked the classes, where anybody asks for that. codes: of the labels."""
         if self.ranking is not None and forecasts.probabilities is not None:
-            self.ranking.add(forecasts.probabilities[:, : len(self.forest.class_labels or ())], run.codes)
-
-
-def _is_in_unit_interval(value: float | str | None) -> bool:
-    return value is not None and not isinstance(value, str) and 0.0 <= value <= 1.0
+            self.ranking.add(forecasts.probabilities[:, : len(self.forest.class_labels or ())], codes)
 
 
 class Run(NamedTuple):

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 import amf
 from worker.base.errors import StateLost, Transient
-from worker.base.records import Event, Reject
+from worker.base.records import Event, Reject, Scores
 from worker.checkpoint import SavedModel, Source
 from worker.codec.dead_letters import DECODER, REJECT_CODES
 from worker.config import ModelParams
 from worker.state.cache import Cache
 from worker.state.copy_on_write import CopyOnWrite
-from worker.state.entry import UNKNOWN_MS, Entry, Fetch, Prefetch
-from worker.state.model import Applied, Model, Run, spec_of
+from worker.state.entry import Entry, Fetch, Prefetch
+from worker.state.learners import Forecasts
+from worker.state.model import Applied, Model, spec_of
+from worker.state.rules import Rules
 
 JUDGED_SAMPLES = 100
 """Labels after which a model is held against the baseline: the losses of fewer say nothing."""
@@ -46,47 +52,49 @@ class ModelStore:
         self._fetch = fetch
         self._prefetch = prefetch
         self._decoder = decoder
-        self._entries: dict[str, Entry] = {}
-        self._dirty: set[str] = set()
+        self._slots: dict[str, int] = {}
+        self.table = self._cache.new_table()
         self._removed: set[str] = set()
         self._copies: dict[str, CopyOnWrite] = {}
-        self._untimed: set[str] = set()
-        self._leaders: list[Entry] = []
-        self._learned: set[str] | None = None
+        self._leaders: list[Entry] | None = None
+        """Those of the last call of `leaders`; None where they have to be looked for among all."""
         self.loss_ratios: dict[str, float] = {}
         """Recent loss over that of a baseline, of models with JUDGED_SAMPLES; as of the last `leaders`."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._slots)
 
     def __iter__(self) -> Iterator[Model]:
         """Every model; those that are away come for the moment only."""
-        for entry in list(self._entries.values()):
+        for entry in list(self.entries()):
             yield self._load(entry) if entry.model is None else entry.model
 
     def __contains__(self, key: str) -> bool:
-        return key in self._entries
+        return key in self._slots
 
     @property
     def room(self) -> float:
         """How many more models there may be."""
-        return float("inf") if self._max_models is None else self._max_models - len(self._entries)
+        return float("inf") if self._max_models is None else self._max_models - len(self._slots)
 
     def get(self, key: str) -> Model:
         """The model of a key, or one that has learned nothing and is not kept yet. Raises StateLost."""
-        entry = self._entries.get(key)
+        entry = self.entry(key)
         if entry is None:
             params = self._params_for(key)
             kind = Model if self.room > 0 else ModelBeyondLimit
             return kind.new(key, params, self.configured_spec(key))
         if entry.model is None:
-            from_store = entry.is_remote
-            model = self._load(entry)
-            entry.come_back(model)
-            self._cache.came_back(entry, from_store=from_store)
-            return model
+            return self._bring_back(entry)
         self._cache.use(entry)
         return entry.model
+
+    def _bring_back(self, entry: Entry) -> Model:
+        from_store = entry.is_remote
+        model = self._load(entry)
+        entry.come_back(model)
+        self._cache.came_back(entry, from_store=from_store)
+        return model
 
     def fetch(self, keys: Iterable[str | Reject]) -> None:
         """Bring the models of these keys into memory that only the store has: before any of them learns.
@@ -95,7 +103,7 @@ class ModelStore:
         """
         if self._cache.any_remote:
             named = {key for key in keys if isinstance(key, str)}
-            remote = sorted(key for key in named if key in self._entries and self._entries[key].is_remote)
+            remote = sorted(key for key in named if (entry := self.entry(key)) is not None and entry.is_remote)
             if remote and self._prefetch is not None:
                 self._prefetch(remote)
             for key in remote:
@@ -103,7 +111,7 @@ class ModelStore:
 
     def configured_spec(self, key: str) -> str:
         """Spec that the configuration gives to a key; the spec of a restored model may be another."""
-        entry = self._entries.get(key)
+        entry = self.entry(key)
         if entry is not None and entry.configured_spec is not None:
             return entry.configured_spec
         spec = spec_of(key, self._params_for(key), self._decoder)
@@ -115,11 +123,11 @@ class ModelStore:
     def has_changed_spec(self, model: Model | Entry) -> bool:
         """Whether the model was made with parameters that the configuration does not give it any more."""
         # One that is not kept was made a moment ago.
-        return model.key in self._entries and model.spec != self.configured_spec(model.key)
+        return model.key in self._slots and model.spec != self.configured_spec(model.key)
 
     def changed_specs(self) -> list[str]:
         """Keys of the models of which that is so."""
-        return [entry.key for entry in self._entries.values() if self.has_changed_spec(entry)]
+        return [entry.key for entry in self.entries() if self.has_changed_spec(entry)]
 
     def drop_changed_specs(self) -> bool:
         """Drop those models; whether there were any."""
@@ -130,33 +138,83 @@ class ModelStore:
 
     def restore(self, key: str, saved: SavedModel) -> None:
         """Take a model that is in the last checkpoint. Raises amf.FormatError."""
-        entry = Entry(key, saved.spec, self._fetch)
+        entry = Entry(key, saved.spec, self._fetch, self.table)
         entry.recall(saved)
         if entry.names_given is None:
             # There are no names, or the checkpoint is of a version that did not write it: then the configuration says.
             entry.names_given = isinstance(self._params_for(key).features, tuple)
-        entry.model = self._model(entry, saved.data)
+        entry.come_back(self._model(entry, saved.data))
+        assert entry.model is not None
         entry.names_given = entry.model.names_given
         entry.clean = True
-        self._entries[key] = entry
+        self._slots[key] = entry.slot
         self._cache.admit(entry, saved.data)
 
     def sources(self) -> dict[str, Source]:
         """Every model as it is."""
-        return {key: entry.saved for key, entry in self._entries.items()}
+        return {entry.key: entry.saved for entry in self.entries()}
 
     def close(self) -> None:
         """Give up the memory and the space on disk of all models."""
-        for entry in self._entries.values():
+        for entry in self.entries():
             self._cache.forget(entry)
-        self._entries = {}
+        self._slots = {}
+        self._cache.drop_table(self.table)
+
+    # --- many at once -------------------------------------------------------------------------------------------------
+
+    def slots(self, keys: Iterable[str | Reject]) -> NDArray[np.int64]:
+        """The slots of the models of these keys, -1 where there is none."""
+        return np.fromiter(map(self._slots.get, keys, repeat(-1)), np.int64)  # type: ignore[arg-type]
+
+    def rules(self, slots: NDArray[np.int64]) -> list[Rules | None]:
+        """What these models take as they stand; None where a model has to be looked at by itself, or is none.
+
+        They are in memory afterwards. Raises StateLost.
+        """
+        of_slots = self.table.rules
+        return [None if slot < 0 else of_slots[slot] or self._admit(slot) for slot in slots.tolist()]
+
+    def _admit(self, slot: int) -> Rules | None:
+        """The rules of a model that was looked at by itself, or was away, the last time."""
+        entry = self.table.entries[slot]
+        assert entry is not None
+        model = self._bring_back(entry) if entry.model is None else entry.model
+        if not self.has_changed_spec(entry):
+            self.table.rules[slot] = self.table.book.admit(slot, model)
+        return self.table.rules[slot]
+
+    def specs(self, slots: NDArray[np.int64]) -> list[str]:
+        """The specs of the models in these slots."""
+        entries: list[Any] = self.table.entries
+        return [entries[slot].spec for slot in slots.tolist()]
+
+    def rank(self, slot: int, forecasts: Forecasts, codes: Sequence[int]) -> None:
+        """Count forecasts of a model that is asked how well it ranks."""
+        entry = self.table.entries[slot]
+        assert entry.model is not None
+        entry.model.rank(forecasts, codes)
+
+    def joined(
+        self, slots: NDArray[np.int64], sizes: amf.Sizes, learned: NDArray[np.bool_], scores: NDArray[np.float64]
+    ) -> None:
+        """These models have been through events together: how large they are now, whether each learned, its scores."""
+        table = self.table
+        self._cache.have_changed(table, slots, sizes)
+        table.scores[slots, : scores.shape[1]] += scores
+        changed = slots[learned]
+        for slot in changed[table.placed[changed]].tolist():
+            table.entries[slot].outdate()
+        table.clean[changed] = False
+        for column in (table.changed, table.untimed, table.learned):
+            column[changed] = True
 
     # --- changes, and snapshots of them -------------------------------------------------------------------------------
 
     @property
     def dirty(self) -> bool:
         """Whether anything changed since the last snapshot."""
-        return bool(self._dirty or self._removed)
+        return bool(self._removed) or bool(self.table.changed.any())
 
     def hold(self, key: str) -> None:
         """The model of this key may be about to change: what a snapshot is to have of it is put aside first."""
@@ -172,93 +230,103 @@ class ModelStore:
         """Whether a snapshot is on its way to the store."""
         return bool(self._copies)
 
-    def keep(self, model: Model) -> None:
-        """The model has learned: it is part of the state, as it is now."""
+    def keep(self, model: Model, scores: Scores | None = None) -> None:
+        """The model has learned: it is part of the state, as it is now. scores: of what it answered meanwhile."""
         key = model.key
-        entry = self._entries.get(key)
+        entry = self.entry(key)
         if entry is None:
-            entry = self._entries[key] = Entry(key, model.spec, self._fetch)
+            entry = Entry(key, model.spec, self._fetch, self.table)
+            self._slots[key] = entry.slot
             entry.configured_spec, entry.names_given = model.spec, model.names_given
         entry.learned(model)
+        if scores is not None:
+            entry.count(scores)
         self._cache.enter(entry)
-        self._dirty.add(key)
         self._removed.discard(key)
-        self._untimed.add(key)
-        if self._learned is not None:
-            self._learned.add(key)
+        self.table.separate(entry.slot)
+        for column in (self.table.changed, self.table.untimed, self.table.learned):
+            column[entry.slot] = True
 
     def drop(self, key: str) -> None:
         """Remove the model, if there is one: its next event starts it anew."""
-        if key in self._entries:
+        entry = self.entry(key)
+        if entry is not None:
             self.hold(key)
-            entry = self._entries.pop(key)
+            del self._slots[key]
             self._cache.forget(entry)
-            self._dirty.discard(key)
             self._removed.add(key)
-            self._untimed.discard(key)
             self.loss_ratios.pop(key, None)
-            if entry in self._leaders:
-                self._learned = None
+            if self._leaders is not None and entry in self._leaders:
+                self._leaders = None
 
     def snapshot(self) -> tuple[dict[str, CopyOnWrite], set[str]]:
         """Models changed since the last snapshot, as they are now, and the keys of those that are gone.
 
         They are held until `snapshot_done` or `snapshot_failed`.
         """
-        self._copies = {key: CopyOnWrite(self._entries[key]) for key in self._dirty}
-        removed = self._removed
-        self._dirty, self._removed = set(), set()
+        self._copies = {entry.key: CopyOnWrite(entry) for entry in self._where(self.table.changed)}
+        removed, self._removed = self._removed, set()
+        self.table.changed[:] = False
         return self._copies, removed
 
     def snapshot_done(self) -> None:
         """The snapshot is in the store: it has the models as they are, unless they changed in the meantime."""
-        for key in self._copies.keys() - self._dirty:
-            if key in self._entries:
-                self._entries[key].clean = True
+        saved = self.slots(self._copies)
+        saved = saved[saved >= 0]
+        self.table.clean[saved[~self.table.changed[saved]]] = True
         self._copies = {}
 
     def snapshot_failed(self, removed: set[str]) -> None:
         """The snapshot did not reach the store: its models, and these keys, are still to be saved."""
-        self._dirty |= {key for key in self._copies if key in self._entries}
-        self._removed |= {key for key in removed | self._copies.keys() if key not in self._entries}
+        failed = self.slots(self._copies)
+        self.table.changed[failed[failed >= 0]] = True
+        self._removed |= {key for key in removed | self._copies.keys() if key not in self._slots}
         self._copies = {}
 
     def mark_all_changed(self) -> None:
         """The next snapshot holds every model."""
-        self._dirty = set(self._entries)
+        self.table.changed[[*self._slots.values()]] = True
 
     # --- figures ------------------------------------------------------------------------------------------------------
 
     def entry(self, key: str) -> Entry | None:
         """The model of a key as it is, be it away: to look at, which is no use of it."""
-        return self._entries.get(key)
+        slot = self._slots.get(key)
+        return None if slot is None else self.table.entries[slot]
 
-    def entries(self, start: int, stop: int) -> Iterator[Entry]:
-        """Some of them, in the order in which they came."""
-        return islice(self._entries.values(), start, stop)
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
+        """All, or some of them, in the order in which they came."""
+        return map(self.table.entries.__getitem__, islice(self._slots.values(), start, stop))
 
-    def note_times(self, time_ms: Callable[[str], int | None]) -> None:
-        """Model key -> when it was last met, in ms since the epoch: for the models that learned since the last call."""
-        for key in self._untimed:
-            entry = self._entries[key]
-            entry.last_ms = max(entry.last_ms, time_ms(key) or UNKNOWN_MS)
-        self._untimed.clear()
+    def _where(self, column: NDArray[np.bool_]) -> Iterator[Entry]:
+        """Those of which it is so."""
+        return map(self.table.entries.__getitem__, np.flatnonzero(column).tolist())
+
+    def note_times(self, keys: Sequence[str | Reject], times_ms: Sequence[int]) -> None:
+        """Records of these keys came at these times, in ms since the epoch: for what learned since the last call."""
+        table, met = self.table, self.slots(keys)
+        # Of several records of a key the last one counts.
+        slots, places = np.unique(met[::-1], return_index=True)
+        latest = np.array(times_ms, np.int64)[::-1][places]
+        slots, latest = slots[slots >= 0], latest[slots >= 0]
+        slots, latest = slots[table.untimed[slots]], latest[table.untimed[slots]]
+        table.last_ms[slots] = np.maximum(table.last_ms[slots], latest)
+        table.untimed[slots] = False
 
     def leaders(self, n: int, now_s: float) -> list[Entry]:
         """The n models that learned most of late, behind them those that learned most before this process.
 
         Looks only at those that may have come among them since the last call.
         """
-        if self._learned is None:
-            candidates = list(self._entries.values())
+        if self._leaders is None:
+            candidates = list(self.entries())
         else:
-            others = self._learned.difference(entry.key for entry in self._leaders)
-            candidates = self._leaders + [self._entries[key] for key in others if key in self._entries]
+            candidates = [*{*self._leaders, *self._where(self.table.learned)}]
         for entry in candidates:
             entry.note_traffic(now_s)
             self._judge(entry)
         self._leaders = heapq.nlargest(n, candidates, key=lambda entry: (entry.traffic, entry.key))
-        self._learned = set()
+        self.table.learned[:] = False
         return self._leaders
 
     def _judge(self, entry: Entry) -> None:
@@ -296,10 +364,9 @@ class ModelStore:
 class ModelBeyondLimit(Model):
     """The model of a key for which there is no room: it answers, and refuses to learn."""
 
-    def read(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> tuple[Applied, Run]:
+    def apply(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> Applied:
         refused = Reject("too-many-models", REJECT_CODES["too-many-models"])
-        places = [place for place, event in enumerate(events) if event.label is None]
-        applied, run = super().read([events[place] for place in places], publish=publish, explain=explain)
+        applied = super().apply([event for event in events if event.label is None], publish=publish, explain=explain)
         outcomes = iter(applied.outcomes)
         applied.outcomes = [next(outcomes) if event.label is None else refused for event in events]
-        return applied, run._replace(rows=[places[row] for row in run.rows])
+        return applied

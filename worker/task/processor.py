@@ -5,7 +5,7 @@ Every rule of what is learned is here and in the models, for live records, for r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -16,14 +16,24 @@ from numpy.typing import NDArray
 import amf
 from worker.base.errors import PartitionStopped
 from worker.base.ports import SchemaRegistry
-from worker.base.records import Answer, ClassScores, Event, NumberScores, Outgoing, Record, Reject
+from worker.base.records import (
+    Answer,
+    ClassScores,
+    Estimate,
+    Event,
+    NumberScores,
+    Outgoing,
+    Prediction,
+    Record,
+    Reject,
+)
 from worker.base.rejects import Rejects
 from worker.base.status import RECENT_DEAD_LETTERS
 from worker.codec import codec_of, decode_key, envelope
 from worker.codec.dead_letters import REJECT_CODES
 from worker.codec.framing import framed_value
 from worker.config import REGISTRY_CODECS, Config
-from worker.state.many_models import Share, apply_all
+from worker.state.many_models import apply_together
 from worker.state.model import Applied
 from worker.state.model_store import ModelStore
 
@@ -54,8 +64,6 @@ class Outcomes(NamedTuple):
     """None where a record was only learned, and where a tombstone reset its model."""
     specs: list[str | None]
     """Of their models; None where there is none."""
-    groups: list[tuple[str, list[int]]]
-    """Model keys, each with the places of some of its events."""
 
 
 @dataclass(slots=True)
@@ -168,62 +176,73 @@ class Processor:
         result = BatchResult()
         answers: list[Answer | Reject | None] = [None] * len(records)
         specs: list[str | None] = [None] * len(records)
-        finished: list[tuple[str, list[int]]] = []
-        groups: dict[str, list[int]] = {}
+        rows: list[int] = []
+        waiting: set[str] = set()
+        """The events that were not passed on yet, and their keys."""
 
-        def finish(some: dict[str, list[int]]) -> None:
-            shares = [self._share(models, key, arrivals, rows, predict=predict) for key, rows in some.items()]
-            through = apply_all(shares, self._config.output.explain)
-            for rows, share, applied in zip(some.values(), shares, through, strict=True):
-                self._keep(models, share, applied, predict=predict)
-                for row, answer in zip(rows, applied.outcomes, strict=True):
-                    answers[row] = answer
-                    specs[row] = share.model.spec
+        def finish() -> None:
+            for places, of_places, applied in self._through(models, arrivals, rows, predict=predict):
+                for place, spec, answer in zip(places, of_places, applied.outcomes, strict=True):
+                    row = rows[place]
+                    answers[row], specs[row] = answer, spec
                 _count(result, applied)
-            finished.extend(some.items())
+            rows.clear()
+            waiting.clear()
 
         for row, (key, event) in enumerate(zip(*arrivals, strict=True)):
             if isinstance(key, Reject):
                 answers[row] = key
             elif isinstance(event, Event):
-                if key in groups:
-                    groups[key].append(row)
-                else:
-                    groups[key] = [row]
+                rows.append(row)
+                waiting.add(key)
             else:
                 specs[row] = models.configured_spec(key)
                 answers[row] = event
                 if event is None:
-                    if key in groups:
-                        finish({key: groups.pop(key)})
+                    if key in waiting:
+                        finish()
                     models.drop(key)
-        finish(groups)
+        finish()
 
         self._watch_rejects(records, answers, result)
         if predict:
             result.events = len(records)
             result.timestamps_ms = [record.timestamp_ms for record in records if record.timestamp_ms >= 0]
-        return Outcomes(answers, specs, finished), result
+        return Outcomes(answers, specs), result
 
-    def _share(self, models: ModelStore, key: str, arrivals: Arrivals, rows: Sequence[int], *, predict: bool) -> Share:
+    def _through(
+        self, models: ModelStore, arrivals: Arrivals, rows: Sequence[int], *, predict: bool
+    ) -> Iterator[tuple[Sequence[int], Sequence[str], Applied]]:
+        """Pass the events of these rows through their models.
+
+        Of some of them at a time: their places among the rows, the specs of their models, and what became of them.
+        """
+        keys: list[Any] = [arrivals.keys[row] for row in rows]
+        events: list[Any] = [arrivals.events[row] for row in rows]
+        # What is explained is the forecast of one model at a time.
+        apart = predict and self._config.output.explain > 0
+        joint, left = apply_together(models, keys, events, publish=predict, apart=apart)
+        yield from joint
+        for key, places in left.items():
+            spec, applied = self._alone(models, key, [events[place] for place in places], predict=predict)
+            yield places, [spec] * len(places), applied
+
+    def _alone(self, models: ModelStore, key: str, events: Sequence[Event], *, predict: bool) -> tuple[str, Applied]:
+        """Pass events through their model by itself; returns the model's spec, and what became of them."""
         model = models.get(key)
         models.hold(key)
         # A model that is refused learns all the same: a replay, which cannot know since when it is, will do so too.
         publish = predict and not models.has_changed_spec(model)
-        events: list[Any] = [arrivals.events[row] for row in rows]
-        return Share(model, events, publish)
-
-    def _keep(self, models: ModelStore, share: Share, applied: Applied, *, predict: bool) -> None:
-        """The model has been through its events."""
-        model, key = share.model, share.model.key
-        if predict and not share.publish:
+        applied = model.apply(events, publish=publish, explain=self._config.output.explain)
+        if applied.learned:
+            models.keep(model, applied.scores)
+        if predict and not publish:
             was, now = model.spec, models.configured_spec(key)
             reason = f"model {key!r} was made with spec {was}, the configuration now says {now}"
-            applied.outcomes = [Reject("spec-changed", reason)] * len(share.events)
-        if applied.learned:
-            models.keep(model)
+            applied.outcomes = [Reject("spec-changed", reason)] * len(events)
+        return model.spec, applied
 
-    def publish(self, records: Sequence[Record], outcomes: Outcomes) -> list[Outgoing]:
+    def publish(self, records: Sequence[Record], keys: Sequence[str | Reject], outcomes: Outcomes) -> list[Outgoing]:
         """Exactly one record for every record that was predicted; a tombstone that reset its model is passed on."""
         out, dead, most = self._config.output.topic, self._config.dead_letter.topic, self._max_message_bytes
         headers = self._provenance.headers
@@ -231,7 +250,7 @@ class Processor:
             envelope.dead_letter(dead, record, content, headers(record.offset, spec), most)
             if isinstance(content, Reject)
             else envelope.prediction_record(out, record, content, headers(record.offset, spec), most)
-            for record, spec, content in zip(records, outcomes.specs, self._encoded(outcomes), strict=True)
+            for record, spec, content in zip(records, outcomes.specs, self._encoded(keys, outcomes), strict=True)
         ]
 
     def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
@@ -243,14 +262,14 @@ class Processor:
         ours = self._provenance.headers(record.offset, None if spec is None else spec.decode())
         return envelope.dead_letter(dead, record, Reject("unpublishable", why), ours, self._max_message_bytes)
 
-    def _encoded(self, outcomes: Outcomes) -> list[bytes | Reject | None]:
+    def _encoded(self, keys: Sequence[str | Reject], outcomes: Outcomes) -> list[bytes | Reject | None]:
         """What became of each record, every answer as it is published."""
         contents: list[Any] = outcomes.answers.copy()
-        for key, rows in outcomes.groups:
-            answered = [row for row in rows if not isinstance(contents[row], Reject)]
-            values = self._answers.encode_answers(key, [contents[row] for row in answered]) if answered else []
-            for row, value in zip(answered, values, strict=True):
-                contents[row] = value
+        answered = [row for row, content in enumerate(contents) if isinstance(content, Prediction | Estimate)]
+        models: list[Any] = [keys[row] for row in answered]
+        values = self._answers.encode_answers(models, [contents[row] for row in answered])
+        for row, value in zip(answered, values, strict=True):
+            contents[row] = value
         return contents
 
     def _model_key(self, key: bytes | None) -> str | Reject:

@@ -335,7 +335,7 @@ class Task:
             some, of_some = records[part], arrivals.part(part)
             outcomes, of_part = self._processor.process(some, of_some, self.models, predict=predict)
             if publish:
-                of_part.outgoing = self._processor.publish(some, outcomes)
+                of_part.outgoing = self._processor.publish(some, of_some.keys, outcomes)
             else:
                 of_part.answers = outcomes.answers
             result.add(of_part)
@@ -345,7 +345,7 @@ class Task:
         if records:
             self.position, self._leader_epoch = records[-1].offset + 1, records[-1].leader_epoch
             self._up_to_ms = max(self._up_to_ms or 0, records[-1].timestamp_ms)
-            self._note_times(records)
+            self.models.note_times(arrivals.keys, [record.timestamp_ms for record in records])
         self.trouble = None
         return result
 
@@ -380,11 +380,6 @@ class Task:
                 if len(new) > room:
                     return i
         return len(arrivals.keys)
-
-    def _note_times(self, records: Sequence[Record]) -> None:
-        times_ms = {record.key: record.timestamp_ms for record in records}
-        nobody = self._config.models.null_key
-        self.models.note_times(lambda key: times_ms.get(key.encode(), times_ms.get(None) if key == nobody else None))
 
     def _model_store(self, fetch: Fetch | None = None, prefetch: Prefetch | None = None) -> ModelStore:
         config, decoder = self._config.models, DECODERS[self._config.input.codec]

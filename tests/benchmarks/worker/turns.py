@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,6 @@ from tests.worker.support.fakes import config
 from tests.worker.support.tasks import live
 from worker.base.records import Record
 from worker.state.cache import Cache
-from worker.state.many_models import Share
-from worker.state.model import Applied
 from worker.task import processor
 from worker.task.task import Task
 
@@ -42,25 +41,26 @@ def _measured(n_models: int, batch: int, n_turns: int) -> tuple[float, list[floa
     rng, task, offset = np.random.default_rng(0), live(Task(0, config(), 1_000_000, Cache())), 0
     for _ in range(5 * max(1, n_models // batch)):
         offset = _pass(task, rng, n_models, batch, offset)[1]
-    ways = {"together": processor.apply_all, "apart": _one_by_one}
+    together = processor.apply_together
+
+    def apart(*args: Any, **kwargs: Any) -> Any:
+        return together(*args, **kwargs | {"apart": True})
+
+    ways = {"together": together, "apart": apart}
     spent: dict[str, list[float]] = {name: [] for name in ways}
     gc.collect()
     gc.freeze()
     try:
         for _ in range(n_turns):
             for name in rng.permutation(list(ways)).tolist():
-                processor.apply_all = ways[name]
+                processor.apply_together = ways[name]
                 us, offset = _pass(task, rng, n_models, batch, offset)
                 spent[name].append(us)
     finally:
-        processor.apply_all = ways["together"]
+        processor.apply_together = together
         gc.unfreeze()
     ratios = [ours / theirs for ours, theirs in zip(*spent.values(), strict=True)]
     return statistics.median(spent["together"]), ratios
-
-
-def _one_by_one(shares: Sequence[Share], explain: int = 0) -> list[Applied]:
-    return [model.apply(events, publish=publish, explain=explain) for model, events, publish in shares]
 
 
 def _pass(task: Task, rng: np.random.Generator, n_models: int, batch: int, offset: int) -> tuple[float, int]:

@@ -73,6 +73,9 @@ MISTAKES = {
     ),
     "failed snapshot forgotten": mistake("task.checkpointer", "self._models.snapshot_failed(writing.removed)", "pass"),
     "models saved as they are when they are written": mistake("task.processor", "        models.hold(key)\n", ""),
+    "models that learn together saved as they are when they are written": mistake(
+        "state.many_models", "            models.hold(keys[place])\n", "            pass\n"
+    ),
     "a model taken by the loop is taken again": mistake(
         "state.copy_on_write",
         "self._aside, self._entry = self._entry.put_aside(), None",
@@ -92,21 +95,21 @@ MISTAKES = {
     "next offset off by one": mistake("task.task", "records[-1].offset + 1, records", "records[-1].offset, records"),
     # What is learned.
     "unlabelled events counted as learned": mistake(
-        "state.learners",
-        "                learned += 1\n            answers",
-        "            learned += 1\n            answers",
+        "state.model", "(code != NO_LABEL for code in run.codes[:-1])", "(True for code in run.codes[:-1])"
     ),
-    "unlabelled events of a regressor counted as learned": mistake(
-        "state.learners", "learned += label is not None", "learned += 1"
+    "unlabelled events of models that learn together counted as learned": mistake(
+        "state.many_models",
+        "so_far = np.cumsum(labelled) - labelled",
+        "so_far = np.arange(len(labelled))",
     ),
     "text learned as a number": mistake("state.learners", "isinstance(label, str | bool)", "isinstance(label, bool)"),
     "what was said not remembered in replay": mistake(
         "state.model",
-        "self.forest.partial_fit(rows, self.learner.labels(run.events))",
-        "self.forest.partial_fit(rows, self.learner.labels(run.events)); self.forest._calibration[:] = 0",
+        "self.forest.partial_fit(rows, self.learner.given(run.events))",
+        "self.forest.partial_fit(rows, self.learner.given(run.events)); self.forest._calibration[:] = 0",
     ),
     "models that learn in one call are answered like the first": mistake(
-        "state.many_models", "forecasts.part(here)", "forecasts.part(slice(0, here.stop - here.start))"
+        "state.many_models", "else forecasts.part(here)", "else forecasts.part(slice(0, stop - start))"
     ),
     "rejected events counted as learned": mistake(
         "state.model",
@@ -124,11 +127,20 @@ MISTAKES = {
     "what came back and learned leaves as it was": mistake(
         "state.entry", "            self.place.free()\n            self.place = None\n", "            pass\n"
     ),
+    "what came back and learned with others leaves as it was": mistake(
+        "state.model_store", "in changed[table.placed[changed]].tolist():", "in []:"
+    ),
+    "a model that has learned with others counts as saved": mistake(
+        "state.model_store", "        table.clean[changed] = False\n", ""
+    ),
+    "a model that has learned with others is not saved": mistake(
+        "state.model_store", "for column in (table.changed, table.untimed", "for column in (table.untimed"
+    ),
     "a model that has learned counts as saved": mistake(
-        "state.entry", "        self.clean = False\n        if", "        if"
+        "state.entry", "        self.clean = False\n        self.outdate", "        self.outdate"
     ),
     "what changed while it was saved counts as saved": mistake(
-        "state.model_store", "self._copies.keys() - self._dirty:", "self._copies:"
+        "state.model_store", "saved[~self.table.changed[saved]]", "saved"
     ),
     "what left without being saved is fetched": mistake(
         "state.cache", "place is None and entry.clean and", "place is None and"
@@ -150,7 +162,11 @@ MISTAKES = {
     "room that a tombstone makes is not there after it": mistake(
         "task.task", "if room <= 0 and event is None:", "if False:"
     ),
-    "reset before the events before it": mistake("task.processor", "finish({key: groups.pop(key)})", "pass"),
+    "reset before the events before it": mistake(
+        "task.processor",
+        "in waiting:\n                        finish()",
+        "in waiting:\n                        pass",
+    ),
     # What an unknown outcome means.
     "a broker that has forgotten commits is believed": mistake("runtime.transaction", "if rewound:", "if False:"),
     "a doubt that never ends": mistake(
@@ -257,6 +273,7 @@ SEEN_AT = {
     "checkpoint before the commit is known": 1,
     "last checkpoint before the commit is known": 4,
     "models saved as they are when they are written": 6,
+    "models that learn together saved as they are when they are written": 5,
     "a model taken by the loop is taken again": 6,
     "records held back are dropped": 6,
     "removed models stay in checkpoints": 19,
@@ -265,8 +282,8 @@ SEEN_AT = {
     "no replay": 11,
     "read from the committed offset on": 6,
     "next offset off by one": 0,
-    "unlabelled events counted as learned": 0,
-    "unlabelled events of a regressor counted as learned": 2,
+    "unlabelled events counted as learned": 6,
+    "unlabelled events of models that learn together counted as learned": 17,
     "text learned as a number": 0,
     "what was said not remembered in replay": 6,
     "rejected events counted as learned": 0,
@@ -274,6 +291,9 @@ SEEN_AT = {
     "first labels not learned in replay": 4,
     "reset ignored in replay": 52,
     "what came back and learned leaves as it was": 30,
+    "what came back and learned with others leaves as it was": 30,
+    "a model that has learned with others counts as saved": 43,
+    "a model that has learned with others is not saved": 5,
     "a model that has learned counts as saved": 32,
     "what changed while it was saved counts as saved": 26,
     "what left without being saved is fetched": 2,
@@ -307,7 +327,7 @@ SEEN_AT = {
     "metadata taken late": 1213,
     "sent again although committed": 314,
     "failed snapshot forgotten": 149,
-    "models that learn in one call are answered like the first": 49,
+    "models that learn in one call are answered like the first": 212,
     "a model that is lost starts anew": 234,
     "a broker that has forgotten commits is believed": 943,
     "a group that was set back is taken as it is": 212,
