@@ -27,8 +27,9 @@ class _AdaptiveForest(Forest[Params]):
     def feature_weights(self) -> NDArray[np.float64]:
         """How much likelier than in the plain forest a cut is of each feature, (d,): 1 in the mean of those that vary.
 
-        They say what recent splits on a feature told of the labels, in the mean over those splits. Of two features that
-        tell the same each gets its share. A feature of which no two values were seen cannot be cut: its weight is 0.
+        They say what a feature tells of the labels, half by itself and half by what splits on it gained beyond those
+        above them (adaptation.py). Of two features that tell the same each gets its share. A feature of which no two
+        values were seen cannot be cut: its weight is 0.
         """
         return np.where(self._scaling.moves > 0, self._state.weights, 0.0)
 

@@ -110,15 +110,6 @@ def room_for(count: int) -> int:
     return -(-count // step) * step
 
 
-def rows_ahead(rows: Any, n_samples: Any, n_rehearsed: Any) -> Any:
-    """How many rows a tree with so many may have before the next sample: numbers, or arrays one by one.
-
-    Trees that rehearse (adaptation.py) take up to two rows for each sample so far, as long as those are all kept.
-    """
-    rehearsed = (n_samples < n_rehearsed) * (2 * n_samples + int(ROOT))
-    return rows + (rehearsed > rows) * (rehearsed - rows)
-
-
 def spare(capacity: Any, rows: Any) -> Any:
     """Whether of so many rows that are reserved for each tree more than a quarter is free, and a little: one by one."""
     return capacity - rows > rows // 4 + 2 * int(_CHUNK)

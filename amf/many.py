@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf.addresses import survey
-from amf.arena import rows_ahead, spare
+from amf.arena import spare
 from amf.batches import SEGMENTS
 from amf.binding import (
     CAPACITY,
@@ -27,11 +27,13 @@ from amf.binding import (
     N_SAMPLES,
     N_TREES,
     N_WORDS,
+    REVIEW_EVERY,
 )
 from amf.boxes import padded
 from amf.forest import Forest
 from amf.labels import numbers
 from amf.params import check_whole
+from amf.rehearsal import rows_before
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.state import ONE_NODE
 from amf.threads import side_by_side
@@ -63,15 +65,17 @@ class Group:
 
     def put(self, slot: int, forest: Any) -> None:
         """Take a forest in, in place of the one that has the slot. Raises ValueError where it does not fit."""
+        check_whole("slot", slot, 0, 2**31)
         if self._slots.get(id(forest), slot) != slot:
             raise ValueError("a forest stands in two slots: what it may need is reserved for one of them alone")
-        self.remove(slot)
-        if self._slots:
+        had = self._forests[slot] if slot < len(self._forests) else None
+        if len(self._slots) > (had is not None):
             other, name = self._any(), f"the forest of slot {slot}"
             if type(forest) is not type(other):
                 raise ValueError(f"{name} is a {type(forest).__name__}, another one a {type(other).__name__}")
             if forest._kernels is not other._kernels:
                 raise ValueError(f"{name} is {forest!r}, another one {other!r}: they have other kernels")
+        self.remove(slot)
         if slot >= len(self._forests):
             more = max(slot + 1 - len(self._forests), len(self._forests) // 8)
             self._forests += [None] * more
@@ -87,7 +91,8 @@ class Group:
             del self._slots[id(forest)]
 
     def sizes(self, slots: NDArray[np.int64]) -> Sizes:
-        """How large the forests in these slots are."""
+        """How large the forests in these slots are. Raises ValueError where there is none."""
+        self._require(slots)
         words = self._words(slots).astype(np.int64)
         return Sizes(words[:, N_SAMPLES], words[:, N_NODES], words[:, N_BYTES])
 
@@ -116,6 +121,8 @@ class Group:
         """
         check_whole("n_threads", n_threads, 1, 10_000)
         place = _whole("slots", slots)
+        if place.ndim != 1:
+            raise ValueError(f"slots have shape {place.shape}, they must be (n,)")
         self._require(place)
         some = self._forest(place[0]) if place.size else self._any()
         x = some._rows(X)
@@ -205,7 +212,9 @@ class Group:
     def _reserve(self, mine: NDArray[np.int64], rooms: NDArray[np.int64]) -> None:
         """See to so many free rows in every tree of these forests, up to its limit."""
         words = self._words(mine).astype(np.int64)
-        capacity, rows = words[:, CAPACITY], _rows_ahead(words)
+        capacity, rows = words[:, CAPACITY], words[:, LARGEST]
+        if words[:, N_REHEARSED].any():
+            rows = rows_before(rows, words[:, N_SAMPLES], rooms // 2, words[:, REVIEW_EVERY], words[:, N_REHEARSED])
         may_grow = capacity < np.maximum(words[:, LIMIT], ONE_NODE)
         # One by one, and all of them before anything is learned: memory that cannot be had ends the call here.
         for i in np.flatnonzero((rows + rooms > capacity) & may_grow).tolist():
@@ -214,7 +223,7 @@ class Group:
     def _give_up_room(self, mine: NDArray[np.int64]) -> None:
         """Give up memory that these forests have to spare."""
         words = self._words(mine).astype(np.int64)
-        for i in np.flatnonzero(spare(words[:, CAPACITY], _rows_ahead(words))).tolist():
+        for i in np.flatnonzero(spare(words[:, CAPACITY], words[:, LARGEST])).tolist():
             self._forest(mine[i])._give_up_room(int(words[i, LARGEST]))
 
     def _words(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -263,11 +272,6 @@ def predict_learn_many(
     for slot, forest in enumerate(forests):
         group.put(slot, forest)
     return group.predict_learn(X, slots, labels, predict=predict, n_threads=n_threads)
-
-
-def _rows_ahead(words: NDArray[np.int64]) -> Any:
-    """How many rows the largest tree of each forest may have, be it without another sample."""
-    return rows_ahead(words[:, LARGEST], words[:, N_SAMPLES], words[:, N_REHEARSED])
 
 
 def _check(

@@ -10,8 +10,20 @@ from typing import Any
 import numpy as np
 
 from amf._kernel import called, inlined
+from amf.arena import ROOT
 from amf.scaling import in_order
 from amf.univariate import N_RECENT, Kind, bound_feature, bound_labels, count
+
+
+def rows_before(rows: Any, n_samples: Any, n_labels: Any, review_every: Any, n_kept: Any) -> Any:
+    """How many rows a tree with so many may have, but for two for each label, in a call that brings so many labels.
+
+    Trees that rehearse have up to two rows for each sample so far. Numbers, or arrays one by one.
+    """
+    # The next review at which they do so has the next power of two for its number.
+    _, digits = np.frexp(n_samples // review_every)
+    rehearses = np.ldexp(review_every, digits) <= np.minimum(n_samples + n_labels, n_kept)
+    return np.where(rehearses, np.maximum(rows, 2 * n_samples + int(ROOT)), rows)
 
 
 @inlined

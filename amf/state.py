@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
 from amf.adaptation import with_features
-from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, rows_ahead, spare, whole_chunks
+from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole_chunks
 from amf.batches import SEGMENTS
 from amf.binding import LARGEST, Binding
 from amf.forgetting import shrink
 from amf.modes import MODES
 from amf.params import check_whole
+from amf.rehearsal import rows_before
 from amf.rng import seed_words
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, numbers_of
 from amf.scaling import Scaling, first_infinite
@@ -203,7 +204,6 @@ class ForestState(System[Params]):
 
     def _give_up_room(self, rows: int) -> None:
         """Give up memory that so many rows in the largest tree leave free."""
-        rows = self._rows_ahead(rows)
         if spare(self._arena.capacity, rows):
             self._binding.expire()
             self._arena.give_up_room(rows)
@@ -217,15 +217,17 @@ class ForestState(System[Params]):
         arena, binding, allowed = self._arena, self._binding, self._allowed or ONE_NODE
         while True:
             self._current()
-            rows = self._rows_ahead(int(binding.words[_LARGEST])) + room
+            rows = self._rows_before(int(binding.words[_LARGEST]), room // 2) + room
             if rows <= arena.capacity or arena.capacity >= allowed:
                 return binding
             binding.expire()
             arena.make_room(rows, allowed)
 
-    def _rows_ahead(self, rows: int) -> int:
-        """How many rows the largest tree may have, be it without another sample, where so many are in use."""
-        return int(rows_ahead(rows, self.n_samples, self._n_rehearsed)) if self._n_rehearsed else rows
+    def _rows_before(self, rows: int, n_labels: int) -> int:
+        """How many rows the largest tree, which has so many, may have before it learns one of so many labels."""
+        if not self._n_rehearsed:
+            return rows
+        return int(rows_before(rows, self.n_samples, n_labels, self._review_every, self._n_rehearsed))
 
     def _current(self) -> Binding:
         """The forest as kernels see it, with the memory that it has."""

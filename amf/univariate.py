@@ -77,7 +77,7 @@ def _likelihood_ratio(table, j):
     at, total, entropy, n_bins, n_groups = N_CELLS * j, 0.0, 0.0, 0, 0
     for b in range(_BINS):
         counted = _sum_of_bin(table, at + b * N_GROUPS)
-        n_bins += counted > 1.0
+        n_bins += counted > 0.0
         total += counted
         entropy -= _x_log_x(counted)
     for group in range(N_GROUPS):
@@ -86,7 +86,7 @@ def _likelihood_ratio(table, j):
             count = table[at + b * N_GROUPS + group]
             counted += count
             entropy += _x_log_x(count)
-        n_groups += counted > 1.0
+        n_groups += counted > 0.0
         entropy -= _x_log_x(counted)
     return 2.0 * (entropy + _x_log_x(total)), float(max(n_bins - 1, 0) * max(n_groups - 1, 0))
 
@@ -108,7 +108,7 @@ def _variance_ratio(table, j):
             count = table[at + b * N_GROUPS + group]
             counted += count
             ranks += count * group
-        n_bins += counted > 1.0
+        n_bins += counted > 0.0
         if counted > 0.0:
             between += (ranks / counted - mean) * (ranks / counted - mean) * counted
     variance = squares / max(total, 1.0) - mean * mean

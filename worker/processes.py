@@ -27,7 +27,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_S = 60.0
 """Who has lived so long has not failed at its start: the next pause is a first one again."""
 MOST_FAILURES = 8
-"""In a row, of every process: then it is no process that fails, and who started them all is to know."""
+"""In a row, of every process, while none of them runs: then whoever started them all is to know."""
 LEAVE_S = 60.0
 """Longest time for an orderly end; then they are killed, which loses nothing."""
 _LOOK_EVERY_S = 0.05
@@ -77,6 +77,11 @@ class _Member:
     @property
     def runs(self) -> bool:
         return self._process is not None
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it has failed too often in a row, and does not run at present."""
+        return not self.runs and self.failures >= MOST_FAILURES
 
     def start(self) -> None:
         self._started_s = time.monotonic()
@@ -139,7 +144,7 @@ def _watch(members: Sequence[_Member], received: Sequence[int], final: int) -> i
             return final
         if all(member.code == 0 for member in members):
             return 0
-        if all(member.code == 0 or member.failures >= MOST_FAILURES for member in members):
+        if all(member.code == 0 or member.has_given_up for member in members):
             _log.error("processes-failed", f"every process has failed {MOST_FAILURES} times in a row")
             return 1
         time.sleep(_LOOK_EVERY_S)
@@ -155,8 +160,8 @@ def _end(members: Sequence[_Member], received: Sequence[int], code: int) -> int:
         member.signal(signal.SIGTERM)
     while any(member.runs for member in members):
         for member in members:
-            ended = member.ended()
-            if ended:
+            # SIGTERM itself ends a process that has not come to its handler yet, and so to no work.
+            if member.ended() not in (None, 0, -signal.SIGTERM):
                 code = code or 1
         if len(received) > 1 or time.monotonic() > until_s:
             for member in members:

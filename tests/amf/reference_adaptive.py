@@ -37,7 +37,7 @@ def gain_of(table: np.ndarray) -> float:
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / n
     there = table > 0.0
     ratio = 2.0 * float(np.sum(table[there] * np.log(table[there] / expected[there])))
-    bins, classes = (np.count_nonzero(table.sum(axis=axis) > 1.0) for axis in (1, 0))
+    bins, classes = (np.count_nonzero(table.sum(axis=axis) > 0.0) for axis in (1, 0))
     freedom = max(bins - 1, 0) * max(classes - 1, 0)
     return max(ratio - freedom - 3.0 * math.sqrt(2.0 * freedom), 0.0) / (2.0 * n)
 

@@ -371,3 +371,22 @@ def test_a_state_that_samples_cannot_leave_is_refused(part):
         getattr(state_of(told, 5, 4), part)[0] = lie
         with pytest.raises(amf.FormatError, match="weights of the features or the roles of the trees"):
             amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + told.nbytes :]))
+
+
+def test_a_rare_value_of_noise_is_taken_for_chance():
+    """One row in a hundred has another value: what a few such rows say of the labels is no more than they can."""
+    rng, rare = np.random.default_rng(3), 60
+    x = np.column_stack([rng.random((256, 1)), rng.random((256, rare)) < 0.01])
+    y = (x[:, 0] > 0.5) ^ (rng.random(256) < 0.1)
+    forest = amf.AdaptiveAMFClassifier(20, seed=1).partial_fit(x, y)
+    assert forest.feature_weights[1:].sum() < 0.6 * forest.feature_weights.sum()
+
+
+def test_a_question_takes_no_memory_for_rehearsals():
+    x = np.random.default_rng(4).random((500, 5))
+    forest = amf.AdaptiveAMFClassifier(10, seed=1).partial_fit(x, x[:, 0] > 0.5)
+    forest = amf.loads(forest.dumps())
+    before = forest.nbytes
+    forest.predict_proba(x[:1])
+    amf.predict_learn_many([forest], x[:1], [0], [-1])
+    assert forest.nbytes <= before

@@ -310,3 +310,20 @@ def test_memory_that_runs_out_loses_the_forests_of_the_call_and_no_other(monkeyp
     with pytest.raises(amf.LostForestError):
         group.predict_learn(x[:1], [slot_of(0)], labels[:1])
     group.predict_learn(x[:1], [slot_of(3)], labels[:1])
+
+
+def test_a_group_asks_before_it_lets_go():
+    group, (one, other) = amf.Group(), (amf.AMFClassifier(2, seed=seed, classes=[0, 1]) for seed in (1, 2))
+    group.put(0, one)
+    group.put(1, other)
+    with pytest.raises(ValueError, match="another one a"):
+        group.put(1, amf.AMFRegressor(2, seed=1))
+    assert group.sizes(np.array([0, 1])).samples.tolist() == [0, 0]
+    with pytest.raises(ValueError, match="slot"):
+        group.put(-1, amf.AMFClassifier(2, seed=3, classes=[0, 1]))
+    group.remove(1)
+    for slots in ([1], [2], [-1]):
+        with pytest.raises(ValueError, match="there is no forest"):
+            group.sizes(np.array(slots))
+    with pytest.raises(ValueError, match="slots have shape"):
+        group.predict_learn([[0.0]], [[0]], [-1])

@@ -179,3 +179,26 @@ def test_nobody_is_left_behind_where_the_command_is_killed(tmp_path):
     command.ends()
     assert [has_ended(pid) for pid in pids] == [True, True]
     assert len(command.await_files("ended-*", 2)) == 2
+
+
+def test_one_that_fails_again_and_again_does_not_end_another_that_failed_long_ago(tmp_path):
+    """The one had its failures at the start, and works since then."""
+    times = processes.MOST_FAILURES + 1
+    late = f"""
+import os, signal, sys, time
+open('late', 'a').write('.')
+if os.path.getsize('late') < {times}:
+    sys.exit(1)
+{WORK}
+"""
+    fails = "import os, time; open('tries', 'a').write('.'); time.sleep(0.2); raise SystemExit(1)"
+    command = Command(tmp_path, late, fails)
+    command.await_files("started-1-*")
+    until_s = time.monotonic() + WITHIN_S
+    while len((tmp_path / "tries").read_text()) < processes.MOST_FAILURES + 3:
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    assert command.process.poll() is None
+    command.process.terminate()
+    assert command.ends() in (0, 1)
+    assert len(command.await_files("ended-1-*")) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from worker.state.model import Model
 
 _MOST_NAMES = 64
 """Classes, and names of features, with which rules are still looked up: to compare more takes longer than it saves."""
-_REMEMBERED = 1000
 
 
 class Rules:
@@ -26,7 +26,7 @@ class Rules:
     They hold until the model meets anything new.
     """
 
-    __slots__ = ("_columns", "_in_cube", "_listed", "_width", "group", "kind", "learner", "n_classes")
+    __slots__ = ("__weakref__", "_columns", "_in_cube", "_listed", "_width", "group", "kind", "learner", "n_classes")
 
     def __init__(self, model: Model, group: amf.Group, learner: Learner, columns: Columns | None) -> None:
         forest = model.forest
@@ -79,7 +79,8 @@ class Rulebook:
     """The rules of the models of one partition, shared where they are short, and their forests by `variant`."""
 
     def __init__(self) -> None:
-        self._shared: dict[tuple[Any, ...], Rules] = {}
+        self._shared = WeakValueDictionary[tuple[Any, ...], Rules]()
+        """As long as there is a model that has them (Table.rules)."""
         self._groups: dict[tuple[str, ...], amf.Group] = {}
 
     def admit(self, slot: int, model: Model) -> Rules | None:
@@ -102,7 +103,5 @@ class Rulebook:
         if rules is None:
             learner = learner_of(None if labels is None else [*labels], forest.params)
             rules = Rules(model, group, learner, own and Columns(_Met(forest.params, names)))
-            if len(self._shared) == _REMEMBERED:
-                self._shared.clear()
             self._shared[key] = rules
         return rules
