@@ -175,10 +175,9 @@ class Arena:
             self.reserve(min(max(needed, _rounded_up(self.capacity + self.capacity // 8)), limit))
 
     def give_up_room(self, rows: int) -> None:
-        """Give up memory that is `spare`, with so many rows in the largest tree."""
-        if spare(self.capacity, rows):
-            with contextlib.suppress(MemoryError):  # to give memory up may take some
-                self.reserve(_rounded_up(rows))
+        """Give up all memory but that of so many rows in every tree: those of the largest one."""
+        with contextlib.suppress(MemoryError):  # to give memory up may take some
+            self.reserve(_rounded_up(rows))
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` rows in every tree, or give up room that is not in use."""

@@ -322,7 +322,7 @@ def _gather_of(calibrate: Any) -> Any:
 
 
 def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
-    """The same for forests that adapt to what comes (adaptation.py)."""
+    """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
     loss_of, kind = adapting
     gather, remember, review_if_due = (
         called(_gather_of(calibrate)), rehearsal.remember_of(kind), _review_of(walk_prepared, kind)

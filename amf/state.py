@@ -1,8 +1,7 @@
-"""The state of a forest, and batches through the kernels.
+"""The state of a forest, and its batches on their way to the kernels (batches.py).
 
-A batch is cut into segments in which everything but the trees is constant: a segment ends where the labels or the
-feature weights change what a tree computes. Where it ends follows from the samples, never from the batch, and within it
-trees are independent, so neither the batch size nor the number of threads can change a bit.
+A label of a new kind ends a batch, since it changes what trees compute; memory for what a batch may need is there
+before it begins.
 """
 
 from __future__ import annotations

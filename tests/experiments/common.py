@@ -40,6 +40,31 @@ The package of the paper's authors has a Dirichlet prior of 0.01 for more than t
 is, and does not charge a leaf for its first sample."""
 
 
+def accuracies(
+    online: Mapping[str, Callable[[int, int], Any]],
+    batch: Mapping[str, Callable[..., Any]],
+    x: NDArray[Any],
+    y: NDArray[Any],
+    parts: Sequence[tuple[int, int]],
+    n_trees: int,
+    seed: int,
+) -> dict[str, Floats]:
+    """Of each method once it has learned rows (n, d) and their classes up to an end, on the rows from a start on.
+
+    parts: each end with its start. The methods in `online` learn on from one end to the next.
+    """
+    found = {name: np.zeros(len(parts)) for name in (*online, *batch)}
+    for name, new in online.items():
+        learner, learned = new(n_trees, seed), 0
+        for place, (end, start) in enumerate(parts):
+            learner.partial_fit(x[learned:end], y[learned:end])
+            found[name][place], learned = np.mean(learner.predict(x[start:]) == y[start:]), end
+    for name, kind in batch.items():
+        for place, (end, start) in enumerate(parts):
+            found[name][place] = kind(n_trees, random_state=seed).fit(x[:end], y[:end]).score(x[start:], y[start:])
+    return found
+
+
 def log_losses(probabilities: Floats, y: NDArray[Any]) -> Floats:
     """-log of what each row (n, K) gives its label (n,)."""
     losses: Floats = -np.log(np.maximum(probabilities[np.arange(len(y)), y], LEAST_PROBABILITY))

@@ -15,15 +15,17 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 import amf
 from tests.datasets import load
+from tests.experiments import common
 from tests.experiments.common import axes_of, forest, rounded, save, show
 
 N_TREES = 50
 SEEDS = range(3)
 TENTHS = range(1, 11)
 
-ONLINE: dict[str, dict[str, Any]] = {
-    "Mondrian, lifetime n^(1/(d+2))": {},
-    "Mondrian, lifetime 2": {"lifetime": 2.0, "lifetime_exponent": 0.0},
+_NEW = partial(forest, amf.IncreasingLifetimeForestClassifier)
+ONLINE: dict[str, Any] = {
+    "Mondrian, lifetime n^(1/(d+2))": _NEW,
+    "Mondrian, lifetime 2": partial(_NEW, lifetime=2.0, lifetime_exponent=0.0),
 }
 BATCH: dict[str, Any] = {
     "Extra-Trees, one feature a split": partial(ExtraTreesClassifier, max_features=1),
@@ -40,17 +42,7 @@ def accuracies(
     n = len(x) * 2 // 3
     low, high = x[:n].min(axis=0), x[:n].max(axis=0)
     x = (x - low) / np.where(high > low, high - low, 1.0)
-    ends = [n * tenth // 10 for tenth in TENTHS]
-    found = {name: np.zeros(len(ends)) for name in (*ONLINE, *BATCH)}
-    for name, schedule in ONLINE.items():
-        learner, start = forest(amf.IncreasingLifetimeForestClassifier, n_trees, seed, **schedule), 0
-        for place, end in enumerate(ends):
-            learner.partial_fit(x[start:end], y[start:end])
-            found[name][place], start = np.mean(learner.predict(x[n:]) == y[n:]), end
-    for name, new in BATCH.items():
-        for place, end in enumerate(ends):
-            found[name][place] = new(n_trees, random_state=seed).fit(x[:end], y[:end]).score(x[n:], y[n:])
-    return found
+    return common.accuracies(ONLINE, BATCH, x, y, [(n * tenth // 10, n) for tenth in TENTHS], n_trees, seed)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 import amf
 from tests.datasets import in_unit_cube, load
+from tests.experiments import common
 from tests.experiments.common import Floats, axes_of, forest, save, show, summary, with_errors
 
 N_TREES = 50
@@ -46,16 +47,7 @@ def accuracies(
     order = np.random.default_rng(seed).permutation(len(x))
     x, y = x[order], y[order]
     ends = [round(share * len(x)) for share in shares]
-    found = {name: np.zeros(len(ends)) for name in (*ONLINE, *BATCH)}
-    for name, new in ONLINE.items():
-        learner, start = new(n_trees, seed), 0
-        for place, end in enumerate(ends):
-            learner.partial_fit(x[start:end], y[start:end])
-            found[name][place], start = np.mean(learner.predict(x[end:]) == y[end:]), end
-    for name, kind in BATCH.items():
-        for place, end in enumerate(ends):
-            found[name][place] = kind(n_trees, random_state=seed).fit(x[:end], y[:end]).score(x[end:], y[end:])
-    return found
+    return common.accuracies(ONLINE, BATCH, x, y, [(end, end) for end in ends], n_trees, seed)
 
 
 def main() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from worker import processes
+from worker import cli, processes
 from worker.base.errors import ConfigError
+from worker.cli.arguments import parser
 from worker.config import load, loads
 
 CONFIG = """
@@ -171,7 +172,7 @@ def test_a_second_signal_ends_all_at_once(tmp_path):
     assert time.monotonic() - began_s < 1.5
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system has no word for a parent that is gone")
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process that its parent is gone")
 def test_nobody_is_left_behind_where_the_command_is_killed(tmp_path):
     command = Command(tmp_path, WORK, WORK)
     pids = [int(path.name.rpartition("-")[2]) for path in command.await_files("started-*", 2)]
@@ -202,3 +203,30 @@ if os.path.getsize('late') < {times}:
     command.process.terminate()
     assert command.ends() in (0, 1)
     assert len(command.await_files("ended-1-*")) == 1
+
+
+@pytest.mark.parametrize("until", [None, "end", "0:10,1:20"])
+def test_each_process_is_this_program_with_the_same_options(tmp_path, monkeypatch, until):
+    (tmp_path / "worker.yaml").write_text(CONFIG)
+    (tmp_path / "worker.py").write_text("raise SystemExit('another one')")
+    started: list[list[str]] = []
+    monkeypatch.setattr(processes, "run", lambda commands, *, final: started.extend(commands) or 0)
+    options = [] if until is None else ["--until", until]
+    given = [
+        "run",
+        str(tmp_path / "worker.yaml"),
+        "--processes",
+        "2",
+        "--set",
+        "metrics.listen=127.0.0.1:9000",
+        *options,
+    ]
+    assert cli.main(given) == 0
+    assert len(started) == 2
+    for command, port in zip(started, (9000, 9001), strict=True):
+        program, typed = command[: command.index("run")], command[command.index("run") :]
+        seen = subprocess.run([*program, "--version"], cwd=tmp_path, capture_output=True, text=True, timeout=WITHIN_S)
+        assert seen.returncode == 0, seen.stderr
+        parsed = parser().parse_args(typed)
+        assert parsed.until == parser().parse_args(given).until
+        assert dict(parsed.settings)["metrics.listen"] == f'"127.0.0.1:{port}"'

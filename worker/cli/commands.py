@@ -65,12 +65,14 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
 
     n = processes.usable_cores() if arguments.processes == "auto" else arguments.processes
     config = _load(arguments.config, settings)
-    program = [sys.executable, "-m", "worker", "run", arguments.config, "--log-level", arguments.log_level]
+    # -P: no other `worker` that lies in the folder where this was started gets in the way.
+    program = [sys.executable, "-P", "-m", "worker", "run", arguments.config, "--log-level", arguments.log_level]
     if arguments.debug:
         program.append("--debug")
     if arguments.until is not None:
-        ends = arguments.until if arguments.until == "end" else ",".join(map("%d:%d".__mod__, arguments.until.items()))
-        program += ["--until", ends]
+        by_partition = arguments.until != "end"
+        pairs = (f"{number}:{end}" for number, end in arguments.until.items()) if by_partition else ["end"]
+        program += ["--until", ",".join(pairs)]
     members = ({**settings, **processes.of_member(config, number)} for number in range(1, n + 1))
     return processes.run([processes.command_line(program, each) for each in members], final=UNUSABLE)
 
