@@ -29,6 +29,13 @@ MAX_POLL_S = 20.0
 
 IN_USE = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID}
 """What a group that has members answers to those who are none of them."""
+MOVING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError._TIMED_OUT,
+}
+"""What comes back where another node takes over the group."""
 
 EVENTS, PREDICTIONS, DEAD = "events", "predictions", "dead-letters"
 
@@ -200,7 +207,7 @@ class Cluster:
                         raise KafkaException(each.error)
                 return
             except KafkaException as exception:
-                if exception.args[0].code() not in IN_USE or time.monotonic() > deadline:
+                if exception.args[0].code() not in IN_USE | MOVING or time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
 

@@ -121,6 +121,7 @@ class Bound:
             bench.ends,
             self.board,
         )
+        self._worker.pieces = 1
         self.turn = self._worker.turn
         self.close = self._worker.close
         self.run = self._worker.run

@@ -1,4 +1,4 @@
-"""Records through tasks, and what came of them into transactions: prepare, commit, post.
+"""Records through tasks, and what came of them into transactions: gather, commit, post.
 
 A batch whose transaction fails is not computed again: the models have learned its records. Its outputs are kept and
 sent again once it is known that they were not committed, less those of partitions that were taken away, whose state is
@@ -52,6 +52,8 @@ class TaskExecutor:
         self._clock = clock
         self._appliers = appliers
         self._board = board
+        self._gathered: Pending | None = None
+        """What will be the next transaction: nothing of it was sent. Never beside one that is pending."""
         self._again_s = 0.0
         """When the next attempt at a transaction is due that failed."""
 
@@ -87,32 +89,63 @@ class TaskExecutor:
         task.checkpointer.took(self._clock.monotonic() - started_s)
         return result
 
-    # --- prepare, commit, post ----------------------------------------------------------------------------------------
+    # --- gather, commit, post -----------------------------------------------------------------------------------------
 
     @property
     def is_committing(self) -> bool:
-        """Whether outputs and offsets are not known to be committed yet; nothing is taken or saved before they are."""
+        """Whether outputs and offsets may have been sent and are not known to be committed; nothing is taken before."""
         return self._transactions.pending is not None
 
-    def prepare(self, member: Membership, taken: Iterable[tuple[Task, list[Record], BatchResult]]) -> None:
-        """Gather outputs and offsets of the records that tasks have taken. member: who read them, as of then."""
-        pending = Pending(member, dead_letter_for=self._dead_letter_for)
+    @property
+    def is_clear(self) -> bool:
+        """Whether all that was taken is committed; nothing is saved before it is."""
+        return self._gathered is None and self._transactions.pending is None
+
+    @property
+    def n_gathered(self) -> int:
+        """How many outputs wait for the next transaction."""
+        return 0 if self._gathered is None else sum(map(len, self._gathered.outgoing.values()))
+
+    def gather(self, member: Membership, taken: Iterable[tuple[Task, list[Record], BatchResult]]) -> None:
+        """Keep outputs and offsets of records that tasks have taken for the next transaction. member: who read them."""
+        gathered = self._gathered or Pending(member, dead_letter_for=self._dead_letter_for)
         for task, records, result in taken:
-            task.result = result
-            pending.add(task.number, records, result.outgoing, task.place)
+            gathered.add(task.number, records, result.outgoing, task.place)
+            if task.result is None:
+                task.result = result
+            else:
+                task.result.add(result)
         for task in self._tasks.values():
             # Without a record of it nobody else would commit that its state was changed out of band.
             if task.state is State.LIVE and task.result is None and task.checkpointer.must_be_committed:
-                pending.add(task.number, [], [], task.place)
-        if pending.offsets:
-            self._metrics.batch_records.observe([sum(map(len, pending.outgoing.values()))])
-            self._transactions.pending = pending
-            failpoint("learned")
+                gathered.add(task.number, [], [], task.place)
+        self._gathered = gathered if gathered.offsets else None
+
+    def take_back(self, partitions: Collection[int]) -> None:
+        """Forget what is gathered of partitions, of which nothing was sent."""
+        if self._gathered is not None:
+            self._gathered.drop(partitions)
+            if not self._gathered.offsets:
+                self._gathered = None
 
     def renew(self, member: Membership) -> bool:
-        """Commit what is pending as this member; False where it is not the one that has read the records."""
+        """Commit as this member; False where what is pending was read by another one."""
+        if self._gathered is not None and not self._gathered.renew(member):
+            self._close()
         pending = self._transactions.pending
         return pending is None or pending.renew(member)
+
+    def commit_gathered(self) -> dict[int, PartitionStopped]:
+        """Publish what is gathered and commit its offsets, or what is pending, see `commit`."""
+        self._close()
+        return self.commit(at_once=True)
+
+    def _close(self) -> None:
+        """What is gathered becomes the pending transaction."""
+        if self._gathered is not None:
+            self._metrics.batch_records.observe([self.n_gathered])
+            self._transactions.pending, self._gathered = self._gathered, None
+            failpoint("learned")
 
     def commit(self, *, at_once: bool) -> dict[int, PartitionStopped]:
         """Publish outputs and commit their offsets, as far as that works by now; there may be none.
@@ -142,6 +175,8 @@ class TaskExecutor:
         ask: for the present membership. Returns the partitions that have to stop, and why.
         """
         stops: dict[int, PartitionStopped] = {}
+        if any(map(self.has_pending, partitions)):
+            self._close()
         for _ in range(LAST_ATTEMPTS):
             if deadline.passed() or not any(map(self.has_pending, partitions)) or not self.renew(ask()):
                 break
@@ -164,11 +199,16 @@ class TaskExecutor:
 
     def has_pending(self, number: int) -> bool:
         """Whether outputs of a partition are not known to be committed."""
-        return self._transactions.pending is not None and number in self._transactions.pending.offsets
+        return any(each is not None and number in each.offsets for each in (self._gathered, self._transactions.pending))
 
     def drop(self, partitions: Collection[int]) -> None:
-        """Forget what is pending of partitions that are somebody else's."""
+        """Forget outputs of partitions that are somebody else's."""
+        self.take_back(partitions)
         self._transactions.drop(partitions)
+
+    def abandon(self) -> None:
+        """Forget all outputs that are not known to be committed."""
+        self._gathered = self._transactions.pending = None
 
     def _dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
         return self._tasks[number].dead_letter_for(record, refused, why)

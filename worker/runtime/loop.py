@@ -1,8 +1,9 @@
 """The loop and the rebalance: the only place that orders effects.
 
 A turn of the loop: consume (partitions come and go in there, and only there) -> commit what an earlier turn left open
--> open partitions that were assigned -> put records through their tasks -> commit -> checkpoint. No transaction is ever
-open while partitions change hands.
+-> open partitions that were assigned -> put records through their tasks -> commit, where it is time -> checkpoint.
+Records are predicted a few times before each commit, as they come, so that little is left to do when it is due. No
+transaction is ever open while partitions change hands: what is gathered is committed before they go.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from worker.task.task import State, Task
 
 _log = Log(__name__)
 
+LEAST_PIECE_S = 0.005
+"""Least time for which records are gathered before they are predicted."""
 AGAIN_S = 0.05
 """Pause before a transaction that failed is tried again."""
 WAIT_S = 1.0
@@ -49,8 +52,10 @@ class Worker:
     copied_bytes = 16 * 2**20
     """Most that a turn copies of models that wait to be saved, unless one is larger: 10 to 30 ms of work.
 
-    With less the turns get so short that the transaction of each costs more than the copies.
+    With less the turns get so short that what each of them costs by itself is more than the copies.
     """
+    pieces = 4
+    """How often records are predicted within `transaction.interval`."""
 
     def __init__(
         self,
@@ -82,7 +87,10 @@ class Worker:
         self._verdict: WorkerError | None = None
         """Why the worker ends, in order, with an error."""
         self._gauges_s = 0.0
-        self._gathering_s = clock.monotonic()
+        self._gathering_s = self._read_s = clock.monotonic()
+        """Since when records are gathered for the next transaction, and when the last of them were read."""
+        self._is_due = True
+        """Whether what is gathered is to be committed with this turn."""
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and work. Raises WorkerError when it cannot go on; nothing is lost then."""
@@ -106,7 +114,7 @@ class Worker:
 
     def close(self) -> None:
         """Finish what is pending, save, and leave the group."""
-        self._stop_all(self._executor.commit(at_once=True))
+        self._stop_all(self._executor.commit_gathered())
         self._input.close()
         # What the consumer did not ask back, having lost it.
         self._forget(list(self._tasks))
@@ -121,7 +129,7 @@ class Worker:
     def abandon(self) -> None:
         """Leave the group and save nothing more: what was under way may be half done."""
         self._forget(list(self._tasks))
-        self._transactions.pending = None
+        self._executor.abandon()
         self.close()
 
     def turn(self) -> None:
@@ -135,8 +143,8 @@ class Worker:
         self._look_after_lost_records()
         if not self._executor.is_committing:
             self._process(member)
-        # Not while a commit is open: only state whose offset is committed becomes a checkpoint.
-        if not self._executor.is_committing:
+        # Not before all is committed: only state whose offset is committed becomes a checkpoint.
+        if self._is_due and self._executor.is_clear:
             self._save_due()
             self._tasks.cache.shrink()
         now = self._clock.monotonic()
@@ -202,19 +210,25 @@ class Worker:
     # --- records ------------------------------------------------------------------------------------------------------
 
     def _consume(self) -> None:
-        """Read records for the next transaction, gathered since the last ones. In here partitions change hands."""
+        """Read records for the next transaction: those of the next piece of its interval, or of what is left of it."""
         terms, now = self._config.transaction, self._clock.monotonic()
-        most, wait_s = terms.max_records, max(0.0, self._gathering_s + terms.interval_s - now)
+        piece_s = max(terms.interval_s / self.pieces, LEAST_PIECE_S)
+        until_s, ends_s = self._read_s + piece_s, self._gathering_s + terms.interval_s
+        self._is_due = until_s + piece_s / 2 > ends_s or self._executor.is_committing
         n_buffered = sum(len(task.buffer) for task in self._tasks.values())
+        most = max(1, terms.max_records - self._executor.n_gathered - n_buffered)
+        wait_s = max(0.0, (ends_s if self._is_due else until_s) - now)
         # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
         if self._executor.is_committing:
             most, wait_s = 1, AGAIN_S
         elif n_buffered:
-            most, wait_s = max(1, most - n_buffered), 0.0
+            wait_s = 0.0
         elif self._tasks.any_opening:
             wait_s = min(wait_s, AGAIN_S)
         records, gone = self._input.consume(most, wait_s)
-        self._gathering_s = self._clock.monotonic()
+        self._read_s = self._clock.monotonic()
+        if self._is_due:
+            self._gathering_s = self._read_s
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
             if number in self._tasks and not self._tasks[number].add(some):
@@ -240,13 +254,16 @@ class Worker:
                 self._stop(task, outcome)
             elif task.state is State.LIVE:
                 live.append((task, records, outcome))
+                self._is_due |= outcome.stop is not None
             else:
                 failpoint("replayed")
                 self._metrics.replayed_records_total.add(len(records))
                 if task.has_replayed:
                     self._go_live(task)
-        self._executor.prepare(member, live)
-        self._stop_all(self._executor.commit(at_once=True))
+        self._executor.gather(member, live)
+        self._is_due |= self._executor.n_gathered >= self._config.transaction.max_records
+        if self._is_due:
+            self._stop_all(self._executor.commit_gathered())
 
     def _wait(self, task: Task, trouble: str) -> None:
         """The next records cannot be taken yet: they are read again later, for as long as it takes."""
@@ -297,6 +314,8 @@ class Worker:
 
     def _reload(self, task: Task, error: StateLost) -> None:
         """Have the state of a partition loaded anew, if that is not in vain; the others go on."""
+        # From the committed offset on all is predicted once more.
+        self._executor.take_back([task.number])
         stop = self._tasks.reload(task, error)
         if stop is not None:
             self._stop(task, stop)
@@ -350,7 +369,7 @@ class Worker:
         Before that it takes, commits and saves what it has: no more is lost than is gone.
         """
         for task in self._tasks.at_work():
-            if self._executor.is_committing or task.buffer:
+            if not self._is_due or self._executor.has_pending(task.number) or task.buffer:
                 continue
             try:
                 goes_on = self._tasks.has_next_record(task)
@@ -380,7 +399,7 @@ class Worker:
         """Whether the topic has changed too much, or each partition has come to the end of this run."""
         if self._verdict is not None or not self._has_ends:
             return self._verdict is not None
-        if not self._tasks or self._executor.is_committing:
+        if not self._tasks or not self._executor.is_clear:
             return False
         wanted = [task for task in self._tasks.values() if not task.is_left_out or task.state is not State.STOPPED]
         stopped = [task.number for task in wanted if task.state is State.STOPPED]

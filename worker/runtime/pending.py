@@ -53,8 +53,10 @@ class Pending:
     """How many parts are to be committed before one is larger than the one before."""
 
     def add(self, number: int, records: list[Record], outgoing: list[Outgoing], offset: CommittedOffset) -> None:
-        """What came of some records of a partition, and the offset behind them with what is committed along with it."""
-        self.records[number], self.outgoing[number], self.offsets[number] = records, outgoing, offset
+        """What came of more records of a partition, and the offset behind them with what is committed along with it."""
+        self.records.setdefault(number, []).extend(records)
+        self.outgoing.setdefault(number, []).extend(outgoing)
+        self.offsets[number] = offset
 
     def renew(self, member: Membership) -> bool:
         """Commit in the member's present generation; False where it is not the one that has read these records.

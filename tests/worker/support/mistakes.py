@@ -61,11 +61,15 @@ MISTAKES = {
     ),
     # Partitions that go.
     "pending outputs kept after a loss": mistake("runtime.loop", "self._executor.drop(partitions)", "pass"),
+    "gathered outputs kept after a loss": mistake("runtime.executor", "        self.take_back(partitions)\n", ""),
+    "what is predicted once more is gathered already": mistake(
+        "runtime.loop", "        self._executor.take_back([task.number])\n", ""
+    ),
     "opened although it was taken away": mistake("runtime.tasks", "            self._restorer.drop(number)\n", ""),
     # Checkpoints.
     "checkpoint before the commit is known": mistake(
         "runtime.loop",
-        "a checkpoint.\n        if not self._executor.is_committing:\n",
+        "a checkpoint.\n        if self._is_due and self._executor.is_clear:\n",
         "a checkpoint.\n        if True:\n",
     ),
     "last checkpoint before the commit is known": mistake(

@@ -89,6 +89,8 @@ class Plan:
     disaster: str | None
     seconds_per_record: float
     """Time that it takes to send a record of a transaction."""
+    pieces: int
+    """How often records are predicted before they are committed."""
     static: bool
     """Whether a process takes over the name, and so the transactional id, of the one before it."""
 
@@ -127,7 +129,8 @@ class Plan:
             ),
             partitions=rng.choice((1, 2, 2, 3, 3, 4)),
             entries=rng.choice((1, 2, 2, 3)),
-            steps=rng.randint(8, 40),
+            steps=(steps := rng.randint(8, 40)),
+            pieces=1 + 2 * (steps % 2),
             batch_records=rng.choice((1, 2, 3, 5, 10)),
             fault_rate=rng.choice((0.01, 0.03, 0.06, 0.12)),
             faults=tuple(faults),
