@@ -154,6 +154,14 @@ class Bound:
     def limit_copies(self, n_bytes: int) -> None:
         self._worker.copied_bytes = n_bytes
 
+    def predict_often(self, pieces: int) -> None:
+        """So many times in each interval of the transactions."""
+        self._worker.pieces = pieces
+
+    def position(self, partition: int) -> int:
+        """Where the next record is that its task takes."""
+        return self._worker._tasks[partition].position
+
     def turns(self, n: int) -> Bound:
         for _ in range(n):
             self.turn()

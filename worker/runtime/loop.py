@@ -213,7 +213,7 @@ class Worker:
         """Read records for the next transaction: those of the next piece of its interval, or of what is left of it."""
         terms, now = self._config.transaction, self._clock.monotonic()
         piece_s = max(terms.interval_s / self.pieces, LEAST_PIECE_S)
-        until_s, ends_s = self._read_s + piece_s, self._gathering_s + terms.interval_s
+        until_s, ends_s = max(now, self._read_s + piece_s), self._gathering_s + terms.interval_s
         self._is_due = until_s + piece_s / 2 > ends_s or self._executor.is_committing
         n_buffered = sum(len(task.buffer) for task in self._tasks.values())
         most = max(1, terms.max_records - self._executor.n_gathered - n_buffered)

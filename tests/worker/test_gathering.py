@@ -1,0 +1,155 @@
+"""Records are predicted as they come, and committed together when the transaction's interval is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.worker.test_loop import Bench, Bound, lose_and_come_back
+from worker.base.errors import StateLost
+from worker.state.model_store import ModelStore
+
+PIECES = 4
+
+
+def gathering(bench: Bench, name: str = "one", interval_s: float = 10.0) -> Bound:
+    """A worker that predicts often, and by its clock will not commit within the next few turns."""
+    terms = replace(bench.config.transaction, interval_s=interval_s)
+    bench.config = replace(bench.config, transaction=terms)
+    worker = bench.worker(name).join()
+    worker.predict_often(PIECES)
+    bench.clock.now_s += interval_s
+    return worker.turns(1)
+
+
+def test_what_comes_is_learned_at_once_and_committed_when_it_is_time() -> None:
+    bench = Bench(interval_s=0.001)
+    worker = gathering(bench)
+    for n, label in enumerate("abab", 1):
+        bench.feed(label)
+        worker.turn()
+        assert (worker.position(0), bench.published(), worker.outcomes()) == (n, [], {})
+        assert bench.newest().offset == 0
+    bench.clock.now_s += 10
+    worker.turn()
+    assert worker.outcomes() == {"committed": 1}
+    assert (bench.published(), bench.broker.committed) == (bench.expected(), {0: 4})
+    assert sum(worker.metrics.predictions_total.series().values()) == 4
+
+
+def test_each_piece_waits_for_its_share_of_the_interval_and_the_last_one_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    worker = gathering(bench)
+    waits: list[float] = []
+    consume = worker.input.consume
+
+    def waited_in_full(most: int, timeout_s: float) -> object:
+        waits.append(timeout_s)
+        found = consume(most, timeout_s)
+        bench.clock.now_s += timeout_s - timeout_s / 4
+        return found
+
+    monkeypatch.setattr(worker.input, "consume", waited_in_full)
+    for _ in range(2 * PIECES):
+        bench.feed("a")
+        worker.turn()
+    assert waits == pytest.approx([2.5] * 2 * PIECES)
+    assert worker.outcomes() == {"committed": 2}
+    assert bench.published() == bench.expected()
+
+
+def test_a_transaction_that_is_full_does_not_wait() -> None:
+    bench = Bench()
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=3))
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    worker.turn()
+    assert worker.outcomes() == {}
+    bench.feed(*"abab")
+    worker.turn()
+    assert (worker.outcomes(), bench.broker.committed) == ({"committed": 1}, {0: 3})
+
+
+def test_what_is_gathered_is_committed_and_saved_before_the_partition_goes() -> None:
+    bench = Bench(interval_s=3600.0)
+    worker, two = gathering(bench), bench.worker("two").join_idle()
+    bench.feed(*"ab")
+    worker.turn()
+    two.take(0)
+    worker.turns(1)
+    assert (bench.broker.committed, bench.newest().offset) == ({0: 2}, 2)
+    two.turns(3)
+    assert (two.replayed(), bench.published()) == (0, bench.expected())
+
+
+def test_what_is_gathered_of_partitions_that_are_lost_is_not_sent() -> None:
+    bench = Bench(partitions=2)
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    bench.feed("a", partition=1)
+    worker.turn()
+    worker.input.expire()
+    worker.input.notice()
+    worker.turns(1)
+    bench.clock.now_s += 10
+    worker.turns(2)
+    assert (bench.broker.committed, bench.published()) == ({}, [])
+
+
+def test_who_was_given_up_and_is_back_commits_nothing_of_what_it_had_gathered() -> None:
+    bench = Bench()
+    worker, two = gathering(bench), bench.worker("two").join_idle()
+    bench.feed(*"ab")
+    worker.turn()
+    lose_and_come_back(worker, two, "revoked")
+    bench.clock.now_s += 10
+    worker.turns(3)
+    assert worker.outcomes().get("committed", 0) == 0
+    assert bench.published() == bench.expected()
+
+
+def test_a_state_that_is_lost_takes_what_was_gathered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is predicted once more, from the committed offset on, and published once."""
+    bench = Bench(partitions=2)
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    bench.feed("a", partition=1)
+    worker.turn()
+    fetch = ModelStore.fetch
+
+    def lost(models: ModelStore, keys: object) -> None:
+        monkeypatch.setattr(ModelStore, "fetch", fetch)
+        raise StateLost("the model k is gone")
+
+    monkeypatch.setattr(ModelStore, "fetch", lost)
+    bench.feed("a")
+    worker.turns(4)
+    bench.clock.now_s += 10
+    worker.turns(4)
+    for partition in (0, 1):
+        assert bench.published(partition) == bench.expected(partition)
+
+
+def test_a_partition_with_too_many_dead_letters_takes_no_more_of_them() -> None:
+    bench = Bench(partitions=2, max_consecutive=2)
+    worker = gathering(bench)
+    bench.feed("a", partition=1)
+    worker.turn()
+    bench.feed_bad(4)
+    worker.turn()
+    assert (worker.stops(), worker.outcomes()) == ({"too-many-dead-letters": 1}, {"committed": 1})
+    assert bench.broker.committed == {0: 4, 1: 1}
+    assert (len(bench.published(0)), bench.published(1)) == (4, bench.expected(1))
+
+
+def test_at_the_end_what_is_gathered_is_committed_and_saved() -> None:
+    bench = Bench(interval_s=3600.0)
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    worker.turn()
+    worker.close()
+    assert (bench.broker.committed, bench.newest().offset) == ({0: 2}, 2)
+    assert bench.published() == bench.expected()
