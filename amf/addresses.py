@@ -21,6 +21,9 @@ from amf._kernel import called, index, kernel
 
 _intrinsic: Any = intrinsic
 
+LINE = 64
+"""Bytes that processors fetch at a time."""
+
 
 def address_of(array: NDArray[Any]) -> int:
     """Where the numbers of a contiguous array begin."""
@@ -34,6 +37,37 @@ def _pointer(typingctx, address):
         return builder.inttoptr(args[0], cgutils.voidptr_t)
 
     return types.voidptr(address), codegen
+
+
+@_intrinsic
+def _prefetch(typingctx, address):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ir: Any = cgutils.ir  # type: ignore[attr-defined]
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
+        to_read, to_keep, data = word(0), word(3), word(1)
+        builder.call(function, [builder.inttoptr(args[0], cgutils.voidptr_t), to_read, to_keep, data])
+        return context.get_dummy_value()
+
+    return types.void(address), codegen
+
+
+def _prefetched() -> Callable[..., Any]:
+    """(address, n_bytes) -> None: have the processor fetch this memory, and do not wait for it: for kernels.
+
+    A hint, which changes nothing: no address is a wrong one.
+    """
+
+    @called
+    def prefetch(address, n_bytes):
+        for at in range(address, address + n_bytes, index(LINE)):
+            _prefetch(at)
+
+    def prefetch_interpreted(address: Any, n_bytes: Any) -> None:
+        pass
+
+    return prefetch_interpreted if config.DISABLE_JIT else prefetch  # type: ignore[attr-defined]
 
 
 def _view_as(dtype: Any) -> Callable[..., Any]:
@@ -55,6 +89,7 @@ floats_at = _view_as(np.float32)
 reals_at = _view_as(np.float64)
 words_at = _view_as(np.uint64)
 longs_at = _view_as(np.int64)
+prefetch = _prefetched()
 
 
 @kernel

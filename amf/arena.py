@@ -128,9 +128,8 @@ def _rounded_up(rows: int) -> int:
 class Arena:
     """Rows of all trees of a forest. Kernels fill it; it only grows outside of them.
 
-    ints, floats, reals: the heads as flat int32, float32, float64. boxes: flat float32. hulls: flat int32, what may be
-    lost at any time (kept_hulls.py). used: uint64 (n_trees,), rows in use, number 0 included. Rows that are not in use
-    are zero. capacity: rows reserved for each tree.
+    hulls: flat int32, what may be lost at any time (kept_hulls.py). used: uint64 (n_trees,), rows in use, number 0
+    included. Rows that are not in use are zero. capacity: rows reserved for each tree.
     """
 
     layout: Layout
@@ -146,6 +145,33 @@ class Arena:
         """Number of trees."""
         return self.used.shape[0]
 
+    # Views are made for who asks: of many forests most only grow, and a block that is looked at is copied then.
+
+    @property
+    def ints(self) -> NDArray[np.int32]:
+        """The heads, flat."""
+        return self._heads.words
+
+    @property
+    def floats(self) -> NDArray[np.float32]:
+        """The same memory."""
+        return self._heads.words.view(np.float32)
+
+    @property
+    def reals(self) -> NDArray[np.float64]:
+        """The same memory."""
+        return self._heads.words.view(np.float64)
+
+    @property
+    def boxes(self) -> NDArray[np.float32]:
+        """Flat."""
+        return self._bounds.words.view(np.float32)
+
+    @property
+    def blocks(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """The memory of heads, boxes and hulls, which moves with `reserve`."""
+        return self._heads.words, self._bounds.words, self.hulls
+
     @property
     def sizes(self) -> NDArray[np.uint64]:
         """Nodes of each tree (n_trees,)."""
@@ -159,7 +185,7 @@ class Arena:
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return self.ints.nbytes + self.boxes.nbytes + self.hulls.nbytes + self.used.nbytes
+        return sum(block.nbytes for block in self.blocks) + self.used.nbytes
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -186,12 +212,8 @@ class Arena:
         # Blocks may be larger than that, where memory runs out between the two, but never smaller.
         if capacity < self.capacity:
             self.capacity, self.hulls = capacity, hulls
-        del self.ints, self.floats, self.reals, self.boxes  # views keep a block from being resized in place
-        try:
-            self._heads.resize(rows * self.layout.head + LANES)
-            self._bounds.resize(rows * self.layout.box + LANES)
-        finally:
-            self._look()
+        self._heads.resize(rows * self.layout.head + LANES)
+        self._bounds.resize(rows * self.layout.box + LANES)
         self.capacity, self.hulls = capacity, hulls
 
     def _hulls_for(self, capacity: int) -> NDArray[np.int32]:
@@ -266,14 +288,6 @@ class Arena:
         # Counts and boxes are read in whole groups of lanes: the last ones may be overread by less than one group.
         self._heads, self._bounds = Block(rows * layout.head + LANES), Block(rows * layout.box + LANES)
         self.hulls = Block(rows * layout.hull_room).words
-        self._look()
-
-    def _look(self) -> None:
-        """See the blocks as the arrays that they hold now."""
-        self.ints: NDArray[np.int32] = self._heads.words
-        self.floats: NDArray[np.float32] = self.ints.view(np.float32)
-        self.reals: NDArray[np.float64] = self.ints.view(np.float64)
-        self.boxes: NDArray[np.float32] = self._bounds.words.view(np.float32)
 
     def block(self) -> NDArray[np.int32]:
         """The heads of all trees, int32 (rows, words), also of rows that are not in use: a view."""

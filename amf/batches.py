@@ -17,6 +17,7 @@ from amf import adaptation, rehearsal
 from amf._kernel import called, exported, index, inlined, kernel
 from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
+from amf.ahead import fetch_ahead
 from amf.arena import ROOT, Nodes
 from amf.binding import (
     ADAPTATION,
@@ -386,6 +387,7 @@ def kernels_of(
     ):  # fmt: skip
         for forest in range(first, last):
             words = words_at(forests[forest], index(N_WORDS))
+            fetch_ahead(words_at(forests[min(forest + 1, last - 1)], index(N_WORDS)))
             here = slice(starts[forest], stops[forest])
             pass_rows(
                 words, x[here], labels[here], labelled[here], publish, row_scratch, scratch,

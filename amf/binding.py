@@ -36,6 +36,7 @@ PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(36, 
 N_RULES = 6
 N_WORDS = int(RULES) + N_RULES
 _N_BLOCKS, _WHOLES, _IS_CURRENT = int(USED), int(N_TREES), int(IS_CURRENT)
+_CAPACITY, _N_BYTES = int(CAPACITY), int(N_BYTES)
 
 
 class Binding:
@@ -80,4 +81,11 @@ class Binding:
         self._reached = reached
         self.words[_WHOLES:_IS_CURRENT] = wholes
         self.words.view(np.float64)[int(PURITY) : int(PURITY) + len(fractions)] = fractions
+        self.words[_IS_CURRENT] = 1
+
+    def move(self, blocks: Sequence[NDArray[Any]], capacity: int, more_bytes: int) -> None:
+        """Words that have expired hold again: of what they say these blocks were resized, and nothing else changed."""
+        self.words[:_N_BLOCKS] = list(map(address_of, blocks))
+        self.words[_CAPACITY] = capacity
+        self.words[_N_BYTES] += np.uint64(more_bytes)
         self.words[_IS_CURRENT] = 1

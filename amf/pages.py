@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 _LARGE = 1 << 22
 """Bytes from which on a block is a mapping: systems allow some ten thousand of them in a process."""
+_NOTHING = np.empty(0, np.int32)
 _CAN_MOVE = hasattr(mmap, "MAP_PRIVATE") and hasattr(mmap, "MADV_HUGEPAGE")
 
 
@@ -46,7 +47,7 @@ class Block:
         if is_mapped != (_CAN_MOVE and 4 * size >= _LARGE):
             return False
         n_words, words = self.words.shape[0], self.words
-        self.words = words[:0].copy()
+        self.words = _NOTHING
         if is_mapped:
             del words  # it looks at the mapping
             try:

@@ -213,14 +213,15 @@ class ForestState(System[Params]):
         It holds until it expires: when the forest learns a label of a new kind, takes up features, is bound with more
         room or gives some up.
         """
-        arena, binding, allowed = self._arena, self._binding, self._allowed or ONE_NODE
-        while True:
-            self._current()
-            rows = self._rows_before(int(binding.words[_LARGEST]), room // 2) + room
-            if rows <= arena.capacity or arena.capacity >= allowed:
-                return binding
+        arena, binding, allowed = self._arena, self._current(), self._allowed or ONE_NODE
+        rows = self._rows_before(int(binding.words[_LARGEST]), room // 2) + room
+        if rows > arena.capacity and arena.capacity < allowed:
             binding.expire()
+            before = arena.nbytes
             arena.make_room(rows, allowed)
+            # Nothing else has changed, and forests that are small grow with every few samples.
+            binding.move(arena.blocks, arena.capacity, arena.nbytes - before)
+        return binding
 
     def _rows_before(self, rows: int, n_labels: int) -> int:
         """How many rows the largest tree, which has so many, may have before it learns one of so many labels."""
@@ -236,7 +237,6 @@ class ForestState(System[Params]):
 
     def _write_binding(self) -> None:
         arena, scaling = self._arena, self._scaling
-        blocks = arena.ints, arena.boxes, arena.hulls
         reached: tuple[NDArray[Any], ...] = (
             arena.used, self._words, self._calibration, self._adaptation,
             scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.strides,
@@ -249,7 +249,7 @@ class ForestState(System[Params]):
             self._review_every, self._n_rehearsed, self.n_nodes, self.n_samples, self.nbytes,
         )  # fmt: skip
         fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
-        self._binding.write(blocks, reached, wholes, fractions)
+        self._binding.write(arena.blocks, reached, wholes, fractions)
 
     def _run_threads(
         self,

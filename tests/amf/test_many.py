@@ -280,6 +280,23 @@ def test_a_group_follows_classes_and_features_that_come():
     assert [forest.dumps() for forest in ours] == [forest.dumps() for forest in theirs]
 
 
+@pytest.mark.parametrize("system", [amf.AMFClassifier, amf.BSPForestRegressor, amf.AdaptiveAMFClassifier])
+def test_a_forest_that_has_grown_is_as_kernels_see_it(system):
+    """Growing writes some words of the binding alone: all of them must be those of one that is written anew."""
+    forest, group, rng = system(n_estimators=3, seed=1), amf.Group(), np.random.default_rng(0)
+    forest.partial_fit(rng.random((2, 2)), [0, 1])
+    group.put(0, forest)
+    capacities = set()
+    for _ in range(60):
+        x = rng.random((5, 2))
+        group.predict_learn(x, np.zeros(5, np.int64), (x[:, 0] > 0.5).astype(forest._code))
+        words = forest._binding.words.copy()
+        forest._binding.expire()
+        assert words.tolist() == forest._current().words.tolist()
+        capacities.add(forest._arena.capacity)
+    assert len(capacities) > 3
+
+
 def test_what_left_a_group_has_no_slot_in_it():
     forests = forests_of(amf.AMFClassifier, 3)
     group = group_of(forests)

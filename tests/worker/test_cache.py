@@ -126,6 +126,36 @@ def test_a_restore_into_little_memory_is_the_same_state(seed: int, n: int) -> No
     assert state(again) == state(first)
 
 
+def test_those_not_used_for_longest_leave_however_many_there_are() -> None:
+    """Several times as many as are put in order at a time, in two tables, some of them used at the same moment."""
+    cache, rng = Cache(limit_bytes=10**9, spill=FakeSpill()), np.random.default_rng(0)
+    entries = [
+        Entry(f"key-{i}", "spec", None, table) for table in (cache.new_table(), cache.new_table()) for i in range(4000)
+    ]
+    uses = rng.integers(1, 3000, size=len(entries)).tolist()
+    for entry, used in zip(entries, uses, strict=True):
+        entry.used = used
+    absent = set(rng.permutation(len(entries))[:500].tolist())
+    for i in absent:
+        entries[i].used = 0
+    order = [entry.used for entry in cache._oldest()]
+    assert order == sorted(used for i, used in enumerate(uses) if i not in absent)
+    assert len({(id(entry.table), entry.slot) for entry in cache._oldest()}) == len(order)
+
+
+def test_few_that_leave_do_not_have_all_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def argsort(numbers: np.ndarray, **kwargs: Any) -> np.ndarray:
+        sizes.append(len(numbers))
+        return np.lexsort((numbers,))
+
+    monkeypatch.setattr(cache_module.np, "argsort", argsort)
+    numbers = np.random.default_rng(0).permutation(100_000)
+    assert numbers[next(cache_module._ascending(numbers))].tolist() == [*range(1024)]
+    assert sizes == [1024]
+
+
 @pytest.mark.parametrize("algorithm", ["amf-classifier", "amf-regressor"])
 def test_a_snapshot_is_of_its_moment_wherever_its_models_go_meanwhile(algorithm: str) -> None:
     cache = Cache(1, FakeSpill())

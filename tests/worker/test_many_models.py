@@ -12,11 +12,13 @@ import pytest
 import amf
 from tests.worker.support.fakes import FakeSpill, config
 from worker.base.records import Answer, Event, Features, Label, Reject
+from worker.state import many_models
 from worker.state.cache import Cache
 from worker.state.entry import Entry
 from worker.state.many_models import apply_together
 from worker.state.model import Applied
 from worker.state.model_store import ModelStore
+from worker.task.task import Task
 
 ALGORITHMS = ("amf-classifier", "amf-regressor", "adaptive-classifier", "mondrian-classifier", "bsp-regressor")
 CITIES = ("Rome", "Oslo", "Bern", "Riga")
@@ -214,3 +216,34 @@ def test_a_model_that_learns_with_others_is_held_for_the_snapshot_first() -> Non
     assert {key: copy.take().data for key, copy in copies.items()} == before
     models.snapshot_done()
     assert not any(entry.clean for entry in models.entries())
+
+
+@pytest.mark.parametrize("algorithm", ["amf-classifier", "adaptive-classifier", "bsp-regressor"])
+def test_threads_change_nothing_and_come_where_there_are_events_for_them(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def call(self: amf.Group, *args: Any, n_threads: int = 1, **kwargs: Any) -> Any:
+        seen.append(n_threads)
+        return predict_learn(self, *args, n_threads=n_threads, **kwargs)
+
+    predict_learn = amf.Group.predict_learn
+    monkeypatch.setattr(amf.Group, "predict_learn", call)
+    monkeypatch.setattr(many_models, "ROWS_A_THREAD", 4)
+    alone, spread, rng = store(algorithm), store(algorithm), np.random.default_rng(3)
+    spread.n_threads = 3
+    labels: list[Label] = [0.5, 2.0] if algorithm.endswith("regressor") else ["a", "b"]
+    for n_models in (9, 9, 9, 5, 2, 9):
+        events = {f"key-{i}": [Event(rng.random(2).tolist(), label, None) for label in labels] for i in range(n_models)}
+        found = [pass_through(models, events, publish=True, together=True) for models in (alone, spread)]
+        assert found[0] == found[1]
+    # What the first turn brings is looked at by each model; the smaller ones have 10 and 4 events.
+    assert sorted(seen) == [*[1] * 5, 1, 2, 3, 3, 3]
+    for mine, other in zip(spread.entries(), alone.entries(), strict=True):
+        assert figures(mine) == figures(other)
+
+
+def test_a_task_has_the_threads_that_the_configuration_says() -> None:
+    assert Task(0, config(threads=2), 1_000_000).models.n_threads == 2
+    assert Task(0, config(), 1_000_000).models.n_threads == 1

@@ -17,8 +17,6 @@ _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 """W3C Trace Context: what ties an output to the request that it came of."""
 _MAX_TRACE_BYTES = 1024
 """That of one request takes some 600 at most."""
-_REMEMBERED_SPECS = 1000
-"""In each partition, with some 300 bytes each."""
 
 
 class Provenance:
@@ -27,16 +25,11 @@ class Provenance:
     def __init__(self, topic: str, partition: int, engine: str, lineage: str) -> None:
         self._source = [("source-topic", topic.encode()), ("source-partition", b"%d" % partition)]
         self._learner = [("engine", engine.encode()), ("lineage", lineage.encode())]
-        self._of_spec: dict[str | None, Headers] = {}
 
     def headers(self, offset: int, spec: str | None) -> Headers:
         """The headers for the record at `offset`; `spec` is None, and its header null, where there is no model."""
-        learner = self._of_spec.get(spec)
-        if learner is None:
-            if len(self._of_spec) == _REMEMBERED_SPECS:
-                self._of_spec.clear()
-            learner = self._of_spec[spec] = [("spec", None if spec is None else spec.encode()), *self._learner]
-        return [*self._source, ("source-offset", b"%d" % offset), *learner]
+        of_model = "spec", None if spec is None else spec.encode()
+        return [*self._source, ("source-offset", b"%d" % offset), of_model, *self._learner]
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -226,6 +226,15 @@ class Models:
         ),
     )
 
+    threads: int = field(
+        default=1,
+        metadata=key(
+            kinds.integer(1, 1000),
+            "Threads over which the models of a batch are spread, where it has 256 events for each of them.",
+            Decides.NOTHING,
+        ),
+    )
+
     @property
     def algorithms(self) -> set[str]:
         """All that a model may have."""

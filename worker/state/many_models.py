@@ -20,6 +20,9 @@ from worker.state.model import Applied
 from worker.state.model_store import ModelStore
 from worker.state.rules import Rules
 
+ROWS_A_THREAD = 256
+"""To hand over fewer takes longer than it saves."""
+
 
 class Joint(NamedTuple):
     """What became of events that went together."""
@@ -110,7 +113,8 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pu
             models.hold(keys[place])
     rows = np.concatenate([part.rules.rows(part.cells) for part in parts])
     targets = np.concatenate([learner.targets(part.events, part.codes) for part in parts])
-    said = rules.group.predict_learn(rows, slots, targets, predict=publish)
+    n_threads = max(1, min(models.n_threads, len(rows) // ROWS_A_THREAD))
+    said = rules.group.predict_learn(rows, slots, targets, predict=publish, n_threads=n_threads)
 
     starts = np.flatnonzero(np.diff(slots, prepend=-1))
     mine, lengths = slots[starts], np.diff(starts, append=len(slots))

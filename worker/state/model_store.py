@@ -45,6 +45,7 @@ class ModelStore:
         fetch: Fetch | None = None,
         decoder: str = DECODER,
         prefetch: Prefetch | None = None,
+        n_threads: int = 1,
     ) -> None:
         self._params_for = params_for
         self._cache = Cache() if cache is None else cache
@@ -52,6 +53,8 @@ class ModelStore:
         self._fetch = fetch
         self._prefetch = prefetch
         self._decoder = decoder
+        self.n_threads = n_threads
+        """Over which the models of a turn may be spread."""
         self._slots: dict[str, int] = {}
         self.table = self._cache.new_table()
         self._removed: set[str] = set()

@@ -5,9 +5,9 @@ Every rule of what is learned is here and in the models, for live records, for r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,58 +174,63 @@ class Processor:
     ) -> tuple[Outcomes, BatchResult]:
         """Predict and learn what was read of the records; with `predict` False only learn (replay)."""
         result = BatchResult()
-        answers: list[Answer | Reject | None] = [None] * len(records)
-        specs: list[str | None] = [None] * len(records)
+        outcomes = Outcomes([None] * len(records), [None] * len(records))
+        odd = [(row, event) for row, event in enumerate(arrivals.events) if not isinstance(event, Event)]
+        # What was not passed on yet: the events of these rows, with their keys, and those from `start` on.
         rows: list[int] = []
-        waiting: set[str] = set()
-        """The events that were not passed on yet, and their keys."""
-
-        def finish() -> None:
-            for places, of_places, applied in self._through(models, arrivals, rows, predict=predict):
-                for place, spec, answer in zip(places, of_places, applied.outcomes, strict=True):
-                    row = rows[place]
-                    answers[row], specs[row] = answer, spec
-                _count(result, applied)
-            rows.clear()
-            waiting.clear()
-
-        for row, (key, event) in enumerate(zip(*arrivals, strict=True)):
+        waiting: set[str | Reject] = set()
+        start = 0
+        for row, event in odd:
+            rows += range(start, row)
+            waiting.update(arrivals.keys[start:row])
+            start = row + 1
+            key = arrivals.keys[row]
             if isinstance(key, Reject):
-                answers[row] = key
-            elif isinstance(event, Event):
-                rows.append(row)
-                waiting.add(key)
-            else:
-                specs[row] = models.configured_spec(key)
-                answers[row] = event
-                if event is None:
-                    if key in waiting:
-                        finish()
-                    models.drop(key)
-        finish()
+                outcomes.answers[row] = key
+                continue
+            outcomes.answers[row], outcomes.specs[row] = event, models.configured_spec(key)
+            if event is None:
+                if key in waiting:
+                    self._through(models, arrivals, rows, outcomes, result, predict=predict)
+                    rows, waiting = [], set()
+                models.drop(key)
+        rows += range(start, len(records))
+        self._through(models, arrivals, rows, outcomes, result, predict=predict)
 
-        self._watch_rejects(records, answers, result)
+        self._watch_rejects(records, outcomes.answers, result)
         if predict:
             result.events = len(records)
             result.timestamps_ms = [record.timestamp_ms for record in records if record.timestamp_ms >= 0]
-        return Outcomes(answers, specs), result
+        return outcomes, result
 
     def _through(
-        self, models: ModelStore, arrivals: Arrivals, rows: Sequence[int], *, predict: bool
-    ) -> Iterator[tuple[Sequence[int], Sequence[str], Applied]]:
-        """Pass the events of these rows through their models.
-
-        Of some of them at a time: their places among the rows, the specs of their models, and what became of them.
-        """
+        self,
+        models: ModelStore,
+        arrivals: Arrivals,
+        rows: Sequence[int],
+        outcomes: Outcomes,
+        result: BatchResult,
+        *,
+        predict: bool,
+    ) -> None:
+        """Pass the events of these rows through their models."""
         keys: list[Any] = [arrivals.keys[row] for row in rows]
         events: list[Any] = [arrivals.events[row] for row in rows]
+
+        def note(places: Iterable[int], specs: Iterable[str], applied: Applied) -> None:
+            for place, spec, answer in zip(places, specs, applied.outcomes, strict=True):
+                row = rows[place]
+                outcomes.answers[row], outcomes.specs[row] = answer, spec
+            _count(result, applied)
+
         # What is explained is the forecast of one model at a time.
         apart = predict and self._config.output.explain > 0
         joint, left = apply_together(models, keys, events, publish=predict, apart=apart)
-        yield from joint
+        for places, of_places, applied in joint:
+            note(places, of_places, applied)
         for key, places in left.items():
             spec, applied = self._alone(models, key, [events[place] for place in places], predict=predict)
-            yield places, [spec] * len(places), applied
+            note(places, repeat(spec, len(places)), applied)
 
     def _alone(self, models: ModelStore, key: str, events: Sequence[Event], *, predict: bool) -> tuple[str, Applied]:
         """Pass events through their model by itself; returns the model's spec, and what became of them."""

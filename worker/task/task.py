@@ -383,4 +383,4 @@ class Task:
 
     def _model_store(self, fetch: Fetch | None = None, prefetch: Prefetch | None = None) -> ModelStore:
         config, decoder = self._config.models, DECODERS[self._config.input.codec]
-        return ModelStore(config.params_for, self._cache, config.max_models, fetch, decoder, prefetch)
+        return ModelStore(config.params_for, self._cache, config.max_models, fetch, decoder, prefetch, config.threads)

@@ -209,6 +209,7 @@ def config(
     overrides: Sequence[dict[str, Any]] = (),
     cache_bytes: int | None = None,
     max_models: int = 1_000_000,
+    threads: int = 1,
     **params: Any,
 ) -> Config:
     """A configuration of the worker; `params` are those of the default model, each of `overrides` has a `match`."""
@@ -225,6 +226,7 @@ def config(
             on_spec_change=on_spec_change,
             cache_bytes=cache_bytes,
             max_models=max_models,
+            threads=threads,
         ),
         checkpoint=replace(_CONFIG.checkpoint, interval_s=interval_s, recovery_budget_s=recovery_budget_s),
     )

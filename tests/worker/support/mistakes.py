@@ -122,7 +122,7 @@ MISTAKES = {
         "state.model", "if label is None and self._kind is None:", "if self._kind is None and not publish:"
     ),
     "reset ignored in replay": mistake(
-        "task.processor", "                    models.drop(key)\n", "                    if predict: models.drop(key)\n"
+        "task.processor", "                models.drop(key)\n", "                if predict: models.drop(key)\n"
     ),
     # Models that leave memory.
     "what came back and learned leaves as it was": mistake(
@@ -163,11 +163,7 @@ MISTAKES = {
     "room that a tombstone makes is not there after it": mistake(
         "task.task", "if room <= 0 and event is None:", "if False:"
     ),
-    "reset before the events before it": mistake(
-        "task.processor",
-        "in waiting:\n                        finish()",
-        "in waiting:\n                        pass",
-    ),
+    "reset before the events before it": mistake("task.processor", "if key in waiting:", "if False:"),
     # What an unknown outcome means.
     "a broker that has forgotten commits is believed": mistake("runtime.transaction", "if rewound:", "if False:"),
     "a doubt that never ends": mistake(
