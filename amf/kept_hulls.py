@@ -2,8 +2,9 @@
 
 Hulls are no part of a forest: they follow from the points of the leaves, to the bit, since hulls are exact. So they
 are kept where there is room for them, those of large nodes first, and made anew where they are missing. The hulls of a
-node are an entry of 32-bit words: its length, the number of its node, room for vertices in each hull, the sizes of the
-hulls, their vertices. Each tree has a region of words for entries (arena.py):
+node are an entry of 32-bit words: its length, the number of its node, room for vertices in each hull, three words of
+each hull, their vertices. The three are its size, and the first edge and the number of those that a sample sees: what
+was found when the rates were is not sought again when the sample is added. Each tree has a region of words for entries (arena.py):
 
     header   the rows in use for which it holds; end of what is taken; labels that a node must have seen for its hulls
              to be kept; features
@@ -22,7 +23,9 @@ from amf.arena import CHILD, COUNT, number_of, row_of
 from amf.hulls import add_vertex, bits_of, coordinate, seen_from
 
 STAMP, _TOP, LEAST, _FEATURES, _HEADER = (index(word) for word in range(5))
-_OWNER, ROOM, SIZES = (index(word) for word in range(1, 4))
+_OWNER, _ROOM, _HULLS = (index(word) for word in range(1, 4))
+_FIRST, _SEEN, _WORDS = (index(word) for word in range(1, 4))
+"""Words of a hull in an entry, after its size."""
 _PAIR = index(2)
 _FEWEST = 8
 """Labels that a node must have seen for its hulls to be kept, where there is room: those of smaller ones are soon
@@ -111,7 +114,7 @@ def _take(nodes, used, tree, row, room, n_pairs):
     """A new entry for a node, with so much room for vertices in each hull; returns its first word, 0: no room."""
     hulls = nodes.hulls
     base, _, end = region(nodes, used, tree)
-    words = SIZES + n_pairs * (index(1) + _PAIR * room)
+    words = _HULLS + n_pairs * (_WORDS + _PAIR * room)
     if words + _HEADER > end:
         return index(0)
     count = np.int64(nodes.ints[row * nodes.words + COUNT])
@@ -122,7 +125,7 @@ def _take(nodes, used, tree, row, room, n_pairs):
         hulls[base + LEAST] -= np.int32(1)
     hulls[base + _TOP] = np.int32(top + words)
     hulls[base + top] = np.int32(words)
-    hulls[base + top + _OWNER], hulls[base + top + ROOM] = (
+    hulls[base + top + _OWNER], hulls[base + top + _ROOM] = (
         np.int32(number_of(row, index(used.shape[0]))),
         np.int32(room),
     )
@@ -130,24 +133,56 @@ def _take(nodes, used, tree, row, room, n_pairs):
     return base + top
 
 
+@inlined
+def _hull(entry, pair):
+    """First word of what an entry has of a hull but its vertices."""
+    return entry + _HULLS + _WORDS * pair
+
+
+@inlined
+def _vertices(hulls, entry, pair, n_pairs):
+    return _hull(entry, n_pairs) + _PAIR * index(hulls[entry + _ROOM]) * pair
+
+
+@inlined
+def seen_of(hulls, entry, pair, n_pairs, x, y, known):
+    """(first word of the vertices of a hull, its size, then `seen_from`) of an entry, where it is noted, too.
+
+    known: whether it is noted there of this point already. Of no vertices nothing is seen.
+    """
+    hull, v = _hull(entry, pair), _vertices(hulls, entry, pair, n_pairs)
+    size = index(hulls[hull])
+    if known or size == index(0):
+        return v, size, index(hulls[hull + _FIRST]), index(hulls[hull + _SEEN])
+    first, n_seen = seen_from(hulls, v, size, x, y)
+    hulls[hull + _FIRST], hulls[hull + _SEEN] = np.int32(first), np.int32(n_seen)
+    return v, size, first, n_seen
+
+
+@inlined
+def note_within(hulls, entry, pair):
+    """Note that the sample sees nothing of a hull."""
+    hulls[_hull(entry, pair) + _SEEN] = 0
+
+
 @called
 def room_for(hulls, entry, n_pairs):
     """Room for each hull of those in an entry, and some vertices more."""
     largest = index(0)
     for pair in range(n_pairs):
-        largest = max(largest, index(hulls[entry + SIZES + pair]))
+        largest = max(largest, index(hulls[_hull(entry, pair)]))
     return (largest + index(4)) // _PAIR * _PAIR
 
 
 @called
 def copy_hulls(source, old, target, new, n_pairs):
     """Fill an entry with the hulls of another one; it has room for them."""
-    room, wider = index(source[old + ROOM]), index(target[new + ROOM])
     for pair in range(n_pairs):
-        size = source[old + SIZES + pair]
-        target[new + SIZES + pair] = size
-        v, w = old + SIZES + n_pairs + _PAIR * room * pair, new + SIZES + n_pairs + _PAIR * wider * pair
-        for word in range(_PAIR * index(size)):
+        at, to = _hull(old, pair), _hull(new, pair)
+        for word in range(_WORDS):
+            target[to + word] = source[at + word]
+        v, w = _vertices(source, old, pair, n_pairs), _vertices(target, new, pair, n_pairs)
+        for word in range(_PAIR * index(source[at])):
             target[w + word] = source[v + word]
 
 
@@ -173,30 +208,30 @@ def keep(nodes, used, tree, row, source, old, n_pairs):
 @called
 def blank(room, n_pairs):
     """Empty hulls that are kept nowhere, in an array of their own."""
-    hulls = np.zeros(SIZES + n_pairs * (index(1) + _PAIR * room), np.int32)
-    hulls[ROOM] = np.int32(room)
+    hulls = np.zeros(_HULLS + n_pairs * (_WORDS + _PAIR * room), np.int32)
+    hulls[_ROOM] = np.int32(room)
     return hulls
 
 
 @called
-def _add_point(hulls, entry, x, at, n_features, pair_first, inside):
+def _add_point(hulls, entry, x, at, n_features, pair_first, inside, known):
     """Add a point to the hulls of all pairs from one on; returns the pair at which room ended, or _NONE.
 
     inside: bool (pairs,): those whose hull the point is known to lie within; where it lies within more they are noted.
+    known: see `seen_of`.
     """
-    n_pairs, room, pair = pairs_of(n_features), index(hulls[entry + ROOM]), index(0)
+    n_pairs, room, pair = pairs_of(n_features), index(hulls[entry + _ROOM]), index(0)
     for i in range(n_features):
         for k in range(i + index(1), n_features):
             if pair >= pair_first and not inside[pair] and x[at + i] == x[at + i] and x[at + k] == x[at + k]:
-                v = entry + SIZES + n_pairs + _PAIR * room * pair
-                size, first, n_seen = index(hulls[entry + SIZES + pair]), index(0), index(0)
-                if size > index(0):
-                    first, n_seen = seen_from(hulls, v, size, np.float64(x[at + i]), np.float64(x[at + k]))
+                v, size, first, n_seen = seen_of(
+                    hulls, entry, pair, n_pairs, np.float64(x[at + i]), np.float64(x[at + k]), known
+                )
                 if size == index(0) or n_seen > index(0):
                     if size == room:
                         return pair
                     size = add_vertex(hulls, v, size, first, n_seen, bits_of(x[at + i]), bits_of(x[at + k]))
-                    hulls[entry + SIZES + pair] = np.int32(size)
+                    hulls[_hull(entry, pair)] = np.int32(size)
                 else:
                     inside[pair] = True
             pair += index(1)
@@ -209,10 +244,10 @@ def with_point(hulls, x, at, n_features):
     n_pairs, pair = pairs_of(n_features), index(0)
     inside = np.zeros(n_pairs, np.bool_)
     while True:
-        pair = _add_point(hulls, index(0), x, at, n_features, pair, inside)
+        pair = _add_point(hulls, index(0), x, at, n_features, pair, inside, False)
         if pair == _NONE:
             return hulls
-        larger = blank(_PAIR * index(hulls[ROOM]), n_pairs)
+        larger = blank(_PAIR * index(hulls[_ROOM]), n_pairs)
         copy_hulls(hulls, index(0), larger, index(0), n_pairs)
         hulls = larger
 
@@ -220,10 +255,10 @@ def with_point(hulls, x, at, n_features):
 @called
 def _with_hulls(hulls, source, entry, n_features):
     """Hulls with the vertices of others."""
-    n_pairs, room, point = pairs_of(n_features), index(source[entry + ROOM]), np.empty(2, np.float32)
+    n_pairs, point = pairs_of(n_features), np.empty(2, np.float32)
     for pair in range(n_pairs):
-        v = entry + SIZES + n_pairs + _PAIR * room * pair
-        for vertex in range(index(source[entry + SIZES + pair])):
+        v = _vertices(source, entry, pair, n_pairs)
+        for vertex in range(index(source[_hull(entry, pair)])):
             point[0] = np.float32(coordinate(source, v + _PAIR * vertex))
             point[1] = np.float32(coordinate(source, v + _PAIR * vertex + index(1)))
             hulls = _with_vertex(hulls, pair, point, n_pairs)
@@ -233,20 +268,17 @@ def _with_hulls(hulls, source, entry, n_features):
 @called
 def _with_vertex(hulls, pair, point, n_pairs):
     """Hulls of which that of one pair has one more point."""
-    room, size = index(hulls[ROOM]), index(hulls[SIZES + pair])
-    first, n_seen = index(0), index(0)
-    v = SIZES + n_pairs + _PAIR * room * pair
-    if size > index(0):
-        first, n_seen = seen_from(hulls, v, size, np.float64(point[0]), np.float64(point[1]))
-        if n_seen == index(0):
-            return hulls
+    room, x, y = index(hulls[_ROOM]), np.float64(point[0]), np.float64(point[1])
+    v, size, first, n_seen = seen_of(hulls, index(0), pair, n_pairs, x, y, False)
+    if size > index(0) and n_seen == index(0):
+        return hulls
     if size == room:
         larger = blank(_PAIR * room, n_pairs)
         copy_hulls(hulls, index(0), larger, index(0), n_pairs)
-        hulls, room = larger, _PAIR * room
-        v = SIZES + n_pairs + _PAIR * room * pair
+        hulls = larger
+        v = _vertices(hulls, index(0), pair, n_pairs)
     size = add_vertex(hulls, v, size, first, n_seen, bits_of(point[0]), bits_of(point[1]))
-    hulls[SIZES + pair] = np.int32(size)
+    hulls[_hull(index(0), pair)] = np.int32(size)
     return hulls
 
 
@@ -274,16 +306,17 @@ def with_subtree(hulls, nodes, used, tree, row, n_features):
 
 
 @called
-def add_to_kept(nodes, used, tree, row, x, at, n_features, inside):
+def add_to_kept(nodes, used, tree, row, x, at, n_features, inside, known):
     """Add a point to the hulls of a node, if they are kept; where there is no room they are kept no longer.
 
     inside: as of `_add_point`, of this node or of one below it, within whose hulls the point then lies here, too.
+    known: see `seen_of`.
     """
     n_pairs, pair = pairs_of(n_features), index(0)
     entry = entry_of(nodes, used, tree, row)
     while entry > index(0):
-        room = index(nodes.hulls[entry + ROOM])
-        pair = _add_point(nodes.hulls, entry, x, at, n_features, pair, inside)
+        room = index(nodes.hulls[entry + _ROOM])
+        pair = _add_point(nodes.hulls, entry, x, at, n_features, pair, inside, known)
         if pair == _NONE:
             return
         own = blank(room, n_pairs)
@@ -294,13 +327,11 @@ def add_to_kept(nodes, used, tree, row, x, at, n_features, inside):
 
 @called
 def hulls_of(nodes, used, tree, row, n_features):
-    """The hulls of a node, in an array of their own."""
+    """(words, entry) with the hulls of a node; entry = 0: they are not kept, but have been made anew."""
     n_pairs, entry = pairs_of(n_features), entry_of(nodes, used, tree, row)
-    if entry == index(0):
-        return with_subtree(blank(index(6), n_pairs), nodes, used, tree, row, n_features)
-    own = blank(room_for(nodes.hulls, entry, n_pairs), n_pairs)
-    copy_hulls(nodes.hulls, entry, own, index(0), n_pairs)
-    return own
+    if entry > index(0):
+        return nodes.hulls, entry
+    return with_subtree(blank(index(6), n_pairs), nodes, used, tree, row, n_features), index(0)
 
 
 @called

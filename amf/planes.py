@@ -22,11 +22,9 @@ from amf.arena import CHILD, COUNT, CUT_ROOM, FEATURE, ROOT, row_of
 from amf.boxes import holds, outside
 from amf.descent import LARGEST_EXTENSION, descend_of
 from amf.geometry import Geometry, become_leaf, become_parent
-from amf.hulls import coordinate, growth, line_between, seen_from
+from amf.hulls import coordinate, growth, line_between
 from amf.kept_hulls import (
     LEAST,
-    ROOM,
-    SIZES,
     STAMP,
     add_to_kept,
     blank,
@@ -35,10 +33,12 @@ from amf.kept_hulls import (
     hand_over,
     hulls_of,
     keep,
+    note_within,
     pairs_of,
     region,
     renew,
     room_for,
+    seen_of,
     with_point,
     with_subtree,
 )
@@ -74,15 +74,11 @@ def _side(nodes, here, child, x, at):
 
 
 @called
-def _growth_of_pair(hulls, entry, pair, n_pairs, x, y, across, up):
-    """(growth of the perimeter of one hull by a point, whether the hull changes)."""
-    size, room = index(hulls[entry + SIZES + pair]), index(hulls[entry + ROOM])
-    if size == index(0):
-        return 0.0, True
-    v = entry + SIZES + n_pairs + _PAIR * room * pair
-    first, n_seen = seen_from(hulls, v, size, x, y)
-    if n_seen == index(0):
-        return 0.0, False
+def _growth_of_pair(hulls, entry, pair, n_pairs, x, y, across, up, known):
+    """(growth of the perimeter of one hull by a point, whether the hull changes). known: see `seen_of`."""
+    v, size, first, n_seen = seen_of(hulls, entry, pair, n_pairs, x, y, known)
+    if size == index(0) or n_seen == index(0):
+        return 0.0, size == index(0)
     return growth(hulls, v, size, first, n_seen, x, y, across, up), True
 
 
@@ -96,10 +92,12 @@ def _growth(hulls, entry, x, at, weights, weights_at, n_features, inside):
     n_pairs, pair, total, changes = pairs_of(n_features), index(0), 0.0, False
     for i in range(n_features):
         for k in range(i + index(1), n_features):
-            if not inside[pair] and x[at + i] == x[at + i] and x[at + k] == x[at + k]:
+            if inside[pair]:
+                note_within(hulls, entry, pair)
+            elif x[at + i] == x[at + i] and x[at + k] == x[at + k]:
                 grows, changed = _growth_of_pair(
                     hulls, entry, pair, n_pairs, np.float64(x[at + i]), np.float64(x[at + k]),
-                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]),
+                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]), False,
                 )  # fmt: skip
                 total += grows
                 changes |= changed
@@ -178,7 +176,7 @@ def _outer_part(nodes, used, tree, path, start, length, x, at, weights, weights_
 def _extend(nodes, used, tree, path, start, outer, end, length, x, at, n_features):
     """Extend the nodes of a path from `outer` up to `end` by a sample; end = length: it ends at the leaf."""
     if end < length:
-        _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features)
+        _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features, True)
         return
     low, half, takes_over = path[start + length - index(1)] * nodes.width, nodes.width // index(2), False
     for j in range(n_features):
@@ -187,12 +185,12 @@ def _extend(nodes, used, tree, path, start, outer, end, length, x, at, n_feature
             takes_over = True
     if takes_over:
         # The point that the leaf has now is no sample: it may lie outside of nodes that the sample does not extend.
-        _extend_above(nodes, used, tree, path, start, index(0), length - index(1), nodes.boxes, low, n_features)
+        _extend_above(nodes, used, tree, path, start, index(0), length - index(1), nodes.boxes, low, n_features, False)
 
 
 @called
-def _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features):
-    """Extend inner nodes of a path by the point of the leaf below them."""
+def _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features, known):
+    """Extend inner nodes of a path by a point. known: see `seen_of`."""
     half, inside = nodes.width // index(2), np.zeros(pairs_of(n_features), np.bool_)
     for below in range(end - outer):
         row = path[start + end - index(1) - below]
@@ -204,11 +202,11 @@ def _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features)
                     nodes.boxes[low + j] = value
                 if not nodes.boxes[low + half + j] >= value:
                     nodes.boxes[low + half + j] = value
-        add_to_kept(nodes, used, tree, row, x, at, n_features, inside)
+        add_to_kept(nodes, used, tree, row, x, at, n_features, inside, known)
 
 
 @called
-def _pair_of(hulls, x, at, weights, weights_at, n_features, target):
+def _pair_of(hulls, entry, x, at, weights, weights_at, n_features, target):
     """(pair, and its features) that is drawn in proportion to what a sample adds to its perimeter."""
     n_pairs, pair, reached = pairs_of(n_features), index(0), 0.0
     found: Any = index(0)
@@ -218,8 +216,8 @@ def _pair_of(hulls, x, at, weights, weights_at, n_features, target):
         for k in range(i + index(1), n_features):
             if x[at + i] == x[at + i] and x[at + k] == x[at + k] and not reached > target:
                 grows, _ = _growth_of_pair(
-                    hulls, index(0), pair, n_pairs, np.float64(x[at + i]), np.float64(x[at + k]),
-                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]),
+                    hulls, entry, pair, n_pairs, np.float64(x[at + i]), np.float64(x[at + k]),
+                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]), entry > index(0),
                 )  # fmt: skip
                 if grows > 0.0:
                     # Rounding can leave the target just above the sum of all: then the last candidate stands.
@@ -230,13 +228,11 @@ def _pair_of(hulls, x, at, weights, weights_at, n_features, target):
 
 
 @called
-def _cut_between(hulls, pair, one, other, n_pairs, x, at, weights, weights_at, place, share):
+def _cut_between(hulls, entry, pair, one, other, n_pairs, x, at, weights, weights_at, place, share):
     """(feature, second, slope, offset, whether the hull goes left) of a cut between a sample and a node's hulls."""
     across, up = np.float64(weights[weights_at + one]), np.float64(weights[weights_at + other])
     px, py = np.float64(x[at + one]), np.float64(x[at + other])
-    size, room = index(hulls[SIZES + pair]), index(hulls[ROOM])
-    v = SIZES + n_pairs + _PAIR * room * pair
-    first, n_seen = seen_from(hulls, v, size, px, py)
+    v, size, first, n_seen = seen_of(hulls, entry, pair, n_pairs, px, py, entry > index(0))
     right, ahead, touched = line_between(hulls, v, size, first, n_seen, px, py, across, up, place)
     right, ahead = right * across, ahead * up
     swaps = abs(ahead) * across > abs(right) * up  # the larger part in units of the weights
@@ -285,10 +281,11 @@ def _split(
         if offset >= upper:
             offset = np.nextafter(upper, -np.inf)
     else:
-        hulls = hulls_of(nodes, used, tree, row, n_features)
-        drawn, one, other = _pair_of(hulls, x, at, weights, weights_at, n_features, pick * extension)
+        # What the sample sees of hulls that are kept was noted when the rates were found.
+        hulls, entry = hulls_of(nodes, used, tree, row, n_features)
+        drawn, one, other = _pair_of(hulls, entry, x, at, weights, weights_at, n_features, pick * extension)
         feature, second, slope, offset, box_goes_left = _cut_between(
-            hulls, drawn, one, other, n_pairs, x, at, weights, weights_at, place, share
+            hulls, entry, drawn, one, other, n_pairs, x, at, weights, weights_at, place, share
         )
     old, fresh = (pair, pair + index(1)) if box_goes_left else (pair + index(1), pair)
     become_parent(nodes, row, pair, old, time)
@@ -300,7 +297,7 @@ def _split(
     hand_over(nodes, used, tree, row, old, n_pairs)
     above = np.empty(1, np.uint64)
     above[0] = row
-    _extend_above(nodes, used, tree, above, index(0), index(0), index(1), x, at, n_features)
+    _extend_above(nodes, used, tree, above, index(0), index(0), index(1), x, at, n_features, True)
     return fresh
 
 
