@@ -149,7 +149,7 @@ def size_of(hulls, hull):
 
 @inlined
 def seen_of(hulls, hull, v, x, y, known):
-    """`seen_from` of a hull with vertices from v on, which is noted. known: whether it is noted of this point already.
+    """`seen_from` of a hull with vertices from v on. known: whether it is noted of this point.
 
     A hull without vertices is no hull: nothing is said of it.
     """
@@ -158,15 +158,13 @@ def seen_of(hulls, hull, v, x, y, known):
         return index(0), index(0)
     if known:
         return index(hulls[hull + _FIRST]), index(hulls[hull + _SEEN])
-    first, n_seen = seen_from(hulls, v, size, x, y)
-    hulls[hull + _FIRST], hulls[hull + _SEEN] = np.int32(first), np.int32(n_seen)
-    return first, n_seen
+    return seen_from(hulls, v, size, x, y)
 
 
 @inlined
-def note_within(hulls, hull):
-    """Note that the sample sees nothing of a hull."""
-    hulls[hull + _SEEN] = 0
+def note_seen(hulls, hull, first, n_seen):
+    """Note what the sample that is being learned sees of a hull."""
+    hulls[hull + _FIRST], hulls[hull + _SEEN] = np.int32(first), np.int32(n_seen)
 
 
 @inlined

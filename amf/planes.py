@@ -32,7 +32,7 @@ from amf.kept_hulls import (
     hull_at,
     hulls_of,
     keep,
-    note_within,
+    note_seen,
     pairs_of,
     region,
     renew,
@@ -78,6 +78,7 @@ def _growth_of_pair(hulls, hull, v, x, y, across, up, known):
     """(growth of the perimeter of one hull by a point, whether the hull changes). Arguments: as of `seen_of`."""
     size = size_of(hulls, hull)
     first, n_seen = seen_of(hulls, hull, v, x, y, known)
+    note_seen(hulls, hull, first, n_seen)
     if size == index(0) or n_seen == index(0):
         return 0.0, size == index(0)
     return growth(hulls, v, size, first, n_seen, x, y, across, up), True
@@ -95,7 +96,7 @@ def _growth(hulls, entry, x, at, weights, weights_at, n_features, inside):
         for k in range(i + index(1), n_features):
             hull = hull_at(entry, pair)
             if inside[pair]:
-                note_within(hulls, hull)
+                note_seen(hulls, hull, index(0), index(0))
             elif x[at + i] == x[at + i] and x[at + k] == x[at + k]:
                 grows, changed = _growth_of_pair(
                     hulls, hull, v, np.float64(x[at + i]), np.float64(x[at + k]),
