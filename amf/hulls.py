@@ -91,8 +91,31 @@ def seen_from(words, v, size, x, y):
         return _seen_of_segment(ax, ay, coordinate(words, v + _PAIR), coordinate(words, v + index(3)), x, y)
     if size > _SMALL:
         return _search_seen(words, v, size, x, y)
-    if _is_surely_inside(words, v, size, x, y):
+    # Of all edges beyond doubt and without a branch: on which side the point lies is hard to foretell.
+    last = v + _PAIR * (size - index(1))
+    ax, ay = coordinate(words, last), coordinate(words, last + index(1))
+    n_seen, n_hidden, before = index(0), index(0), True
+    first: Any = size - index(1)  # unless another edge that is seen comes after one that is not
+    for k in range(size):
+        bx, by = coordinate(words, v + _PAIR * k), coordinate(words, v + _PAIR * k + index(1))
+        left, right = (bx - ax) * (y - ay), (by - ay) * (x - ax)
+        area, doubt = left - right, _DOUBT * (abs(left) + abs(right))
+        seen = area < -doubt
+        n_seen += index(seen)
+        n_hidden += index(area > doubt)
+        first = k - index(1) if seen and not before else first
+        before, ax, ay = seen, bx, by
+    if n_hidden == size:
         return index(0), index(0)
+    if n_hidden + n_seen == size:
+        return first, n_seen
+    return _exactly_seen(words, v, size, x, y)
+
+
+@called
+def _exactly_seen(words, v, size, x, y):
+    """`seen_from` of a hull of three vertices or more, edge by edge."""
+    ax, ay = coordinate(words, v), coordinate(words, v + index(1))
     n_seen, outside = index(0), False
     first: Any = index(0)
     before, seen_first = True, False
@@ -194,19 +217,6 @@ def _edges_on_both_sides(words, v, size, x, y):
 
 
 @inlined
-def _is_surely_inside(words, v, size, x, y):
-    """Whether a point lies to the left of all edges, beyond doubt: without a branch, since most points do."""
-    last = v + _PAIR * (size - index(1))
-    ax, ay, inside = coordinate(words, last), coordinate(words, last + index(1)), True
-    for k in range(size):
-        bx, by = coordinate(words, v + _PAIR * k), coordinate(words, v + _PAIR * k + index(1))
-        left, right = (bx - ax) * (y - ay), (by - ay) * (x - ax)
-        inside &= left - right > _DOUBT * (abs(left) + abs(right))
-        ax, ay = bx, by
-    return inside
-
-
-@inlined
 def _seen_of_segment(ax, ay, bx, by, x, y):
     area = turn(ax, ay, bx, by, x, y)
     if area != 0.0:
@@ -235,11 +245,12 @@ def growth(words, v, size, first, n_seen, x, y, across, up):
     if near < size:
         at = v + _PAIR * near
         return 2.0 * _length(across * (x - coordinate(words, at)), up * (y - coordinate(words, at + index(1))))
-    at = v + _PAIR * first
+    at, end = v + _PAIR * first, v + _PAIR * size
     ax, ay = coordinate(words, at), coordinate(words, at + index(1))
     total = _length(across * (x - ax), up * (y - ay))
-    for j in range(n_seen):
-        at = v + _PAIR * ((first + j + index(1)) % size)
+    for _ in range(n_seen):
+        at += _PAIR
+        at = v if at == end else at
         bx, by = coordinate(words, at), coordinate(words, at + index(1))
         total -= _length(across * (bx - ax), up * (by - ay))
         ax, ay = bx, by

@@ -2,8 +2,10 @@
 
 Hulls are no part of a forest: they follow from the points of the leaves, to the bit, since hulls are exact. So they
 are kept where there is room for them, those of large nodes first, and made anew where they are missing. The hulls of a
-node are an entry of 32-bit words: its length, the number of its node, room for vertices in each hull, the sizes of the
-hulls, their vertices. Each tree has a region of words for entries (arena.py):
+node are an entry of 32-bit words: its length, the number of its node, how many vertices its hulls have together, three
+words of each hull, and the vertices, hull by hull without gaps. The three are the size of the hull, and the first edge
+and the number of those that the sample sees that is being learned: what was found for the rates is not sought again
+when the sample is added. Each tree has a region of words for entries (arena.py):
 
     header   the rows in use for which it holds; end of what is taken; labels that a node must have seen for its hulls
              to be kept; features
@@ -22,12 +24,12 @@ from amf.arena import CHILD, COUNT, number_of, row_of
 from amf.hulls import add_vertex, bits_of, coordinate, seen_from
 
 STAMP, _TOP, LEAST, _FEATURES, _HEADER = (index(word) for word in range(5))
-_OWNER, ROOM, SIZES = (index(word) for word in range(1, 4))
+_OWNER, _TOTAL, _HULLS = (index(word) for word in range(1, 4))
+_FIRST, _SEEN, _WORDS = (index(word) for word in range(1, 4))
 _PAIR = index(2)
-_FEWEST = 8
+_FEWEST = 4
 """Labels that a node must have seen for its hulls to be kept, where there is room: those of smaller ones are soon
 made."""
-_NONE = index(2**32)
 
 
 def hull_room(n_features: int) -> int:
@@ -80,7 +82,8 @@ def renew(nodes, used, tree, n_features):
 def _make_room(nodes, used, tree, words, count):
     """Close the gaps between the entries of a tree; those of small nodes go until a quarter of the room is free.
 
-    Returns whether there is room for so many words of a node that has seen `count` labels.
+    Where three eighths are, smaller ones will be kept from now on. Returns whether there is room for so many words of a
+    node that has seen `count` labels.
     """
     base, length, end = region(nodes, used, tree)
     hulls, n_trees = nodes.hulls, index(used.shape[0])
@@ -101,63 +104,82 @@ def _make_room(nodes, used, tree, words, count):
             at += size
         hulls[base + _TOP] = np.int32(top)
         if index(4) * top <= index(3) * end and top + words <= end:
+            if index(8) * top <= index(5) * end and hulls[base + LEAST] > _FEWEST:
+                hulls[base + LEAST] -= np.int32(1)
             return True
-        hulls[base + LEAST] += hulls[base + LEAST] // np.int32(2)
+        hulls[base + LEAST] += np.int32(1) + hulls[base + LEAST] // np.int32(8)
     return False
 
 
 @called
-def _take(nodes, used, tree, row, room, n_pairs):
-    """A new entry for a node, with so much room for vertices in each hull; returns its first word, 0: no room."""
+def _take(nodes, used, tree, row, total, n_pairs):
+    """A new entry for a node whose hulls have so many vertices, and some more; returns its first word, 0: no room."""
     hulls = nodes.hulls
     base, _, end = region(nodes, used, tree)
-    words = SIZES + n_pairs * (index(1) + _PAIR * room)
+    words = _words_of(total + total // index(8) + n_pairs // _PAIR + _PAIR, n_pairs)
     if words + _HEADER > end:
         return index(0)
     count = np.int64(nodes.ints[row * nodes.words + COUNT])
     if index(hulls[base + _TOP]) + words > end and not _make_room(nodes, used, tree, words, count):
         return index(0)
     top = index(hulls[base + _TOP])
-    if index(2) * top < end and hulls[base + LEAST] > _FEWEST:
-        hulls[base + LEAST] -= np.int32(1)
     hulls[base + _TOP] = np.int32(top + words)
     hulls[base + top] = np.int32(words)
-    hulls[base + top + _OWNER], hulls[base + top + ROOM] = (
-        np.int32(number_of(row, index(used.shape[0]))),
-        np.int32(room),
-    )
+    hulls[base + top + _OWNER] = np.int32(number_of(row, index(used.shape[0])))
     hulls[_in_table(nodes, used, tree, row)] = np.int32(top)
     return base + top
 
 
-@called
-def room_for(hulls, entry, n_pairs):
-    """Room for each hull of those in an entry, and some vertices more."""
-    largest = index(0)
-    for pair in range(n_pairs):
-        largest = max(largest, index(hulls[entry + SIZES + pair]))
-    return (largest + index(4)) // _PAIR * _PAIR
+@inlined
+def _words_of(total, n_pairs):
+    """Words of an entry with so many vertices."""
+    return _HULLS + _WORDS * n_pairs + _PAIR * total
 
 
-@called
-def copy_hulls(source, old, target, new, n_pairs):
-    """Fill an entry with the hulls of another one; it has room for them."""
-    room, wider = index(source[old + ROOM]), index(target[new + ROOM])
-    for pair in range(n_pairs):
-        size = source[old + SIZES + pair]
-        target[new + SIZES + pair] = size
-        v, w = old + SIZES + n_pairs + _PAIR * room * pair, new + SIZES + n_pairs + _PAIR * wider * pair
-        for word in range(_PAIR * index(size)):
-            target[w + word] = source[v + word]
+@inlined
+def hull_at(entry, pair):
+    """First word of what an entry has of a hull but its vertices."""
+    return entry + _HULLS + _WORDS * pair
+
+
+@inlined
+def size_of(hulls, hull):
+    return index(hulls[hull])
+
+
+@inlined
+def seen_of(hulls, hull, v, x, y, known):
+    """`seen_from` of a hull with vertices from v on. known: whether it is noted of this point.
+
+    A hull without vertices is no hull: nothing is said of it.
+    """
+    size = size_of(hulls, hull)
+    if size == index(0):
+        return index(0), index(0)
+    if known:
+        return index(hulls[hull + _FIRST]), index(hulls[hull + _SEEN])
+    return seen_from(hulls, v, size, x, y)
+
+
+@inlined
+def note_seen(hulls, hull, first, n_seen):
+    """Note what the sample that is being learned sees of a hull."""
+    hulls[hull + _FIRST], hulls[hull + _SEEN] = np.int32(first), np.int32(n_seen)
+
+
+@inlined
+def _fill(target, new, source, old, n_pairs):
+    """Fill an entry, which has room, with the hulls of another one."""
+    for word in range(_TOTAL, _words_of(index(source[old + _TOTAL]), n_pairs)):
+        target[new + word] = source[old + word]
 
 
 @called
 def keep(nodes, used, tree, row, source, old, n_pairs):
     """Keep hulls as those of a node; returns their entry, 0 where there is no room."""
-    room = room_for(source, old, n_pairs)
     inside = old > index(0)  # an entry of this tree may be moved to make room
     owner = source[old + _OWNER]
-    entry = _take(nodes, used, tree, row, room, n_pairs)
+    entry = _take(nodes, used, tree, row, index(source[old + _TOTAL]), n_pairs)
     if entry > index(0):
         if inside:
             base, length, _ = region(nodes, used, tree)
@@ -166,103 +188,87 @@ def keep(nodes, used, tree, row, source, old, n_pairs):
                 nodes.hulls[_in_table(nodes, used, tree, row)] = 0
                 return index(0)
             old = base + begin
-        copy_hulls(source, old, nodes.hulls, entry, n_pairs)
+        _fill(nodes.hulls, entry, source, old, n_pairs)
     return entry
 
 
 @called
-def blank(room, n_pairs):
-    """Empty hulls that are kept nowhere, in an array of their own."""
-    hulls = np.zeros(SIZES + n_pairs * (index(1) + _PAIR * room), np.int32)
-    hulls[ROOM] = np.int32(room)
-    return hulls
+def _blank(total, n_pairs):
+    """An entry in an array of its own, with room for so many vertices; nothing is filled in."""
+    return np.empty(_words_of(total, n_pairs), np.int32)
 
 
 @called
-def _add_point(hulls, entry, x, at, n_features, pair_first, inside):
-    """Add a point to the hulls of all pairs from one on; returns the pair at which room ended, or _NONE.
+def without_points(n_features):
+    """Hulls of no point."""
+    return np.zeros(_words_of(index(0), pairs_of(n_features)), np.int32)
 
-    inside: bool (pairs,): those whose hull the point is known to lie within; where it lies within more they are noted.
-    """
-    n_pairs, room, pair = pairs_of(n_features), index(hulls[entry + ROOM]), index(0)
+
+@called
+def with_point(source, entry, x, at, n_features, known):
+    """The hulls of an entry with one more point, in an array of their own. known: see `seen_of`."""
+    n_pairs, pair = pairs_of(n_features), index(0)
+    target = _blank(index(source[entry + _TOTAL]) + n_pairs, n_pairs)
+    v, w = hull_at(entry, n_pairs), hull_at(index(0), n_pairs)
     for i in range(n_features):
         for k in range(i + index(1), n_features):
-            if pair >= pair_first and not inside[pair] and x[at + i] == x[at + i] and x[at + k] == x[at + k]:
-                v = entry + SIZES + n_pairs + _PAIR * room * pair
-                size, first, n_seen = index(hulls[entry + SIZES + pair]), index(0), index(0)
-                if size > index(0):
-                    first, n_seen = seen_from(hulls, v, size, np.float64(x[at + i]), np.float64(x[at + k]))
+            hull = hull_at(entry, pair)
+            size = size_of(source, hull)
+            for word in range(_PAIR * size):
+                target[w + word] = source[v + word]
+            grown = size
+            if x[at + i] == x[at + i] and x[at + k] == x[at + k]:
+                first, n_seen = seen_of(source, hull, v, np.float64(x[at + i]), np.float64(x[at + k]), known)
                 if size == index(0) or n_seen > index(0):
-                    if size == room:
-                        return pair
-                    size = add_vertex(hulls, v, size, first, n_seen, bits_of(x[at + i]), bits_of(x[at + k]))
-                    hulls[entry + SIZES + pair] = np.int32(size)
-                else:
-                    inside[pair] = True
+                    grown = add_vertex(target, w, size, first, n_seen, bits_of(x[at + i]), bits_of(x[at + k]))
+            target[hull_at(index(0), pair)] = np.int32(grown)
+            v += _PAIR * size
+            w += _PAIR * grown
             pair += index(1)
-    return _NONE
+    target[_TOTAL] = np.int32((w - hull_at(index(0), n_pairs)) // _PAIR)
+    return target
 
 
 @called
-def with_point(hulls, x, at, n_features):
-    """Hulls with one more point; in a larger array where they need it."""
-    n_pairs, pair = pairs_of(n_features), index(0)
-    inside = np.zeros(n_pairs, np.bool_)
-    while True:
-        pair = _add_point(hulls, index(0), x, at, n_features, pair, inside)
-        if pair == _NONE:
-            return hulls
-        larger = blank(_PAIR * index(hulls[ROOM]), n_pairs)
-        copy_hulls(hulls, index(0), larger, index(0), n_pairs)
-        hulls = larger
-
-
-@called
-def _with_hulls(hulls, source, entry, n_features):
-    """Hulls with the vertices of others."""
-    n_pairs, room, point = pairs_of(n_features), index(source[entry + ROOM]), np.empty(2, np.float32)
+def _with_hulls(source, entry, others, other, n_features):
+    """The hulls of an entry with the vertices of another one, in an array of their own."""
+    n_pairs = pairs_of(n_features)
+    target = _blank(index(source[entry + _TOTAL]) + index(others[other + _TOTAL]), n_pairs)
+    v, w, u = hull_at(entry, n_pairs), hull_at(index(0), n_pairs), hull_at(other, n_pairs)
     for pair in range(n_pairs):
-        v = entry + SIZES + n_pairs + _PAIR * room * pair
-        for vertex in range(index(source[entry + SIZES + pair])):
-            point[0] = np.float32(coordinate(source, v + _PAIR * vertex))
-            point[1] = np.float32(coordinate(source, v + _PAIR * vertex + index(1)))
-            hulls = _with_vertex(hulls, pair, point, n_pairs)
-    return hulls
+        size, more = size_of(source, hull_at(entry, pair)), size_of(others, hull_at(other, pair))
+        for word in range(_PAIR * size):
+            target[w + word] = source[v + word]
+        v += _PAIR * size
+        for _ in range(more):
+            first, n_seen = index(0), index(0)
+            if size > index(0):
+                first, n_seen = seen_from(target, w, size, coordinate(others, u), coordinate(others, u + index(1)))
+            if size == index(0) or n_seen > index(0):
+                size = add_vertex(target, w, size, first, n_seen, others[u], others[u + index(1)])
+            u += _PAIR
+        target[hull_at(index(0), pair)] = np.int32(size)
+        w += _PAIR * size
+    target[_TOTAL] = np.int32((w - hull_at(index(0), n_pairs)) // _PAIR)
+    return target
 
 
 @called
-def _with_vertex(hulls, pair, point, n_pairs):
-    """Hulls of which that of one pair has one more point."""
-    room, size = index(hulls[ROOM]), index(hulls[SIZES + pair])
-    first, n_seen = index(0), index(0)
-    v = SIZES + n_pairs + _PAIR * room * pair
-    if size > index(0):
-        first, n_seen = seen_from(hulls, v, size, np.float64(point[0]), np.float64(point[1]))
-        if n_seen == index(0):
-            return hulls
-    if size == room:
-        larger = blank(_PAIR * room, n_pairs)
-        copy_hulls(hulls, index(0), larger, index(0), n_pairs)
-        hulls, room = larger, _PAIR * room
-        v = SIZES + n_pairs + _PAIR * room * pair
-    size = add_vertex(hulls, v, size, first, n_seen, bits_of(point[0]), bits_of(point[1]))
-    hulls[SIZES + pair] = np.int32(size)
-    return hulls
+def with_subtree(source, entry, nodes, used, tree, row, n_features):
+    """The hulls of an entry with all points below a node, itself included, in an array of their own.
 
-
-@called
-def with_subtree(hulls, nodes, used, tree, row, n_features):
-    """Hulls with all points below a node, itself included: of those that are kept, the hulls will do."""
+    Of nodes below it that are kept the hulls will do.
+    """
     waiting, n_waiting = np.empty(64, np.uint64), 1
     waiting[0] = row
     while n_waiting > 0:
         n_waiting -= 1
         node = waiting[n_waiting]
-        child, entry = index(nodes.ints[node * nodes.words + CHILD]), entry_of(nodes, used, tree, node)
+        child, other = index(nodes.ints[node * nodes.words + CHILD]), entry_of(nodes, used, tree, node)
         if child == index(0):
-            hulls = with_point(hulls, nodes.boxes, node * nodes.width, n_features)
-        elif entry > index(0):
-            hulls = _with_hulls(hulls, nodes.hulls, entry, n_features)
+            source, entry = with_point(source, entry, nodes.boxes, node * nodes.width, n_features, False), index(0)
+        elif other > index(0):
+            source, entry = _with_hulls(source, entry, nodes.hulls, other, n_features), index(0)
         else:
             if n_waiting + 2 > waiting.shape[0]:
                 longer = np.empty(2 * waiting.shape[0], np.uint64)
@@ -270,37 +276,33 @@ def with_subtree(hulls, nodes, used, tree, row, n_features):
                 waiting = longer
             waiting[n_waiting], waiting[n_waiting + 1] = child, child + index(1)
             n_waiting += 2
-    return hulls
+    return source
 
 
 @called
-def add_to_kept(nodes, used, tree, row, x, at, n_features, inside):
+def add_to_kept(nodes, used, tree, row, x, at, n_features, known):
     """Add a point to the hulls of a node, if they are kept; where there is no room they are kept no longer.
 
-    inside: as of `_add_point`, of this node or of one below it, within whose hulls the point then lies here, too.
+    known: see `seen_of`.
     """
-    n_pairs, pair = pairs_of(n_features), index(0)
-    entry = entry_of(nodes, used, tree, row)
-    while entry > index(0):
-        room = index(nodes.hulls[entry + ROOM])
-        pair = _add_point(nodes.hulls, entry, x, at, n_features, pair, inside)
-        if pair == _NONE:
-            return
-        own = blank(room, n_pairs)
-        copy_hulls(nodes.hulls, entry, own, index(0), n_pairs)
+    n_pairs, entry = pairs_of(n_features), entry_of(nodes, used, tree, row)
+    if entry == index(0):
+        return
+    own = with_point(nodes.hulls, entry, x, at, n_features, known)
+    if _words_of(index(own[_TOTAL]), n_pairs) <= index(nodes.hulls[entry]):
+        _fill(nodes.hulls, entry, own, index(0), n_pairs)
+    else:
         nodes.hulls[_in_table(nodes, used, tree, row)] = 0
-        entry = keep(nodes, used, tree, row, own, index(0), n_pairs)
+        keep(nodes, used, tree, row, own, index(0), n_pairs)
 
 
 @called
 def hulls_of(nodes, used, tree, row, n_features):
-    """The hulls of a node, in an array of their own."""
-    n_pairs, entry = pairs_of(n_features), entry_of(nodes, used, tree, row)
-    if entry == index(0):
-        return with_subtree(blank(index(6), n_pairs), nodes, used, tree, row, n_features)
-    own = blank(room_for(nodes.hulls, entry, n_pairs), n_pairs)
-    copy_hulls(nodes.hulls, entry, own, index(0), n_pairs)
-    return own
+    """(words, entry) with the hulls of a node; entry = 0: they are not kept, but have been made anew."""
+    entry = entry_of(nodes, used, tree, row)
+    if entry > index(0):
+        return nodes.hulls, entry
+    return with_subtree(without_points(n_features), index(0), nodes, used, tree, row, n_features), index(0)
 
 
 @called

@@ -22,25 +22,25 @@ from amf.arena import CHILD, COUNT, CUT_ROOM, FEATURE, ROOT, row_of
 from amf.boxes import holds, outside
 from amf.descent import LARGEST_EXTENSION, descend_of
 from amf.geometry import Geometry, become_leaf, become_parent
-from amf.hulls import coordinate, growth, line_between, seen_from
+from amf.hulls import coordinate, growth, line_between
 from amf.kept_hulls import (
     LEAST,
-    ROOM,
-    SIZES,
     STAMP,
     add_to_kept,
-    blank,
-    copy_hulls,
     entry_of,
     hand_over,
+    hull_at,
     hulls_of,
     keep,
+    note_seen,
     pairs_of,
     region,
     renew,
-    room_for,
+    seen_of,
+    size_of,
     with_point,
     with_subtree,
+    without_points,
 )
 from amf.rng import uniform
 
@@ -74,15 +74,13 @@ def _side(nodes, here, child, x, at):
 
 
 @called
-def _growth_of_pair(hulls, entry, pair, n_pairs, x, y, across, up):
-    """(growth of the perimeter of one hull by a point, whether the hull changes)."""
-    size, room = index(hulls[entry + SIZES + pair]), index(hulls[entry + ROOM])
-    if size == index(0):
-        return 0.0, True
-    v = entry + SIZES + n_pairs + _PAIR * room * pair
-    first, n_seen = seen_from(hulls, v, size, x, y)
-    if n_seen == index(0):
-        return 0.0, False
+def _growth_of_pair(hulls, hull, v, x, y, across, up, known):
+    """(growth of the perimeter of one hull by a point, whether the hull changes). Arguments: as of `seen_of`."""
+    size = size_of(hulls, hull)
+    first, n_seen = seen_of(hulls, hull, v, x, y, known)
+    note_seen(hulls, hull, first, n_seen)
+    if size == index(0) or n_seen == index(0):
+        return 0.0, size == index(0)
     return growth(hulls, v, size, first, n_seen, x, y, across, up), True
 
 
@@ -93,17 +91,21 @@ def _growth(hulls, entry, x, at, weights, weights_at, n_features, inside):
     inside: bool (pairs,): those whose hull a sample is known to lie within. Where it lies within more they are noted:
     hulls are nested, so that it lies within those of all nodes above, too.
     """
-    n_pairs, pair, total, changes = pairs_of(n_features), index(0), 0.0, False
+    pair, v, total, changes = index(0), hull_at(entry, pairs_of(n_features)), 0.0, False
     for i in range(n_features):
         for k in range(i + index(1), n_features):
-            if not inside[pair] and x[at + i] == x[at + i] and x[at + k] == x[at + k]:
+            hull = hull_at(entry, pair)
+            if inside[pair]:
+                note_seen(hulls, hull, index(0), index(0))
+            elif x[at + i] == x[at + i] and x[at + k] == x[at + k]:
                 grows, changed = _growth_of_pair(
-                    hulls, entry, pair, n_pairs, np.float64(x[at + i]), np.float64(x[at + k]),
-                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]),
+                    hulls, hull, v, np.float64(x[at + i]), np.float64(x[at + k]),
+                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]), False,
                 )  # fmt: skip
                 total += grows
                 changes |= changed
                 inside[pair] = not changed
+            v += _PAIR * size_of(hulls, hull)
             pair += index(1)
     return total, changes
 
@@ -142,30 +144,25 @@ def _outer_part(nodes, used, tree, path, start, length, x, at, weights, weights_
     only = _only_feature(nodes, path[start], n_features)
     renew(nodes, used, tree, n_features)
     first, n_pairs = length, pairs_of(n_features)
-    hulls, entry, own = nodes.hulls, index(0), blank(index(6), n_pairs)
+    hulls, entry = without_points(n_features), index(0)
     inside = np.zeros(n_pairs, np.bool_)
     while first > index(0):
         row = path[start + first - index(1)]
         if only < n_features:
             rate, changes = _growth_of_interval(nodes, row, only, x, at, weights, weights_at), False
         else:
-            below, entry_below = hulls, entry
-            entry = entry_of(nodes, used, tree, row)
-            hulls = nodes.hulls
-            if entry == index(0):
+            kept = entry_of(nodes, used, tree, row)
+            if kept == index(0):
                 if first == length:
-                    own = with_point(own, nodes.boxes, row * nodes.width, n_features)
+                    hulls = with_point(hulls, entry, nodes.boxes, row * nodes.width, n_features, False)
                 else:
-                    if entry_below > index(0):
-                        own = blank(room_for(below, entry_below, n_pairs), n_pairs)
-                        copy_hulls(below, entry_below, own, index(0), n_pairs)
                     child = index(nodes.ints[row * nodes.words + CHILD])
                     other = child + child + index(1) - path[start + first]
-                    own = with_subtree(own, nodes, used, tree, other, n_features)
+                    hulls = with_subtree(hulls, entry, nodes, used, tree, other, n_features)
                     least = nodes.hulls[region(nodes, used, tree)[0] + LEAST]
                     if nodes.ints[row * nodes.words + COUNT] >= least:
-                        entry = keep(nodes, used, tree, row, own, index(0), n_pairs)
-                hulls = nodes.hulls if entry > index(0) else own
+                        kept = keep(nodes, used, tree, row, hulls, index(0), n_pairs)
+            hulls, entry = nodes.hulls if kept > index(0) else hulls, kept
             rate, changes = _growth(hulls, entry, x, at, weights, weights_at, n_features, inside)
         if not changes and _is_inside(nodes, row, x, at, n_features):
             break
@@ -178,7 +175,7 @@ def _outer_part(nodes, used, tree, path, start, length, x, at, weights, weights_
 def _extend(nodes, used, tree, path, start, outer, end, length, x, at, n_features):
     """Extend the nodes of a path from `outer` up to `end` by a sample; end = length: it ends at the leaf."""
     if end < length:
-        _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features)
+        _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features, True)
         return
     low, half, takes_over = path[start + length - index(1)] * nodes.width, nodes.width // index(2), False
     for j in range(n_features):
@@ -187,13 +184,13 @@ def _extend(nodes, used, tree, path, start, outer, end, length, x, at, n_feature
             takes_over = True
     if takes_over:
         # The point that the leaf has now is no sample: it may lie outside of nodes that the sample does not extend.
-        _extend_above(nodes, used, tree, path, start, index(0), length - index(1), nodes.boxes, low, n_features)
+        _extend_above(nodes, used, tree, path, start, index(0), length - index(1), nodes.boxes, low, n_features, False)
 
 
 @called
-def _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features):
-    """Extend inner nodes of a path by the point of the leaf below them."""
-    half, inside = nodes.width // index(2), np.zeros(pairs_of(n_features), np.bool_)
+def _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features, known):
+    """Extend inner nodes of a path by a point. known: see `seen_of`."""
+    half = nodes.width // index(2)
     for below in range(end - outer):
         row = path[start + end - index(1) - below]
         low = row * nodes.width
@@ -204,39 +201,41 @@ def _extend_above(nodes, used, tree, path, start, outer, end, x, at, n_features)
                     nodes.boxes[low + j] = value
                 if not nodes.boxes[low + half + j] >= value:
                     nodes.boxes[low + half + j] = value
-        add_to_kept(nodes, used, tree, row, x, at, n_features, inside)
+        add_to_kept(nodes, used, tree, row, x, at, n_features, known)
 
 
 @called
-def _pair_of(hulls, x, at, weights, weights_at, n_features, target):
-    """(pair, and its features) that is drawn in proportion to what a sample adds to its perimeter."""
-    n_pairs, pair, reached = pairs_of(n_features), index(0), 0.0
+def _pair_of(hulls, entry, x, at, weights, weights_at, n_features, target):
+    """(hull, its vertices, its features) that is drawn in proportion to what a sample adds to its perimeter."""
+    pair, v, reached = index(0), hull_at(entry, pairs_of(n_features)), 0.0
     found: Any = index(0)
+    vertices: Any = index(0)
     one: Any = index(0)
     other: Any = index(0)
     for i in range(n_features):
         for k in range(i + index(1), n_features):
+            hull = hull_at(entry, pair)
             if x[at + i] == x[at + i] and x[at + k] == x[at + k] and not reached > target:
                 grows, _ = _growth_of_pair(
-                    hulls, index(0), pair, n_pairs, np.float64(x[at + i]), np.float64(x[at + k]),
-                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]),
+                    hulls, hull, v, np.float64(x[at + i]), np.float64(x[at + k]),
+                    np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]), entry > index(0),
                 )  # fmt: skip
                 if grows > 0.0:
                     # Rounding can leave the target just above the sum of all: then the last candidate stands.
-                    found, one, other = pair, i, k
+                    found, vertices, one, other = hull, v, i, k
                     reached += grows
+            v += _PAIR * size_of(hulls, hull)
             pair += index(1)
-    return found, one, other
+    return found, vertices, one, other
 
 
 @called
-def _cut_between(hulls, pair, one, other, n_pairs, x, at, weights, weights_at, place, share):
+def _cut_between(hulls, hull, v, one, other, x, at, weights, weights_at, place, share):
     """(feature, second, slope, offset, whether the hull goes left) of a cut between a sample and a node's hulls."""
     across, up = np.float64(weights[weights_at + one]), np.float64(weights[weights_at + other])
     px, py = np.float64(x[at + one]), np.float64(x[at + other])
-    size, room = index(hulls[SIZES + pair]), index(hulls[ROOM])
-    v = SIZES + n_pairs + _PAIR * room * pair
-    first, n_seen = seen_from(hulls, v, size, px, py)
+    size = size_of(hulls, hull)
+    first, n_seen = seen_of(hulls, hull, v, px, py, True)
     right, ahead, touched = line_between(hulls, v, size, first, n_seen, px, py, across, up, place)
     right, ahead = right * across, ahead * up
     swaps = abs(ahead) * across > abs(right) * up  # the larger part in units of the weights
@@ -285,10 +284,11 @@ def _split(
         if offset >= upper:
             offset = np.nextafter(upper, -np.inf)
     else:
-        hulls = hulls_of(nodes, used, tree, row, n_features)
-        drawn, one, other = _pair_of(hulls, x, at, weights, weights_at, n_features, pick * extension)
+        # What the sample sees of hulls that are kept was noted when the rates were found.
+        hulls, entry = hulls_of(nodes, used, tree, row, n_features)
+        hull, v, one, other = _pair_of(hulls, entry, x, at, weights, weights_at, n_features, pick * extension)
         feature, second, slope, offset, box_goes_left = _cut_between(
-            hulls, drawn, one, other, n_pairs, x, at, weights, weights_at, place, share
+            hulls, hull, v, one, other, x, at, weights, weights_at, place, share
         )
     old, fresh = (pair, pair + index(1)) if box_goes_left else (pair + index(1), pair)
     become_parent(nodes, row, pair, old, time)
@@ -300,7 +300,7 @@ def _split(
     hand_over(nodes, used, tree, row, old, n_pairs)
     above = np.empty(1, np.uint64)
     above[0] = row
-    _extend_above(nodes, used, tree, above, index(0), index(0), index(1), x, at, n_features)
+    _extend_above(nodes, used, tree, above, index(0), index(0), index(1), x, at, n_features, True)
     return fresh
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from numba import config
 
+import amf
 from tests.availability import Unavailable, give_up
 from tests.processors.emulated import CACHE, aarch64
 from tests.processors.streams import FORESTS
@@ -20,6 +21,8 @@ PROGRAM = ROOT / "tests" / "processors" / "streams.py"
 N_SAMPLES = 20_000
 EMULATED = os.environ.get("AMF_EMULATED", "amf-classifier").split()
 """Families whose kernels are compiled and run on aarch64: some ten minutes for each of them."""
+N_INTERPRETED = 120
+"""Samples for the interpreted kernels of all families."""
 
 Digests = dict[str, dict[str, str]]
 
@@ -61,12 +64,23 @@ def test_forests_owe_no_bit_to_the_c_library(tmp_path):
     assert differences(by_name(run(here, "learn", data, GLIBC_TUNABLES=UNFUSED)), expected) == []
 
 
+def test_all_families_learn_a_stream():
+    assert {new().family for forests in FORESTS.values() for new in forests} == {*amf.SYSTEMS}
+
+
 @pytest.mark.skipif(config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
 @pytest.mark.full
-def test_forests_on_aarch64_have_the_same_bits(tmp_path, capfd):
-    """Compiling takes most of the time under emulation, until the kernels of these sources are cached.
-
-    AMF_EMULATED names other families, with blanks between them.
+@pytest.mark.parametrize(
+    ("families", "n_samples", "environment"),
+    [
+        pytest.param(EMULATED, N_SAMPLES, {"NUMBA_CACHE_DIR": str(CACHE / "kernels")}, id="compiled"),
+        pytest.param([], N_INTERPRETED, {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}, id="interpreted"),
+    ],
+)
+def test_forests_on_aarch64_have_the_same_bits(families, n_samples, environment, tmp_path, capfd):
+    """As they are compiled here. Compiling takes most of the time under emulation, until the kernels of these sources
+    are cached: so it is done of few families, AMF_EMULATED names others with blanks between them, and all families are
+    interpreted, which asks of numpy and of the C library there what compiled kernels would.
     """
     with capfd.disabled():
         print("\n", file=sys.stderr)
@@ -75,12 +89,9 @@ def test_forests_on_aarch64_have_the_same_bits(tmp_path, capfd):
         except Unavailable as error:
             give_up(f"bits on aarch64 are NOT tested here: {error}")
         data, here = str(tmp_path / "streams.npz"), [sys.executable]
-        run(here, "write", data, str(N_SAMPLES))
+        run(here, "write", data, str(n_samples))
         print("here:", file=sys.stderr)
-        expected = by_name(run(here, "learn", data, *EMULATED))
+        expected = by_name(run(here, "learn", data, *families))
         print("on aarch64, emulated:", file=sys.stderr)
-        kernels = CACHE / "kernels"
-        printed = run(
-            emulated.command, "learn", data, *EMULATED, packages=emulated.packages, NUMBA_CACHE_DIR=str(kernels)
-        )
+        printed = run(emulated.command, "learn", data, *families, packages=emulated.packages, **environment)
     assert differences(by_name(printed), expected) == []

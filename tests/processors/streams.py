@@ -93,6 +93,7 @@ FORESTS: dict[str, list[Callable[[], Any]]] = {
         lambda: amf.AMFClassifier.preset("paper"),
         lambda: amf.MondrianForestClassifier(5, lifetime=3.0),
         lambda: amf.IncreasingLifetimeForestClassifier(3, domain="cube"),
+        lambda: amf.UnrestrictedAMFClassifier(3),
     ],
     "numbers": [
         amf.AMFRegressor,
