@@ -6,6 +6,7 @@
     quality      long: log-loss on eleven sets, beside refitted batch learners and river's forests
     imbalance    long: rare positives, beside the same
     noise        long: labels without a signal, beside the same
+    drift        long: streams of MOA's generators that change, adaptive forests beside MOA's
     small        many small forests, calls for a single event
     bytes        saving and loading
     metrics      what the metrics cost, in CPU time per event
@@ -24,7 +25,7 @@
     endless      long: twenty million events through 64 MB
 
 Targets stand beside the figures; with `--scale 0.1` those with Kafka are a tenth of their size, for a look at what they
-do, and --rows, --seeds, --trees and --peers say how much of quality, imbalance and noise is run. The other peers are
+do, and --rows, --seeds, --trees and --peers say how much of quality, imbalance, noise and drift is run. The other peers are
 installed into .cache on first use; one that cannot run here is left out, with the reason.
 """
 
@@ -38,6 +39,7 @@ from tests.benchmarks.learners import (
     classifiers,
     cold_start,
     concept_drift,
+    full_forest,
     growth,
     imbalance,
     label_noise,
@@ -76,12 +78,12 @@ LONG = {
     "image": image_start.main,
     "cost": checkpoint_cost.main,
     "pause": checkpoint_pause.main,
-    "moving": concept_drift.main,
+    "moving": full_forest.main,
     "growth": growth.main,
     "endless": bounded_memory.main,
 }
 LONG_WITH_KAFKA = {"latency": latency.main, "keys": many_models.main, "recovery": recovery.main, "page": page_cost.main}
-QUALITY = {"quality": quality.main, "imbalance": imbalance.main, "noise": label_noise.main}
+QUALITY = {"quality": quality.main, "imbalance": imbalance.main, "noise": label_noise.main, "drift": concept_drift.main}
 
 
 def _whole_numbers(text: str) -> list[int]:

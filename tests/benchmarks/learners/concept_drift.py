@@ -1,133 +1,161 @@
-"""Streams that change under a forest which is full: how well it follows, and what it costs where nothing changes.
+"""Streams that change, and the same before they do: the adaptive forest beside the plain one and beside MOA's.
 
-    python -m tests.benchmarks moving
+    python -m tests.benchmarks drift [--rows 40000] [--seeds 5] [--trees 10]
 
-A line for each part of a stream, means of three seeds: log-loss over the part and over its last 10,000 rows, of
-the forest that has learned all parts before, of a fresh one with the same limits, and of one without a limit that has
-learned all parts before. `trees alone` is the first of these before calibration, which follows changes, too.
+Streams of MOA's generators (moa_streams.py) for the seeds 1, 2, ..., each row forecast before its label, ten trees
+everywhere; of MOA the AdaptiveRandomForest and the StreamingRandomPatches, which tell no seed of their own. Columns,
+means over seeds:
+
+    accuracy    per cent of all rows
+    recovery    rows after an abrupt change until the accuracy over the next WINDOW ones is 95 % of that of the last
+                quarter of the part, mean over changes
+    samples/s   of processor time, of predicting and learning; MOA's as its task reports it
+
+Below: by how much ours is more accurate than the better one of MOA's; on streams that do not change, than the plain
+forest, with the standard error of the difference over seeds.
 """
 
 from __future__ import annotations
 
-import os
+import math
+import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from contextlib import ExitStack
+from statistics import geometric_mean, mean, stdev
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import amf
-from tests.benchmarks.learners.endless_stream import load_kernels
-from tests.benchmarks.report import at_most, show
+from tests.benchmarks.learners.moa_streams import CHANGING, ROWS, STILL, changes, written
+from tests.benchmarks.peers.catalogue import ADAPTIVE_FOREST, RANDOM_PATCHES, Moa
+from tests.benchmarks.peers.process import PeerMissingError
+from tests.benchmarks.report import at_least, at_most, number, show
 
-SEEDS = 3
-TAIL = 10_000
-UNLIMITED = 10**12
-ROWS_PER_CALL = 1_000
+if TYPE_CHECKING:
+    from pathlib import Path
 
-Batch = tuple[NDArray[np.float32], NDArray[np.int64]]
+    from tests.benchmarks.learners.options import Options
+    from tests.benchmarks.learners.tables import Table
 
-
-class Stream(NamedTuple):
-    """parts: seed -> name of a part -> its rows, in order. settings: of a forest that is full long before the end."""
-
-    parts: Callable[[int], dict[str, Batch]]
-    settings: dict[str, Any]
+SEEDS = 5
+WINDOW = 250
+PLAIN, OURS, ARF, SRP = "amf", "adaptive amf", "MOA ARF", "MOA SRP"
 
 
-def board(rng: np.random.Generator, corner: NDArray[np.float64], cells: int = 8) -> Batch:
-    """Samples uniform on unit squares, with lower corners (n, 2), labelled as a chess board; 5 % of labels wrong."""
-    x = rng.random(corner.shape) + corner
-    label = np.floor(x * cells).sum(axis=1) % 2 != 0
-    return x.astype(np.float32), (label ^ (rng.random(len(x)) < 0.05)).astype(int)
+class Run(NamedTuple):
+    """Of one learner on one stream."""
+
+    correct: NDArray[np.bool_]
+    """Of each row whether its class was forecast."""
+    cpu_s: float
+
+    def recovery(self, changes: list[int]) -> float:
+        """Rows after a change until most of the new accuracy is reached, mean over changes; NaN where nothing changes.
+
+        A learner that never comes so far is charged the whole part.
+        """
+        return mean(map(self._recovery, changes, [*changes[1:], len(self.correct)])) if changes else math.nan
+
+    def _recovery(self, start: int, stop: int) -> int:
+        part = self.correct[start:stop].astype(float)
+        plateau = part[-len(part) // 4 :].mean()
+        sums = np.concatenate(([0.0], np.cumsum(part)))
+        over_window = (sums[WINDOW:] - sums[:-WINDOW]) / WINDOW
+        reached = np.flatnonzero(over_window >= 0.95 * plateau)
+        return int(reached[0]) if reached.size else len(part)
 
 
-def region(seed: int) -> dict[str, Batch]:
-    """One square, the next one, and the first one again."""
-    rng = np.random.default_rng(seed)
-    lengths = {"a square": 200_000, "the next": 40_000, "back": 40_000}
-    return {name: board(rng, np.tile([name == "the next", 0.0], (n, 1))) for name, n in lengths.items()}
+Learner = Callable[["Path", "Table", int], Run]
 
 
-def labels(seed: int) -> dict[str, Batch]:
-    """The same square with all labels turned round."""
-    rng = np.random.default_rng(seed)
-    (x, y), (other_x, other_y) = (board(rng, np.zeros((100_000, 2))) for _ in range(2))
-    return {"labels": (x, y), "turned": (other_x, 1 - other_y)}
+def ours(kind: type[amf.AMFClassifier], trees: int) -> Learner:
+    """One of our forests, classes given as MOA is given them."""
+
+    def run(_: Path, table: Table, seed: int) -> Run:
+        forest = kind(trees, classes=range(table.n_classes), seed=seed)
+        start = time.process_time()
+        said = forest.predict_learn(table.x, table.y)
+        return Run(said.argmax(axis=1) == table.y, time.process_time() - start)
+
+    return run
 
 
-def window(seed: int) -> dict[str, Batch]:
-    """A square that moves by its own length."""
-    n, rng = 200_000, np.random.default_rng(seed)
-    return {"drifting": board(rng, np.column_stack((np.arange(n) / n, np.zeros(n))))}
+def of_moa(moa: Moa, learner: str) -> Learner:
+    """One of MOA's learners."""
+
+    def run(arff: Path, table: Table, _: int) -> Run:
+        return Run(*moa.prequential(learner, arff, len(table.y)))
+
+    return run
 
 
-def popular(seed: int) -> dict[str, Batch]:
-    """Ten squares; the k-th one is visited k^-1.5 times as often as the first one."""
-    n, rng = 200_000, np.random.default_rng(seed)
-    visits = np.arange(1, 11) ** -1.5
-    which = rng.choice(10, n, p=visits / visits.sum())
-    return {"ten squares": board(rng, np.column_stack((3 * which, 7 * which)) % 10.0, cells=4)}
+def measure(moa: Moa, name: str, seeds: int, rows: int, learners: dict[str, Learner]) -> dict[str, list[Run]]:
+    """All learners on a stream, one run for each seed."""
+    runs: dict[str, list[Run]] = {learner: [] for learner in learners}
+    for seed in range(1, seeds + 1):
+        arff, table = written(moa, name, seed, rows)
+        for learner, run in learners.items():
+            runs[learner].append(run(arff, table, seed))
+    return runs
 
 
-def twice(path: Path) -> Callable[[int], dict[str, Batch]]:
-    """A data set in an order of its own for each seed, twice."""
-
-    def parts(seed: int) -> dict[str, Batch]:
-        with np.load(path) as table:
-            x, y = table["X"], table["y"].astype(int)
-        order = np.random.default_rng(seed).permutation(len(y))
-        return {path.stem: (x[order], y[order]), "again": (x[order], y[order])}
-
-    return parts
+def accuracies(runs: list[Run]) -> list[float]:
+    """Per cent, of each run."""
+    return [100 * float(run.correct.mean()) for run in runs]
 
 
-def streams() -> dict[str, Stream]:
-    """All of them; those of data sets where AMF_DATA names their folder."""
-    small = {"n_estimators": 5, "classes": [0, 1], "max_bytes": 400_000}
-    made = {each.__name__: Stream(each, small) for each in (region, labels, window, popular)}
-    if folder := os.environ.get("AMF_DATA"):
-        for name, n_classes, max_bytes in (("letter", 26, 7_000_000), ("adult", 2, 12_000_000)):
-            settings = {"classes": range(n_classes), "max_bytes": max_bytes}
-            made[name] = Stream(twice(Path(folder) / f"{name}.npz"), settings)
-    return made
+def show_stream(name: str, runs: dict[str, list[Run]], rows: int) -> None:
+    """Print a line for each learner."""
+    for learner, own in runs.items():
+        recovery = mean(run.recovery(changes(name, rows)) for run in own)
+        speed = len(own) * rows / sum(run.cpu_s for run in own)
+        cells = number(mean(accuracies(own)), 2), number(recovery), number(speed)
+        print(f"{name:<18} {learner:<14}", *(f"{cell:>10}" for cell in cells), flush=True)
 
 
-def losses(forest: amf.AMFClassifier, rows: Batch) -> NDArray[np.float64]:
-    """Log-losses (n, 2), of the forecasts and of those of the trees alone; the labels are learned."""
-    x, y = rows
-    said = []
-    for start in range(0, len(y), ROWS_PER_CALL):
-        part = slice(start, start + ROWS_PER_CALL)
-        told = forest.prequential(x[part], y[part])
-        said += [np.column_stack([p[np.arange(len(p)), y[part]] for p in (told.probabilities, told.raw)])]
-    return -np.log(np.maximum(np.concatenate(said), 1e-300))
+def show_changing(table: dict[str, dict[str, list[Run]]], rows: int) -> None:
+    """Print how ours stand beside MOA's on streams that change."""
+    print()
+    for name, runs in table.items():
+        best = max(mean(accuracies(runs[peer])) for peer in (ARF, SRP))
+        show(f"{name}: points above the best of MOA's", mean(accuracies(runs[OURS])) - best, at_least(-0.3), digits=2)
+        if when := changes(name, rows):
+            own, other = (mean(run.recovery(when) for run in runs[learner]) for learner in (OURS, ARF))
+            show(f"{name}: rows to recover, those of MOA's ARF {other:,.0f}", own, at_most(other), digits=0)
+    times = (sum(run.cpu_s for run in runs[ARF]) / sum(run.cpu_s for run in runs[OURS]) for runs in table.values())
+    show("times as fast as MOA's ARF, geometric mean of the streams", geometric_mean(times), at_least(10))
 
 
-def measure(stream: Stream, seed: int) -> dict[str, NDArray[np.float64]]:
-    """(4, 2) for each part: forest, its trees alone, fresh, without a limit; over the part, over its tail."""
-    forest = amf.AMFClassifier(seed=seed, **stream.settings)
-    unlimited = amf.AMFClassifier(seed=seed, **stream.settings | {"max_bytes": UNLIMITED})
-    figures = {}
-    for name, rows in stream.parts(seed).items():
-        fresh = amf.AMFClassifier(seed=seed, **stream.settings)
-        ours = losses(forest, rows)
-        four = np.column_stack((ours, losses(fresh, rows)[:, 0], losses(unlimited, rows)[:, 0]))
-        figures[name] = np.column_stack((four.mean(axis=0), four[-TAIL:].mean(axis=0)))
-    return figures
+def show_still(table: dict[str, dict[str, list[Run]]]) -> None:
+    """Print how ours stand beside the plain forest on streams that do not change."""
+    print()
+    for name, runs in table.items():
+        gains = [a - b for a, b in zip(accuracies(runs[OURS]), accuracies(runs[PLAIN]), strict=True)]
+        error = stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
+        what = f"{name}: points above the plain forest, +- {number(error, 2)}"
+        show(what, mean(gains), at_least(-2 * error), digits=2)
 
 
-def main() -> None:
-    load_kernels()
-    print("\nMoving: log-loss of full forests, over a part of a stream and over its end")
-    print(f"{'':<14} {'forest':>13} {'trees alone':>13} {'fresh':>13} {'unlimited':>13}")
-    for name, stream in streams().items():
-        runs = [measure(stream, seed) for seed in range(SEEDS)]
-        means = {part: np.mean([run[part] for run in runs], axis=0) for part in runs[0]}
-        for part, figures in means.items():
-            print(f"{part:<14} " + " ".join(f"{whole:>6.3f} {end:>6.3f}" for whole, end in figures), flush=True)
-        if name == "region":
-            forest, _, fresh, _ = means["the next"]
-            show("log-loss on the next square / fresh", forest[0] / fresh[0], at_most(1.2), digits=2)
-            show("the same at its end", forest[1] / fresh[1], at_most(1.2), digits=2)
+def main(options: Options) -> None:
+    rows, seeds, trees = options.rows or ROWS, options.seeds or SEEDS, (options.trees or [10])[0]
+    print(f"\nStreams that change: {rows:,} rows, seeds 1 to {seeds}, ours with {trees} trees", flush=True)
+    with ExitStack() as stack:
+        try:
+            moa = stack.enter_context(Moa())
+        except PeerMissingError as reason:
+            print(f"No streams without MOA, which generates them: {reason}")
+            return
+        own = {PLAIN: ours(amf.AMFClassifier, trees), OURS: ours(amf.AdaptiveAMFClassifier, trees)}
+        peers = {ARF: of_moa(moa, ADAPTIVE_FOREST), SRP: of_moa(moa, RANDOM_PATCHES)}
+        print(f"{'':<33}", *(f"{head:>10}" for head in ("accuracy", "recovery", "samples/s")))
+        changing, still = {}, {}
+        for name in STILL:
+            still[name] = measure(moa, name, seeds, rows, own)
+            show_stream(name, still[name], rows)
+        for name in CHANGING:
+            changing[name] = measure(moa, name, seeds, rows, own | peers)
+            show_stream(name, changing[name], rows)
+    show_still(still)
+    show_changing(changing, rows)

@@ -35,7 +35,7 @@ MOA_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
-FOREST = "-l (meta.AdaptiveRandomForest -s 10) -e BasicClassificationPerformanceEvaluator"
+ADAPTIVE_FOREST, RANDOM_PATCHES = "meta.AdaptiveRandomForest -s 10", "meta.StreamingRandomPatches -s 10"
 
 
 def ours() -> Peer:
@@ -69,7 +69,7 @@ def _python_peer(name: str, python: Path, script: str, *arguments: str) -> Peer:
 
 
 class Moa(Peer):
-    """MOA's AdaptiveRandomForest, evaluated by MOA's own EvaluatePrequential in a Java process that stays warm.
+    """MOA's AdaptiveRandomForest, or another of its learners, evaluated by MOA's own EvaluatePrequential in a Java process that stays warm.
 
     The speed is the processor time that the task reports of itself, the memory that of the model as MOA's own agent
     adds it up. The task tells neither a log-loss nor fit and predict apart, and takes no seed for this learner.
@@ -90,7 +90,7 @@ class Moa(Peer):
     def ask(self, question: str, **details: Any) -> dict[str, float]:
         """The answer to the question, as far as MOA has one, of those in scripts/serve.py."""
         rows, arff = details["rows"], as_arff(Path(details["path"]), details["rows"])
-        task = f"EvaluatePrequential {FOREST} -s (ArffFileStream -f ({arff})) -i {rows} -f {rows}"
+        task = _evaluation(ADAPTIVE_FOREST, arff, rows)
         if arff not in self._told:  # as everybody else is compiled before the clock starts
             self._told[arff] = self.exchange(task)
         if question == "speed":
@@ -101,6 +101,23 @@ class Moa(Peer):
         if question == "memory":
             return {"bytes_per_sample": told["model_bytes"] / told["samples"]}
         return {"accuracy": told["correct_percent"] / 100}
+
+    def write(self, generator: str, arff: Path, rows: int) -> None:
+        """Write the first rows of one of MOA's streams into a file."""
+        self.exchange(f"WriteStreamToARFFFile -s ({generator}) -f ({arff}) -m {rows}")
+
+    def prequential(self, learner: str, arff: Path, rows: int) -> tuple[np.ndarray, float]:
+        """(of each row whether its class was forecast (n,), processor time in s) of one of MOA's learners."""
+        with tempfile.TemporaryDirectory() as folder:
+            said = Path(folder) / "said.txt"
+            told = self.exchange(f"{_evaluation(learner, arff, rows)} -o ({said})")
+            classes = np.loadtxt(said, int, delimiter=",")
+        return classes[:, 0] == classes[:, 1], told["cpu_s"]
+
+
+def _evaluation(learner: str, arff: Path, rows: int) -> str:
+    evaluator = "BasicClassificationPerformanceEvaluator"
+    return f"EvaluatePrequential -l ({learner}) -e {evaluator} -s (ArffFileStream -f ({arff})) -i {rows} -f {rows}"
 
 
 def _moa_jars() -> Path:

@@ -5,18 +5,21 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import moa.evaluation.preview.LearningCurve;
-import moa.tasks.EvaluatePrequential;
+import moa.tasks.MainTask;
 
-/** Runs the MOA tasks on stdin, one a line, and answers each with a line of JSON: what the task's last entry says. */
+/**
+ * Runs the MOA tasks on stdin, one a line, and answers each with a line of JSON: what the last entry of an evaluation
+ * says; nothing of another task.
+ */
 class Moa {
     public static void main(String[] arguments) throws Exception {
         BufferedReader tasks = new BufferedReader(new InputStreamReader(System.in));
         System.out.println("{}");
         for (String line; (line = tasks.readLine()) != null;) {
-            EvaluatePrequential task =
-                    (EvaluatePrequential) ClassOption.cliStringToObject(line, EvaluatePrequential.class, null);
+            MainTask task = (MainTask) ClassOption.cliStringToObject(line, MainTask.class, null);
             task.prepareForUse();
-            System.out.println(answer((LearningCurve) task.doTask()));
+            Object told = task.doTask();
+            System.out.println(told instanceof LearningCurve curve ? answer(curve) : "{}");
         }
     }
 
