@@ -25,8 +25,8 @@
     endless      long: twenty million events through 64 MB
 
 Targets stand beside the figures; with `--scale 0.1` those with Kafka are a tenth of their size, for a look at what they
-do, and --rows, --seeds, --trees and --peers say how much of quality, imbalance, noise and drift is run. The other peers are
-installed into .cache on first use; one that cannot run here is left out, with the reason.
+do, and --rows, --seeds, --trees and --peers say how much of quality, imbalance, noise and drift is run. The other peers
+are installed into .cache on first use; one that cannot run here is left out, with the reason.
 """
 
 from __future__ import annotations

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.learners.baselines import PEERS, REFIT, ask, ours
+from tests.benchmarks.learners.concept_drift import WINDOW, Run
 from tests.benchmarks.learners.imbalance import BINS, calibration_error
 from tests.benchmarks.learners.label_noise import frequencies
+from tests.benchmarks.learners.moa_streams import changes, generator, table_of
 from tests.benchmarks.learners.tables import NOISE, bundled, clusters, disc, fraud, noise, top_share
 
 LEARNERS = {"ours": ours, **PEERS}
@@ -85,3 +87,29 @@ def test_nothing_is_lost_by_who_counts_labels_without_a_signal(n_classes, entrop
     said = frequencies(table, 0)
     loss = -np.log(said[np.arange(len(table.y)), table.y]).mean()
     assert loss == pytest.approx(of_labels, abs=0.02)
+
+
+def test_a_learner_has_recovered_when_it_is_nearly_as_good_as_at_the_end_of_the_part():
+    correct = np.ones(4000, bool)
+    correct[2000:2600] = False
+    run = Run(correct, 1.0)
+    # A window of which a twentieth is wrong is good enough.
+    assert run.recovery([2000]) == 600 - WINDOW // 20
+    assert run.recovery([1000, 2000]) == (0 + 600 - WINDOW // 20) / 2
+    assert math.isnan(run.recovery([]))
+
+
+def test_a_stream_of_parts_changes_after_each_of_them():
+    assert changes("SEA") == [10_000, 20_000, 30_000]
+    assert changes("RBF") == changes("SEA, still") == []
+    assert generator(["A -x"], 1) == "generators.A -x -i 4"
+    nested = generator(["A", "B", "C"], 0, 800)
+    last = "(ConceptDriftStream -s (generators.B -i 1) -d (generators.C -i 2) -p 200 -w 1)"
+    assert nested == f"ConceptDriftStream -s (generators.A -i 0) -d {last} -p 200 -w 1"
+
+
+def test_a_file_of_moa_is_a_table_of_numbers():
+    head = "@relation r\n\n@attribute a numeric\n@attribute b {low,high}\n@attribute class {no,yes}\n\n@data\n\n"
+    table = table_of("made", head + "1.5,high,yes,\n-2.0,low,no,\n")
+    assert table.x.tolist() == [[1.5, 1.0], [-2.0, 0.0]]
+    assert (table.y.tolist(), table.n_classes) == ([1, 0], 2)

@@ -21,7 +21,10 @@ from tests.benchmarks.peers.process import CACHE
 
 ROWS, PARTS = 40_000, 4
 _RBF, _PLANE = "RandomRBFGenerator{drift} -n 50 -c 5 -r {seed}", "HyperplaneGenerator -a 10"
-_SEA, _AGRAWAL = [f"SEAGenerator -f {f} -p 10" for f in (1, 2, 3, 4)], [f"AgrawalGenerator -f {f}" for f in (1, 2, 3, 4)]
+_SEA, _AGRAWAL = (
+    [f"SEAGenerator -f {f} -p 10" for f in (1, 2, 3, 4)],
+    [f"AgrawalGenerator -f {f}" for f in (1, 2, 3, 4)],
+)
 _LED = [f"LEDGeneratorDrift -d {n}" for n in (1, 3, 5, 7)]
 CHANGING = {
     "SEA": _SEA,
