@@ -69,7 +69,7 @@ def _python_peer(name: str, python: Path, script: str, *arguments: str) -> Peer:
 
 
 class Moa(Peer):
-    """Learners of MOA, as a rule its AdaptiveRandomForest, evaluated by its own EvaluatePrequential in a warm Java process.
+    """MOA's AdaptiveRandomForest, or another of its learners, evaluated by its own EvaluatePrequential when warm.
 
     The speed is the processor time that the task reports of itself, the memory that of the model as MOA's own agent
     adds it up. The task tells neither a log-loss nor fit and predict apart, and takes no seed for this learner.
