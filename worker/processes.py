@@ -1,7 +1,7 @@
 """Several workers from one command: a process each, all members of one group, started again when they end unasked.
 
 Each of them is an ordinary worker, who knows nothing of the others. What tells them apart is put above the
-configuration: the `group.instance.id`, where there is one, and the port of the metrics.
+configuration: the `group.instance.id`, where there is one, else a `client.id`, and the port of the metrics.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def of_member(config: Config, number: int) -> dict[str, str]:
     instance = config.kafka.get("group.instance.id")
     if instance is not None:
         settings["kafka.group.instance.id"] = json.dumps(f"{instance}-{number}")
+    elif "client.id" not in config.kafka:  # one that is given may be what quotas go by
+        settings["kafka.client.id"] = json.dumps(f"amf-worker-{number}")
     if config.metrics.port:
         port = config.metrics.port + number - 1
         if port >= 2**16:

@@ -38,7 +38,7 @@ class _Learner(NamedTuple):
 
 
 class _AMFModel(base.Estimator):
-    """What the two models share: how objects reach the forest."""
+    """What the models share: how objects reach the forest."""
 
     def __init__(self, n_estimators: int = 10, seed: int | None = None, **parameters: Any) -> None:
         self.n_estimators = n_estimators
@@ -155,6 +155,32 @@ class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
 
     def _new_forest(self, **parameters: Any) -> amf.AMFRegressor:
         return amf.AMFRegressor(**parameters)
+
+
+class AdaptiveAMFClassifier(AMFClassifier):
+    """AMF that learns which features matter and replaces trees that are out of date, for river.
+
+    Parameters
+    ----------
+    n_estimators, seed : see AMFClassifier.
+    parameters : any other of amf.AdaptiveAMFClassifierParams, by name, and n_threads.
+    """
+
+    def _new_forest(self, **parameters: Any) -> amf.AMFClassifier:
+        return amf.AdaptiveAMFClassifier(**parameters)
+
+
+class AdaptiveAMFRegressor(AMFRegressor):
+    """AMF that learns which features matter and replaces trees that are out of date, for river: numbers.
+
+    Parameters
+    ----------
+    n_estimators, seed : see AMFRegressor.
+    parameters : any other of amf.AdaptiveAMFRegressorParams, by name, and n_threads.
+    """
+
+    def _new_forest(self, **parameters: Any) -> amf.AMFRegressor:
+        return amf.AdaptiveAMFRegressor(**parameters)
 
 
 def _named(sample: Features) -> dict[str, Any]:

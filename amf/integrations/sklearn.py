@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,12 +29,15 @@ except ImportError as error:
     ) from error
 
 _OF_CLASSIFIER, _OF_REGRESSOR = amf.AMFClassifierParams(), amf.AMFRegressorParams()
+_ADAPTIVE = amf.AdaptiveAMFClassifierParams()
 _NUMBERS = {"dtype": (np.float64, np.float32), "ensure_all_finite": "allow-nan"}
 
 
 class _AMFEstimator(BaseEstimator):
-    """What the two estimators share."""
+    """What the estimators share."""
 
+    _system: ClassVar[Any]
+    """The forest that is held."""
     forest_: Any
     """Made by `fit` or by the first `partial_fit`."""
 
@@ -129,6 +132,8 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
     forest_ : amf.AMFClassifier. Its classes are the places of the labels in `classes_`.
     """
 
+    _system = amf.AMFClassifier
+
     def __init__(
         self,
         n_estimators: int = _OF_CLASSIFIER.n_estimators,
@@ -201,7 +206,8 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         n_classes = len(self.classes_)
         # A forest that is told its classes needs two of them; one that is not told takes what comes.
         known = range(n_classes) if n_classes > 1 else None
-        return amf.AMFClassifier(**self._forest_params(), classes=known, max_classes=max(n_classes, 2))
+        forest: amf.AMFClassifier = self._system(**self._forest_params(), classes=known, max_classes=max(n_classes, 2))
+        return forest
 
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         codes = np.searchsorted(self.classes_, y)
@@ -226,6 +232,8 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
     n_features_in_, feature_names_in_ : see AMFClassifier.
     forest_ : amf.AMFRegressor.
     """
+
+    _system = amf.AMFRegressor
 
     def __init__(
         self,
@@ -271,4 +279,101 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
         return (self.forest_.predict(x), self.forest_.predict_std(x)) if return_std else self.forest_.predict(x)
 
     def _new_forest(self, y: NDArray[Any]) -> amf.AMFRegressor:
-        return amf.AMFRegressor(**self._forest_params())
+        forest: amf.AMFRegressor = self._system(**self._forest_params())
+        return forest
+
+
+class AdaptiveAMFClassifier(AMFClassifier):
+    """AMF that learns which features matter and replaces trees that are out of date, for scikit-learn.
+
+    Parameters
+    ----------
+    background, review_every : see amf.AdaptiveAMFClassifierParams. All others, and the attributes: see AMFClassifier.
+    """
+
+    _system = amf.AdaptiveAMFClassifier
+
+    def __init__(
+        self,
+        n_estimators: int = _OF_CLASSIFIER.n_estimators,
+        *,
+        scaling: str = _OF_CLASSIFIER.scaling,
+        prior: str = _OF_CLASSIFIER.prior,
+        smoothing: float = _OF_CLASSIFIER.smoothing,
+        dirichlet: float | None = _OF_CLASSIFIER.dirichlet,
+        pause: float = _OF_CLASSIFIER.pause,
+        charge_first: bool = _OF_CLASSIFIER.charge_first,
+        split_pure: bool = _OF_CLASSIFIER.split_pure,
+        purity: float = _OF_CLASSIFIER.purity,
+        mode: str = _OF_CLASSIFIER.mode,
+        calibration: bool = _OF_CLASSIFIER.calibration,
+        background: float = _ADAPTIVE.background,
+        review_every: int = _ADAPTIVE.review_every,
+        max_bytes: int = _OF_CLASSIFIER.max_bytes,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            n_estimators=n_estimators,
+            scaling=scaling,
+            prior=prior,
+            smoothing=smoothing,
+            dirichlet=dirichlet,
+            pause=pause,
+            charge_first=charge_first,
+            split_pure=split_pure,
+            purity=purity,
+            mode=mode,
+            calibration=calibration,
+            max_bytes=max_bytes,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.background = background
+        self.review_every = review_every
+
+
+class AdaptiveAMFRegressor(AMFRegressor):
+    """AMF that learns which features matter and replaces trees that are out of date, for scikit-learn: numbers.
+
+    Parameters
+    ----------
+    background, review_every : see amf.AdaptiveAMFRegressorParams. All others, and the attributes: see AMFRegressor.
+    """
+
+    _system = amf.AdaptiveAMFRegressor
+
+    def __init__(
+        self,
+        n_estimators: int = _OF_REGRESSOR.n_estimators,
+        *,
+        scaling: str = _OF_REGRESSOR.scaling,
+        loss: str = _OF_REGRESSOR.loss,
+        bound: float | None = _OF_REGRESSOR.bound,
+        charge_first: bool = _OF_REGRESSOR.charge_first,
+        split_pure: bool = _OF_REGRESSOR.split_pure,
+        purity: float = _OF_REGRESSOR.purity,
+        mode: str = _OF_REGRESSOR.mode,
+        calibration: bool = _OF_REGRESSOR.calibration,
+        background: float = _ADAPTIVE.background,
+        review_every: int = _ADAPTIVE.review_every,
+        max_bytes: int = _OF_REGRESSOR.max_bytes,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            n_estimators=n_estimators,
+            scaling=scaling,
+            loss=loss,
+            bound=bound,
+            charge_first=charge_first,
+            split_pure=split_pure,
+            purity=purity,
+            mode=mode,
+            calibration=calibration,
+            max_bytes=max_bytes,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.background = background
+        self.review_every = review_every

@@ -14,9 +14,9 @@ import pytest
 from river import checks, datasets, evaluate, forest, metrics, preprocessing
 
 import amf
-from amf.integrations.river import AMFClassifier, AMFRegressor
+from amf.integrations.river import AdaptiveAMFClassifier, AdaptiveAMFRegressor, AMFClassifier, AMFRegressor
 
-MODELS = [AMFClassifier, AMFRegressor]
+MODELS = [AMFClassifier, AMFRegressor, AdaptiveAMFClassifier, AdaptiveAMFRegressor]
 CITIES = ["Rome", "Oslo", "Bern"]
 
 models = pytest.mark.parametrize("kind", MODELS)
@@ -50,7 +50,7 @@ def stream(kind: type, n: int = 150, *, seed: int = 0) -> list[tuple[dict[str, A
                 x[name] = None
             elif rng.random() < 0.1:
                 del x[name]
-        samples.append((x, signal if kind is AMFRegressor else signal > 50))
+        samples.append((x, signal if issubclass(kind, AMFRegressor) else signal > 50))
     return samples
 
 
@@ -72,7 +72,7 @@ def test_a_model_is_the_forest_with_that_seed(kind: type) -> None:
     other.add_features(["a", "b"])
     other.partial_fit(NUMBERS, LABELS[kind])
     assert model.forest.dumps() == other.dumps()
-    if kind is AMFClassifier:
+    if issubclass(kind, AMFClassifier):
         expected = dict(zip(other.class_labels, other.predict_proba(NUMBERS[:1])[0], strict=True))
     else:
         expected = other.predict(NUMBERS[:1])[0]
@@ -80,7 +80,7 @@ def test_a_model_is_the_forest_with_that_seed(kind: type) -> None:
 
 
 NUMBERS = np.random.default_rng(0).normal(size=(60, 2))
-LABELS = {AMFClassifier: (NUMBERS[:, 0] > 0).tolist(), AMFRegressor: NUMBERS[:, 0].tolist()}
+LABELS = {kind: (NUMBERS[:, 0] if issubclass(kind, AMFRegressor) else NUMBERS[:, 0] > 0).tolist() for kind in MODELS}
 
 
 @models
@@ -88,7 +88,7 @@ def test_before_the_first_label_there_is_no_forecast(kind: type) -> None:
     model, table = kind(3), pd.DataFrame({"a": [1.0, 2.0]}, index=[7, 8])
     model.learn_one({"a": 1.0}, None)
     assert model.predict_one({"a": 1.0, "b": "x"}) is None
-    if kind is AMFClassifier:
+    if issubclass(kind, AMFClassifier):
         assert model.predict_proba_one({"a": 1.0}) == {}
         assert model.predict_proba_many(table).shape == (2, 0)
     else:
@@ -129,7 +129,7 @@ def test_a_batch_is_bit_for_bit_one_sample_after_the_other(kind: type) -> None:
     assert many.forest.dumps() == one.forest.dumps()
 
     table = pd.DataFrame([x for x, _ in samples[:9]], index=range(50, 59))
-    if kind is AMFClassifier:
+    if issubclass(kind, AMFClassifier):
         rows = many.predict_proba_many(table).to_dict("index")
     else:
         rows = many.predict_many(table).to_dict()

@@ -20,15 +20,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import has_fit_parameter
 
 import amf
-from amf.integrations.sklearn import AMFClassifier, AMFRegressor
+from amf.integrations.sklearn import AdaptiveAMFClassifier, AdaptiveAMFRegressor, AMFClassifier, AMFRegressor
 
-ESTIMATORS = [AMFClassifier, AMFRegressor]
+ESTIMATORS = [AMFClassifier, AMFRegressor, AdaptiveAMFClassifier, AdaptiveAMFRegressor]
 COLOURS = np.array(["red", "green", "blue"])
 
 estimators = pytest.mark.parametrize("kind", ESTIMATORS)
 
 
-@parametrize_with_checks([AMFClassifier(), AMFRegressor()])
+@parametrize_with_checks([kind() for kind in ESTIMATORS])
 def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -38,7 +38,7 @@ def samples(kind: type, n: int = 120, *, seed: int = 0) -> tuple[NDArray[np.floa
     x = rng.normal(size=(n, 3))
     x[rng.random((n, 3)) < 0.1] = np.nan
     signal = np.nan_to_num(x[:, 0])
-    return x, signal if kind is AMFRegressor else COLOURS[np.digitize(signal, [-0.5, 0.5])]
+    return x, signal if issubclass(kind, AMFRegressor) else COLOURS[np.digitize(signal, [-0.5, 0.5])]
 
 
 def forecasts(estimator: Any, x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -210,7 +210,7 @@ def test_a_single_class_is_certain() -> None:
 def test_weights_of_samples_are_refused_by_name(kind: type) -> None:
     x, y = samples(kind)
     assert not has_fit_parameter(kind(), "sample_weight")  # or meta-estimators would believe that they are heeded
-    known = {"classes": COLOURS} if kind is AMFClassifier else {}
+    known = {"classes": COLOURS} if issubclass(kind, AMFClassifier) else {}
     with pytest.raises(TypeError, match="sample_weight is not supported: every row counts once"):
         kind().fit(x, y, sample_weight=np.ones(len(y)))
     with pytest.raises(TypeError, match="sample_weight is not supported"):

@@ -34,6 +34,28 @@ BARS = """(sheet, section) => [...sheet.querySelectorAll(`${section} li`)].map(r
 """Length, right end and text of each bar, all at one moment: they are drawn anew every few seconds."""
 
 
+BURST = """async () => {
+  const [{ Chart }, { number }] = [await import("./charts.js"), await import("./text.js")];
+  const parts = { title: "burst", unit: "", format: number, curves: [{ name: "one", color: "--c1" }] };
+  const drawn = async values => {
+    const chart = new Chart(document.body, parts);
+    chart.show([[1000, 1001, 1002, 1003], values]);
+    await new Promise(resolve => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+    const picture = chart.card.querySelector("canvas").toDataURL();
+    chart.remove();
+    return picture;
+  };
+  return [await drawn([null, null, null, null]), await drawn([null, 0.5, null, null])];
+}"""
+"""A curve without any value, and one with a value between two gaps."""
+
+TICKS = """async () => {
+  const { duration } = await import("./text.js");
+  return [60, 100, 1800].map(step => [1, 2, 3, 4, 5, 6].map(i => duration(i * step)));
+}"""
+"""How axes of durations are written, with six ticks each."""
+
+
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traffic]:
     """A worker with payments, faults and attacks flowing in."""
@@ -158,6 +180,16 @@ def test_it_fits_and_stays_where_it_is(
         assert (brightness > 200) == (scheme == "light")
         assert page.evaluate(SHIFTS) < 0.02
     assert faults == []
+
+
+def test_a_burst_between_two_gaps_is_seen_and_no_two_ticks_of_an_axis_read_the_same(
+    worker: Traffic, tmp_path: Path
+) -> None:
+    with opened(tmp_path, worker.url) as page:
+        nothing, burst = page.evaluate(BURST)
+        assert nothing != burst
+        for ticks in page.evaluate(TICKS):
+            assert len(set(ticks)) == len(ticks), ticks
 
 
 def test_colours_follow_when_the_scheme_changes(worker: Traffic, tmp_path: Path) -> None:

@@ -247,7 +247,10 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ("y,a\n1,2\n", {"label": "y", "drop": ["a"]}, ":1: there is no column left for the features"),
         ("", {}, ": expected a header with the names of the columns, found nothing"),
         ('a,b\n1,"2\n', {}, ": expected CSV, found something else"),
-        (b"a,b\n1,\xff\n", {}, ": expected text in UTF-8, found other bytes"),
+        (b"a,b\n1,2\n1,\xff\n", {}, ":3: expected text in UTF-8, found other bytes, 0xff first; spreadsheets"),
+        pytest.param(
+            gzip.compress(b"a,b\n" + b"1,2\n" * 9000 + b"1,\xfc\n"), {}, ":9002: expected text in UTF-8", id="far-down"
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named_with_its_place(

@@ -152,6 +152,8 @@ def test_a_setting_stands_above_the_file() -> None:
     [
         ("n_estimators=0", "--set: models.default.n_estimators: expected "),
         ("trees=5", "--set: trees: unknown key, expected one of "),
+        ("n_estimator=5", "; did you mean n_estimators?"),
+        ("delivry=x", "; did you mean delivery?"),
         ("models.default.trees=5", "--set: models.default.trees: unknown key, expected one of "),
         ("n_estimators=[", "--set n_estimators: expected YAML, found a syntax error"),
         ("kafka.isolation.level=x", "--set: kafka.isolation.level: reserved: "),
@@ -164,6 +166,26 @@ def test_a_wrong_setting_is_named(main: Main, churn: Path, setting: str, complai
     code, out, err = main("evaluate", churn, "--label", "churned", "--drop", "id", "--drop", "when", "--set", setting)
     assert (code, out) == (2, "")
     assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        ("y,a\n", [], "there are no rows"),
+        ("y,a\nred,1\nblue,2\n", ["--regression"], "every row was refused"),
+        ("y,a\n,1\n,2\n", [], "no row that was taken has a label"),
+        ("y,a\n2,1\n", ["--regression"], "nothing to forecast"),
+    ],
+)
+def test_a_pass_that_scores_nothing_has_failed_and_says_why(
+    main: Main, tmp_path: Path, text: str, options: list[str], why: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    code, out, _ = main("evaluate", path, "--label", "y", *options)
+    assert code == 1
+    assert "No forecast was scored: " in out
+    assert why in out
 
 
 def test_evaluate_writes_a_page(main: Main, churn: Path, tmp_path: Path) -> None:

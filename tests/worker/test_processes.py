@@ -112,8 +112,13 @@ def test_a_name_that_looks_like_a_number_stays_a_name():
     assert loads(CONFIG, {}, settings=processes.of_member(config, 1)).kafka["group.instance.id"] == "7e3-1"
 
 
-def test_without_a_name_there_is_none_and_any_free_port_stays_one():
+def test_without_a_name_logs_and_broker_tell_them_apart_all_the_same_and_any_free_port_stays_one():
     config = loads(CONFIG.replace(", group.instance.id: host-a", "").replace("65530", "0"), {})
+    assert processes.of_member(config, 2) == {"kafka.client.id": '"amf-worker-2"'}
+
+
+def test_a_client_id_that_is_given_stays_as_it_is():
+    config = loads(CONFIG.replace("group.instance.id: host-a", "client.id: scoring").replace("65530", "0"), {})
     assert processes.of_member(config, 2) == {}
 
 

@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
         from worker.cli import logs
 
     config = _load(arguments.config, settings)
-    logs.use_format(config.logging.format, config.kafka.get("group.instance.id"))
+    logs.use_format(config.logging.format, config.kafka.get("group.instance.id", config.kafka.get("client.id")))
     service.run(config, arguments.config, until=arguments.until)
     return DONE
 
@@ -164,7 +164,9 @@ def evaluate(arguments: Namespace) -> int:
             saved = "models saved; a worker with checkpoint.warm_start begins with them"
             writes[saved] = partial(save, rows.path.name, report.rows, evaluated.models, config)
         _do_all(writes)
-    return INTERRUPTED if report.interrupted else DONE
+    if report.interrupted:
+        return INTERRUPTED
+    return DONE if report.is_scored else FAILED
 
 
 def _saving(url: str) -> Callable[[str, int, Mapping[str, Source], Config], object]:

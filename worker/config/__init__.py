@@ -336,6 +336,8 @@ def _with_setting(root: yaml.Node | None, name: str, value: str) -> yaml.Node:
     path = [first, rest] if first == "kafka" else name.split(".")  # properties have dots in their names
     if len(path) == 1 and name in keys(ModelParams):
         path = ["models", "default", name]
+    elif len(path) == 1 and name not in keys(Config):
+        raise ConfigError(f"--set: {name}: {_unknown(name, {**keys(Config), **keys(ModelParams)})}")
     above = node or yaml.ScalarNode(_TEXT, "", _OF_SETTINGS, _OF_SETTINGS)
     above.start_mark = _OF_SETTINGS
     for part in reversed(path):

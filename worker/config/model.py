@@ -187,14 +187,14 @@ class ModelParams:
     background: float = _of_forest(
         "background",
         kinds.number(0.0, 0.9),
-        "Share of the trees, rounded down, that stand by to replace the worst of the others; 0: none is replaced, and the "
-        "weights of the features adapt all the same.",
+        "Share of the trees, rounded down, that stand by to replace the worst of the others; 0: none is replaced, and "
+        "the weights of the features adapt all the same.",
     )
     review_every: int = _of_forest(
         "review_every",
         kinds.integer(1, 1_000_000),
-        "Labelled samples after which features get new weights, and trees are replaced; at reviews 1, 2, 4, 8 and so on "
-        "all trees learn the samples so far once more, as long as these are 512 at most.",
+        "Labelled samples after which features get new weights, and trees are replaced; at reviews 1, 2, 4, 8 and so "
+        "on all trees learn the samples so far once more, as long as these are 512 at most.",
     )
 
     lifetime_exponent: float | None = _of_forest(

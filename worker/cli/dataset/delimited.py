@@ -39,6 +39,10 @@ MOST_HEADER_CHARS = 2**24
 """A file without line breaks is none of rows, and may be of any size once it is unpacked."""
 _DELIMITERS = ",;\t|"
 _GZIP = b"\x1f\x8b"
+_NOT_UTF8 = (
+    "expected text in UTF-8, found other bytes, 0x{:02x} first; spreadsheets save as `CSV UTF-8`, and "
+    "`iconv -f WINDOWS-1252 -t UTF-8` converts what they wrote otherwise"
+)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
 
 
@@ -117,6 +121,10 @@ class DelimitedRows(FileRows):
                 raise self._error(reader, f"expected CSV, found something else: {error}") from None
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ConfigError(f"{self.name}: expected a whole gzip file: {error}") from None
+            except UnicodeDecodeError as error:
+                raise ConfigError(
+                    f"{self._place_of_other_bytes()}: {_NOT_UTF8.format(error.object[error.start])}"
+                ) from None
             finally:
                 if self.from_stdin:
                     text.detach()  # or stdin would be closed along with it
@@ -128,6 +136,19 @@ class DelimitedRows(FileRows):
         else:
             with self.path.open("rb") as file:
                 yield file
+
+    def _place_of_other_bytes(self) -> str:
+        """The line that is not UTF-8: what is decoded runs ahead of the rows, so that it is looked for again."""
+        if self.from_stdin:
+            return self.name
+        with self._bytes() as raw:
+            lines = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else raw
+            for number, line in enumerate(lines, 1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    return f"{self.name}:{number}"
+        return self.name
 
     def _header(self, reader: Any) -> list[str]:
         names: list[str] = next(reader, [])

@@ -238,6 +238,11 @@ class Report:
         return [Bin(int(n), total / n, hits / n) for n, total, hits in self._sure if n]
 
     @property
+    def is_scored(self) -> bool:
+        """Whether any forecast met a label."""
+        return bool(self.classes.count or self.numbers.count)
+
+    @property
     def log_loss(self) -> float | None:
         return _mean(self.classes.log_loss, self.classes.count)
 

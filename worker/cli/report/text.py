@@ -101,9 +101,19 @@ def verdicts(report: Report) -> Iterator[Verdict]:
             yield Verdict(f"The forecasts tell more than the labels alone: {than}, {less}.", good=True)
         else:
             yield Verdict(f"The forecasts tell no more than the labels alone: {than}.", good=False)
+    if not report.is_scored:
+        yield Verdict(f"No forecast was scored: {_why_none(report)}.", good=False)
     if report.interrupted:
         rows = count(report.rows)
         yield Verdict(f"Interrupted: the figures are those of the first {rows} rows.", good=False)
+
+
+def _why_none(report: Report) -> str:
+    if not report.rows:
+        return "there are no rows"
+    if report.labelled:
+        return "no row came with a label after the first of its model, before which there is nothing to forecast"
+    return "every row was refused" if report.rejects.total() == report.rows else "no row that was taken has a label"
 
 
 def refusals(report: Report) -> Iterator[str]:

@@ -16,6 +16,13 @@ const label = ({ scales: { x } }, s) => time(1000 * s).slice(0, x.max - x.min < 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.redraw()));
 new ResizeObserver(() => charts.forEach((chart) => chart.fit())).observe(document.documentElement);
 
+// Places of the values between two gaps: no line leads there, and a burst of a second would leave no trace.
+const lonely = (u, curve) => {
+  const values = u.data[curve];
+  const alone = (value, i) => value != null && values[i - 1] == null && values[i + 1] == null;
+  return values.flatMap((value, i) => (alone(value, i) ? [i] : []));
+};
+
 export class Chart {
   // curves: [{name, color, dashed, fill}]; format: what a value is written as; least: the smallest top of the scale.
   constructor(parent, { title, unit, curves, format, least = 1, tall = false }) {
@@ -86,7 +93,7 @@ export class Chart {
           fill: fill ? () => `color-mix(in srgb, ${css(color)} 14%, transparent)` : undefined,
           width: 1.5,
           dash: dashed ? [5, 5] : undefined,
-          points: { show: false },
+          points: { show: false, filter: lonely, size: 4, width: 0, fill: () => css(color) },
         })),
       ],
       hooks: { setCursor: [() => this.#tell()] },

@@ -35,6 +35,9 @@ export function bytes(value) {
   return `${value} B`;
 }
 
+// A digit behind the point where there is but one before it: two ticks of an axis are never the same text.
+const short = (value) => (value < 10 ? String(Number(value.toFixed(1))) : value.toFixed(0));
+
 // Seconds, in the unit that people would take.
 export function duration(seconds) {
   if (seconds == null) return NONE;
@@ -42,8 +45,8 @@ export function duration(seconds) {
   if (seconds < 0.9995) return `${(1000 * seconds).toFixed(0)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 120) return `${seconds.toFixed(0)} s`;
-  if (seconds < 7200) return `${(seconds / 60).toFixed(0)} min`;
-  return seconds < 172800 ? `${(seconds / 3600).toFixed(0)} h` : `${(seconds / 86400).toFixed(0)} days`;
+  if (seconds < 7200) return `${short(seconds / 60)} min`;
+  return seconds < 172800 ? `${short(seconds / 3600)} h` : `${short(seconds / 86400)} days`;
 }
 
 export function element(name, text, className) {
