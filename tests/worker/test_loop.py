@@ -121,7 +121,7 @@ class Bound:
             bench.ends,
             self.board,
         )
-        self._worker.pieces = 1
+        self._worker._pace.pieces = 1
         self.turn = self._worker.turn
         self.close = self._worker.close
         self.run = self._worker.run
@@ -156,7 +156,7 @@ class Bound:
 
     def predict_often(self, pieces: int) -> None:
         """So many times in each interval of the transactions."""
-        self._worker.pieces = pieces
+        self._worker._pace.pieces = pieces
 
     def position(self, partition: int) -> int:
         """Where the next record is that its task takes."""

@@ -22,6 +22,7 @@ from worker.base.status import Board
 from worker.config import Config
 from worker.runtime import reports
 from worker.runtime.executor import TaskExecutor
+from worker.runtime.pace import Pace
 from worker.runtime.status import Reporter
 from worker.runtime.tasks import Pools, Setting, Tasks
 from worker.runtime.topic_monitor import TopicMonitor
@@ -31,8 +32,6 @@ from worker.task.task import State, Task
 
 _log = Log(__name__)
 
-LEAST_PIECE_S = 0.005
-"""Least time for which records are gathered before they are predicted."""
 AGAIN_S = 0.05
 """Pause before a transaction that failed is tried again."""
 WAIT_S = 1.0
@@ -54,8 +53,6 @@ class Worker:
 
     With less the turns get so short that what each of them costs by itself is more than the copies.
     """
-    pieces = 4
-    """How often records are predicted within `transaction.interval`."""
 
     def __init__(
         self,
@@ -87,10 +84,7 @@ class Worker:
         self._verdict: WorkerError | None = None
         """Why the worker ends, in order, with an error."""
         self._gauges_s = 0.0
-        self._gathering_s = self._read_s = clock.monotonic()
-        """Since when records are gathered for the next transaction, and when the last of them were read."""
-        self._is_due = True
-        """Whether what is gathered is to be committed with this turn."""
+        self._pace = Pace(config.transaction.interval_s, clock)
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and work. Raises WorkerError when it cannot go on; nothing is lost then."""
@@ -144,7 +138,7 @@ class Worker:
         if not self._executor.is_committing:
             self._process(member)
         # Not before all is committed: only state whose offset is committed becomes a checkpoint.
-        if self._is_due and self._executor.is_clear:
+        if self._pace.is_due and self._executor.is_clear:
             self._save_due()
             self._tasks.cache.shrink()
         now = self._clock.monotonic()
@@ -210,25 +204,18 @@ class Worker:
     # --- records ------------------------------------------------------------------------------------------------------
 
     def _consume(self) -> None:
-        """Read records for the next transaction: those of the next piece of its interval, or of what is left of it."""
-        terms, now = self._config.transaction, self._clock.monotonic()
-        piece_s = max(terms.interval_s / self.pieces, LEAST_PIECE_S)
-        until_s, ends_s = max(now, self._read_s + piece_s), self._gathering_s + terms.interval_s
-        self._is_due = until_s + piece_s / 2 > ends_s or self._executor.is_committing
-        n_buffered = sum(len(task.buffer) for task in self._tasks.values())
-        most = max(1, terms.max_records - self._executor.n_gathered - n_buffered)
-        wait_s = max(0.0, (ends_s if self._is_due else until_s) - now)
+        """Read records for the next transaction."""
+        wait_s, n_buffered = self._pace.next_piece_s(), sum(len(task.buffer) for task in self._tasks.values())
+        most = max(1, self._config.transaction.max_records - self._executor.n_gathered - n_buffered)
         # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
         if self._executor.is_committing:
-            most, wait_s = 1, AGAIN_S
+            self._pace.is_due, most, wait_s = True, 1, AGAIN_S
         elif n_buffered:
             wait_s = 0.0
         elif self._tasks.any_opening:
             wait_s = min(wait_s, AGAIN_S)
         records, gone = self._input.consume(most, wait_s)
-        self._read_s = self._clock.monotonic()
-        if self._is_due:
-            self._gathering_s = self._read_s
+        self._pace.has_read()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
             if number in self._tasks and not self._tasks[number].add(some):
@@ -254,15 +241,15 @@ class Worker:
                 self._stop(task, outcome)
             elif task.state is State.LIVE:
                 live.append((task, records, outcome))
-                self._is_due |= outcome.stop is not None
+                self._pace.is_due |= outcome.stop is not None
             else:
                 failpoint("replayed")
                 self._metrics.replayed_records_total.add(len(records))
                 if task.has_replayed:
                     self._go_live(task)
         self._executor.gather(member, live)
-        self._is_due |= self._executor.n_gathered >= self._config.transaction.max_records
-        if self._is_due:
+        self._pace.is_due |= self._executor.n_gathered >= self._config.transaction.max_records
+        if self._pace.is_due:
             self._stop_all(self._executor.commit_gathered())
 
     def _wait(self, task: Task, trouble: str) -> None:
@@ -369,7 +356,7 @@ class Worker:
         Before that it takes, commits and saves what it has: no more is lost than is gone.
         """
         for task in self._tasks.at_work():
-            if not self._is_due or self._executor.has_pending(task.number) or task.buffer:
+            if not self._pace.is_due or self._executor.has_pending(task.number) or task.buffer:
                 continue
             try:
                 goes_on = self._tasks.has_next_record(task)

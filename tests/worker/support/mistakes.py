@@ -66,7 +66,7 @@ MISTAKES = {
     # Checkpoints.
     "checkpoint before the commit is known": mistake(
         "runtime.loop",
-        "a checkpoint.\n        if self._is_due and self._executor.is_clear:\n",
+        "a checkpoint.\n        if self._pace.is_due and self._executor.is_clear:\n",
         "a checkpoint.\n        if True:\n",
     ),
     "last checkpoint before the commit is known": mistake(
@@ -290,7 +290,7 @@ SEEN_AT = {
     "reset ignored in replay": 52,
     "what came back and learned leaves as it was": 30,
     "what came back and learned with others leaves as it was": 33,
-    "a model that has learned with others counts as saved": 43,
+    "a model that has learned with others counts as saved": 46,
     "a model that has learned with others is not saved": 5,
     "a model that has learned counts as saved": 32,
     "what changed while it was saved counts as saved": 26,
@@ -324,12 +324,12 @@ SEEN_AT = {
     "committed by who was given up and is back": 211,
     "metadata taken late": 579,
     "sent again although committed": 314,
-    "failed snapshot forgotten": 149,
+    "failed snapshot forgotten": 124,
     "models that learn in one call are answered like the first": 212,
-    "a model that is lost starts anew": 234,
+    "a model that is lost starts anew": 337,
     "a broker that has forgotten commits is believed": 943,
     "a group that was set back is taken as it is": 212,
-    "no disagreement is found": 533,
+    "no disagreement is found": 657,
     "dead bytes are never reclaimed": 17,
     "segments are not verified": 910,
     "a model is not verified that comes by itself": 910,

@@ -72,7 +72,7 @@ class Process:
             ProcessClock(world.clock, self.hook, plan.look_s),
             Pools(self.pool, self.pool, self.askers, FakePool(world.clock)),
         )
-        self._worker.copied_bytes, self._worker.pieces = plan.copied_bytes, plan.pieces
+        self._worker.copied_bytes, self._worker._pace.pieces = plan.copied_bytes, plan.pieces
 
     @property
     def awake(self) -> bool:
