@@ -21,7 +21,7 @@ PROGRAM = ROOT / "tests" / "processors" / "streams.py"
 N_SAMPLES = 20_000
 EMULATED = os.environ.get("AMF_EMULATED", "amf-classifier").split()
 """Families whose kernels are compiled and run on aarch64: some ten minutes for each of them."""
-N_INTERPRETED = 120
+N_INTERPRETED = 40
 """Samples for the interpreted kernels of all families."""
 
 Digests = dict[str, dict[str, str]]

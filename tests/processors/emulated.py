@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from importlib.metadata import version
@@ -26,9 +27,12 @@ def aarch64() -> Emulated:
     """Python 3.11 with the very numpy and numba that are installed here; raises Unavailable."""
     versions = [f"{name}=={version(name)}" for name in NEEDED]
     home = CACHE / "-".join(versions).replace("==", "-")
-    if not home.is_dir():
-        print(f"preparing {home}: some minutes, once", file=sys.stderr, flush=True)
-        _prepare([str(HERE / "aarch64.sh"), str(home), sys.executable, *versions])
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one prepares it, and the others wait
+        if not home.is_dir():
+            print(f"preparing {home}: some minutes, once", file=sys.stderr, flush=True)
+            _prepare([str(HERE / "aarch64.sh"), str(home), sys.executable, *versions])
     root = home / "root"
     return Emulated(["qemu-aarch64-static", "-L", str(root), str(root / "usr/bin/python3.11")], home / "packages")
 
