@@ -193,6 +193,7 @@ class Metrics:
         self.model_covered_predictions_total = Counter(ByModel, "records", "Covered labels of a top model.")
 
     def _declare_partitions(self) -> None:
+        self.topic_partitions = Gauge(Unlabelled, "partitions", "Partitions of the input topic, whoever has them.")
         self.partition_state = Gauge(ByPartitionState, "", "1 for the state that the partition is in, else 0.")
         self.rebalanced_partitions_total = Counter(
             ByChange, "partitions", "Partitions that the group gave to this worker, asked back, or gave to another."

@@ -63,8 +63,9 @@ class ModelParams:
             "mondrian-classifier and mondrian-regressor, the forests that the others are compared with, "
             "increasing-lifetime-classifier and increasing-lifetime-regressor, of which the rate is proven, "
             "bsp-classifier and bsp-regressor, whose cuts are oblique, for at most 20 features, or "
-            "adaptive-classifier and adaptive-regressor, which learn what matters and forget what has changed, for a "
-            "tenth to a third more time: where features may be useless or the world changes.",
+            "adaptive-classifier and adaptive-regressor, which learn what matters and forget what has changed, for "
+            "a tenth to a third more time: where features may be useless or the world changes, not where a class is "
+            "rare.",
             Decides.SPEC,
         ),
     )

@@ -80,6 +80,7 @@ class Tasks(Mapping[int, Task]):
         self.cache = Cache(config.models.cache_bytes, setting.spill)
         self.policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._terms = Terms.of(config, setting.partitions)
+        metrics.topic_partitions.set(setting.partitions)
         self._restorer = Restorer(source, pools.loaders, pools.askers, clock)
         self._reloads = Reloads()
         self._tasks: dict[int, Task] = {}
@@ -190,6 +191,7 @@ class Tasks(Mapping[int, Task]):
     def repartitioned(self, partitions: int, begins: Mapping[int, int]) -> None:
         """The topic has so many partitions by now, which begin at these offsets."""
         self._terms = replace(self._terms, partitions=max(partitions, self._terms.partitions))
+        self._metrics.topic_partitions.set(self._terms.partitions)
         for task in self.at_work():
             task.checkpointer.repartitioned(self._terms.partitions)
             saved_offset = task.checkpointer.saved_offset
