@@ -149,22 +149,22 @@ class Arena:
 
     @property
     def ints(self) -> NDArray[np.int32]:
-        """The heads, flat."""
+        """The heads of all rows, flat."""
         return self._heads.words
 
     @property
     def floats(self) -> NDArray[np.float32]:
-        """The same memory."""
+        """The memory of the heads as float32, flat."""
         return self._heads.words.view(np.float32)
 
     @property
     def reals(self) -> NDArray[np.float64]:
-        """The same memory."""
+        """The memory of the heads as float64, flat."""
         return self._heads.words.view(np.float64)
 
     @property
     def boxes(self) -> NDArray[np.float32]:
-        """Flat."""
+        """The boxes of all rows, flat."""
         return self._bounds.words.view(np.float32)
 
     @property

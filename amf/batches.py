@@ -325,9 +325,8 @@ def _gather_of(calibrate: Any) -> Any:
 def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
     """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
     loss_of, kind = adapting
-    gather, remember, review_if_due = (
-        called(_gather_of(calibrate)), rehearsal.remember_of(kind), _review_of(walk_prepared, kind)
-    )  # fmt: skip
+    gather, remember = called(_gather_of(calibrate)), rehearsal.remember_of(kind)
+    review_if_due = _review_of(walk_prepared, kind)
 
     @called
     def judge(words, state, forecasts, labels, labelled):
@@ -387,7 +386,8 @@ def kernels_of(
     ):  # fmt: skip
         for forest in range(first, last):
             words = words_at(forests[forest], index(N_WORDS))
-            fetch_ahead(words_at(forests[min(forest + 1, last - 1)], index(N_WORDS)))
+            if forest + 1 < last:
+                fetch_ahead(words_at(forests[forest + 1], index(N_WORDS)))
             here = slice(starts[forest], stops[forest])
             pass_rows(
                 words, x[here], labels[here], labelled[here], publish, row_scratch, scratch,

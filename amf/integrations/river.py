@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +40,15 @@ class _Learner(NamedTuple):
 class _AMFModel(base.Estimator):
     """What the models share: how objects reach the forest."""
 
+    _system: ClassVar[Any]
+    """The forest that is held."""
+
     def __init__(self, n_estimators: int = 10, seed: int | None = None, **parameters: Any) -> None:
         self.n_estimators = n_estimators
         self.seed = seed
         self.parameters = parameters
         drawn = secrets.randbits(64) if seed is None else seed
-        forest = self._new_forest(n_estimators=n_estimators, seed=drawn, **parameters)
+        forest = self._system(n_estimators=n_estimators, seed=drawn, **parameters)
         self._learner = _Learner(forest, amf.Columns(forest))
 
     def learn_one(self, x: Features, y: Any) -> None:
@@ -58,9 +61,6 @@ class _AMFModel(base.Estimator):
     def learn_many(self, X: Any, y: Any) -> None:  # noqa: N803
         """Learn the rows of a data frame in their order: bit for bit what `learn_one` would learn from each in turn."""
         self._learn(X.to_dict("records"), y.tolist())
-
-    def _new_forest(self, **parameters: Any) -> Any:
-        raise NotImplementedError
 
     @property
     def _raw_memory_usage(self) -> int:
@@ -98,6 +98,8 @@ class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
     parameters : any other of amf.AMFClassifierParams, by name, and n_threads.
     """
 
+    _system = amf.AMFClassifier
+
     @property
     def forest(self) -> amf.AMFClassifier:
         """The forest, which can do more; it is to learn through the model alone."""
@@ -112,9 +114,6 @@ class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
         """A data frame of the probability of each class, one column a class, with the index of X."""
         probabilities = self._probabilities(X.to_dict("records"))
         return import_pandas().DataFrame(probabilities, columns=self.forest.class_labels, index=X.index)
-
-    def _new_forest(self, **parameters: Any) -> amf.AMFClassifier:
-        return amf.AMFClassifier(**parameters)
 
     def _probabilities(self, samples: Sequence[Features]) -> NDArray[np.float64]:
         """Class probabilities (n, K), K = 0 before the first label."""
@@ -137,6 +136,8 @@ class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
     parameters : any other of amf.AMFRegressorParams, by name, and n_threads.
     """
 
+    _system = amf.AMFRegressor
+
     @property
     def forest(self) -> amf.AMFRegressor:
         """The forest, which can do more; it is to learn through the model alone."""
@@ -153,9 +154,6 @@ class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
         means = self.forest.predict(self._rows(samples)) if self.forest.n_samples else np.full(len(samples), np.nan)
         return import_pandas().Series(means, index=X.index)
 
-    def _new_forest(self, **parameters: Any) -> amf.AMFRegressor:
-        return amf.AMFRegressor(**parameters)
-
 
 class AdaptiveAMFClassifier(AMFClassifier):
     """AMF that learns which features matter and replaces trees that are out of date, for river.
@@ -166,8 +164,7 @@ class AdaptiveAMFClassifier(AMFClassifier):
     parameters : any other of amf.AdaptiveAMFClassifierParams, by name, and n_threads.
     """
 
-    def _new_forest(self, **parameters: Any) -> amf.AMFClassifier:
-        return amf.AdaptiveAMFClassifier(**parameters)
+    _system = amf.AdaptiveAMFClassifier
 
 
 class AdaptiveAMFRegressor(AMFRegressor):
@@ -179,8 +176,7 @@ class AdaptiveAMFRegressor(AMFRegressor):
     parameters : any other of amf.AdaptiveAMFRegressorParams, by name, and n_threads.
     """
 
-    def _new_forest(self, **parameters: Any) -> amf.AMFRegressor:
-        return amf.AdaptiveAMFRegressor(**parameters)
+    _system = amf.AdaptiveAMFRegressor
 
 
 def _named(sample: Features) -> dict[str, Any]:

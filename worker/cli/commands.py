@@ -69,10 +69,9 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     program = [sys.executable, "-P", "-m", "worker", "run", arguments.config, "--log-level", arguments.log_level]
     if arguments.debug:
         program.append("--debug")
-    if arguments.until is not None:
-        by_partition = arguments.until != "end"
-        pairs = (f"{number}:{end}" for number, end in arguments.until.items()) if by_partition else ["end"]
-        program += ["--until", ",".join(pairs)]
+    if (until := arguments.until) is not None:
+        ends = until if until == "end" else ",".join(f"{number}:{end}" for number, end in until.items())
+        program += ["--until", ends]
     members = ({**settings, **processes.of_member(config, number)} for number in range(1, n + 1))
     return processes.run([processes.command_line(program, each) for each in members], final=UNUSABLE)
 
