@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.worker.support.fake_clients import FakeOutput
 from tests.worker.test_loop import Bench, Bound, lose_and_come_back
-from worker.base.errors import StateLost
+from worker.base.errors import Abort, StateLost
+from worker.base.records import Membership
+from worker.runtime.reloads import Reloads
 from worker.state.model_store import ModelStore
 
 PIECES = 4
@@ -109,6 +113,96 @@ def test_who_was_given_up_and_is_back_commits_nothing_of_what_it_had_gathered() 
     worker.turns(3)
     assert worker.outcomes().get("committed", 0) == 0
     assert bench.published() == bench.expected()
+
+
+def test_each_record_is_committed_by_who_has_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id may be another one, or none, before anybody is told that partitions were lost."""
+    bench = Bench()
+    worker = gathering(bench)
+    sent: list[tuple[str, int]] = []
+    publish, membership = FakeOutput.publish, worker.input.membership
+
+    def noted(output: FakeOutput, outgoing: Any, offsets: Any, member: Membership) -> None:
+        sent.append((member.id, len(outgoing)))
+        publish(output, outgoing, offsets, member)
+
+    monkeypatch.setattr(FakeOutput, "publish", noted)
+    bench.feed(*"ab")
+    worker.turn()
+    member = membership()
+    monkeypatch.setattr(worker.input, "membership", lambda: member._replace(id="another"))
+    bench.feed("a")
+    worker.turn()
+    bench.clock.now_s += 10
+    worker.turn()
+    assert sent == [(member.id, 2), ("another", 1)]
+
+
+def test_what_was_read_before_a_rebalance_is_committed_in_the_generation_after_it() -> None:
+    bench = Bench()
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    worker.turn()
+    bench.worker("two").join_idle()
+    worker.take(0)
+    bench.clock.now_s += 10
+    worker.turn()
+    assert (worker.outcomes(), bench.broker.committed) == ({"committed": 1}, {0: 2})
+
+
+def test_a_run_has_not_come_to_its_end_before_all_is_committed() -> None:
+    bench = Bench()
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, interval_s=10.0))
+    bench.ends = {0: 2}
+    bench.feed(*"ab")
+    worker, turns = bench.worker(), iter(range(100))
+    worker.predict_often(PIECES)
+    worker.faults.at("commit", *[Abort("injected")] * 6)
+
+    def should_stop() -> bool:
+        turn = next(turns, None)
+        if turn == 0:
+            worker.take(0)
+        bench.clock.now_s += 1
+        return turn is None
+
+    worker.run(should_stop)
+    assert next(turns, None) is not None
+    assert (bench.broker.committed, bench.published()) == ({0: 2}, bench.expected())
+
+
+def test_what_is_gathered_is_committed_before_a_partition_whose_next_record_is_gone_is_saved() -> None:
+    bench = Bench(partitions=2, interval_s=3600.0)
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    worker.turn()
+    bench.broker.logs[0].low = bench.broker.logs[0].high = 7
+    bench.clock.now_s += 10
+    worker.faults.at("commit", Abort("injected"))
+    worker.turn()
+    assert (bench.broker.committed, bench.newest().offset) == ({}, 0)
+    worker.turns(3)
+    assert (worker.stops(), bench.broker.committed, bench.newest().offset) == ({"offset-out-of-range": 1}, {0: 2}, 2)
+
+
+def test_what_is_taken_back_of_a_partition_that_stops_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(partitions=2)
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    bench.feed("a", partition=1)
+    worker.turn()
+
+    def lost(models: ModelStore, keys: object) -> None:
+        raise StateLost("the model k is gone")
+
+    monkeypatch.setattr(ModelStore, "fetch", lost)
+    monkeypatch.setattr(Reloads, "next_pause_s", lambda *_: None)
+    bench.feed("a")
+    worker.turn()
+    bench.clock.now_s += 10
+    worker.turn()
+    assert (worker.stops(), bench.broker.committed) == ({"state-lost": 1}, {1: 1})
+    assert sum(worker.metrics.predictions_total.series().values()) == 1
 
 
 def test_a_state_that_is_lost_takes_what_was_gathered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

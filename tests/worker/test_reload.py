@@ -65,6 +65,25 @@ def test_nothing_leaves_while_a_commit_is_open() -> None:
     assert len(bench.spill.places) == 1
 
 
+def test_models_that_a_replay_brings_leave_before_the_next_commit_is_due() -> None:
+    bench = Tight()
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, interval_s=10.0))
+    one = bench.worker().join()
+    for key in "abcdef":
+        bench.feed("x", key=key)
+    bench.wait(10)
+    one.turn()
+    assert bench.broker.committed == {0: 6}
+    one.kill()
+    two = bench.worker("two")
+    two.predict_often(4)
+    two.input.batch_records = lambda: 1
+    two.join()
+    for n in range(1, 4):
+        two.turn()
+        assert (two.replayed(), two.position(0), len(bench.spill.places)) == (n, n, 6 + n)
+
+
 def test_a_lost_model_is_learned_again_and_no_output_differs() -> None:
     bench = Tight(partitions=2)
     bench.feed("x", "y", key="other", partition=1)

@@ -123,6 +123,8 @@ class TaskExecutor:
 
     def take_back(self, partitions: Collection[int]) -> None:
         """Forget what is gathered of partitions, of which nothing was sent."""
+        for number in self._tasks.keys() & partitions:
+            self._tasks[number].result = None
         if self._gathered is not None:
             self._gathered.drop(partitions)
             if not self._gathered.offsets:

@@ -140,6 +140,7 @@ class Worker:
         # Not before all is committed: only state whose offset is committed becomes a checkpoint.
         if self._pace.is_due and self._executor.is_clear:
             self._save_due()
+        if not self._executor.is_committing:  # also between two commits: each turn of a replay may bring as many models
             self._tasks.cache.shrink()
         now = self._clock.monotonic()
         self._metrics.loop_last_timestamp_seconds.set(self._clock.wall_ms() / 1000)
@@ -153,9 +154,8 @@ class Worker:
             raise Fatal("every partition of this worker has stopped; the errors above say why")
 
     def _show(self) -> None:
-        tasks = self._tasks
-        leaders = reports.show(self._metrics, tasks.cache, tasks, self._input, self._clock)
-        self._reporter.refresh(tasks, leaders)
+        leaders = reports.show(self._metrics, self._tasks.cache, self._tasks, self._input, self._clock)
+        self._reporter.refresh(self._tasks, leaders)
 
     # --- partitions come and go (called from within consume and close) ------------------------------------------------
 
