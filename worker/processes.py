@@ -72,6 +72,8 @@ class _Member:
         self.code: int | None = None
         """How it ended, if that was in order or for good."""
         self.start_at_s = 0.0
+        self.has_worked = False
+        """Whether it has failed after a while only: what it is given could be used then."""
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
@@ -103,7 +105,9 @@ class _Member:
     def fail(self, how: str) -> None:
         """It does not run, though it should: it is to be started again after a pause."""
         now_s = time.monotonic()
-        self.failures = 1 if now_s - self._started_s >= STEADY_S else self.failures + 1
+        was_steady = now_s - self._started_s >= STEADY_S
+        self.has_worked |= was_steady
+        self.failures = 1 if was_steady else self.failures + 1
         pause_s = backoff_s(self.failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self.start_at_s = now_s + pause_s
         _log.warning("process-ended", f"{self.name} {how}, to be started again in {pause_s:g} s")
@@ -117,8 +121,9 @@ def run(commands: Sequence[Sequence[str]], *, final: int) -> int:
     """Run these commands until SIGTERM or SIGINT, which all get as SIGTERM, or until each has ended in order.
 
     Those that end otherwise are started again, at longer and longer intervals. `final` is the exit code of what no
-    other start would change: all are told to stop then. Returns the exit code, 0 if all have ended in order. A second
-    signal ends all at once.
+    other start would change: all are told to stop then. Not so where it comes from one that has worked before: somebody
+    may be at its file, or have its port, and the others work. Returns the exit code, 0 if all have ended in order. A
+    second signal ends all at once.
     """
     members = [_Member(f"process {number} of {len(commands)}", command) for number, command in enumerate(commands, 1)]
     received: list[int] = []
@@ -136,7 +141,7 @@ def _watch(members: Sequence[_Member], received: Sequence[int], final: int) -> i
     while not received:
         for member in members:
             code = member.ended()
-            if code in (0, final):
+            if code == 0 or (code == final and not member.has_worked):
                 member.code = code
             elif code is not None:
                 member.fail(f"ended with {_meaning(code)}")

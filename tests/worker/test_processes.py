@@ -27,10 +27,12 @@ checkpoint: {url: "memory://"}
 WITHIN_S = 20.0
 UNUSABLE = 2
 
+
 SUPERVISOR = """
 import sys
 from worker import processes
 processes.FIRST_PAUSE_S, processes.LONGEST_PAUSE_S, processes.LEAVE_S = 0.05, 0.1, 2.0
+processes.STEADY_S = float(sys.argv.pop(1))
 programs = sys.argv[1:]
 commands = [[sys.executable, "-c", program, str(number)] for number, program in enumerate(programs, 1)]
 sys.exit(processes.run(commands, final=2))
@@ -63,10 +65,10 @@ time.sleep(60)
 class Command:
     """The supervisor of these programs, a process whose folder is `folder`."""
 
-    def __init__(self, folder: Path, *programs: str) -> None:
+    def __init__(self, folder: Path, *programs: str, steady_s: float = processes.STEADY_S) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR, *programs],
+            [sys.executable, "-c", SUPERVISOR, str(steady_s), *programs],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
@@ -157,6 +159,26 @@ def test_a_configuration_that_cannot_be_used_ends_all(tmp_path):
     command = Command(tmp_path, WORK, f"import time; time.sleep(1); raise SystemExit({UNUSABLE})")
     assert command.ends() == UNUSABLE
     assert len(command.await_files("ended-1-*")) == 1
+
+
+def test_who_has_worked_and_finds_its_configuration_unusable_later_does_not_end_the_others(tmp_path):
+    """Somebody is at the file, or has its port, while it is started again."""
+    program = f"""
+import os, sys, time
+open('tries', 'a').write('.')
+tries = os.path.getsize('tries')
+if tries == 1:
+    time.sleep(1)
+    sys.exit(1)
+if tries == 2:
+    sys.exit({UNUSABLE})
+{WORK}
+"""
+    command = Command(tmp_path, WORK, program, steady_s=0.9)
+    command.await_files("started-2-*")
+    assert len(command.await_files("started-1-*")) == 1
+    command.process.terminate()
+    assert command.ends() == 0
 
 
 def test_who_does_not_end_in_time_is_killed(tmp_path):

@@ -62,6 +62,16 @@ MISTAKES = {
     # Partitions that go.
     "pending outputs kept after a loss": mistake("runtime.loop", "self._executor.drop(partitions)", "pass"),
     "gathered outputs kept after a loss": mistake("runtime.executor", "        self.take_back(partitions)\n", ""),
+    "what is gathered counts as committed": mistake(
+        "runtime.executor",
+        "for each in (self._gathered, self._transactions.pending))",
+        "for each in (None, self._transactions.pending))",
+    ),
+    "more is taken while a transaction is in doubt": mistake(
+        "runtime.loop",
+        "        if not self._executor.is_committing:\n            self._process(",
+        "        if True:\n            self._process(",
+    ),
     "opened although it was taken away": mistake("runtime.tasks", "            self._restorer.drop(number)\n", ""),
     # Checkpoints.
     "checkpoint before the commit is known": mistake(
@@ -267,6 +277,8 @@ SEEN_AT = {
     "nothing in place of a refused output": 0,
     "pending outputs kept after a loss": 3,
     "gathered outputs kept after a loss": 92,
+    "what is gathered counts as committed": 54,
+    "more is taken while a transaction is in doubt": 3,
     "opened although it was taken away": 1,
     "checkpoint before the commit is known": 1,
     "last checkpoint before the commit is known": 4,
