@@ -202,6 +202,46 @@ def test_a_store_that_is_silent_about_one_model_holds_up_no_other_partition() ->
     assert (worker.fetchers.jobs, worker.stops(), worker.replayed()) == ([], {}, 0)
 
 
+def test_after_an_outage_all_models_that_did_not_come_are_asked_for_at_once() -> None:
+    bench, keys = Tight(room=0), [f"k{i}" for i in range(12)]
+    for key in keys:
+        bench.feed("x", "y", key=key)
+    worker = bench.worker().join().turns(2)
+    bench.wait(60)
+    worker.turns(3)
+    assert shown(worker, "models_away") == len(keys)
+    worker.faults.at("store read_range", *[Transient("down")] * len(keys))
+    for key in keys:
+        bench.feed("x", key=key)
+    worker.turn()
+    assert bench.broker.committed == {0: 24}
+    bench.wait(WAIT_S)
+    worker.turns(2)
+    assert (bench.broker.committed, bench.published()) == ({0: 36}, bench.expected())
+
+
+def test_a_silent_store_holds_up_the_loop_once_however_many_partitions_wait_for_it() -> None:
+    bench = Tight(partitions=6, room=0)
+    silent = range(1, 6)
+    for partition in silent:
+        bench.feed("x", "y", partition=partition)
+    worker = bench.worker().join().turns(2)
+    bench.wait(60)
+    worker.turns(8)
+    assert shown(worker, "models_away") == len(silent)
+    worker.fetchers.is_done_within = lambda seconds: False
+    for partition in silent:
+        bench.feed("x", partition=partition)
+    worker.turn()
+    for _ in range(5):
+        bench.wait(WAIT_S)
+        bench.feed("y")
+        began_s = bench.clock.now_s
+        worker.turn()
+        assert bench.clock.now_s - began_s < FETCH_S
+    assert (len(bench.published(0)), len(worker.fetchers.jobs)) == (5, len(silent))
+
+
 def test_a_model_that_was_asked_for_before_a_checkpoint_is_not_taken_after_it() -> None:
     bench = Tight(room=0)
     bench.feed("x", "y", key="a")

@@ -37,10 +37,13 @@ class ModelReader:
         """
         if self._fetchers is None or self._newest is None:
             return
+        # Who did not answer within that time before is not waited for again: others wait for the loop.
+        is_late = any(not reading.done() for reading in self._reading.values())
         for key in keys:
-            if key not in self._reading:
+            reading = self._reading.get(key)
+            if reading is None or (reading.done() and reading.exception() is not None):
                 self._reading[key] = self._fetchers.submit(_read, *self._newest, key)
-        until_s = self._clock.monotonic() + FETCH_S
+        until_s = self._clock.monotonic() + (0.0 if is_late else FETCH_S)
         for key in keys:
             try:
                 self._reading[key].exception(max(0.0, until_s - self._clock.monotonic()))
