@@ -3,7 +3,8 @@
 #
 #     NUMBA_CPU_NAME=generic deploy/build.sh FOLDER
 #
-# The folder need not be written to any more afterwards, and belongs to no user.
+# The folder need not be written to any more afterwards, and belongs to no user. ALGORITHMS names those whose kernels are
+# compiled, with blanks between them; without it all are.
 set -eu
 folder=$1
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -12,6 +13,17 @@ checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 python3 -m venv "$folder"
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$checkout[registry]"
 # They lie beside the sources of the package. Whoever asks for another CPU, or has other sources, compiles them again.
-"$folder/bin/python" -c 'import amf; print("%d kernels compiled" % amf.compile_kernels(threads=True).compiled)'
+# With -P it is the package that was installed, and not that of a checkout in which this is called.
+# shellcheck disable=SC2086 # one word for each algorithm
+"$folder/bin/python" -P - ${ALGORITHMS:-} <<'END'
+import sys
+
+import amf
+
+if unknown := set(sys.argv[1:]) - amf.SYSTEMS.keys():
+    sys.exit(f"ALGORITHMS names {', '.join(sorted(unknown))}; there are {', '.join(amf.SYSTEMS)}")
+kernels = amf.compile_kernels([amf.SYSTEMS[name] for name in sys.argv[1:] or amf.SYSTEMS], threads=True)
+print(f"{kernels.compiled} kernels compiled")
+END
 # What runs installs nothing.
 "$folder/bin/python" -m pip uninstall --quiet --yes setuptools pip

@@ -31,6 +31,19 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+WAITING = {"chaos", "deployment", "kafka", "page"}
+"""Folders of tests that wait for brokers, workers and browsers for most of their time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that wait come first, in their order.
+
+    Processes that share the tests are given one part of the list each, of as many tests: so one of them waits while the
+    others compute. In the order of the names all of them would wait at the end, with nothing left to compute meanwhile.
+    """
+    items.sort(key=lambda item: item.path.parent.name not in WAITING)
+
+
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
     """A command sets up the log of the process."""

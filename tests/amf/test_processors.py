@@ -1,4 +1,7 @@
-"""The same bits on other processors: one that cannot fuse a product and a sum, and aarch64, which QEMU emulates."""
+"""The same bits on other processors: one that cannot fuse a product and a sum, and aarch64, which QEMU emulates.
+
+And without machine code of the kernels, on this processor.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ N_SAMPLES = 20_000
 EMULATED = os.environ.get("AMF_EMULATED", "amf-classifier").split()
 """Families whose kernels are compiled and run on aarch64: some ten minutes for each of them."""
 N_INTERPRETED = 40
-"""Samples for the interpreted kernels of all families."""
+"""Samples for the interpreted kernels of all families, under emulation."""
+INTERPRETED = {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
+"""Interpreted kernels warn where numbers wrap."""
 
 Digests = dict[str, dict[str, str]]
 
@@ -64,6 +69,15 @@ def test_forests_owe_no_bit_to_the_c_library(tmp_path):
     assert differences(by_name(run(here, "learn", data, GLIBC_TUNABLES=UNFUSED)), expected) == []
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
+@pytest.mark.full
+def test_interpreted_forests_have_the_same_bits(tmp_path):
+    data, here = str(tmp_path / "streams.npz"), [sys.executable]
+    run(here, "write", data, "200")
+    expected = by_name(run(here, "learn", data))
+    assert differences(by_name(run(here, "learn", data, **INTERPRETED)), expected) == []
+
+
 def test_all_families_learn_a_stream():
     assert {new().family for forests in FORESTS.values() for new in forests} == {*amf.SYSTEMS}
 
@@ -74,7 +88,7 @@ def test_all_families_learn_a_stream():
     ("families", "n_samples", "environment"),
     [
         pytest.param(EMULATED, N_SAMPLES, {"NUMBA_CACHE_DIR": str(CACHE / "kernels")}, id="compiled"),
-        pytest.param([], N_INTERPRETED, {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}, id="interpreted"),
+        pytest.param([], N_INTERPRETED, INTERPRETED, id="interpreted"),
     ],
 )
 def test_forests_on_aarch64_have_the_same_bits(families, n_samples, environment, tmp_path, capfd):

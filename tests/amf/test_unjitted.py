@@ -1,6 +1,7 @@
 """The same bits from kernels that are interpreted, and from kernels compiled for a CPU without wide vectors.
 
-Each in a process of its own. Interpreted, the whole suite passes too, in some minutes, and a debugger can walk through:
+Each in a process of its own. That interpreted forests of all families are those of compiled kernels, test_processors.py
+shows. Interpreted, the whole suite passes too, in some minutes, and a debugger can walk through:
 
     NUMBA_DISABLE_JIT=1 pytest tests/amf -W ignore
 """
@@ -20,9 +21,9 @@ GOLDEN = "test_serialize.py::test_golden_files_load_and_go_on_to_known_forecasts
 SELECTION = [
     "test_classifier.py",
     "test_classes.py::test_classes_that_appear_equal_the_reference",
-    "test_contract.py::test_one_by_one_equals_one_batch",
     GOLDEN,
 ]
+"""Interpreted, the shapes of the quick check are enough: those of the whole suite show no other line of a kernel."""
 
 RUN = """
 import sys, types, pytest
@@ -36,7 +37,7 @@ sys.exit(failed)
 
 def run(kind: str, selection: list[str], **environment: str) -> None:
     """Run tests in a process with these variables; they have to pass."""
-    tests = [str(FOLDER / name) for name in selection]
+    tests = [str(FOLDER / name) if name.startswith("test_") else name for name in selection]
     done = subprocess.run(
         [sys.executable, "-c", RUN, kind, "-W", "ignore", "-p", "no:cacheprovider", *tests],
         cwd=FOLDER.parents[1],
@@ -51,7 +52,7 @@ def run(kind: str, selection: list[str], **environment: str) -> None:
 @pytest.mark.full
 @pytest.mark.skipif(config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: everything is interpreted")
 def test_interpreted_kernels_give_the_same_bits():
-    run("interpreted", SELECTION, NUMBA_DISABLE_JIT="1")
+    run("interpreted", ["-m", "not full", *SELECTION], NUMBA_DISABLE_JIT="1")
 
 
 @pytest.mark.full

@@ -52,6 +52,12 @@ class Stage(NamedTuple):
     steps: list[Step]
     environment: dict[str, str]
 
+    @property
+    def arguments(self) -> dict[str, str]:
+        """Of a build, with their defaults."""
+        values = [step.value for step in self.steps if step.instruction == "ARG"]
+        return {name: default for value in values for name, default in extract_key_values(True, {}, {}, value)}
+
     def only(self, instruction: str) -> Step:
         """The one step of that kind."""
         [step] = [step for step in self.steps if step.instruction == instruction]
@@ -88,13 +94,13 @@ class Image:
     Where the tests run as root its commands run as the user of the image, without any privilege; else as ours.
     """
 
-    def __init__(self, root: Path) -> None:
-        """Build it, which takes some minutes."""
+    def __init__(self, root: Path, **arguments: str) -> None:
+        """Build it with these arguments, which takes some minutes where all algorithms are compiled."""
         self._root = root
         self._stages = stages()
         self.final = self._stages[""]
         self._python = self._find_python()
-        self._build(self._stages["build"])
+        self._build(self._stages["build"], arguments)
 
     def command(self, *words: str, **variables: str) -> list[str]:
         """A command as its user would run it, in the environment that the image has, and no other."""
@@ -106,9 +112,10 @@ class Image:
         found = {path: path.lstat() for path in self._root.rglob("*")}
         return {str(path): (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
 
-    def _build(self, stage: Stage) -> None:
+    def _build(self, stage: Stage, arguments: Mapping[str, str]) -> None:
+        assert arguments.keys() <= stage.arguments.keys()
         os.umask(0o022)
-        environment = self._environment(stage, {"PIP_NO_CACHE_DIR": "0"})
+        environment = self._environment(stage, {**stage.arguments, **arguments, "PIP_NO_CACHE_DIR": "0"})
         for step in stage.steps:
             if step.instruction == "COPY":
                 source, target = step.value.split()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pytest
 
 from tests.deployment.image import CONFIG, ROOT, Image, context, stages
 from tests.kafka.broker import Broker
+from worker.config.model import ModelParams
 
 PORT = "9464"
 WITHIN_S = 300.0
@@ -32,6 +35,39 @@ def test_a_build_sees_what_the_image_is_made_of_and_nothing_else() -> None:
 def test_kernels_are_compiled_for_the_cpu_that_is_asked_for_where_the_image_runs() -> None:
     build, final = stages()["build"], stages()[""]
     assert build.environment["NUMBA_CPU_NAME"] == final.environment["NUMBA_CPU_NAME"] == "generic"
+
+
+FAKE_PYTHON = """#!/bin/sh
+mkdir -p "$3/bin"
+printf '#!/bin/sh\\n[ "$1" = -P ] || exit 0\\nPYTHONPATH={amf} exec {python} "$@"\\n' > "$3/bin/python"
+chmod 755 "$3/bin/python"
+"""
+FAKE_AMF = """
+from types import SimpleNamespace
+SYSTEMS = {"trees": "Trees", "bushes": "Bushes"}
+def compile_kernels(systems, threads):
+    print(*systems, threads)
+    return SimpleNamespace(compiled=7)
+"""
+
+
+def built(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What deploy/build.sh does where Python installs nothing, and a package of two algorithms compiles nothing."""
+    (tmp_path / "amf.py").write_text(FAKE_AMF)
+    (tmp_path / "python3").write_text(FAKE_PYTHON.format(amf=tmp_path, python=sys.executable))
+    (tmp_path / "python3").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NUMBA_CPU_NAME": "generic", **variables}
+    command = [str(ROOT / "deploy/build.sh"), str(tmp_path / "opt")]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_all_algorithms_are_compiled_unless_some_are_named(tmp_path: Path) -> None:
+    assert stages()["build"].arguments == {"ALGORITHMS": ""}
+    for named, compiled in (("", "Trees Bushes"), ("bushes", "Bushes"), ("bushes trees", "Bushes Trees")):
+        assert built(tmp_path, ALGORITHMS=named).stdout == f"{compiled} True\n7 kernels compiled\n"
+    refused = built(tmp_path, ALGORITHMS="bushes herbs")
+    assert refused.returncode != 0
+    assert "herbs; there are trees, bushes" in refused.stderr
 
 
 def test_the_image_is_no_root_and_has_its_labels_and_its_command() -> None:
@@ -103,10 +139,13 @@ def folder() -> Iterator[Path]:
 def test_a_worker_of_the_image_compiles_nothing_and_writes_nothing(
     own_broker: Broker, folder: Path, tmp_path: Path
 ) -> None:
-    """And with another CPU than that of the build it compiles in memory, says so, and starts all the same."""
+    """And with another CPU than that of the build it compiles in memory, says so, and starts all the same.
+
+    The image has the kernels of the one algorithm that the configuration names: a worker asks for no other's.
+    """
     for topic in ("events", "predictions", "dead-letters"):
         own_broker.create_topic(topic)
-    image = Image(folder)
+    image = Image(folder, ALGORITHMS=ModelParams().algorithm)
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     config = folder / "worker.yaml"

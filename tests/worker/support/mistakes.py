@@ -344,7 +344,7 @@ SEEN_AT = {
     "models that start anew are no news": 39,
     "what a refused model learns is not kept": 0,
 }
-"""Seeds of schedules that show a mistake: all that the quick check looks at, and where the whole suite looks first.
+"""For every mistake the seed of a schedule that shows it.
 
 Where the simulation changes they are found anew by
 
