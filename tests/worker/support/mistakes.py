@@ -343,6 +343,10 @@ SEEN_AT = {
     "dead bytes are never reclaimed": 17,
     "models that start anew are no news": 39,
     "what a refused model learns is not kept": 0,
+    "metadata taken late": 1402,
+    "no disagreement is found": 1363,
+    "segments are not verified": 1431,
+    "a model is not verified that comes by itself": 1431,
 }
 """For every mistake the seed of a schedule that shows it.
 
