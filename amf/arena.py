@@ -134,7 +134,6 @@ class Arena:
 
     layout: Layout
     capacity: int
-    hulls: NDArray[np.int32]
 
     def __init__(self, n_trees: int, layout: Layout) -> None:
         self.used = np.full(n_trees, ROOT)
@@ -166,6 +165,11 @@ class Arena:
     def boxes(self) -> NDArray[np.float32]:
         """The boxes of all rows, flat."""
         return self._bounds.words.view(np.float32)
+
+    @property
+    def hulls(self) -> NDArray[np.int32]:
+        """Where hulls are kept, flat."""
+        return self._hulls.words
 
     @property
     def blocks(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -208,24 +212,27 @@ class Arena:
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` rows in every tree, or give up room that is not in use."""
         rows = self.n_trees * capacity
-        hulls = self._hulls_for(capacity)
-        # Blocks may be larger than that, where memory runs out between the two, but never smaller.
+        # Blocks may be larger than that, where memory runs out on the way, but never smaller.
         if capacity < self.capacity:
-            self.capacity, self.hulls = capacity, hulls
+            self._hulls, self.capacity = Block(rows * self.layout.hull_room), capacity
         self._heads.resize(rows * self.layout.head + LANES)
         self._bounds.resize(rows * self.layout.box + LANES)
-        self.capacity, self.hulls = capacity, hulls
+        if capacity > self.capacity:
+            self._widen_regions(capacity)
+        self.capacity = capacity
 
-    def _hulls_for(self, capacity: int) -> NDArray[np.int32]:
-        """Memory for the hulls of so many rows in every tree: where it grows, with those that are kept already."""
-        if not self.layout.hull_room:
-            return self.hulls
-        was = self.hulls.reshape(self.n_trees, -1)
-        hulls = Block(self.n_trees * capacity * self.layout.hull_room).words
-        if 0 < self.capacity < capacity:
-            regions, table = hulls.reshape(self.n_trees, -1), was.shape[1] - self.capacity
-            regions[:, :table], regions[:, -self.capacity :] = was[:, :table], was[:, table:]
-        return hulls
+    def _widen_regions(self, capacity: int) -> None:
+        """Make room for the hulls of so many rows in every tree: regions move apart, and their tables to their ends."""
+        room, n_old = self.layout.hull_room, self.capacity
+        self._hulls.resize(self.n_trees * capacity * room)
+        words, old, new = self._hulls.words, n_old * room, capacity * room
+        # From the last one on: each comes to lie where it was, or where regions were that have moved already.
+        for tree in reversed(range(self.n_trees)) if room else ():
+            begin, end = tree * new, tree * new + new
+            table, hulls = words[tree * old + old - n_old : tree * old + old].copy(), old - n_old
+            words[begin : begin + hulls] = words[tree * old : tree * old + hulls]
+            words[end - capacity : end - n_old] = 0
+            words[end - n_old : end] = table
 
     def relayout(self, layout: Layout) -> None:
         """Change the rooms of a row. New statistics are zero, new bounds are NaN: nothing was seen of them."""
@@ -287,7 +294,7 @@ class Arena:
         rows = self.n_trees * capacity
         # Counts and boxes are read in whole groups of lanes: the last ones may be overread by less than one group.
         self._heads, self._bounds = Block(rows * layout.head + LANES), Block(rows * layout.box + LANES)
-        self.hulls = Block(rows * layout.hull_room).words
+        self._hulls = Block(rows * layout.hull_room)
 
     def block(self) -> NDArray[np.int32]:
         """The heads of all trees, int32 (rows, words), also of rows that are not in use: a view."""
