@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.adaptation import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, n_kept, state_of
+from amf.adaptation_state import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, n_kept, state_of
 from amf.classifier import AMFClassifier
 from amf.explain import Adaptation, Role, TreeStanding, survey
 from amf.forest import Forest
@@ -64,7 +64,13 @@ class _AdaptiveForest(Forest[Params]):
         return int(self.params.background * self.params.n_estimators + 1e-9)
 
     def _fresh_adaptation(self) -> NDArray[np.float64]:
-        return fresh_state(self.params.n_estimators, self._n_background, self.params.max_bytes)
+        return fresh_state(self.params.n_estimators, self._n_background)
+
+    @property
+    def _purity(self) -> float:
+        # Trees that rehearse have their first samples on the scale of all of them. Others have split them while the
+        # spread that was known was small, into two to three times as many cells, in which rare labels are found.
+        return 3.0 * float(self.params.purity)
 
     @property
     def _review_every(self) -> int:
@@ -73,6 +79,10 @@ class _AdaptiveForest(Forest[Params]):
     @property
     def _n_rehearsed(self) -> int:
         return n_kept(self.n_features, self.params.max_bytes)
+
+    @property
+    def _n_kept(self) -> int:
+        return self.n_samples - int(self._state.beginning[0])
 
     @property
     def _births(self) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import called, index, inlined
-from amf.adaptation import SILENT
+from amf.adaptation_state import SILENT
 from amf.arena import FEATURE
 from amf.geometry import BOXES, Geometry
 from amf.modes import EXISTING, share_out

@@ -13,60 +13,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amf import adaptation, rehearsal
+from amf import adaptation
 from amf._kernel import called, exported, index, inlined, kernel
-from amf.addresses import floats_at, ints_at, longs_at, reals_at, words_at
+from amf.addresses import longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
 from amf.ahead import fetch_ahead
-from amf.arena import ROOT, Nodes
+from amf.arena import ROOT
 from amf.binding import (
-    ADAPTATION,
-    ADAPTIVE,
-    BOX_WORDS,
-    BOXES,
     CALIBRATION,
-    CAPACITY,
     FULL_PAUSE,
-    HEAD_WORDS,
-    HEADS,
-    HIGHEST,
     HULL_WORDS,
-    HULLS,
     LARGEST,
-    LAST,
     LIFETIME,
     LIMIT,
-    LOWEST,
     MODE,
-    MOVES,
     N_ADAPTATION,
     N_CALIBRATION,
     N_FEATURES,
+    N_KEPT,
     N_LABELLED,
     N_NODES,
     N_OUTPUTS,
     N_SAMPLES,
     N_TREES,
     N_WORDS,
-    ORIGIN,
     PAIR_WORDS,
-    PAIRS,
     PAUSE,
     PURITY,
     RANDOM,
     REVIEW_EVERY,
-    STRIDES,
     USED,
-    WEIGHTS,
 )
 from amf.planes import shift_cuts
-from amf.scaling import Features, centre, observe, recentre
+from amf.rehearsal import remember_of
+from amf.reviews import Adapting, review_of
+from amf.scaling import centre, observe, recentre
 from amf.shifting import shift
-from amf.univariate import Kind
-from amf.vectors import LANES
+from amf.views import adaptation_of, features_of, nodes_of, padded, weigh
 from amf.walk import Growth
 
-_LANES = index(LANES)
 SEGMENTS = 64
 """Segments in a stretch of rows that is prepared at a time, at most."""
 
@@ -106,62 +91,6 @@ class Kernels(NamedTuple):
 
 
 @inlined
-def _padded(n_features):
-    """Words of a row as the trees see it (boxes.py)."""
-    return (n_features + _LANES - index(1)) // _LANES * _LANES
-
-
-@called
-def _features_of(words):
-    """What is known of the features of a forest (scaling.py): views."""
-    d, width = words[N_FEATURES], words[PAIR_WORDS]
-    return Features(
-        reals_at(words[ORIGIN], d),
-        reals_at(words[LOWEST], d),
-        reals_at(words[HIGHEST], d),
-        reals_at(words[LAST], d),
-        longs_at(words[MOVES], d),
-        longs_at(words[STRIDES], d),
-        reals_at(words[PAIRS], d * width).reshape((np.intp(d), np.intp(width))),
-        floats_at(words[WEIGHTS], _padded(d)),
-        longs_at(words[N_LABELLED], index(1)),
-        words[ADAPTIVE] != index(0),
-    )
-
-
-@called
-def _nodes_of(words):
-    """The rows of all trees of a forest: views."""
-    head, box = words[HEAD_WORDS], words[BOX_WORDS]
-    reserved = words[N_TREES] * words[CAPACITY]
-    return Nodes(
-        ints_at(words[HEADS], reserved * head),
-        floats_at(words[HEADS], reserved * head),
-        reals_at(words[HEADS], reserved * head // index(2)),
-        floats_at(words[BOXES], reserved * box + _LANES),
-        ints_at(words[HULLS], reserved * words[HULL_WORDS]),
-        head,
-        box,
-    )
-
-
-@called
-def _adaptation_of(words):
-    """The state of the adaptation: views."""
-    flat = reals_at(words[ADAPTATION], words[N_ADAPTATION])
-    return adaptation.parts(flat, np.intp(words[N_TREES]), np.intp(words[N_FEATURES]))
-
-
-@inlined
-def _weigh(weights, learned, table, row):
-    """Fill a row with the weights of features. learned: those that multiply them, none where nothing was learned."""
-    for j in range(weights.shape[0]):
-        table[row, j] = weights[j]
-    for j in range(learned.shape[0]):
-        table[row, j] = np.float32(learned[j] * np.float64(weights[j]))
-
-
-@inlined
 def _next_review(words, labelled, start, n_labelled):
     """Number of the row after the one with which a review is due, at most n."""
     n = labelled.shape[0]
@@ -180,10 +109,10 @@ def prepare(words, x, labelled, start, rows, weights, ends):
 
     Returns (stop, number of segments, whether an origin has to move after these rows).
     """
-    features, learned = _features_of(words), _adaptation_of(words).weights
+    features, learned = features_of(words), adaptation_of(words).weights
     n = _next_review(words, labelled[: x.shape[0]], start, features.n_labelled[0])
     x, stop, n_segments, strays = x[:n], start, np.int64(0), False
-    _weigh(features.weights, learned, weights, np.int64(0))
+    weigh(features.weights, learned, weights, np.int64(0))
     while stop < n and n_segments < SEGMENTS and not strays:
         first = stop
         if words[PAIR_WORDS] == index(0):
@@ -195,7 +124,7 @@ def prepare(words, x, labelled, start, rows, weights, ends):
         centre(x, first, stop, features.origin, rows, first - start)
         ends[n_segments] = stop - start
         n_segments += 1
-        _weigh(features.weights, learned, weights, n_segments)
+        weigh(features.weights, learned, weights, n_segments)
     return stop, n_segments, strays
 
 
@@ -213,7 +142,7 @@ def count(words):
 @called
 def recentre_trees(words):
     """Move the origins that are far from the values, and the trees with them."""
-    nodes, used, shifts = _nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(_features_of(words))
+    nodes, used, shifts = nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(features_of(words))
     shift(nodes, used, shifts)
     if words[HULL_WORDS] > index(0):
         shift_cuts(nodes, used, shifts)
@@ -227,7 +156,7 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
 
     @called
     def pass_rows(words, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
-        stride, table = np.intp(_padded(words[N_FEATURES])), SEGMENTS + 1
+        stride, table = np.intp(padded(words[N_FEATURES])), SEGMENTS + 1
         weights = row_scratch[: table * stride].reshape((table, stride))
         n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
         at_once = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
@@ -255,63 +184,6 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
     return pass_rows
 
 
-class Adapting(NamedTuple):
-    """What forests that adapt know of labels (adaptation.py)."""
-
-    loss_of: Callable[..., Any]
-    """(forecasts, tree, i, label) -> the loss >= 0 of what a tree said of row i, for kernels."""
-    kind: Kind
-    """Of the labels."""
-
-
-def _review_of(walk_prepared: Any, kind: Kind) -> Any:
-    """The function that reviews a forest (adaptation.py), for kernels."""
-    weigh_features, recount = adaptation.weighing_of(kind), rehearsal.recount_of(kind)
-
-    @called
-    def rehearse(words, state, n, labels):
-        """Let trees without nodes learn the first n samples once more. labels: any, of the type of theirs."""
-        features, stride = _features_of(words), np.intp(_padded(words[N_FEATURES]))
-        x, rows = rehearsal.kept_rows(state, n), np.empty((n, stride), np.float32)
-        centre(x, np.int64(0), n, features.origin, rows, np.int64(0))
-        weights, values = np.empty((2, stride), np.float32), np.empty(n, labels.dtype)
-        for row in range(2):
-            _weigh(features.weights, state.weights, weights, row)
-        for i in range(n):
-            values[i] = state.kept_labels[i]
-        nothing = np.empty((0, 0, 0))
-        walk_prepared(
-            words, index(0), words[N_TREES], rows, weights, np.full(1, n), values, np.ones(n, np.bool_), False,
-            nothing, nothing,
-        )  # fmt: skip
-        # What these samples told of the features has been counted before.
-        state.tree_gains[:] = 0.0
-
-    @called
-    def review_if_due(words, state, labels, labelled):
-        """Review the forest if these rows, which end where a review is due, came that far."""
-        learned = False
-        for i in range(labelled.shape[0]):
-            learned |= labelled[i]
-        features, every = _features_of(words), np.int64(words[REVIEW_EVERY])
-        n = features.n_labelled[0]
-        if learned and n % every == 0:
-            nodes, used = _nodes_of(words), words_at(words[USED], words[N_TREES])
-            is_due = rehearsal.is_due(state, n, n // every)
-            adaptation.gather_gains(state)
-            rehearsal.bound(state, features, n)
-            if is_due:
-                recount(state, n)
-            weigh_features(state, features.moves)
-            if is_due:
-                adaptation.restart(nodes, used, state)
-                rehearse(words, state, n, labels)
-            else:
-                adaptation.replace_trees(nodes, used, state, n, every)
-
-    return review_if_due
-
-
 def _gather_of(calibrate: Any) -> Any:
     """The function that makes of what trees say what the forest says, for kernels."""
 
@@ -325,25 +197,21 @@ def _gather_of(calibrate: Any) -> Any:
 def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
     """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
     loss_of, kind = adapting
-    gather, remember = called(_gather_of(calibrate)), rehearsal.remember_of(kind)
-    review_if_due = _review_of(walk_prepared, kind)
-
-    @called
-    def judge(words, state, forecasts, labels, labelled):
-        for i in range(labels.shape[0]):
-            if labelled[i]:
-                for tree in range(words[N_TREES]):
-                    adaptation.judge(state, tree, loss_of(forecasts, tree, i, labels[i]), words[REVIEW_EVERY])
+    gather, judge = called(_gather_of(calibrate)), adaptation.judging_of(loss_of)
+    remember, review_if_due = remember_of(kind), review_of(walk_prepared, adapting)
 
     def adapting_gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
-        state = _adaptation_of(words)
-        judge(words, state, forecasts, labels, labelled)
+        state = adaptation_of(words)
+        for i in range(labels.shape[0]):
+            if labelled[i]:
+                state.current[0] += judge(state, forecasts, i, labels[i], index(0), words[N_TREES], words[REVIEW_EVERY])
         gather(
             words, x, adaptation.of_forecasting_trees(forecasts, state.roles),
             adaptation.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
         )  # fmt: skip
         remember(state, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
         review_if_due(words, state, labels, labelled)
+        words[N_KEPT] = index(longs_at(words[N_LABELLED], index(1))[0] - np.int64(state.beginning[0]))
 
     return adapting_gather
 
@@ -361,11 +229,11 @@ def kernels_of(
     ):  # fmt: skip
         numbers, n_trees = words.view(np.float64), words[N_TREES]
         walk(
-            rules_of(numbers), _nodes_of(words), words_at(words[USED], n_trees), words_at(words[RANDOM], n_trees),
+            rules_of(numbers), nodes_of(words), words_at(words[USED], n_trees), words_at(words[RANDOM], n_trees),
             first_tree, last_tree, words[LIMIT], rows.reshape(-1), index(rows.shape[1]), words[N_FEATURES],
             weights.reshape(-1), ends, labels, labelled,
             Growth(numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], numbers[LIFETIME]),
-            words[MODE], publish, forecasts, depths, _adaptation_of(words).tree_gains,
+            words[MODE], publish, forecasts, depths, adaptation_of(words).tree_gains,
         )  # fmt: skip
 
     walk_prepared = called(walk_trees)
@@ -374,9 +242,9 @@ def kernels_of(
     def attribute_rows(words, x, forecasts, prior, features):
         n_trees = words[N_TREES]
         attribute(
-            rules_of(words.view(np.float64)), _nodes_of(words), words_at(words[USED], n_trees),
-            words_at(words[RANDOM], n_trees), words[LIMIT], _features_of(words).origin, x, _padded(words[N_FEATURES]),
-            np.intp(words[N_OUTPUTS]), _adaptation_of(words).roles, forecasts, prior, features,
+            rules_of(words.view(np.float64)), nodes_of(words), words_at(words[USED], n_trees),
+            words_at(words[RANDOM], n_trees), words[LIMIT], features_of(words).origin, x, padded(words[N_FEATURES]),
+            np.intp(words[N_OUTPUTS]), adaptation_of(words).roles, forecasts, prior, features,
         )  # fmt: skip
 
     pass_rows = _passing_of(walk_prepared, called(gather))

@@ -2,8 +2,8 @@
 
 The first words are addresses of arrays (arena.py, scaling.py, the calibrations, adaptation.py), then come numbers,
 whole ones and float64. Python writes them anew when they are asked for after an array has moved, and keeps the arrays
-alive; of the numbers kernels change three, LARGEST, N_NODES and N_SAMPLES. Addresses never get into the bytes of a
-forest.
+alive; of the numbers kernels change four, LARGEST, N_KEPT, N_NODES and N_SAMPLES. Addresses never get into the bytes of
+a forest.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ largest tree."""
 N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(23, 29))
 """Features; numbers in the pairs of one, 0 where features are taken as they are; whether they are weighed; numbers in a
 forecast and in the state of the calibration; see modes.py."""
-N_ADAPTATION, REVIEW_EVERY, N_REHEARSED = (index(word) for word in range(29, 32))
+N_ADAPTATION, REVIEW_EVERY, N_REHEARSED, KEPT_ROOM, N_KEPT = (index(word) for word in range(29, 34))
 """Numbers in the state of the adaptation, 0 where a forest does not adapt; samples between two reviews; samples that
-are kept for rehearsals."""
-N_NODES, N_SAMPLES, N_BYTES, IS_CURRENT = (index(word) for word in range(32, 36))
+are kept for rehearsals at most, as there is memory, and as there are."""
+N_NODES, N_SAMPLES, N_BYTES, IS_CURRENT = (index(word) for word in range(34, 38))
 """Nodes of all trees; labelled samples; bytes of memory; whether the words are those of the forest as it is: 0 once
 memory may have moved."""
-PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(36, 41))
+PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(38, 43))
 """float64: when nodes split (walk.py), and six numbers of which the system makes its rules."""
 N_RULES = 6
 N_WORDS = int(RULES) + N_RULES

@@ -15,12 +15,14 @@ from amf.batches import SEGMENTS
 from amf.binding import (
     CAPACITY,
     IS_CURRENT,
+    KEPT_ROOM,
     LARGEST,
     LIMIT,
     N_ADAPTATION,
     N_BYTES,
     N_CALIBRATION,
     N_FEATURES,
+    N_KEPT,
     N_NODES,
     N_OUTPUTS,
     N_REHEARSED,
@@ -33,7 +35,7 @@ from amf.boxes import padded
 from amf.forest import Forest
 from amf.labels import numbers
 from amf.params import check_whole
-from amf.rehearsal import rows_before
+from amf.rehearsal import has_room_to_spare, rows_before
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.state import ONE_NODE
 from amf.threads import side_by_side
@@ -214,17 +216,19 @@ class Group:
         words = self._words(mine).astype(np.int64)
         capacity, rows = words[:, CAPACITY], words[:, LARGEST]
         if words[:, N_REHEARSED].any():
-            rows = rows_before(rows, words[:, N_SAMPLES], rooms // 2, words[:, REVIEW_EVERY], words[:, N_REHEARSED])
+            rows = rows_before(rows, rooms // 2, words[:, REVIEW_EVERY], words[:, N_KEPT], words[:, N_REHEARSED])
         may_grow = capacity < np.maximum(words[:, LIMIT], ONE_NODE)
+        keep_more = words[:, KEPT_ROOM] < np.minimum(words[:, N_KEPT] + rooms // 2, words[:, N_REHEARSED])
         # One by one, and all of them before anything is learned: memory that cannot be had ends the call here.
-        for i in np.flatnonzero((rows + rooms > capacity) & may_grow).tolist():
+        for i in np.flatnonzero(((rows + rooms > capacity) & may_grow) | keep_more).tolist():
             self._forest(mine[i])._bind(int(rooms[i]))
 
     def _give_up_room(self, mine: NDArray[np.int64]) -> None:
         """Give up memory that these forests have to spare."""
         words = self._words(mine).astype(np.int64)
-        for i in np.flatnonzero(spare(words[:, CAPACITY], words[:, LARGEST])).tolist():
-            self._forest(mine[i])._give_up_room(int(words[i, LARGEST]))
+        keep_less = has_room_to_spare(words[:, KEPT_ROOM], words[:, REVIEW_EVERY], words[:, N_KEPT])
+        for i in np.flatnonzero(spare(words[:, CAPACITY], words[:, LARGEST]) | keep_less).tolist():
+            self._forest(mine[i])._give_up_room(int(words[i, LARGEST]), int(words[i, N_KEPT]))
 
     def _words(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The words of the forests in these slots as they are now, (n, N_WORDS)."""

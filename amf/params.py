@@ -204,7 +204,8 @@ def check_adaptation(params: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveAMFClassifierParams(AMFClassifierParams):
-    """Everything that, with the samples, determines an adaptive AMF classifier: AMFClassifierParams and
+    """Everything that, with the samples, determines an adaptive AMF classifier: AMFClassifierParams, `purity` counting
+    threefold, and
 
     background: share of the trees, rounded down, that stand by to replace the worst of the others (adaptation.py).
         0: no tree is replaced; the weights of the features adapt, and trees rehearse.

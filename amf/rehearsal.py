@@ -1,6 +1,7 @@
 """The samples of an adaptive forest as its reviews see them: counted in tables, and the first ones kept for rehearsals.
 
-What both are good for says adaptation.py, whose state they are.
+The first samples are kept, as they came. At reviews 1, 2, 4, 8 and so on, as long as all samples are still there, the
+trees start anew and learn them once more under the weights of today. They are judged by what they forecast on the way.
 """
 
 from __future__ import annotations
@@ -14,22 +15,38 @@ from amf.arena import ROOT
 from amf.scaling import in_order
 from amf.univariate import N_RECENT, Kind, bound_feature, bound_labels, count
 
+_LEAST_ROOM = 16
 
-def rows_before(rows: Any, n_samples: Any, n_labels: Any, review_every: Any, n_kept: Any) -> Any:
+
+def rows_before(rows: Any, n_labels: Any, review_every: Any, kept: Any, n_kept: Any) -> Any:
     """How many rows a tree with so many may have, but for two for each label, in a call that brings so many labels.
 
-    Trees that rehearse have up to two rows for each sample so far. Numbers, or arrays one by one.
+    Trees that rehearse have up to two rows for each of the kept samples, of which there are so many. Numbers, or
+    arrays one by one.
     """
-    # The next review at which they do so has the next power of two for its number.
-    _, digits = np.frexp(n_samples // review_every)
-    rehearses = np.ldexp(review_every, digits) <= np.minimum(n_samples + n_labels, n_kept)
-    return np.where(rehearses, np.maximum(rows, 2 * n_samples + int(ROOT)), rows)
+    # The next review at which they do so has the next power of two for its number, counted from the first kept sample.
+    _, digits = np.frexp(kept // review_every)
+    next_one = np.ldexp(np.float64(review_every), digits)
+    rehearses = (next_one <= np.minimum(kept + n_labels, n_kept)) & (n_kept > 0)
+    return np.where(rehearses, np.maximum(rows, 2 * np.minimum(kept, n_kept) + int(ROOT)), rows)
+
+
+def room_to_keep(n_samples: int, review_every: int, kept: int, n_kept: int) -> int:
+    """For how many samples there should be room where so many are kept: at least for those between two reviews."""
+    wanted = max(kept, min(n_samples, review_every), _LEAST_ROOM)
+    return min(1 << (wanted - 1).bit_length(), n_kept)
+
+
+def has_room_to_spare(room: Any, review_every: Any, kept: Any) -> Any:
+    """Whether there is room for far more samples than are kept. Numbers, or arrays one by one."""
+    return room > 2 * np.maximum(np.maximum(kept, review_every), _LEAST_ROOM)
 
 
 @inlined
-def is_due(state, n_samples, n_reviews):
-    """Whether a review is one in which trees rehearse: its number is a power of two, and all samples are kept."""
-    return n_samples <= state.kept_labels.shape[0] and n_reviews & (n_reviews - 1) == 0
+def is_due(n, review_every, n_kept):
+    """Whether a review with so many kept samples is one in which trees rehearse: 1, 2, 4 ... reviews, and all kept."""
+    turns = n // review_every
+    return n <= n_kept and turns & (turns - 1) == 0
 
 
 @called
@@ -55,18 +72,22 @@ def remember_of(kind: Kind) -> Any:
 
     @called
     def remember(state, x, labels, labelled, n_samples):
-        """Count the labels of rows x, float64 (n, d), and keep the first ones. n_samples: labelled ones, with these."""
+        """Count the labels of rows x, float64 (n, d), and keep those for which there is room.
+
+        n_samples: labelled ones, with these.
+        """
         d, sample = state.gains.shape[0], n_samples
         for i in range(x.shape[0]):
             sample -= labelled[i]
         for i in range(x.shape[0]):
             if labelled[i]:
                 state.recent[sample % N_RECENT] = labels[i]
-                if sample < state.kept_labels.shape[0]:
-                    state.kept_labels[sample] = labels[i]
+                at = sample - np.int64(state.beginning[0])
+                if at < state.kept_labels.shape[0]:
+                    state.kept_labels[at] = labels[i]
                     for j in range(d):
                         value = x[i, j]
-                        state.kept[sample * d + j] = value if value == value else np.nan
+                        state.kept[at * d + j] = value if value == value else np.nan
                 count(state.table, state.bounds, x, i, group_of(labels[i], state.label_bounds))
                 sample += 1
 

@@ -38,7 +38,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.adaptation import with_features
+from amf.adaptation_state import room_in, size_of, state_of, with_features
 from amf.arena import Arena
 from amf.boxes import padded
 from amf.labels import Label
@@ -99,6 +99,12 @@ class Forest(Protocol):
     @property
     def _births(self) -> NDArray[np.int64]: ...
 
+    @property
+    def _n_kept(self) -> int: ...
+
+    @property
+    def _n_rehearsed(self) -> int: ...
+
     def _plausible(self, heads: NDArray[np.int32]) -> bool: ...
 
     def _is_partition(self, heads: NDArray[np.int32]) -> bool: ...
@@ -123,12 +129,19 @@ def _header(forest: Forest) -> bytes:
     return header.ljust(_size(len(header)))
 
 
+def _packed(forest: Forest) -> NDArray[np.float64]:
+    """The state of the adaptation without room for more samples than are kept."""
+    n_trees, d, flat = forest.params.n_estimators, forest.n_features, forest._adaptation
+    kept = min(forest._n_kept, room_in(flat, n_trees, d))
+    return with_features(flat, n_trees, d, [], forest.n_samples, kept) if flat.size else flat
+
+
 def dumps(forest: Forest) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
     columns = (
         scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.pairs, scaling.weights,
-        scaling.n_labelled, forest._calibration, forest._adaptation, forest._words, arena.sizes,
+        scaling.n_labelled, forest._calibration, _packed(forest), forest._words, arena.sizes,
     )  # fmt: skip
     # Each column is a multiple of eight bytes.
     front = b"".join((_PREFIX.pack(MAGIC, FORMAT, len(header)), header, *(column.tobytes() for column in columns)))
@@ -204,10 +217,6 @@ def _read(header: dict[str, Any], reader: _Reader, systems: Mapping[str, type[Fo
         raise FormatError("the header of the forest contradicts itself")
     forest.feature_names = None if names is None else tuple(names) or None
     _read_scaling(forest._scaling, d, reader)
-    if forest._adaptation.size:
-        forest._adaptation = with_features(
-            forest._adaptation, forest.params.n_estimators, 0, [None] * d, forest.params.max_bytes
-        )  # fmt: skip
     forest._recall(header["classes"])
     forest._relayout()
     _read_trees(forest, reader)
@@ -231,11 +240,24 @@ def _read_scaling(scaling: Scaling, d: int, reader: _Reader) -> None:
     scaling.strides = strides_of(scaling.moves)
 
 
+def _has_read_adaptation(forest: Forest, reader: _Reader) -> bool:
+    """Whether the state of the adaptation is there and sound."""
+    if not forest._adaptation.size:
+        return True
+    n_trees, d = forest.params.n_estimators, forest.n_features
+    forest._adaptation = reader.array(_F8, size_of(n_trees, d, 0)).copy()
+    beginning = float(state_of(forest._adaptation, n_trees, d).beginning[0])
+    if not 0.0 <= beginning <= forest.n_samples:
+        return False
+    kept = reader.array(_F8, min(forest._n_kept, forest._n_rehearsed) * (d + 1))
+    forest._adaptation = np.concatenate((forest._adaptation, kept))
+    return forest._has_adapted_soundly()
+
+
 def _read_trees(forest: Forest, reader: _Reader) -> None:
     arena, n_trees = forest._arena, forest.params.n_estimators
     forest._calibration = reader.array(_F8, forest._calibration.shape[0]).copy()
-    forest._adaptation = reader.array(_F8, forest._adaptation.shape[0]).copy()
-    if not forest._has_adapted_soundly():
+    if not _has_read_adaptation(forest, reader):
         raise FormatError("the weights of the features or the roles of the trees of the forest could not be")
     forest._words = reader.array(_U8, n_trees).copy()
     sizes = reader.array(_I8, n_trees).tolist()

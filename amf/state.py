@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
-from amf.adaptation import with_features
+from amf.adaptation_state import room_in, size_of, with_features
 from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole_chunks
 from amf.batches import SEGMENTS
-from amf.binding import LARGEST, Binding
+from amf.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding
 from amf.forgetting import shrink
 from amf.modes import MODES
 from amf.params import check_whole
-from amf.rehearsal import rows_before
+from amf.rehearsal import has_room_to_spare, room_to_keep, rows_before
 from amf.rng import seed_words
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, numbers_of
 from amf.scaling import Scaling, first_infinite
@@ -31,7 +31,7 @@ from amf.vectors import LANES
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 ONE_NODE = 8  # rows of a tree that never splits
 
-_LARGEST = int(LARGEST)
+_LARGEST, _N_KEPT, _KEPT_ROOM = int(LARGEST), int(N_KEPT), int(KEPT_ROOM)
 
 
 class LostForestError(RuntimeError):
@@ -189,7 +189,7 @@ class ForestState(System[Params]):
         if self._n_threads > 1 and n_trees > 1:
             self._run_threads(binding.words, x, labels, forecasts, publish=publish)
             binding.expire()  # nobody has counted
-            self._give_up_room(int(self._arena.used.max()))
+            self._give_up_room(int(self._arena.used.max()), self._n_kept)
             return
         at_once = max(1, min(n, MOST_FORECASTS // (n_trees * n_outputs)))
         self._kernels.run(
@@ -199,10 +199,12 @@ class ForestState(System[Params]):
             SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
             *forecasts,
         )  # fmt: skip
-        self._give_up_room(int(binding.words[_LARGEST]))
+        self._give_up_room(int(binding.words[_LARGEST]), int(binding.words[_N_KEPT]))
 
-    def _give_up_room(self, rows: int) -> None:
-        """Give up memory that so many rows in the largest tree leave free."""
+    def _give_up_room(self, rows: int, kept: int) -> None:
+        """Give up memory that so many rows in the largest tree, and so many kept samples, leave free."""
+        if self._n_rehearsed and has_room_to_spare(self._kept_room, self._review_every, kept):
+            self._let_keep(self.n_samples, kept)
         if spare(self._arena.capacity, rows):
             self._binding.expire()
             self._arena.give_up_room(rows)
@@ -213,8 +215,14 @@ class ForestState(System[Params]):
         It holds until it expires: when the forest learns a label of a new kind, takes up features, is bound with more
         room or gives some up.
         """
-        arena, binding, allowed = self._arena, self._current(), self._allowed or ONE_NODE
-        rows = self._rows_before(int(binding.words[_LARGEST]), room // 2) + room
+        arena, binding, rows = self._arena, self._current(), 0
+        if self._n_rehearsed:
+            kept, n_labels = int(binding.words[_N_KEPT]), room // 2
+            if binding.words[_KEPT_ROOM] < min(kept + n_labels, self._n_rehearsed):
+                self._let_keep(self.n_samples + n_labels, kept + n_labels)
+                self._current()
+            rows = self._rows_before(int(binding.words[_LARGEST]), n_labels, kept)
+        rows, allowed = max(rows, int(binding.words[_LARGEST])) + room, self._allowed or ONE_NODE
         if rows > arena.capacity and arena.capacity < allowed:
             binding.expire()
             before = arena.nbytes
@@ -223,11 +231,22 @@ class ForestState(System[Params]):
             binding.move(arena.blocks, arena.capacity, arena.nbytes - before)
         return binding
 
-    def _rows_before(self, rows: int, n_labels: int) -> int:
+    def _rows_before(self, rows: int, n_labels: int, kept: int) -> int:
         """How many rows the largest tree, which has so many, may have before it learns one of so many labels."""
-        if not self._n_rehearsed:
-            return rows
-        return int(rows_before(rows, self.n_samples, n_labels, self._review_every, self._n_rehearsed))
+        return int(rows_before(rows, n_labels, self._review_every, kept, self._n_rehearsed))
+
+    @property
+    def _kept_room(self) -> int:
+        """For how many samples that are kept there is room."""
+        return room_in(self._adaptation, self.params.n_estimators, self.n_features)
+
+    def _let_keep(self, n_samples: int, kept: int) -> None:
+        """Have room for so many kept ones of so many samples."""
+        rows = room_to_keep(n_samples, self._review_every, kept, self._n_rehearsed)
+        self._binding.expire()
+        self._adaptation = with_features(
+            self._adaptation, self.params.n_estimators, self.n_features, [], self.n_samples, rows
+        )  # fmt: skip
 
     def _current(self) -> Binding:
         """The forest as kernels see it, with the memory that it has."""
@@ -246,7 +265,8 @@ class ForestState(System[Params]):
             arena.n_trees, arena.layout.head, arena.layout.box, arena.layout.hull_room, arena.capacity,
             self._allowed, int(arena.used.max()), self.n_features, scaling.pairs.shape[1], scaling.adaptive,
             self._n_outputs, self._calibration.shape[0], MODES.index(self._mode), self._adaptation.shape[0],
-            self._review_every, self._n_rehearsed, self.n_nodes, self.n_samples, self.nbytes,
+            self._review_every, self._n_rehearsed, self._kept_room, self._n_kept, self.n_nodes, self.n_samples,
+            self.nbytes,
         )  # fmt: skip
         fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
         self._binding.write(arena.blocks, reached, wholes, fractions)
@@ -297,7 +317,11 @@ class ForestState(System[Params]):
         """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
         self._binding.expire()
         arena, layout = self._arena, self._layout()
-        beside_rows = self._scaling.nbytes + self._adaptation.nbytes + arena.used.nbytes + 4 * LANES
+        # As if as many samples were kept as may be: a limit that follows them would depend on how rows are batched.
+        adaptation = 0
+        if self._adaptation.size:
+            adaptation = 8 * size_of(self.params.n_estimators, self.n_features, self._n_rehearsed)
+        beside_rows = self._scaling.nbytes + adaptation + arena.used.nbytes + 4 * LANES
         rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)
         rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
         self._allowed = rows if rows >= _SMALLEST_TREE else 0
@@ -315,11 +339,12 @@ class ForestState(System[Params]):
             raise ValueError(f"{n_features} features are more than max_features={self.params.max_features}")
 
     def _grow_features(self, like: Sequence[int | None]) -> None:
-        known = self.n_features
+        known, room = self.n_features, self._kept_room
         self._scaling.grow(like)
         if self._adaptation.size:
             self._adaptation = with_features(
-                self._adaptation, self.params.n_estimators, known, like, self.params.max_bytes
+                self._adaptation, self.params.n_estimators, known, like, self.n_samples,
+                min(room, self._n_rehearsed),
             )  # fmt: skip
         self._relayout()
         self._arena.imitate(known, like)

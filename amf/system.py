@@ -104,7 +104,12 @@ class System(ABC, Generic[Params]):
 
     @property
     def _n_rehearsed(self) -> int:
-        """Samples that trees of a forest that adapts may learn once more."""
+        """Samples that trees of a forest that adapts may learn once more, at most."""
+        return 0
+
+    @property
+    def _n_kept(self) -> int:
+        """Samples that are kept for this."""
         return 0
 
     @property

@@ -11,9 +11,9 @@ each bin and those in all of them, of numbers the sum of squares of the mean ran
 variance. Of a feature that tells nothing it is about as large as its degrees of freedom f, with standard deviation
 sqrt(2 f), since both are chi-square then. A feature gains
 
-    max(statistic - f - 3 sqrt(2 f), 0) / (2 n)
+    max(statistic - f - 3 sqrt(2 f), 0) / 2
 
-a label, n labels being counted: of what cannot be told from chance nothing is left, however many features there are.
+nats in all: of what cannot be told from chance nothing is left, however many features there are.
 Counts shrink at each review as adaptation.py says, which makes chance smaller than this reckons, never larger.
 """
 
@@ -32,6 +32,7 @@ N_BOUNDS, N_GROUPS, N_RECENT = 3, 8, 64
 N_CELLS = (N_BOUNDS + 1) * N_GROUPS
 N_LABEL_BOUNDS = N_GROUPS - 1
 _BINS = N_BOUNDS + 1
+_LEAST_LOSS = 1e-300
 _DEVIATIONS = 3.0
 """Standard deviations by which a statistic has to exceed what chance makes of it."""
 
@@ -44,6 +45,8 @@ class Kind(NamedTuple):
     statistic: Callable[..., Any]
     """(table, j) -> (statistic, degrees of freedom) of feature j. table: float64 (d * N_CELLS,), counts of the groups
     in each bin of each feature."""
+    nats: Callable[..., Any]
+    """(loss, other, n) -> nats by which n labels speak against forecasts of this mean loss and for those of another."""
 
 
 @inlined
@@ -115,7 +118,19 @@ def _variance_ratio(table, j):
     return (between / variance if variance > 1e-9 else 0.0), float(max(n_bins - 1, 0))
 
 
-CLASSES, NUMBERS = Kind(_of_class, _likelihood_ratio), Kind(_of_number, _variance_ratio)
+@inlined
+def _of_log_losses(loss, other, n):
+    return n * (loss - other)
+
+
+@inlined
+def _of_squared_errors(loss, other, n):
+    """Of normal distributions with these variances."""
+    return 0.5 * n * (log(loss) - log(max(other, _LEAST_LOSS))) if loss > other else 0.0
+
+
+CLASSES = Kind(_of_class, _likelihood_ratio, _of_log_losses)
+NUMBERS = Kind(_of_number, _variance_ratio, _of_squared_errors)
 
 
 @inlined
@@ -148,9 +163,9 @@ def bound_feature(values, bounds, j):
 
 @inlined
 def gain_of(statistic, freedom, table, j):
-    """What a feature gains a label, in the mean over those that are counted in its table."""
+    """(what a feature gains in all, nats; labels that are counted in its table)."""
     total = 0.0
     for b in range(_BINS):
         total += _sum_of_bin(table, N_CELLS * j + b * N_GROUPS)
     beyond_chance = statistic - freedom - _DEVIATIONS * math.sqrt(2.0 * freedom)
-    return max(beyond_chance, 0.0) / (2.0 * max(total, 1.0))
+    return 0.5 * max(beyond_chance, 0.0), max(total, 1.0)

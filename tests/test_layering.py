@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[1]
 AMF_BASE = (
     "amf._cache amf._parts amf._kernel amf.vectors amf.pages amf.threads amf.addresses amf.labels amf.params "
     "amf.partition_params amf.rng amf.elementary amf.boxes amf.forecasters amf.aggregation amf.losses amf.arena "
-    "amf.modes amf.univariate amf.adaptation"
+    "amf.modes amf.univariate amf.adaptation_state amf.adaptation amf.watching"
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.statistics amf.class_counts amf.descent amf.geometry amf.walk amf.cell_walk amf.binding "
     "amf.batches amf.scaling amf.shifting amf.forgetting amf.packing amf.explain amf.halving amf.soundness "
-    "amf.ahead amf.attributions amf.hulls amf.kept_hulls amf.planes amf.rehearsal"
+    "amf.ahead amf.attributions amf.hulls amf.kept_hulls amf.planes amf.rehearsal amf.views amf.reviews"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted amf.mondrian amf.increasing_lifetime amf.bsp amf.adaptive"

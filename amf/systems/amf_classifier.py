@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from amf.attributions import attributions_of
-from amf.batches import Adapting, Kernels, kernels_of
+from amf.batches import Kernels, kernels_of
 from amf.class_calibration import calibrate, loss_of_class
 from amf.class_counts import CLASS_COUNTS
+from amf.reviews import Adapting
 from amf.univariate import CLASSES
 from amf.walk import walk_of
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from amf.attributions import attributions_of
-from amf.batches import Adapting, Kernels, kernels_of
+from amf.batches import Kernels, kernels_of
 from amf.number_calibration import calibrate, loss_of_number
 from amf.number_means import NUMBER_MEANS
+from amf.reviews import Adapting
 from amf.univariate import NUMBERS
 from amf.walk import walk_of
 

@@ -1,8 +1,8 @@
 """A slow, readable adaptive forest of classes: trees of reference.py, with feature weights and background trees.
 
-It says what adaptation.py promises: what each step down a tree gains, what each feature tells alone, how both become
-weights, when trees rehearse, and which tree replaces which. Sums are plain Python, so that weights are compared up to
-rounding, but births and roles exactly.
+It says what adaptation.py and watching.py promise: what each step down a tree gains, what each feature tells alone, how
+both become weights, when trees rehearse, when a forest begins anew, and which tree replaces which. Sums are plain
+Python, so that weights are compared up to rounding, but births and roles exactly.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from reference import ReferenceTree, SplitMix64
 
 LARGEST_LOG = math.log(64.0)
+EVIDENCE = 16.0
 
 
 def bins_of(values: list[float], x: np.ndarray) -> np.ndarray:
@@ -32,14 +33,14 @@ def bins_of(values: list[float], x: np.ndarray) -> np.ndarray:
 
 
 def gain_of(table: np.ndarray) -> float:
-    """What a feature gains by itself, of counts (bins, classes)."""
+    """What a feature gains by itself in all, in nats, of counts (bins, classes)."""
     n = max(table.sum(), 1.0)
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / n
     there = table > 0.0
     ratio = 2.0 * float(np.sum(table[there] * np.log(table[there] / expected[there])))
     bins, classes = (np.count_nonzero(table.sum(axis=axis) > 0.0) for axis in (1, 0))
     freedom = max(bins - 1, 0) * max(classes - 1, 0)
-    return max(ratio - freedom - 3.0 * math.sqrt(2.0 * freedom), 0.0) / (2.0 * n)
+    return max(ratio - freedom - 3.0 * math.sqrt(2.0 * freedom), 0.0) / 2.0
 
 
 @dataclass
@@ -51,12 +52,30 @@ class Place:
     asked: bool = True
     birth: int = 0
     losses: list[float] = field(default_factory=list)
+    off: list[float] = field(default_factory=list)
+    """The same, less the mean of those of the active trees."""
 
-    def loss(self, review_every: int) -> float:
-        """Mean loss, the older ones for less."""
-        kept = 1.0 - 1.0 / (6.0 * review_every)
-        weights = kept ** np.arange(len(self.losses))[::-1]
+    def forget(self) -> None:
+        self.losses, self.off = [], []
+
+    def judged(self, every: int) -> np.ndarray:
+        """How much each loss counts, the older ones less."""
+        return (1.0 - 1.0 / (6.0 * every)) ** np.arange(len(self.losses))[::-1]
+
+    def loss(self, every: int) -> float:
+        """Mean loss."""
+        weights = self.judged(every)
         return float(weights @ self.losses) / max(float(weights.sum()), 1.0)
+
+    def spread(self, every: int) -> float:
+        """Mean square of what it is off the active trees."""
+        weights = self.judged(every)
+        return float(weights @ np.square(self.off)) / max(float(weights.sum()), 1.0)
+
+    def is_surely_better(self, other: Place, every: int) -> bool:
+        n = min(self.judged(every).sum(), other.judged(every).sum())
+        error = math.sqrt(self.spread(every) + other.spread(every))
+        return (other.loss(every) - self.loss(every)) * math.sqrt(n) > 1.6 * error
 
 
 class AdaptiveForest:
@@ -66,9 +85,13 @@ class AdaptiveForest:
         self, seed: int, n_trees: int, n_features: int, n_classes: int, background: float, every: int, **options: Any
     ) -> None:
         words, n_active = SplitMix64(seed), n_trees - int(background * n_trees)
-        self.new = lambda word: ReferenceTree(word, n_features, n_classes, **options)
+        self.new = lambda word: ReferenceTree(word, n_features, n_classes, **{"purity": 48.0, **options})
         self.places = [Place(self.new(words.next()), active=number < n_active) for number in range(n_trees)]
         self.every, self.n_samples, self.n_swaps = every, 0, 0
+        self.beginning, self.phase = 0, "begins"
+        self.current = self.suspected = 0.0
+        self.usual = (0.0, 0.0, 0)
+        """Mean and variance of the losses of reviews, and their number."""
         self.weights = np.ones(n_features)
         self.gains, self.steps = np.zeros(n_features), np.zeros(n_features)
         self.new_gains, self.new_steps = np.zeros(n_features), np.zeros(n_features)
@@ -84,8 +107,8 @@ class AdaptiveForest:
         return np.mean([tree.predict(x) for tree in self.asked()], axis=0)
 
     def learn(self, x: np.ndarray, y: int) -> None:
+        self.current += self.judge(x, y)
         for place in self.places:
-            place.losses.append(-math.log(min(max(place.tree.predict(x)[y], 1e-6), 1.0)))
             self.note_gains(place.tree, x, y)
             place.tree.weights = self.weights.astype(np.float32)
             place.tree.learn(x, y)
@@ -94,31 +117,116 @@ class AdaptiveForest:
         self.n_samples += 1
         if self.n_samples % self.every == 0:
             self.known = [list(values) for values in (np.array([row for row, _ in self.samples]).T).tolist()]
-            n_reviews = self.n_samples // self.every
-            rehearses = self.n_samples <= 512 and n_reviews & (n_reviews - 1) == 0
-            if rehearses:
-                self.tables[:] = 0.0
-                for sample in self.samples:
-                    self.count(*sample)
+            self.gains, self.steps = 0.97 * self.gains + self.new_gains, 0.97 * self.steps + self.new_steps
+            self.new_gains, self.new_steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
+            self.review()
+
+    @staticmethod
+    def loss_of(tree: ReferenceTree, x: np.ndarray, y: int) -> float:
+        return -math.log(min(max(tree.predict(x)[y], 1e-6), 1.0))
+
+    def judge(self, x: np.ndarray, y: int) -> float:
+        """Take in the losses of all trees. The mean of those of the active ones."""
+        losses = [self.loss_of(place.tree, x, y) for place in self.places]
+        mean = float(np.mean([loss for loss, place in zip(losses, self.places, strict=True) if place.active]))
+        for loss, place in zip(losses, self.places, strict=True):
+            place.losses.append(loss)
+            place.off.append(loss - mean)
+        return mean
+
+    def review(self) -> None:
+        kept, loss = self.samples[self.beginning :], self.current / self.every
+        if self.phase == "watches":
+            self.watch(loss)
+        self.suspected += self.current
+        self.current = 0.0
+        turns = len(kept) // self.every
+        is_due = len(kept) <= 512 and turns in {1, 2, 4, 8, 16, 32, 64, 128, 256}
+        is_last = 2 * len(kept) > 512 and (is_due or len(kept) > 512)
+        is_chance = self.phase == "suspects" and turns == 2 and not self.exceeds_the_usual(loss, 2.0)
+        is_tried = self.phase == "suspects" and is_due and turns > 1 and not is_chance
+        if is_tried and self.is_better_anew(kept):
+            self.phase, self.usual = "begins", (0.0, 0.0, 0)
+            self.gains, self.steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
+            self.n_swaps += sum(place.active for place in self.places)
+        if self.phase == "begins" and is_due:
+            self.learn_weights(kept)
+            self.rehearse(kept)
+        else:
             self.weigh_features()
-            self.tables *= 0.97
-            if rehearses:
-                self.rehearse()
-            else:
-                self.replace_trees()
+            self.replace_trees()
+        if self.phase == "suspects" and (is_last or is_chance):
+            self.take_for_usual(self.suspected / (len(kept) // 2), 0.5)
+        elif is_due:
+            self.suspected = 0.0
+        if self.phase == "watches" or is_last or is_chance:
+            self.phase, self.beginning = "watches", self.n_samples
+
+    def watch(self, loss: float) -> None:
+        mean, _, n = self.usual
+        is_unusual = self.exceeds_the_usual(loss, 3.5) and self.every * (loss - mean) >= EVIDENCE
+        if n >= 8 and is_unusual and not all(place.active for place in self.places):
+            self.phase, self.suspected = "suspects", 0.0
+        else:
+            self.take_for_usual(loss, max(1.0 / (n + 1), 0.03))
+
+    def exceeds_the_usual(self, loss: float, deviations: float) -> bool:
+        mean, variance, _ = self.usual
+        return loss > mean + deviations * math.sqrt(variance)
+
+    def take_for_usual(self, loss: float, rate: float) -> None:
+        mean, variance, n = self.usual
+        off = loss - mean
+        self.usual = mean + rate * off, (1.0 - rate) * (variance + rate * off * off), n + 1
+
+    def is_better_anew(self, kept: list[tuple[np.ndarray, int]]) -> bool:
+        """Whether background trees that know the kept samples alone forecast them better than the active ones did."""
+        before = self.tables.copy(), self.weights, self.gains, self.steps
+        self.gains, self.steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
+        self.learn_weights(kept)
+        others = [place for place in self.places if not place.active]
+        for place in others:
+            self.n_swaps += place.birth != self.beginning
+            place.asked = False
+        half = len(kept) // 2
+        gained = self.suspected / half - self.start_anew(others, kept)
+        if gained > 0.1 * self.suspected / half and gained * half >= EVIDENCE:
+            return True
+        for place in others:
+            place.forget()
+        self.tables, self.weights, self.gains, self.steps = before
+        return False
+
+    def learn_weights(self, kept: list[tuple[np.ndarray, int]]) -> None:
+        self.tables = np.zeros_like(self.tables)
+        for sample in kept:
+            self.count(*sample)
+        self.weigh_features()
 
     def count(self, x: np.ndarray, y: int) -> None:
         for j, values in enumerate(self.known):
             self.tables[j, int(bins_of(values, x[j : j + 1])[0]), y] += 1.0
 
-    def rehearse(self) -> None:
-        """All trees learn all samples once more."""
-        for place in self.places:
-            place.tree, place.birth, place.losses = self.new(place.tree.rng.word), 0, []
-            place.asked = True
+    def start_anew(self, places: list[Place], kept: list[tuple[np.ndarray, int]]) -> float:
+        """Trees learn the kept samples alone; the mean loss of what they forecast of the second half."""
+        for place in places:
+            place.tree, place.birth = self.new(place.tree.rng.word), self.beginning
             place.tree.weights = self.weights.astype(np.float32)
-            for sample in self.samples:
+            place.forget()
+        losses = []
+        for sample in kept:
+            losses += [self.loss_of(place.tree, *sample) for place in places]
+            if len(places) == len(self.places):
+                self.judge(*sample)
+            for place in places:
                 place.tree.learn(*sample)
+        return float(np.mean(losses[len(losses) // 2 :]))
+
+    def rehearse(self, kept: list[tuple[np.ndarray, int]]) -> None:
+        """All trees learn the kept samples once more."""
+        self.start_anew(self.places, kept)
+        for place in self.places:
+            place.asked = True
 
     def note_gains(self, tree: ReferenceTree, x: np.ndarray, y: int) -> None:
         """What each split on the way of the sample made of the forecast of its label."""
@@ -129,32 +237,36 @@ class AdaptiveForest:
             self.new_steps[parent.feature] += reach
 
     def weigh_features(self) -> None:
-        self.gains, self.steps = 0.97 * self.gains + self.new_gains, 0.97 * self.steps + self.new_steps
-        self.new_gains, self.new_steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
         prior = 30.0 * len(self.places)
         varied = np.array([len({*values}) > 1 for values in self.known])
         by_splits = varied * (np.maximum(self.gains, 0.0) / (self.steps + prior)) ** 0.25
-        alone = varied * np.array([gain_of(table) for table in self.tables]) ** 0.25
+        told = varied * np.array([gain_of(table) for table in self.tables])
+        alone = (told / np.maximum(self.tables.sum(axis=(1, 2)), 1.0)) ** 0.25
         found = [gains / gains.sum() for gains in (alone, by_splits) if gains.sum() > 0.0]
         self.weights = np.ones_like(self.gains)
+        evidence = told.sum() + np.maximum(varied * self.gains / len(self.places) - 3.0, 0.0).sum()
         if found:
-            self.weights[varied] = (0.05 + 0.95 * varied.sum() * np.mean(found, axis=0))[varied]
+            learned = 0.95 * evidence**2 / (evidence**2 + EVIDENCE**2)
+            self.weights[varied] = (1.0 - learned + learned * varied.sum() * np.mean(found, axis=0))[varied]
+        self.tables *= 0.97
 
     def replace_trees(self) -> None:
+        first = min(place.birth for place in self.places)
         for place in self.places:
-            if self.may_be_judged(place) and place.loss(self.every) < self.mean_of_active():
-                worst = max((each for each in self.places if each.active), key=lambda each: each.loss(self.every))
+            worst = max((each for each in self.places if each.active), key=lambda each: each.loss(self.every))
+            is_better = place.loss(self.every) < self.mean_of_active() and place.is_surely_better(worst, self.every)
+            if self.may_be_judged(place, first) and is_better:
                 place.active = True
                 worst.tree, worst.active, worst.birth = self.new(worst.tree.rng.word), False, self.n_samples
-                worst.losses = []
+                worst.forget()
                 self.n_swaps += 1
         for place in self.places:
             near = place.loss(self.every) <= 1.3 * self.mean_of_active()
-            place.asked = place.active or (self.may_be_judged(place) and near)
+            place.asked = place.active or (self.may_be_judged(place, first) and near)
 
-    def may_be_judged(self, place: Place) -> bool:
+    def may_be_judged(self, place: Place, first: int) -> bool:
         """Of those in the background; the first ones are as old as the active ones."""
-        is_old = place.birth == 0 or self.n_samples - place.birth >= 2 * self.every
+        is_old = place.birth == first or self.n_samples - place.birth >= 2 * self.every
         return not place.active and is_old
 
     def mean_of_active(self) -> float:

@@ -14,7 +14,7 @@ from reference_adaptive import AdaptiveForest
 from trees import trees_of
 
 import amf
-from amf.adaptation import ACTIVE, SILENT, state_of
+from amf.adaptation_state import ACTIVE, BEGINS, SILENT, WATCHES, state_of
 
 
 def changing(n, d=4, seed=0):
@@ -46,12 +46,41 @@ SETTINGS = [
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_kernels_equal_the_reference(setting):
-    x, y = changing(260)
+    forest, silent, phases = follow_the_reference(440, 220, setting)
+    assert forest.adaptation.n_swaps > 1
+    assert silent > 1
+    assert phases == {"begins", "watches"}
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_forest_begins_anew_as_the_reference_does(setting):
+    """After 450 samples, when it has stopped to rehearse and has seen enough to know what is usual."""
+    forest, _, phases = follow_the_reference(560, 450, setting)
+    assert phases == {"begins", "watches", "suspects"}
+    assert state(forest).births.min() >= 440
+
+
+@pytest.mark.parametrize(
+    ("wrong", "tried"), [(np.r_[3:530:7, 440:450], False), (np.r_[440:474:3], True)], ids=["short", "longer"]
+)
+def test_a_forest_goes_on_after_a_disturbance_as_the_reference_does(wrong, tried):
+    """Wrong labels between two reviews, or for longer: then background trees start anew, and are no better."""
+    forest, _, phases = follow_the_reference(530, 2000, SETTINGS[0], wrong)
+    births = state(forest).births
+    assert phases == {"begins", "watches", "suspects"}
+    assert births.min() == 0
+    assert (np.count_nonzero(births == 440) == 2) == tried
+
+
+def follow_the_reference(n, change, setting, wrong=slice(0)):
+    """(forest, reviews times trees in the background that forecast nothing, phases of the forest)."""
+    x, y = (values[:n] for values in changing(2 * change))
+    y[wrong] = 1 - y[wrong]
     options = {"background": 0.5, "review_every": 10}
     forest = amf.AdaptiveAMFClassifier(4, classes=range(2), seed=3, scaling="none", **options, **setting)
     reference = AdaptiveForest(3, 4, 4, 2, background=0.5, every=10, **setting)
-    swaps = silent = 0
-    for start in range(0, 260, 10):
+    silent, phases = 0, set()
+    for start in range(0, n, 10):
         rows = slice(start, start + 10)
         said = []
         for row, label in zip(x[rows].astype(np.float32), y[rows], strict=True):
@@ -68,10 +97,12 @@ def test_kernels_equal_the_reference(setting):
         assert (mine.roles != SILENT).tolist() == [place.asked for place in reference.places]
         for tree, place in zip(trees_of(forest), reference.places, strict=True):
             assert sorted(tree.time.tolist()) == sorted(node.time for node in place.tree.nodes())
-        swaps, silent = forest.adaptation.n_swaps, silent + int(np.count_nonzero(mine.roles == SILENT))
-    assert swaps == reference.n_swaps
-    assert swaps > 3
-    assert silent > 3
+        assert mine.beginning[0] == reference.beginning
+        np.testing.assert_allclose(mine.usual, reference.usual, rtol=1e-9, atol=1e-12)
+        silent += int(np.count_nonzero(mine.roles == SILENT))
+        phases.add(reference.phase)
+    assert forest.adaptation.n_swaps == reference.n_swaps
+    return forest, silent, phases
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -79,15 +110,16 @@ def test_forecasts_are_exact_averages_over_all_prunings(frozen):
     """By enumeration, with weights that stay as they are and with weights that move under the trees."""
     moved = 0
     for seed in range(12):
-        x, y = changing(9, d=3, seed=seed)
-        every = 1000 if frozen else 2
+        # The same rows six times: trees stay small, and there is evidence enough for weights.
+        x, y = (np.tile(values, (6, 1)[: values.ndim]) for values in changing(9, d=3, seed=seed))
+        every = 1000 if frozen else 6
         forest = amf.AdaptiveAMFClassifier(3, classes=range(2), seed=seed, scaling="none", review_every=every)
         reference = AdaptiveForest(seed, 3, 3, 2, background=0.2, every=every, smoothing=1.5, prior="parent")
         for row, label in zip(x, y, strict=True):
             reference.learn(row.astype(np.float32), int(label))
             forest.partial_fit([row], [label])
             reference.weights = state(forest).weights.copy()
-        for row in x:
+        for row in x[:9]:
             averages = [average_over_prunings(tree, row.astype(np.float32)) for tree in reference.asked()]
             expected = np.mean([average.forecast for average in averages], axis=0)
             np.testing.assert_allclose(forest.predict_proba([row], calibrated=False)[0], expected, rtol=1e-9)
@@ -108,7 +140,7 @@ def test_reviews_come_at_the_same_samples_whatever_the_batches_are(kind, cuts, t
     labels = [None if row % 7 == 3 else int(label) for row, label in enumerate(y)]
     whole = kind(5, seed=1, background=0.4, review_every=16)
     expected = whole.predict_learn(x, labels)
-    assert whole.adaptation.n_swaps > 2
+    assert whole.adaptation.n_swaps > 1
     forest = kind(5, seed=1, background=0.4, review_every=16, n_threads=threads)
     bounds = [0, *sorted(cuts), 600]
     for first, last in pairwise(bounds):
@@ -250,11 +282,54 @@ def test_samples_are_kept_only_within_their_share_of_the_memory():
     forest = amf.AdaptiveAMFClassifier(5, classes=[0, 1], max_bytes=1_000_000)
     x, y = np.random.default_rng(0).random((300, 99)), np.arange(300) % 2
     forest.partial_fit(x[:50], y[:50])
-    kept = state(forest)
-    assert kept.kept_labels.nbytes + kept.kept.nbytes <= 1_000_000 / 16
+    np.testing.assert_array_equal(state(forest).kept.reshape(-1, 99)[:50], x[:50])
+    for start in range(50, 300, 10):
+        forest.partial_fit(x[start : start + 10], y[start : start + 10])
+        kept = state(forest)
+        assert kept.kept_labels.nbytes + kept.kept.nbytes <= 1_000_000 / 16
     assert 64 <= forest._n_rehearsed < 128
-    forest.partial_fit(x[50:], y[50:])
-    np.testing.assert_array_equal(kept.kept.reshape(-1, 99), x[: forest._n_rehearsed])
+
+
+def test_memory_for_kept_samples_is_taken_as_they_come_and_given_back_after_the_last_rehearsal():
+    x, y = np.random.default_rng(0).random((600, 10)), np.arange(600) % 2
+    forest, room = amf.AdaptiveAMFClassifier(5, classes=[0, 1]), {}
+    forest.predict_proba(x)
+    for row in range(600):
+        forest.partial_fit(x[row : row + 1], y[row : row + 1])
+        room[row + 1] = state(forest).kept_labels.shape[0]
+    assert [room[n] for n in (1, 16, 17, 100, 300, 511)] == [16, 16, 32, 128, 512, 512]
+    assert room[513] == 64
+    assert room[600] == 64
+    assert state(forest).phase[0] == WATCHES
+    assert len(amf.loads(forest.dumps())._adaptation) < len(forest._adaptation)
+
+
+def test_a_handful_of_rare_labels_is_no_evidence():
+    """Six of 512: features that happen to tell of these six are taken like the others."""
+    x = np.random.default_rng(0).normal(size=(512, 20))
+    y = np.zeros(512, int)
+    y[40::85] = 1
+    forest = amf.AdaptiveAMFClassifier(10, classes=[0, 1], seed=1).partial_fit(x, y)
+    assert forest.feature_weights.max() < 1.5
+
+
+@pytest.mark.parametrize("kind", [amf.AdaptiveAMFClassifier, amf.AdaptiveAMFRegressor])
+def test_a_forest_begins_anew_after_an_abrupt_change_alone(kind):
+    x, y = changing(4000, d=3, seed=1)
+    forest = kind(10, seed=1).partial_fit(x[:2000], y[:2000])
+    assert state(forest).births.min() == 0.0
+    forest.partial_fit(x[2000:2200], y[2000:2200])
+    assert state(forest).births.min() >= 1984.0
+    assert state(forest).phase[0] == BEGINS
+    said = forest.predict_learn(x[2200:2800], y[2200:2800])
+    chosen = said.argmax(axis=1) if said.ndim == 2 else said > 0.5
+    assert np.mean(chosen != y[2200:2800]) < 0.1
+
+
+def test_a_forest_without_background_trees_does_not_begin_anew():
+    x, y = changing(3000, d=3, seed=1)
+    forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.0).partial_fit(x, y)
+    assert not state(forest).births.any()
 
 
 # Its other sides.
@@ -356,6 +431,12 @@ LIES = {
     "kept_labels": [-1.0, 0.5, 2.0, np.nan],
     "kept": [np.inf],
     "swaps": [-1.0, 0.5, 1e9, np.nan],
+    "spreads": [-1.0, np.inf, np.nan],
+    "beginning": [-1.0, 1e9, np.nan],
+    "phase": [3.0, 0.5, np.nan],
+    "current": [-1.0, np.inf, np.nan],
+    "usual": [-1.0, np.inf, np.nan],
+    "suspected": [-1.0, np.inf, np.nan],
 }
 
 
@@ -363,6 +444,7 @@ LIES = {
 def test_a_state_that_samples_cannot_leave_is_refused(part):
     x, y = changing(605)
     forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, y)
+    forest = amf.loads(forest.dumps())  # without room for more samples than are kept
     header, body = split(forest.dumps())
     assert amf.loads(sealed(header, body)).dumps() == forest.dumps()
     at = bytes(body).index(forest._adaptation.tobytes())

@@ -1,0 +1,228 @@
+"""The state of a forest that adapts (adaptation.py): a float64 array and its parts, empty in a forest that does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf._kernel import called
+from amf.labels import LARGEST_NUMBER
+from amf.univariate import N_BOUNDS, N_CELLS, N_LABEL_BOUNDS, N_RECENT
+
+BEGINS, WATCHES, SUSPECTS = 0.0, 1.0, 2.0
+"""Phases of a forest: whether it rehearses, looks for a change, or tries whether there has been one (watching.py)."""
+SILENT, STANDING_BY, ACTIVE = 0.0, 1.0, 2.0
+"""Roles of trees: in the background, too young or too far behind to forecast; there, but forecasting; active."""
+
+_REHEARSED = 512
+"""Samples of which trees are made once more, at most."""
+_SHARE_OF_BYTES = 16
+"""The samples that are kept for rehearsals take no more than this part of `max_bytes`."""
+LARGEST_RATIO = 64.0
+"""A single step counts no more than this ratio of forecasts: one label must not decide everything."""
+MEMORY = 6.0
+"""Reviews after which a loss counts 1 / e."""
+_OF_ALL = (
+    "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "suspected",
+    "label_bounds", "recent",
+)  # fmt: skip
+"""The parts of the state that stay as they are when features come."""
+
+
+class State(NamedTuple):
+    """The parts of the state of n trees and d features, views of float64."""
+
+    tree_gains: Any
+    """(n * 2 * d,), of each tree since the last review: d sums of weighted gains, d sums of their weights."""
+    weights: Any
+    """(d,), of features in the rate of cuts, which do not change between reviews."""
+    gains: Any
+    """(d,), sums of weighted gains over all trees, the older ones for less."""
+    steps: Any
+    """(d,), sums of the weights of these gains."""
+    table: Any
+    """(d * N_CELLS,), of each feature the counts of labels in its bins (univariate.py), the older ones for less."""
+    bounds: Any
+    """(d * N_BOUNDS,), between the bins of each feature."""
+    losses: Any
+    """(n,), sums of the losses of the forecasts of trees, the older ones for less."""
+    judged: Any
+    """(n,), sums of the weights of these losses."""
+    spreads: Any
+    """(n,), sums of the squares of these losses less the mean of those of the active trees, the older ones for less."""
+    births: Any
+    """(n,), labelled samples before the first one of each tree."""
+    roles: Any
+    """(n,)"""
+    swaps: Any
+    """(1,), trees that were started anew since others forecast better."""
+    beginning: Any
+    """(1,), labelled samples before the first one that is kept."""
+    phase: Any
+    """(1,), whether the forest begins, watches itself, or suspects that it is out of date (watching.py)."""
+    current: Any
+    """(1,), sum of the mean losses of the active trees since the last review."""
+    usual: Any
+    """(3,), mean and variance of such losses a sample between two reviews, and how many reviews they are of."""
+    suspected: Any
+    """(1,), sum of the mean losses of the active trees since background trees were last tried, while it suspects."""
+    label_bounds: Any
+    """(N_LABEL_BOUNDS,), between the groups of labels that are numbers."""
+    recent: Any
+    """(N_RECENT,), the last labels, that of sample k at place k modulo N_RECENT."""
+    kept_labels: Any
+    """(r,), of the samples that are kept, where there is room for r."""
+    kept: Any
+    """(r * d,), the values of these samples, as they came."""
+
+
+_OF_FOREST = 8
+"""Numbers of the state that neither features nor trees nor samples have: `swaps` to `suspected`."""
+
+
+def state_of(flat: Any, n_trees: int, n_features: int) -> State:
+    """The parts of the state, which are all empty in a forest that does not adapt."""
+    n, d = n_trees, n_features
+    features, table, trees = 2 * n * d, 2 * n * d + 3 * d, 2 * n * d + (3 + N_CELLS + N_BOUNDS) * d
+    forest = trees + 5 * n
+    labels = forest + _OF_FOREST
+    kept = labels + N_LABEL_BOUNDS + N_RECENT
+    rows = kept + max(flat.shape[0] - kept, 0) // (d + 1)
+    return State(
+        flat[:features],
+        flat[features : features + d],
+        flat[features + d : features + 2 * d],
+        flat[features + 2 * d : table],
+        flat[table : table + N_CELLS * d],
+        flat[table + N_CELLS * d : trees],
+        flat[trees : trees + n],
+        flat[trees + n : trees + 2 * n],
+        flat[trees + 2 * n : trees + 3 * n],
+        flat[trees + 3 * n : trees + 4 * n],
+        flat[trees + 4 * n : forest],
+        flat[forest : forest + 1],
+        flat[forest + 1 : forest + 2],
+        flat[forest + 2 : forest + 3],
+        flat[forest + 3 : forest + 4],
+        flat[forest + 4 : forest + 7],
+        flat[forest + 7 : labels],
+        flat[labels : labels + N_LABEL_BOUNDS],
+        flat[labels + N_LABEL_BOUNDS : kept],
+        flat[kept:rows],
+        flat[rows:],
+    )
+
+
+def n_kept(n_features: int, max_bytes: int) -> int:
+    """Samples that are kept for rehearsals, at most."""
+    return min(_REHEARSED, max_bytes // _SHARE_OF_BYTES // (8 * (n_features + 1)))
+
+
+def size_of(n_trees: int, n_features: int, n_rows: int) -> int:
+    """Numbers in the state with room for so many samples."""
+    of_feature, of_trees = 2 * n_trees + 3 + N_CELLS + N_BOUNDS, 5 * n_trees
+    return of_feature * n_features + of_trees + _OF_FOREST + N_LABEL_BOUNDS + N_RECENT + n_rows * (n_features + 1)
+
+
+def room_in(flat: NDArray[np.float64], n_trees: int, n_features: int) -> int:
+    """For how many samples there is room in the state, 0 in a forest that does not adapt."""
+    return max(int(flat.shape[0]) - size_of(n_trees, n_features, 0), 0) // (n_features + 1)
+
+
+def fresh_state(n_trees: int, n_background: int) -> NDArray[np.float64]:
+    """State of a forest that has no features yet."""
+    flat = np.zeros(size_of(n_trees, 0, 0))
+    # All trees begin alike: those in the background know no less than the others.
+    state_of(flat, n_trees, 0).roles[:] = [ACTIVE] * (n_trees - n_background) + [STANDING_BY] * n_background
+    return flat
+
+
+def with_features(
+    flat: NDArray[np.float64], n_trees: int, known: int, like: Sequence[int | None], n_samples: int, n_rows: int
+) -> NDArray[np.float64]:
+    """The state after so many labelled samples with more features, and with room for so many kept samples.
+
+    Nothing is known of the features yet but what Scaling.grow says of `like`. Samples for which there is no room are
+    lost, the last ones first.
+    """
+    d = known + len(like)
+    grown = np.zeros(size_of(n_trees, d, n_rows))
+    new, old = state_of(grown, n_trees, d), state_of(flat, n_trees, known)
+    new.tree_gains.reshape(2 * n_trees, d)[:, :known] = old.tree_gains.reshape(2 * n_trees, known)
+    new.weights[known:] = 1.0
+    for name in ("weights", "gains", "steps", "table", "bounds"):
+        part = getattr(old, name)
+        getattr(new, name)[: part.shape[0]] = part
+    for name in _OF_ALL:
+        getattr(new, name)[:] = getattr(old, name)
+    there = min(n_samples - int(old.beginning[0]), n_rows, old.kept_labels.shape[0])
+    new.kept_labels[:there] = old.kept_labels[:there]
+    rows = new.kept.reshape(n_rows, d)[:there]
+    rows[:, :known] = old.kept.reshape(old.kept_labels.shape[0], known)[:there]
+    for column, sibling in enumerate(like, known):
+        rows[:, column] = np.nan if sibling is None else np.where(np.isnan(rows[:, sibling]), np.nan, 0.0)
+    return grown
+
+
+def is_sound(
+    state: State,
+    n_background: int,
+    review_every: int,
+    n_samples: int,
+    moves: NDArray[np.int64],
+    n_classes: int | None,
+) -> bool:
+    """Whether samples could have left this state. n_classes: None where labels are numbers."""
+    n_trees, last = state.roles.shape[0], n_samples - n_samples % review_every
+    births, roles, varied = state.births, state.roles, max(int(np.count_nonzero(moves)), 1)
+    of_trees = state.tree_gains.reshape(n_trees, 2, -1)
+    largest = 1.001 * math.log(LARGEST_RATIO)
+    checks = (
+        np.abs(of_trees[:, 0]) <= largest * of_trees[:, 1],
+        (of_trees[:, 1] >= 0.0) & (of_trees[:, 1] < np.inf),
+        (state.weights > 0.0) & (state.weights <= 1.001 * varied),
+        np.abs(state.gains) <= largest * state.steps,
+        (state.steps >= 0.0) & (state.steps < np.inf),
+        (state.table >= 0.0) & (state.table <= n_samples),
+        np.isfinite(state.bounds),
+        np.abs(state.label_bounds) <= LARGEST_NUMBER,
+        (state.losses >= 0.0) & (state.losses < np.inf),
+        (state.judged >= 0.0) & (state.judged <= 1.001 * MEMORY * review_every),
+        (state.spreads >= 0.0) & (state.spreads < np.inf),
+        (births >= 0.0) & (births <= last) & (births % review_every == 0.0),
+        (roles == SILENT) | (roles == STANDING_BY) | (roles == ACTIVE),
+        (births == 0.0) | (births < last) | (roles == SILENT),
+        np.count_nonzero(roles == ACTIVE) == n_trees - n_background,
+        (state.swaps >= np.count_nonzero(births)) & (state.swaps <= n_trees * (n_samples // review_every)),
+        _is_whole(state.swaps),
+        _is_whole(state.beginning) & (state.beginning >= 0.0) & (state.beginning <= last),
+        (state.phase == BEGINS) | (state.phase == WATCHES) | (state.phase == SUSPECTS),
+        (state.current >= 0.0) & (state.current < np.inf),
+        (state.usual >= 0.0) & (state.usual < np.inf),
+        (state.suspected >= 0.0) & (state.suspected < np.inf),
+        _are_labels(state.recent, n_classes),
+        _are_labels(state.kept_labels, n_classes),
+        ~np.isinf(state.kept),
+    )
+    return all(bool(np.all(check)) for check in checks)
+
+
+def _is_whole(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    whole: NDArray[np.bool_] = values == np.floor(values)
+    return whole
+
+
+def _are_labels(values: NDArray[np.float64], n_classes: int | None) -> NDArray[np.bool_]:
+    """Of each whether it is a label, or the zero that stands where there is none yet."""
+    labels: NDArray[np.bool_] = np.abs(values) <= LARGEST_NUMBER
+    if n_classes is not None:
+        labels = (values >= 0.0) & (values < max(n_classes, 1)) & (values == np.floor(values))
+    return labels
+
+
+parts = called(state_of)
+"""`state_of` as kernels call it."""

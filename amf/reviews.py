@@ -1,0 +1,169 @@
+"""What a forest that adapts does every so many labelled samples (adaptation.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amf import adaptation, rehearsal, watching
+from amf._kernel import called, index
+from amf.adaptation_state import ACTIVE, BEGINS, SILENT, STANDING_BY, SUSPECTS, WATCHES
+from amf.addresses import words_at
+from amf.binding import N_FEATURES, N_OUTPUTS, N_REHEARSED, N_TREES, REVIEW_EVERY, USED
+from amf.scaling import centre
+from amf.univariate import Kind
+from amf.views import features_of, nodes_of, padded, weigh
+
+_AT_ONCE = 16
+"""Samples of which the forecasts of rehearsing trees are held at once."""
+
+
+class Adapting(NamedTuple):
+    """What forests that adapt know of labels."""
+
+    loss_of: Callable[..., Any]
+    """(forecasts, tree, i, label) -> the loss >= 0 of what a tree said of row i, for kernels."""
+    kind: Kind
+    """Of the labels."""
+
+
+def _rehearse_of(walk_prepared: Any, loss_of: Any) -> Any:
+    """The function by which trees learn kept samples, for kernels."""
+
+    judge = adaptation.judging_of(loss_of)
+
+    @called
+    def rehearse(words, state, first, last, n, labels):
+        """Let trees [first, last) start anew and learn the n kept samples.
+
+        Returns the mean loss of what they forecast of the second half, before they learned it.
+        labels: any, of the type of theirs.
+        """
+        features, stride, n_trees = features_of(words), np.intp(padded(words[N_FEATURES])), np.intp(words[N_TREES])
+        nodes, used, n_outputs = nodes_of(words), words_at(words[USED], words[N_TREES]), np.intp(words[N_OUTPUTS])
+        for tree in range(first, last):
+            adaptation.restart(nodes, used, state, tree)
+        x, rows = rehearsal.kept_rows(state, n), np.empty((n, stride), np.float32)
+        centre(x, np.int64(0), n, features.origin, rows, np.int64(0))
+        table, values, labelled = np.empty((2, stride), np.float32), np.empty(n, labels.dtype), np.ones(n, np.bool_)
+        for row in range(2):
+            weigh(features.weights, state.weights, table, row)
+        for i in range(n):
+            values[i] = state.kept_labels[i]
+        said, way = np.empty(n_trees * _AT_ONCE * n_outputs), np.empty(n_trees * _AT_ONCE * 2)
+        total = 0.0
+        for start in range(0, n, _AT_ONCE):
+            here = slice(start, min(start + _AT_ONCE, n))
+            size = here.stop - here.start
+            forecasts = said[: n_trees * size * n_outputs].reshape((n_trees, size, n_outputs))
+            depths = way[: n_trees * size * 2].reshape((n_trees, size, 2))
+            walk_prepared(
+                words, first, last, rows[here], table, np.full(1, size), values[here], labelled[here], True,
+                forecasts, depths,
+            )  # fmt: skip
+            for i in range(size):
+                loss = judge(state, forecasts, i, values[start + i], first, last, words[REVIEW_EVERY])
+                total += loss if start + i >= n // 2 else 0.0
+        # What these samples told of the features has been counted before.
+        state.tree_gains[:] = 0.0
+        return total / (n - n // 2)
+
+    return rehearse
+
+
+def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
+    """The functions by which all trees learn the kept samples, or the background trees alone, for kernels."""
+    weigh_features, recount = adaptation.weighing_of(kind), rehearsal.recount_of(kind)
+    is_out_of_date = watching.is_out_of_date_of(kind)
+
+    @called
+    def learn_weights(state, features, n):
+        """Let features have the weights that the n kept samples teach."""
+        recount(state, n)
+        weigh_features(state, features.moves)
+
+    @called
+    def rehearse_all(words, state, n, labels):
+        """Let all trees learn the n kept samples once more, under the weights that these teach."""
+        learn_weights(state, features_of(words), n)
+        rehearse(words, state, index(0), words[N_TREES], n, labels)
+        for tree in range(words[N_TREES]):
+            state.roles[tree] = max(state.roles[tree], STANDING_BY)
+
+    @called
+    def try_anew(words, state, n, labels):
+        """Whether background trees that start anew with the n kept samples are better than the active ones.
+
+        If not, all but these trees is as it was.
+        """
+        table, weights, gains, steps = state.table.copy(), state.weights.copy(), state.gains.copy(), state.steps.copy()
+        state.gains[:] = 0.0
+        state.steps[:] = 0.0
+        learn_weights(state, features_of(words), n)
+        total, n_background = 0.0, 0.0
+        for tree in range(words[N_TREES]):
+            if state.roles[tree] != ACTIVE:
+                state.swaps[0] += state.births[tree] != state.beginning[0]
+                total += rehearse(words, state, tree, tree + index(1), n, labels)
+                n_background += 1.0
+                state.roles[tree] = SILENT
+                # These losses were judged beside nothing.
+                state.losses[tree] = state.judged[tree] = state.spreads[tree] = 0.0
+        is_better = is_out_of_date(state, total / n_background, n)
+        if not is_better:
+            state.table[:], state.weights[:] = table, weights
+            state.gains[:], state.steps[:] = gains, steps
+        return is_better
+
+    return rehearse_all, try_anew
+
+
+def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
+    """The function that reviews a forest, for kernels."""
+    kind = adapting.kind
+    rehearse_all, try_anew = _rehearsals_of(_rehearse_of(walk_prepared, adapting.loss_of), kind)
+    weigh_features, watch = adaptation.weighing_of(kind), watching.watch_of(kind)
+
+    @called
+    def review(words, state, n, labels):
+        """Review a forest that has learned n labelled samples."""
+        features, every, most = features_of(words), np.int64(words[REVIEW_EVERY]), np.int64(words[N_REHEARSED])
+        kept, loss = n - np.int64(state.beginning[0]), state.current[0] / every
+        adaptation.gather_gains(state)
+        rehearsal.bound(state, features, n)
+        if state.phase[0] == WATCHES:
+            watch(state, loss, every, most)
+        state.suspected[0] += state.current[0]
+        state.current[0] = 0.0
+        is_due = rehearsal.is_due(kept, every, most)
+        is_last = (is_due or kept > most) and 2 * kept > most
+        is_chance = state.phase[0] == SUSPECTS and kept == 2 * every and not watching.is_still_unusual(state, loss)
+        is_tried = state.phase[0] == SUSPECTS and is_due and kept > every and not is_chance
+        if is_tried and try_anew(words, state, kept, labels):
+            watching.begin(state)
+            for tree in range(words[N_TREES]):
+                state.swaps[0] += state.roles[tree] == ACTIVE
+        if state.phase[0] == BEGINS and is_due:
+            rehearse_all(words, state, kept, labels)
+        else:
+            weigh_features(state, features.moves)
+            adaptation.replace_trees(nodes_of(words), words_at(words[USED], words[N_TREES]), state, n, every)
+        if state.phase[0] == WATCHES or (state.phase[0] == BEGINS and is_last):
+            watching.keep_nothing(state, n)
+        elif state.phase[0] == SUSPECTS and (is_last or is_chance):
+            watching.stop_suspecting(state, n, kept // 2)
+        elif state.phase[0] == SUSPECTS and is_due:
+            state.suspected[0] = 0.0
+
+    @called
+    def review_if_due(words, state, labels, labelled):
+        """Review the forest if these rows, which end where a review is due, came that far."""
+        learned, n = False, features_of(words).n_labelled[0]
+        for i in range(labelled.shape[0]):
+            learned |= labelled[i]
+        if learned and n % np.int64(words[REVIEW_EVERY]) == 0:
+            review(words, state, n, labels)
+
+    return review_if_due

@@ -1,0 +1,116 @@
+"""Whether the world has changed so much that a forest had better begin anew.
+
+Trees never forget, and background trees replace them one by one, which takes a thousand samples after an abrupt change.
+So a forest watches the loss of its active trees. It is in one of three phases:
+
+BEGINS: it keeps its first samples, and rehearses (rehearsal.py). This ends with the last rehearsal.
+
+WATCHES: of the mean loss between two reviews it knows the mean and the variance of earlier reviews, the older ones for
+less. Where it exceeds the mean by 3.5 standard deviations, the forest suspects that the world has changed between the
+last two reviews, and goes on to keep samples from the first of these two on. Else none of them is kept.
+
+SUSPECTS: if the loss until the next review exceeds the usual one by no more than 2 standard deviations, it was chance,
+or has passed. Else the background trees start anew then, and again when twice and four times as many samples are kept,
+and learn the kept samples alone, under the weights that these alone teach. If they forecast the second half of them
+better than the active trees did, by a tenth of the loss and by 16 nats, then what the others knew before is worth less
+than nothing: the forest begins anew with the samples that are kept. If they never do, it watches again, and takes the
+loss for usual.
+
+A forest without background trees watches nothing. A forest that does begin anew keeps its calibration, which follows
+changes by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from amf._kernel import called, inlined
+from amf.adaptation import EVIDENCE, KEPT
+from amf.adaptation_state import ACTIVE, BEGINS, SUSPECTS, WATCHES
+from amf.univariate import Kind
+
+_DEVIATIONS, _DEVIATIONS_AFTER = 3.5, 2.0
+"""By which the loss has to exceed the usual one between two reviews, and between the next two."""
+_LEAST_REVIEWS = 8.0
+"""Reviews of which the usual loss has to be the mean before another one can be unusual."""
+_BETTER = 0.9
+"""A background tree is better than the active ones if its loss is less than theirs times this."""
+_SURPRISE = 0.5
+"""Weight of a loss that was taken for a change and is none in the usual loss."""
+
+
+@inlined
+def _take_for_usual(state, loss, rate):
+    off = loss - state.usual[0]
+    state.usual[0] += rate * off
+    state.usual[1] = (1.0 - rate) * (state.usual[1] + rate * off * off)
+    state.usual[2] += 1.0
+
+
+def watch_of(kind: Kind) -> Any:
+    """The function that suspects changes, for kernels."""
+    nats = kind.nats
+
+    @inlined
+    def watch(state, loss, review_every, n_kept):
+        """Suspect a change, or take the mean loss since the last review for a usual one."""
+        known, has_background = state.usual[2], False
+        for tree in range(state.roles.shape[0]):
+            has_background |= state.roles[tree] != ACTIVE
+        unusual = loss > state.usual[0] + _DEVIATIONS * math.sqrt(state.usual[1])
+        unusual = unusual and nats(loss, state.usual[0], review_every) >= EVIDENCE
+        if has_background and unusual and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
+            state.phase[0], state.suspected[0] = SUSPECTS, 0.0
+        else:
+            _take_for_usual(state, loss, max(1.0 / (known + 1.0), 1.0 - KEPT))
+
+    return watch
+
+
+@inlined
+def is_still_unusual(state, loss):
+    """Whether what looked like a change between two reviews does so between the next two."""
+    return loss > state.usual[0] + _DEVIATIONS_AFTER * math.sqrt(state.usual[1])
+
+
+def is_out_of_date_of(kind: Kind) -> Any:
+    """The function that tells whether a forest had better begin anew, for kernels."""
+    nats = kind.nats
+
+    @inlined
+    def is_out_of_date(state, loss, n):
+        """Whether trees that knew the n kept samples alone, and have this mean loss, were better than active ones."""
+        active = state.suspected[0] / (n // 2)
+        return loss < _BETTER * active and nats(active, loss, n // 2) >= EVIDENCE
+
+    return is_out_of_date
+
+
+@inlined
+def keep_nothing(state, n_samples):
+    """Watch from now on, after the samples so far. What was kept leaves no trace: the room for it may come and go."""
+    n = min(n_samples - np.int64(state.beginning[0]), state.kept_labels.shape[0])
+    for i in range(n):
+        state.kept_labels[i] = 0.0
+    for k in range(n * state.gains.shape[0]):
+        state.kept[k] = 0.0
+    state.phase[0], state.beginning[0] = WATCHES, n_samples
+
+
+@called
+def stop_suspecting(state, n_samples, n):
+    """There was no change, though the last n samples may have looked like one."""
+    _take_for_usual(state, state.suspected[0] / n, _SURPRISE)
+    keep_nothing(state, n_samples)
+
+
+@called
+def begin(state):
+    """Let the kept samples be the first ones."""
+    state.phase[0] = BEGINS
+    state.usual[:] = 0.0
+    state.gains[:] = 0.0
+    state.steps[:] = 0.0
