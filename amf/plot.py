@@ -1,4 +1,4 @@
-"""Pictures of forests for people. Needs the extra `plot`: `pip install 'amf-worker[plot]'`.
+"""Pictures of forests for people. Needs the extra `plot`: `pip install '.[plot]'`.
 
 Each function draws into the Axes it is given, or into a new figure, and returns the Axes. Colours are those of Okabe
 and Ito, which people of any colour vision tell apart.
@@ -20,7 +20,7 @@ try:
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
 except ImportError as error:
-    raise ImportError("amf.plot needs matplotlib 3.9 or newer: pip install 'amf-worker[plot]'") from error
+    raise ImportError("amf.plot needs matplotlib 3.9 or newer: pip install '.[plot]'") from error
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Of classes and of runs, in their order."""

@@ -1,4 +1,4 @@
-"""The forests as river models. Needs the extra `river`: `pip install 'amf-worker[river]'`.
+"""The forests as river models. Needs the extra `river`: `pip install '.[river]'`.
 
     from river import datasets, evaluate, metrics
     from amf.integrations.river import AMFClassifier
@@ -25,7 +25,7 @@ try:
     from river import base
     from river.utils.pandas import import_pandas
 except ImportError as error:
-    raise ImportError("amf.integrations.river needs river 0.26.1 or newer: pip install 'amf-worker[river]'") from error
+    raise ImportError("amf.integrations.river needs river 0.26.1 or newer: pip install '.[river]'") from error
 
 Features = Mapping[Hashable, Any]
 

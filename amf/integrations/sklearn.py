@@ -1,4 +1,4 @@
-"""The forests as scikit-learn estimators. Needs the extra `sklearn`: `pip install 'amf-worker[sklearn]'`.
+"""The forests as scikit-learn estimators. Needs the extra `sklearn`: `pip install '.[sklearn]'`.
 
 An estimator holds a forest, `forest_`, and translates: labels to the numbers of their classes, `random_state` to a seed
 (an integer is the seed), `n_jobs` to threads. What a forest can do beyond the conventions is one step away:
@@ -24,9 +24,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError(
-        "amf.integrations.sklearn needs scikit-learn 1.6 or newer: pip install 'amf-worker[sklearn]'"
-    ) from error
+    raise ImportError("amf.integrations.sklearn needs scikit-learn 1.6 or newer: pip install '.[sklearn]'") from error
 
 _OF_CLASSIFIER, _OF_REGRESSOR = amf.AMFClassifierParams(), amf.AMFRegressorParams()
 _ADAPTIVE = amf.AdaptiveAMFClassifierParams()

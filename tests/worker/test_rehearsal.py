@@ -10,7 +10,7 @@ import pytest
 from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
 from tests.worker.test_loop import Bench
-from worker.base.errors import AlreadyExists, NotFound
+from worker.base.errors import AlreadyExists, NotFound, Transient
 from worker.base.ports import TopicState
 from worker.cli import terminal
 from worker.cli.check import rehearse
@@ -25,7 +25,7 @@ def found(bench: Bench, settings: Config | None = None) -> list[Finding]:
     objects, committed = dict(bench.store.objects), dict(bench.broker.committed)
     state = TopicState(bench.setting.topic_id, bench.setting.partitions, {})
     source = bench.worker().input
-    findings = list(rehearse(settings or bench.config, state, bench.store, source))
+    findings = list(rehearse(settings or bench.config, state, bench.store, source, bench.clock))
     assert (bench.store.objects, bench.broker.committed) == (objects, committed)
     return findings
 
@@ -161,8 +161,25 @@ def test_a_worker_that_goes_on_meanwhile_makes_no_false_alarm(saved: Bench) -> N
 
     source.hook = look
     state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
-    found = list(rehearse(saved.config, state, saved.store, source))
+    found = list(rehearse(saved.config, state, saved.store, source, saved.clock))
     assert (looks, [finding.level for finding in found]) == (1, ["ok"])
+
+
+def test_a_broker_that_has_no_coordinator_of_groups_yet_is_waited_for(saved: Bench) -> None:
+    """It makes one when it is first asked."""
+    source, asked = saved.worker("asking").input, 0
+
+    def answer(point: str) -> None:
+        nonlocal asked
+        asked += point == "committed"
+        if point == "committed" and asked <= 4:
+            raise Transient("Broker: Not coordinator")
+
+    source.hook = answer
+    state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
+    found = list(rehearse(saved.config, state, saved.store, source, saved.clock))
+    assert [finding.level for finding in found] == ["ok"]
+    assert asked > 4
 
 
 def test_a_gap_that_is_accepted_is_no_trouble_and_makes_no_lineage() -> None:

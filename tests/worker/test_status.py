@@ -49,6 +49,26 @@ def answered(worker: Bound, question: Question) -> object:
 # --- the status -------------------------------------------------------------------------------------------------------
 
 
+def test_a_partition_of_which_all_is_saved_does_not_wait_for_a_checkpoint() -> None:
+    bench = Bench(interval_s=5.0)
+    worker = bench.worker().join()
+
+    def age() -> float | None:
+        second(worker, bench)
+        assert worker.board.status.partitions
+        return worker.board.status.partitions[0].checkpoint_age_seconds
+
+    bench.feed(*"abc")
+    for _ in range(3):
+        bench.clock.sleep(6.0)
+        worker.turns(2)
+    assert age() == 0.0
+    bench.clock.sleep(600.0)
+    assert age() == 0.0
+    bench.feed("a")
+    assert age() > 600.0
+
+
 def test_a_worker_is_ready_once_all_of_its_partitions_are_live() -> None:
     bench = Bench(partitions=2)
     board, worker = Board(), bench.worker()

@@ -67,7 +67,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     """Records of the input that are not taken yet."""
     lag_seconds: float | None
     checkpoint_age_seconds: float | None
-    """None before the first checkpoint."""
+    """0 where nothing was learned since; None before the first checkpoint."""
 
 
 class Loss(msgspec.Struct, frozen=True):

@@ -6,19 +6,24 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from worker import task
 from worker.adapters.kafka import KafkaAdmin, KafkaInput, KafkaTopic, make_internal_topic
 from worker.adapters.kafka.registry import open_registry
 from worker.adapters.store import open_store
 from worker.base.errors import PartitionStopped, WorkerError
-from worker.base.ports import Input, ObjectStore, TopicState
+from worker.base.ports import Clock, Deadline, Input, ObjectStore, TopicState
 from worker.base.refusals import SPEC_CHANGED
+from worker.base.retry import retry
 from worker.cli.terminal import progress, status
 from worker.config import Config, repartition
 from worker.runtime.preflight import Finding, examine, probe
 from worker.service import SystemClock
 from worker.task.rehearsal import Models, Rehearsal
+
+_ANSWERS_WITHIN_S = 20.0
 
 
 def create_topics(config: Config, partitions: int) -> list[str]:
@@ -99,21 +104,23 @@ def _try_setting(config: Config, store: ObjectStore) -> Iterator[Finding]:
     if all(finding.level != "failed" for finding in findings):
         source = KafkaInput(config)
         try:
-            yield from rehearse(config, state, store, source)
+            yield from rehearse(config, state, store, source, SystemClock())
         finally:
             source.close()
 
 
-def rehearse(config: Config, state: TopicState, store: ObjectStore, source: Input) -> Iterator[Finding]:
+def rehearse(config: Config, state: TopicState, store: ObjectStore, source: Input, clock: Clock) -> Iterator[Finding]:
     """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused."""
-    rehearsal = Rehearsal(config, state.topic_id, state.partitions, store, SystemClock())
+    rehearsal = Rehearsal(config, state.topic_id, state.partitions, store, clock)
+    # The first question about a group makes a new broker's coordinator, which takes some seconds.
+    patience = partial(retry, clock, Deadline.after(clock, _ANSWERS_WITHIN_S), "the group")
     stops: dict[str, list[tuple[int, str]]] = defaultdict(list)
     failed: list[Finding] = []
     with progress("rehearsing the start", of="partitions") as advance:
         for number in range(state.partitions):
             try:
                 with _not_as_if_it_happened():
-                    _rehearse(rehearsal, number, source)
+                    _rehearse(rehearsal, number, source, patience)
             except PartitionStopped as error:
                 stops[error.code].append((number, str(error)))
             except WorkerError as error:
@@ -127,14 +134,14 @@ def rehearse(config: Config, state: TopicState, store: ObjectStore, source: Inpu
     yield _of_models(config, rehearsal.models)
 
 
-def _rehearse(rehearsal: Rehearsal, number: int, source: Input) -> None:
+def _rehearse(rehearsal: Rehearsal, number: int, source: Input, patience: Callable[..., Any]) -> None:
     """Raises PartitionStopped, WorkerError.
 
     A worker may be at work on the partition meanwhile: a refusal counts once the group has stood still during it.
     """
     now: tuple[object, int] | None = None
     while True:
-        [committed] = source.committed([number]).values()
+        [committed] = patience(partial(source.committed, [number])).values()
         bounds = source.bounds(number)
         before, now = now, (committed, bounds.low)
         try:

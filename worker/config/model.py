@@ -64,8 +64,7 @@ class ModelParams:
             "increasing-lifetime-classifier and increasing-lifetime-regressor, of which the rate is proven, "
             "bsp-classifier and bsp-regressor, whose cuts are oblique, for at most 20 features, or "
             "adaptive-classifier and adaptive-regressor, which learn what matters and forget what has changed, for "
-            "a tenth to a third more time: where features may be useless or the world changes, not where a class is "
-            "rare.",
+            "a tenth to a half more time: where features may be useless or the world changes.",
             Decides.SPEC,
         ),
     )

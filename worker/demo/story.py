@@ -61,7 +61,7 @@ class Story:
         )
         started_s = time.monotonic()
         worker = self._start_worker(stage)
-        self._screen.note("On a fresh machine its kernels are compiled first: ten seconds or so.")
+        self._screen.note("On a fresh machine its kernels are compiled first: half a minute or so.")
         stage.until(lambda: watch.state(stage.samples) in ("ready", "live"), READY_S, "the worker's start")
         step(
             f"worker {worker.pid} is ready after {time.monotonic() - started_s:.1f} s",

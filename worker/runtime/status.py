@@ -101,16 +101,19 @@ class Reporter:
         )
 
     def _partitions(self, tasks: Mapping[int, Task], now_s: float) -> Iterator[PartitionStatus]:
-        lag, lag_seconds, saved = (
+        lag, lag_seconds, saved, unsaved = (
             family.series()
             for family in (
                 self._metrics.consumer_lag_records,
                 self._metrics.consumer_lag_seconds,
                 self._metrics.checkpoint_last_timestamp_seconds,
+                self._metrics.checkpoint_replay_cost_seconds,
             )
         )
         for number, task in sorted(tasks.items()):
             records, written_s = lag.get(ByPartition(number)), saved.get(ByPartition(number))
+            if not unsaved.get(ByPartition(number)):
+                written_s = None if written_s is None else now_s  # It has all there is, however old it is.
             yield PartitionStatus(
                 number,
                 task.state.value,

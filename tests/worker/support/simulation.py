@@ -30,6 +30,8 @@ from worker.runtime.loop import Worker
 
 MOST_ROUNDS = 100
 MOST_STARTS = 8
+MOST_FAULTS = 1000
+"""In a schedule: what happens while a process is held, or opens with many files, may bring on more than it ends."""
 DAY_MS = 24 * 3600 * 1000
 FOREST = b"AMFF"
 """What the bytes of a forest begin with. They end with their hash."""
@@ -195,15 +197,22 @@ class Simulation:
                 self._start(entry)
 
     def deploy(self, config: Config) -> None:
-        """Stop all processes in order, and start them with another configuration."""
+        """Stop all processes in order, and start them with another configuration.
+
+        A process that could not save, since its spill was damaged, says so: it is started and stopped once more before.
+        """
         self._calm = True
         self.broker.leaderless.clear()
-        self._work_off()
-        for _ in range(3):  # What changed out of band is committed by itself, a turn later.
-            self._round()
-        for process in self._processes:
-            process.stop()
-        self._bury()
+        is_damaged = True
+        while is_damaged:
+            self._work_off()
+            for _ in range(3):  # What changed out of band is committed by itself, a turn later.
+                self._round()
+            is_damaged = any(place.damaged for process in self._processes for place in process.spill.places)
+            for process in self._processes:
+                process.stop()
+            self._repair()
+            self._bury()
         self.config = config
         self._deployments.append(({number: log.high for number, log in self.broker.logs.items()}, config))
         self._calm = False
@@ -278,6 +287,8 @@ class Simulation:
         if point == "store read_range" and "damage" in self.plan.faults and self.rng.random() < 0.5:
             self._forge_models()
         if self.rng.random() >= self.plan.fault_rate * (3 if point in CRITICAL else 1):
+            return
+        if sum(self.counts.values()) >= MOST_FAULTS:
             return
         fault = self.rng.choice(self.plan.faults)
         if fault == "error":

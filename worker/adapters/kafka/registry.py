@@ -194,8 +194,7 @@ class ConfluentRegistry:
             return _Schemas(self._properties)
         except ImportError as error:
             raise ConfigError(
-                f"codecs avro and json-schema need a library that is missing ({error.name}): "
-                "pip install 'amf-worker[registry]'"
+                f"codecs avro and json-schema need a library that is missing ({error.name}): pip install '.[registry]'"
             ) from None
         except (ValueError, OSError) as error:
             raise ConfigError(f"schema_registry: the client refuses it: {error}") from None

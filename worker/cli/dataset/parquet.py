@@ -1,4 +1,4 @@
-"""Rows of a Parquet file. Needs the extra `parquet`: `pip install 'amf-worker[parquet]'`.
+"""Rows of a Parquet file. Needs the extra `parquet`: `pip install '.[parquet]'`.
 
 Numbers are numbers, a boolean is 0 or 1, a date or a time is its seconds since 1970, text is a category; null and NaN
 are missing values. Columns of anything else (lists, structs, bytes) have to be left out with --drop.
@@ -20,7 +20,7 @@ try:
     from pyarrow import compute
     from pyarrow import parquet as pq
 except ImportError as error:
-    raise ConfigError("a Parquet file needs pyarrow: pip install 'amf-worker[parquet]'") from error
+    raise ConfigError("a Parquet file needs pyarrow: pip install '.[parquet]'") from error
 
 
 class ParquetRows(FileRows):
