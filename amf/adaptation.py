@@ -169,8 +169,9 @@ def replace_trees(nodes, used, state, n_samples, review_every):
     mean, _ = _loss_of_active(state)
     for tree in range(n_trees):
         if state.roles[tree] != ACTIVE:
-            near = _is_mature(state, tree, first, n_samples, old_enough) and _loss(state, tree) <= _NEARLY * mean
-            state.roles[tree] = STANDING_BY if near else SILENT
+            # The samples on which a tree was tried in vain are no reason to ask it.
+            is_known = state.judged[tree] > 0.0 and _is_mature(state, tree, first, n_samples, old_enough)
+            state.roles[tree] = STANDING_BY if is_known and _loss(state, tree) <= _NEARLY * mean else SILENT
 
 
 @inlined

@@ -26,6 +26,10 @@ LARGEST_RATIO = 64.0
 """A single step counts no more than this ratio of forecasts: one label must not decide everything."""
 MEMORY = 6.0
 """Reviews after which a loss counts 1 / e."""
+_LARGEST_LOSS = (2.1 * LARGEST_NUMBER) ** 2
+"""Of numbers, of which it is the squared error; the logarithm of a probability is far smaller."""
+_MOST_STEPS = 1e30
+"""More than any number of samples in any number of trees can make."""
 _OF_ALL = (
     "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "suspected",
     "label_bounds", "recent",
@@ -183,32 +187,49 @@ def is_sound(
     largest = 1.001 * math.log(LARGEST_RATIO)
     checks = (
         np.abs(of_trees[:, 0]) <= largest * of_trees[:, 1],
-        (of_trees[:, 1] >= 0.0) & (of_trees[:, 1] < np.inf),
+        (of_trees[:, 1] >= 0.0) & (of_trees[:, 1] < _MOST_STEPS),
         (state.weights > 0.0) & (state.weights <= 1.001 * varied),
         np.abs(state.gains) <= largest * state.steps,
-        (state.steps >= 0.0) & (state.steps < np.inf),
+        (state.steps >= 0.0) & (state.steps < _MOST_STEPS),
         (state.table >= 0.0) & (state.table <= n_samples),
         np.isfinite(state.bounds),
         np.abs(state.label_bounds) <= LARGEST_NUMBER,
-        (state.losses >= 0.0) & (state.losses < np.inf),
+        _are_sums(state.losses, state.judged, _LARGEST_LOSS),
         (state.judged >= 0.0) & (state.judged <= 1.001 * MEMORY * review_every),
-        (state.spreads >= 0.0) & (state.spreads < np.inf),
+        _are_sums(state.spreads, state.judged, _LARGEST_LOSS**2),
         (births >= 0.0) & (births <= last) & (births % review_every == 0.0),
         (roles == SILENT) | (roles == STANDING_BY) | (roles == ACTIVE),
         (births == 0.0) | (births < last) | (roles == SILENT),
         np.count_nonzero(roles == ACTIVE) == n_trees - n_background,
         (state.swaps >= np.count_nonzero(births)) & (state.swaps <= n_trees * (n_samples // review_every)),
         _is_whole(state.swaps),
-        _is_whole(state.beginning) & (state.beginning >= 0.0) & (state.beginning <= last),
-        (state.phase == BEGINS) | (state.phase == WATCHES) | (state.phase == SUSPECTS),
-        (state.current >= 0.0) & (state.current < np.inf),
-        (state.usual >= 0.0) & (state.usual < np.inf),
-        (state.suspected >= 0.0) & (state.suspected < np.inf),
+        _is_phase(state, n_background, review_every, last),
+        _are_sums(state.current, n_samples - last, _LARGEST_LOSS),
+        _are_sums(state.usual, 1.0, np.array([_LARGEST_LOSS, _LARGEST_LOSS**2, n_samples])),
+        _are_sums(state.suspected, n_samples, _LARGEST_LOSS),
         _are_labels(state.recent, n_classes),
         _are_labels(state.kept_labels, n_classes),
         ~np.isinf(state.kept),
     )
     return all(bool(np.all(check)) for check in checks)
+
+
+def _is_phase(state: State, n_background: int, review_every: int, last: int) -> bool:
+    """Whether a forest of which this was the last review may be in its phase since its beginning."""
+    beginning, phase = float(state.beginning[0]), state.phase[0]
+    if not (0.0 <= beginning <= last and beginning % review_every == 0.0):
+        return False
+    if phase == BEGINS:
+        return bool(np.all(state.births >= beginning))
+    if phase == WATCHES:
+        return beginning == last
+    return bool(phase == SUSPECTS and n_background > 0 and beginning < last)
+
+
+def _are_sums(values: NDArray[np.float64], weights: Any, largest: Any) -> NDArray[np.bool_]:
+    """Of each whether it is a sum of numbers from 0 to `largest`, whose weights have this sum, but for rounding."""
+    sums: NDArray[np.bool_] = (values >= 0.0) & (values <= 1.001 * largest * weights)
+    return sums
 
 
 def _is_whole(values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -261,8 +261,8 @@ class AdaptiveForest:
                 worst.forget()
                 self.n_swaps += 1
         for place in self.places:
-            near = place.loss(self.every) <= 1.3 * self.mean_of_active()
-            place.asked = place.active or (self.may_be_judged(place, first) and near)
+            near = place.losses and place.loss(self.every) <= 1.3 * self.mean_of_active()
+            place.asked = place.active or bool(self.may_be_judged(place, first) and near)
 
     def may_be_judged(self, place: Place, first: int) -> bool:
         """Of those in the background; the first ones are as old as the active ones."""

@@ -14,7 +14,7 @@ from reference_adaptive import AdaptiveForest
 from trees import trees_of
 
 import amf
-from amf.adaptation_state import ACTIVE, BEGINS, SILENT, WATCHES, state_of
+from amf.adaptation_state import ACTIVE, BEGINS, SILENT, SUSPECTS, WATCHES, size_of, state_of
 
 
 def changing(n, d=4, seed=0):
@@ -70,6 +70,21 @@ def test_a_forest_goes_on_after_a_disturbance_as_the_reference_does(wrong, tried
     assert phases == {"begins", "watches", "suspects"}
     assert births.min() == 0
     assert (np.count_nonzero(births == 440) == 2) == tried
+
+
+def test_background_trees_that_were_tried_in_vain_do_not_forecast_before_they_are_judged():
+    """They know a few samples alone, and have just been found to be no better than the others."""
+    x, y = (values[:530] for values in changing(4000))
+    y[440:474:3] = 1 - y[440:474:3]
+    options = {"background": 0.5, "review_every": 10, "scaling": "none"}
+    forest = amf.AdaptiveAMFClassifier(4, classes=range(2), seed=3, **options, **SETTINGS[0])
+    tried = 0
+    for start in range(0, 530, 10):
+        rows = slice(start, start + 10)
+        unknown = [tree for tree in forest.partial_fit(x[rows], y[rows]).adaptation.trees if tree.loss is None]
+        assert {tree.role for tree in unknown} <= {"silent"}
+        tried += bool(unknown) and state(forest).phase[0] == SUSPECTS
+    assert tried > 1
 
 
 def follow_the_reference(n, change, setting, wrong=slice(0)):
@@ -418,9 +433,9 @@ def test_parameters_out_of_range_are_refused(setting):
 LIES = {
     "weights": [0.0, -1.0, np.nan, 1e9],
     "gains": [np.nan, 1e300],
-    "steps": [-1.0, np.inf],
+    "steps": [-1.0, np.inf, 1e300],
     "tree_gains": [np.nan, 1e300, np.inf],
-    "losses": [-1.0, np.nan],
+    "losses": [-1.0, np.nan, 1e300],
     "judged": [-1.0, 1e9],
     "births": [1.0, -16.0, 1e9, np.nan],
     "roles": [3.0, np.nan, -1.0],
@@ -431,12 +446,12 @@ LIES = {
     "kept_labels": [-1.0, 0.5, 2.0, np.nan],
     "kept": [np.inf],
     "swaps": [-1.0, 0.5, 1e9, np.nan],
-    "spreads": [-1.0, np.inf, np.nan],
-    "beginning": [-1.0, 1e9, np.nan],
-    "phase": [3.0, 0.5, np.nan],
-    "current": [-1.0, np.inf, np.nan],
-    "usual": [-1.0, np.inf, np.nan],
-    "suspected": [-1.0, np.inf, np.nan],
+    "spreads": [-1.0, np.inf, np.nan, 1e308],
+    "beginning": [-1.0, 1e9, np.nan, 591.0],
+    "phase": [3.0, 0.5, np.nan, BEGINS, SUSPECTS],
+    "current": [-1.0, np.inf, np.nan, 1e300],
+    "usual": [-1.0, np.inf, np.nan, 1e300],
+    "suspected": [-1.0, np.inf, np.nan, 1e300],
 }
 
 
@@ -453,6 +468,23 @@ def test_a_state_that_samples_cannot_leave_is_refused(part):
         getattr(state_of(told, 5, 4), part)[0] = lie
         with pytest.raises(amf.FormatError, match="weights of the features or the roles of the trees"):
             amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + told.nbytes :]))
+
+
+@pytest.mark.parametrize(
+    ("phase", "beginning"), [(BEGINS, 185.0), (BEGINS, 32.0), (WATCHES, 176.0), (SUSPECTS, 185.0), (SUSPECTS, 192.0)]
+)
+def test_a_beginning_that_samples_cannot_leave_is_refused(phase, beginning):
+    """Between two reviews, or not where the phase begins: what follows from it would be bytes that are refused."""
+    x, y = changing(200, d=3)
+    forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, y)
+    forest = amf.loads(forest.dumps())
+    header, body = split(forest.dumps())
+    at, size = bytes(body).index(forest._adaptation.tobytes()), forest._adaptation.nbytes
+    told = forest._adaptation[: size_of(5, 3, 0)].copy()
+    state_of(told, 5, 3).phase[0], state_of(told, 5, 3).beginning[0] = phase, beginning
+    kept = np.zeros((200 - int(beginning)) * 4)
+    with pytest.raises(amf.FormatError, match="weights of the features or the roles of the trees"):
+        amf.loads(sealed(header, body[:at] + told.tobytes() + kept.tobytes() + body[at + size :]))
 
 
 def test_a_rare_value_of_noise_is_taken_for_chance():
