@@ -19,7 +19,7 @@ def test_a_missing_library_is_named_with_its_extra(module: str, extra: str, monk
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
-    with pytest.raises(ImportError, match=rf"{module} needs .*amf-worker\[{extra}\]"):
+    with pytest.raises(ImportError, match=rf"{module} needs .*pip install '\.\[{extra}\]"):
         importlib.import_module(module)
 
 

@@ -444,7 +444,7 @@ def test_a_parquet_file_has_types(tmp_path: Path) -> None:
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "worker.cli.dataset.parquet", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'amf-worker\[parquet\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[parquet\]'"):
         open_rows(tmp_path / "rows.parquet")
 
 
