@@ -169,7 +169,7 @@ def test_swaps_and_weights_of_models_that_adapt_are_there_again_after_a_restart(
     worker.turns(2)
     swaps, weights = swaps_and_weights(worker)
     assert swaps.keys() == {"k"}
-    assert swaps["k"] > 3
+    assert swaps["k"] > 0
     assert len(weights) == TOP_FEATURES
     assert max(weights, key=lambda name: weights[name]) == "f0"
     entry = worker._worker._tasks[0].models.entry("k")
