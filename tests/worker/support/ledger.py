@@ -126,7 +126,8 @@ class Ledger(DictStore):
         there = self.manifests_in(folder)
         kept = {name: self._manifests[name] for name in there if name not in self.tampered}
         newest, hours = next(iter(kept.values())), set()
-        needed = {self._with_another_base(there), self._with_another_base(list(kept)), *self._needed_bases(there)}
+        others = {self._with_another_base(there), self._with_another_base(list(kept))}
+        needed = others | self._needed_bases(there)
         of_revision = Counter(manifest.revision for manifest in kept.values())
         for name, manifest in reversed(list(kept.items())[KEPT:]):
             of_revision[manifest.revision] -= 1
@@ -135,7 +136,8 @@ class Ledger(DictStore):
             # The last of a revision may have been the committed one when that was looked at.
             if of_revision[manifest.revision] >= KEPT and (hour in hours or is_old) and name not in needed:
                 raise Failed(f"nobody needs this checkpoint any more: {name}")
-            hours.add(hour)
+            if name not in others:  # These stay beside the one of their hour.
+                hours.add(hour)
         for name, manifest in kept.items():
             self._check_whole(name, manifest)
         used = {segment for each in there for segment in self._manifests[each].segments}

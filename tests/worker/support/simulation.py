@@ -51,6 +51,7 @@ class Simulation:
     ) -> None:
         self.worker = worker
         self.counts: Counter[str] = Counter() if counts is None else counts
+        self._most_counts = sum(self.counts.values()) + MOST_FAULTS
         self.rng = random.Random(seed)
         self.plan = Plan.draw(self.rng)
         self.config = self.plan.config
@@ -288,7 +289,7 @@ class Simulation:
             self._forge_models()
         if self.rng.random() >= self.plan.fault_rate * (3 if point in CRITICAL else 1):
             return
-        if sum(self.counts.values()) >= MOST_FAULTS:
+        if sum(self.counts.values()) >= self._most_counts:
             return
         fault = self.rng.choice(self.plan.faults)
         if fault == "error":
