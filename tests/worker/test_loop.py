@@ -1094,3 +1094,18 @@ def test_a_run_with_ends_is_done_where_models_start_anew_and_no_record_is_left()
     worker.run(should_stop)
     assert asked < 50
     assert bench.newest().revision == 1
+
+
+def test_a_run_with_ends_replays_and_saves_what_was_committed_and_not_saved() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b")
+    bench.worker("one").join().turns(2).kill()
+    assert (bench.broker.committed, bench.newest().offset) == ({0: 2}, 0)
+    bench.ends = {0: 2}
+    worker = bench.worker("two")
+    turns = iter(range(50))
+    worker.faults.at("consume", worker.take)
+    worker.run(lambda: next(turns) == 49)
+    assert bench.newest().offset == 2
+    assert next(turns, 50) < 49
+    assert bench.published() == bench.expected()

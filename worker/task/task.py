@@ -276,11 +276,12 @@ class Task:
         """Whether it has come to the end of the run.
 
         The last record's offset may be well below the end: what else has an offset, such as the markers of
-        transactions, is never read. A record beyond the end shows it, and so does `Input.end_seen`.
+        transactions, is never read. A record beyond the end shows it, and so does `Input.end_seen`. That all is
+        committed is not enough: what is left to be replayed is to be in the checkpoint that the run leaves behind.
         """
         if self._end is None or self._is_past_end:
             return self._is_past_end
-        return max(self.position, self.live_from, end_seen or 0) >= self._end
+        return max(self.position, end_seen or 0) >= self._end
 
     def ends_in_replay(self, end_seen: int | None) -> bool:
         """Whether the partition seems to end before all is replayed: it has lost its end, or what leads it is behind.
