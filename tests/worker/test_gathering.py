@@ -27,6 +27,15 @@ def gathering(bench: Bench, name: str = "one", interval_s: float = 10.0) -> Boun
     return worker.turns(1)
 
 
+def with_two_partitions() -> tuple[Bench, Bound]:
+    """A worker that has gathered two records of one partition and one of another."""
+    bench = Bench(partitions=2)
+    worker = gathering(bench)
+    bench.feed(*"ab")
+    bench.feed("a", partition=1)
+    return bench, worker.turns(1)
+
+
 def test_what_comes_is_learned_at_once_and_committed_when_it_is_time() -> None:
     bench = Bench(interval_s=0.001)
     worker = gathering(bench)
@@ -90,11 +99,7 @@ def test_what_is_gathered_is_committed_and_saved_before_the_partition_goes() -> 
 
 
 def test_what_is_gathered_of_partitions_that_are_lost_is_not_sent() -> None:
-    bench = Bench(partitions=2)
-    worker = gathering(bench)
-    bench.feed(*"ab")
-    bench.feed("a", partition=1)
-    worker.turn()
+    bench, worker = with_two_partitions()
     worker.input.expire()
     worker.input.notice()
     worker.turns(1)
@@ -186,11 +191,7 @@ def test_what_is_gathered_is_committed_before_a_partition_whose_next_record_is_g
 
 
 def test_what_is_taken_back_of_a_partition_that_stops_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(partitions=2)
-    worker = gathering(bench)
-    bench.feed(*"ab")
-    bench.feed("a", partition=1)
-    worker.turn()
+    bench, worker = with_two_partitions()
 
     def lost(models: ModelStore, keys: object) -> None:
         raise StateLost("the model k is gone")
@@ -207,11 +208,7 @@ def test_what_is_taken_back_of_a_partition_that_stops_is_not_counted(monkeypatch
 
 def test_a_state_that_is_lost_takes_what_was_gathered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is predicted once more, from the committed offset on, and published once."""
-    bench = Bench(partitions=2)
-    worker = gathering(bench)
-    bench.feed(*"ab")
-    bench.feed("a", partition=1)
-    worker.turn()
+    bench, worker = with_two_partitions()
     fetch = ModelStore.fetch
 
     def lost(models: ModelStore, keys: object) -> None:

@@ -27,7 +27,6 @@ checkpoint: {url: "memory://"}
 WITHIN_S = 20.0
 UNUSABLE = 2
 
-
 SUPERVISOR = """
 import sys
 from worker import processes

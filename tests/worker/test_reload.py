@@ -42,6 +42,13 @@ def shown(worker: Bound, name: str) -> float:
     return next(iter(getattr(worker.metrics, name).series().values()))
 
 
+def saved(bench: Tight) -> Bound:
+    """A worker of which the store has all that was fed to it."""
+    worker = bench.worker().join().turns(2)
+    bench.wait(60)
+    return worker.turns(8)
+
+
 def test_models_that_do_not_fit_wait_on_disk_between_two_batches() -> None:
     bench = Tight()
     worker = bench.worker().join()
@@ -148,9 +155,7 @@ def test_what_is_lost_at_the_end_is_replayed_by_the_next_owner(caplog: pytest.Lo
 def test_a_partition_whose_models_only_the_store_has_waits_for_it_and_the_others_do_not() -> None:
     bench = Tight(partitions=2, room=0)
     bench.feed("x", "y", key="a")
-    worker = bench.worker().join().turns(2)
-    bench.wait(60)
-    worker.turns(3)
+    worker = saved(bench)
     assert (bench.newest().offset, shown(worker, "models_away")) == (2, 1)
     worker.faults.at("store read_range", *[Transient("down")] * 2)
     bench.feed("x", key="new")
@@ -169,9 +174,7 @@ def test_a_store_that_is_silent_about_one_model_holds_up_no_other_partition() ->
     bench = Tight(partitions=2, room=0)
     bench.feed("x", "y", key="a")
     bench.feed("x", "y", key="b")
-    worker = bench.worker().join().turns(2)
-    bench.wait(60)
-    worker.turns(3)
+    worker = saved(bench)
     assert shown(worker, "models_away") == 2
 
     def hangs() -> None:
@@ -206,9 +209,7 @@ def test_after_an_outage_all_models_that_did_not_come_are_asked_for_at_once() ->
     bench, keys = Tight(room=0), [f"k{i}" for i in range(12)]
     for key in keys:
         bench.feed("x", "y", key=key)
-    worker = bench.worker().join().turns(2)
-    bench.wait(60)
-    worker.turns(3)
+    worker = saved(bench)
     assert shown(worker, "models_away") == len(keys)
     worker.faults.at("store read_range", *[Transient("down")] * len(keys))
     for key in keys:
@@ -225,9 +226,7 @@ def test_a_silent_store_holds_up_the_loop_once_however_many_partitions_wait_for_
     silent = range(1, 6)
     for partition in silent:
         bench.feed("x", "y", partition=partition)
-    worker = bench.worker().join().turns(2)
-    bench.wait(60)
-    worker.turns(8)
+    worker = saved(bench)
     assert shown(worker, "models_away") == len(silent)
     worker.fetchers.is_done_within = lambda seconds: False
     for partition in silent:
@@ -245,9 +244,7 @@ def test_a_silent_store_holds_up_the_loop_once_however_many_partitions_wait_for_
 def test_a_model_that_was_asked_for_before_a_checkpoint_is_not_taken_after_it() -> None:
     bench = Tight(room=0)
     bench.feed("x", "y", key="a")
-    worker = bench.worker().join().turns(2)
-    bench.wait(60)
-    worker.turns(3)
+    worker = saved(bench)
     worker.fetchers.is_done_within = lambda seconds: False
     bench.feed("x", key="a")
     worker.turns(2)

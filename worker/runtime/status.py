@@ -112,8 +112,9 @@ class Reporter:
         )
         for number, task in sorted(tasks.items()):
             records, written_s = lag.get(ByPartition(number)), saved.get(ByPartition(number))
-            if not unsaved.get(ByPartition(number)):
-                written_s = None if written_s is None else now_s  # It has all there is, however old it is.
+            age_s = None if written_s is None else max(0.0, now_s - written_s)
+            if age_s is not None and not unsaved.get(ByPartition(number)):
+                age_s = 0.0  # The checkpoint has all there is, however old it is.
             yield PartitionStatus(
                 number,
                 task.state.value,
@@ -121,7 +122,7 @@ class Reporter:
                 task.position,
                 None if records is None else int(records),
                 lag_seconds.get(ByPartition(number)),
-                None if written_s is None else max(0.0, now_s - written_s),
+                age_s,
             )
 
     def _point(self, now_ms: int, partitions: Sequence[PartitionStatus], leaders: Sequence[ModelRow]) -> Point:
