@@ -298,6 +298,44 @@ def _limit(words, at, neighbour, dx, dy, across, up, direction, otherwise):
     return -(dx * ex + dy * ey) / length if length > 0.0 else otherwise
 
 
+_AT_ONCE = index(8)
+
+
+@called
+def move_up(words, begin, end, by):
+    """Move the words from `begin` up to `end` up by some words, eight at a time: the upper ones first."""
+    while end - begin >= _AT_ONCE:
+        end -= _AT_ONCE
+        a, b, c, d = words[end], words[end + index(1)], words[end + index(2)], words[end + index(3)]
+        e, f, g, h = words[end + index(4)], words[end + index(5)], words[end + index(6)], words[end + index(7)]
+        at = end + by
+        words[at], words[at + index(1)], words[at + index(2)], words[at + index(3)] = a, b, c, d
+        words[at + index(4)], words[at + index(5)], words[at + index(6)], words[at + index(7)] = e, f, g, h
+    while end > begin:
+        end -= index(1)
+        words[end + by] = words[end]
+
+
+@called
+def move_down(words, begin, end, by):
+    """Move the words from `begin` up to `end` down by some words, eight at a time: the lower ones first."""
+    while end - begin >= _AT_ONCE:
+        a, b, c, d = words[begin], words[begin + index(1)], words[begin + index(2)], words[begin + index(3)]
+        e, f, g, h = (
+            words[begin + index(4)],
+            words[begin + index(5)],
+            words[begin + index(6)],
+            words[begin + index(7)],
+        )
+        at = begin - by
+        words[at], words[at + index(1)], words[at + index(2)], words[at + index(3)] = a, b, c, d
+        words[at + index(4)], words[at + index(5)], words[at + index(6)], words[at + index(7)] = e, f, g, h
+        begin += _AT_ONCE
+    while begin < end:
+        words[begin - by] = words[begin]
+        begin += index(1)
+
+
 @inlined
 def add_vertex(words, v, size, first, n_seen, x, y):
     """Add a point to a hull of which it sees these edges; returns the new number of vertices, at most one more.

@@ -21,7 +21,7 @@ import numpy as np
 
 from amf._kernel import called, index, inlined
 from amf.arena import CHILD, COUNT, number_of, row_of
-from amf.hulls import add_vertex, bits_of, coordinate, seen_from
+from amf.hulls import add_vertex, bits_of, coordinate, move_down, move_up, seen_from
 
 STAMP, _TOP, LEAST, _FEATURES, _HEADER = (index(word) for word in range(5))
 _OWNER, _TOTAL, _HULLS = (index(word) for word in range(1, 4))
@@ -80,9 +80,9 @@ def renew(nodes, used, tree, n_features):
 
 @called
 def _make_room(nodes, used, tree, words, count):
-    """Close the gaps between the entries of a tree; those of small nodes go until a quarter of the room is free.
+    """Close the gaps between the entries of a tree; those of small nodes go until an eighth of the room is free.
 
-    Where three eighths are, smaller ones will be kept from now on. Returns whether there is room for so many words of a
+    Where a quarter is, smaller ones will be kept from now on. Returns whether there is room for so many words of a
     node that has seen `count` labels.
     """
     base, length, end = region(nodes, used, tree)
@@ -103,8 +103,8 @@ def _make_room(nodes, used, tree, words, count):
                     hulls[place] = 0
             at += size
         hulls[base + _TOP] = np.int32(top)
-        if index(4) * top <= index(3) * end and top + words <= end:
-            if index(8) * top <= index(5) * end and hulls[base + LEAST] > _FEWEST:
+        if index(8) * top <= index(7) * end and top + words <= end:
+            if index(4) * top <= index(3) * end and hulls[base + LEAST] > _FEWEST:
                 hulls[base + LEAST] -= np.int32(1)
             return True
         hulls[base + LEAST] += np.int32(1) + hulls[base + LEAST] // np.int32(8)
@@ -116,7 +116,7 @@ def _take(nodes, used, tree, row, total, n_pairs):
     """A new entry for a node whose hulls have so many vertices, and some more; returns its first word, 0: no room."""
     hulls = nodes.hulls
     base, _, end = region(nodes, used, tree)
-    words = _words_of(total + total // index(8) + n_pairs // _PAIR + _PAIR, n_pairs)
+    words = _words_of(total + total // index(16) + n_pairs // index(4) + _PAIR, n_pairs)
     if words + _HEADER > end:
         return index(0)
     count = np.int64(nodes.ints[row * nodes.words + COUNT])
@@ -163,7 +163,7 @@ def seen_of(hulls, hull, v, x, y, known):
 
 @inlined
 def note_seen(hulls, hull, first, n_seen):
-    """Note what the sample that is being learned sees of a hull."""
+    """Note what the sample that is being learned sees of a hull: of one without vertices a first one."""
     hulls[hull + _FIRST], hulls[hull + _SEEN] = np.int32(first), np.int32(n_seen)
 
 
@@ -286,7 +286,7 @@ def add_to_kept(nodes, used, tree, row, x, at, n_features, known):
     known: see `seen_of`.
     """
     n_pairs, entry = pairs_of(n_features), entry_of(nodes, used, tree, row)
-    if entry == index(0):
+    if entry == index(0) or (known and _add_in_place(nodes.hulls, entry, x, at, n_features)):
         return
     own = with_point(nodes.hulls, entry, x, at, n_features, known)
     if _words_of(index(own[_TOTAL]), n_pairs) <= index(nodes.hulls[entry]):
@@ -294,6 +294,37 @@ def add_to_kept(nodes, used, tree, row, x, at, n_features, known):
     else:
         nodes.hulls[_in_table(nodes, used, tree, row)] = 0
         keep(nodes, used, tree, row, own, index(0), n_pairs)
+
+
+@called
+def _add_in_place(hulls, entry, x, at, n_features):
+    """Add the sample of which it is noted what it sees; returns whether the entry has room for that.
+
+    Most hulls stay as they are, and what comes after one that does not is moved as a whole.
+    """
+    n_pairs = pairs_of(n_features)
+    begin, total, n_longer = hull_at(entry, n_pairs), index(hulls[entry + _TOTAL]), index(0)
+    for pair in range(n_pairs):
+        n_longer += index(hulls[hull_at(entry, pair) + _SEEN] == 1)
+    if _words_of(total + n_longer, n_pairs) > index(hulls[entry]):
+        return False
+    hull, v, end = hull_at(entry, index(0)), begin, begin + _PAIR * total
+    for i in range(n_features):
+        for k in range(i + index(1), n_features):
+            size, n_seen = size_of(hulls, hull), index(hulls[hull + _SEEN])
+            if n_seen > index(0):
+                after, first = v + _PAIR * size, index(hulls[hull + _FIRST])
+                if n_seen == index(1):
+                    move_up(hulls, after, end, _PAIR)
+                size = add_vertex(hulls, v, size, first, n_seen, bits_of(x[at + i]), bits_of(x[at + k]))
+                if n_seen > _PAIR:
+                    move_down(hulls, after, end, after - (v + _PAIR * size))
+                end += v + _PAIR * size - after
+                hulls[hull] = np.int32(size)
+            v += _PAIR * size
+            hull += _WORDS
+    hulls[entry + _TOTAL] = np.int32((end - begin) // _PAIR)
+    return True
 
 
 @called

@@ -78,7 +78,7 @@ def _growth_of_pair(hulls, hull, v, x, y, across, up, known):
     """(growth of the perimeter of one hull by a point, whether the hull changes). Arguments: as of `seen_of`."""
     size = size_of(hulls, hull)
     first, n_seen = seen_of(hulls, hull, v, x, y, known)
-    note_seen(hulls, hull, first, n_seen)
+    note_seen(hulls, hull, first, index(1) if size == index(0) else n_seen)
     if size == index(0) or n_seen == index(0):
         return 0.0, size == index(0)
     return growth(hulls, v, size, first, n_seen, x, y, across, up), True
@@ -95,9 +95,9 @@ def _growth(hulls, entry, x, at, weights, weights_at, n_features, inside):
     for i in range(n_features):
         for k in range(i + index(1), n_features):
             hull = hull_at(entry, pair)
-            if inside[pair]:
+            if inside[pair] or x[at + i] != x[at + i] or x[at + k] != x[at + k]:
                 note_seen(hulls, hull, index(0), index(0))
-            elif x[at + i] == x[at + i] and x[at + k] == x[at + k]:
+            else:
                 grows, changed = _growth_of_pair(
                     hulls, hull, v, np.float64(x[at + i]), np.float64(x[at + k]),
                     np.float64(weights[weights_at + i]), np.float64(weights[weights_at + k]), False,
