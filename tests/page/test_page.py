@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import ConsoleMessage, Page, expect
 
 from tests.page.browser import DESKTOP, PHONE, Scheme, opened
-from tests.page.traffic import ATTACK, Traffic, attacking, faulty, traffic
+from tests.page.traffic import ATTACK, Traffic, attacking, changing, faulty, traffic
 
 pytestmark = pytest.mark.full
 
@@ -167,6 +167,19 @@ def test_whoever_chooses_keys_and_names_makes_no_markup(worker: Traffic, tmp_pat
             page.get_by_role("button", name="Close").click()
         assert page.title() == "amf-worker"
         assert page.locator("img").count() == 1
+    assert faults == []
+
+
+def test_a_feature_that_changes_its_kind_is_told(worker: Traffic, tmp_path: Path, faults: list[str]) -> None:
+    with opened(tmp_path, worker.url) as page:
+        listen(page, faults)
+        come_to_work(page)
+        expect(page.locator("#kinds")).to_be_hidden()
+        worker.send(changing(), 5)
+        expect(page.locator("#kinds")).to_have_text(
+            "Features that changed between number and text since the start: 1. The log names them."
+        )
+    assert "feature-kind-changed" in worker.log()
     assert faults == []
 
 

@@ -60,6 +60,13 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def changing() -> Iterator[tuple[str, bytes]]:
+    """Events of a model whose only feature is a number first, and text from then on."""
+    yield "odd", b'{"features": {"amount": 3.5}, "label": "ok"}'
+    while True:
+        yield "odd", b'{"features": {"amount": "3.5"}, "label": "ok"}'
+
+
 class Traffic:
     """A worker on a broker of its own, and a thread that publishes events."""
 

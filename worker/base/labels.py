@@ -12,6 +12,7 @@ Forecast = Literal["calibrated", "trees", "baseline"]
 Verdict = Literal["useful", "useless"]
 Change = Literal["assigned", "revoked", "lost"]
 LoadSource = Literal["spill", "checkpoint"]
+KindChange = Literal["number-to-text", "text-to-number"]
 
 
 class Unlabelled(NamedTuple):
@@ -43,6 +44,10 @@ class ByPartition(NamedTuple):
 
 class ByInputPartition(NamedTuple):
     input_partition: int
+
+
+class ByKindChange(NamedTuple):
+    change: KindChange
 
 
 class BySource(NamedTuple):

@@ -32,6 +32,7 @@ def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, re
     metrics.predictions_total.add(result.predictions - sum(each.value is not None for each in refused))
     result.rejects.extend(unpublishable(refused, "source-offset"))
     result.rejects.report(metrics, f"partition {partition}", partition)
+    result.kind_changes.report(metrics, partition)
     metrics.learned_samples_total.add(result.learned)
     classes, numbers = result.class_scores, result.number_scores
     metrics.log_loss.add(classes.log_loss, classes.count)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf import Adaptation, Column, Columns, Losses
+from worker.base.labels import KindChange
 from worker.base.records import Answer, Event, Features, Reject, Scores
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
@@ -60,6 +61,7 @@ class Applied:
         "depths",
         "explain",
         "hits",
+        "kind_changes",
         "learned",
         "outcomes",
         "predicted",
@@ -72,6 +74,8 @@ class Applied:
         """How many features are to be named with each forecast that moved it most."""
         self.outcomes: list[Answer | Reject | None] = [None] * n
         """Event by event; None where the event was only learned."""
+        self.kind_changes: list[tuple[int, str, KindChange]] = []
+        """Position of the event, and the feature of which it is the first of another kind."""
         self.predicted = 0
         self.learned = 0
         self.scores = scores()
@@ -234,7 +238,7 @@ class Model:
                     # The forest grows in between: rows before this one are learned without the new columns.
                     self._pass(run, applied, publish=publish)
                     run = Run([], [], [], [])
-                    self._columns.add(new)
+                    applied.kind_changes += [(i, *change) for change in self._add(new)]
                 if self._kind is None:
                     self._kind, self._width = type(features), len(features)
                 if label is not None and code == UNKNOWN:
@@ -291,6 +295,21 @@ class Model:
         if event.label is None or isinstance(features, list):
             return []
         return self._columns.new(listed_of(features, self.listed))
+
+    def _add(self, new: Sequence[Column]) -> list[tuple[str, KindChange]]:
+        """Take in new columns; returns the features that have changed their kind with them, which stay as they are.
+
+        A feature has a cell for each of its kinds, so that one with two has had another kind before. A name that was
+        given has a number's cell from the start, be it ever a number.
+        """
+        columns = self._columns
+        n = len(columns.names)
+        columns.add(new)
+        if self.listed is not None or len(columns.names) == n:
+            return []
+        former, texts = set(columns.names[:n]), {column.feature for column in new if column.category is not None}
+        changed = [name for name in columns.names[n:] if name in former]
+        return [(name, "number-to-text" if name in texts else "text-to-number") for name in changed]
 
     def _pass(self, run: Run, applied: Applied, *, publish: bool) -> None:
         """Put a run of accepted events through the forest."""

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 import amf
 from worker.base.errors import PartitionStopped
+from worker.base.kind_changes import KindChanges
+from worker.base.labels import KindChange
 from worker.base.ports import SchemaRegistry
 from worker.base.records import (
     Answer,
@@ -64,6 +66,8 @@ class Outcomes(NamedTuple):
     """None where a record was only learned, and where a tombstone reset its model."""
     specs: list[str | None]
     """Of their models; None where there is none."""
+    kind_changes: list[tuple[int, str, KindChange]]
+    """The row of a record, and the feature of its model of which it is the first of another kind."""
 
 
 @dataclass(slots=True)
@@ -78,6 +82,7 @@ class BatchResult:
     rejects: Rejects = field(default_factory=Rejects)
     rejected: list[tuple[Record, Reject]] = field(default_factory=list)
     """The last of the records that `rejects` counts, and why they are."""
+    kind_changes: KindChanges = field(default_factory=KindChanges)
     learned: int = 0
     class_scores: ClassScores = field(default_factory=ClassScores)
     number_scores: NumberScores = field(default_factory=NumberScores)
@@ -100,6 +105,7 @@ class BatchResult:
         self.predictions += later.predictions
         self.rejects.extend(later.rejects)
         self.rejected = [*self.rejected, *later.rejected][-RECENT_DEAD_LETTERS:]
+        self.kind_changes.extend(later.kind_changes)
         self.learned += later.learned
         self.class_scores.add(later.class_scores)
         self.number_scores.add(later.number_scores)
@@ -174,7 +180,7 @@ class Processor:
     ) -> tuple[Outcomes, BatchResult]:
         """Predict and learn what was read of the records; with `predict` False only learn (replay)."""
         result = BatchResult()
-        outcomes = Outcomes([None] * len(records), [None] * len(records))
+        outcomes = Outcomes([None] * len(records), [None] * len(records), [])
         odd = [(row, event) for row, event in enumerate(arrivals.events) if not isinstance(event, Event)]
         # What was not passed on yet: the events of these rows, with their keys, and those from `start` on.
         rows: list[int] = []
@@ -200,6 +206,8 @@ class Processor:
         self._watch_rejects(records, outcomes.answers, result)
         if predict:
             result.events = len(records)
+            for row, feature, change in outcomes.kind_changes:
+                result.kind_changes.add(records[row].offset, str(arrivals.keys[row]), feature, change)
             result.timestamps_ms = [record.timestamp_ms for record in records if record.timestamp_ms >= 0]
         return outcomes, result
 
@@ -231,6 +239,7 @@ class Processor:
         for key, places in left.items():
             spec, applied = self._alone(models, key, [events[place] for place in places], predict=predict)
             note(places, repeat(spec, len(places)), applied)
+            outcomes.kind_changes.extend((rows[places[i]], name, change) for i, name, change in applied.kind_changes)
 
     def _alone(self, models: ModelStore, key: str, events: Sequence[Event], *, predict: bool) -> tuple[str, Applied]:
         """Pass events through their model by itself; returns the model's spec, and what became of them."""

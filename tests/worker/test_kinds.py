@@ -1,0 +1,129 @@
+"""A feature that changes its kind in mid-stream is learned, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.worker.support.fakes import config
+from tests.worker.support.tasks import live, restore
+from worker.base.log import Event
+from worker.base.metrics import Metrics
+from worker.base.records import Record
+from worker.base.status import Board
+from worker.runtime import reports
+from worker.runtime.status import Reporter
+from worker.service import SystemClock
+from worker.task.processor import BatchResult
+from worker.task.task import Task
+
+
+def records(*events: tuple[str, Mapping[str, Any], str | None], first: int = 0) -> list[Record]:
+    """Each of a key, features and a label."""
+    return [
+        Record(offset, 0, key.encode(), msgspec.json.encode({"features": features, "label": label}), [])
+        for offset, (key, features, label) in enumerate(events, first)
+    ]
+
+
+def told(metrics: Metrics) -> dict[str, float]:
+    return {labels.change: n for labels, n in metrics.feature_kind_changes_total.series().items()}
+
+
+def counted(results: Sequence[BatchResult]) -> dict[str, float]:
+    metrics = Metrics()
+    for result in results:
+        reports.count(metrics, 3, result, 0)
+    return told(metrics)
+
+
+def a_task(**settings: Any) -> Task:
+    return live(Task(3, config(**settings), 1_000_000))
+
+
+NONE = {"number-to-text": 0, "text-to-number": 0}
+
+
+def test_a_number_that_comes_as_text_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    task, metrics = a_task(), Metrics()
+    assert told(metrics) == NONE
+    for result in (
+        task.process(records(("m", {"amount": 1.5, "shop": "a"}, "x"), ("m", {"amount": 2, "shop": "b"}, "y"))),
+        task.process(
+            records(
+                ("m", {"amount": "3.5", "shop": "a"}, "x"),
+                ("m", {"amount": "4", "shop": "c"}, "y"),
+                ("m", {"amount": 5.0, "shop": "c"}, "y"),
+                first=17,
+            )
+        ),
+        task.process(records(("m", {"amount": "6", "shop": "a"}, "x"), first=30)),
+    ):
+        reports.count(metrics, 3, result, 0)
+    assert told(metrics) == {"number-to-text": 1, "text-to-number": 0}
+    [event] = [each for line in caplog.records if isinstance(each := getattr(line, "event", None), Event)]
+    assert event.name == "feature-kind-changed"
+    assert event.detail == "feature 'amount' of model 'm'"
+    assert "were numbers and come as text" in event.fact
+    assert event.fields == {
+        "partition": 3, "offset": 17, "model": "m", "feature": "amount", "was": "number", "now": "text", "count": 1,
+    }  # fmt: skip
+
+
+def test_a_text_that_comes_as_a_number_is_counted_for_each_model() -> None:
+    task = a_task()
+    results = [
+        task.process(records(*((key, {"zip": "00185"}, "x") for key in "abc"))),
+        task.process(records(*((key, {"zip": 185}, "x") for key in "ab"), first=3)),
+    ]
+    assert counted(results) == {"number-to-text": 0, "text-to-number": 2}
+    assert results[1].kind_changes.first["text-to-number"] == (3, "a", "zip")
+
+
+def test_a_change_in_a_batch_of_many_models_has_the_offset_of_its_record() -> None:
+    task = a_task()
+    for first in (0, 20):
+        task.process(records(*((str(i), {"f": i, "g": 1}, "xy"[i % 2]) for i in range(20)), first=first))
+    some = [(str(i), {"f": "odd" if i in (7, 12) else i, "g": 1}, "x") for i in range(20)]
+    result = task.process(records(*some, first=40))
+    assert counted([result]) == {"number-to-text": 2, "text-to-number": 0}
+    assert result.kind_changes.first["number-to-text"] == (47, "7", "f")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [("m", {"f": 1}, "x"), ("m", {"f": None}, "x"), ("m", {"f": True}, "x"), ("m", {"g": "a"}, "x")],
+        [("m", {"f": "a"}, "x"), ("m", {"f": "b", "g": 1}, "x"), ("m", {"f": None, "g": 2}, "x")],
+        [("m", {"f": 1}, "x"), ("n", {"f": "a"}, "x")],
+        # What is predicted only changes nothing of what a feature is.
+        [("m", {"f": 1}, "x"), ("m", {"f": "a"}, None)],
+        # What is refused is not learned.
+        [("m", {"f": 1}, "x"), ("m", {f"f{i}": i for i in range(9)} | {"f": "a"}, "x")],
+    ],
+)
+def test_what_keeps_its_kind_is_not_counted(events: list[tuple[str, Mapping[str, Any], str | None]]) -> None:
+    task = a_task(max_features=8)
+    assert counted([task.process(records(*events))]) == NONE
+
+
+def test_where_names_are_listed_a_name_says_nothing_of_its_kind() -> None:
+    task = a_task(features=("f", "g"))
+    assert counted([task.process(records(("m", {"f": "a"}, "x"), ("m", {"g": "b", "h": 1}, "x")))]) == NONE
+
+
+def test_a_replay_counts_nothing_and_remembers() -> None:
+    replayed = restore(Task(3, config(), 1_000_000), live_from=2)
+    assert counted([replayed.process(records(("m", {"f": 1}, "x"), ("m", {"f": "a"}, "x")))]) == NONE
+    replayed.go_live()
+    assert counted([replayed.process(records(("m", {"f": "b"}, "x"), ("m", {"f": 2}, "x"), first=2))]) == NONE
+
+
+def test_the_status_counts_them() -> None:
+    task, metrics, board = a_task(), Metrics(), Board()
+    reports.count(metrics, 3, task.process(records(("m", {"f": 1}, "x"), ("m", {"f": "a"}, "x"))), 0)
+    Reporter(board, metrics, SystemClock()).refresh({3: task}, [])
+    assert board.status.totals["feature_kind_changes"] == 1
