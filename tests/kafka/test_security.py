@@ -171,7 +171,8 @@ def require_predictions(broker: SecuredBroker, user: str, worker: WorkerProcess)
 
 def check(config: Path, **environ: str) -> tuple[int, str]:
     """Exit code of `amf-worker check --connect`, and all that it writes."""
-    command = [sys.executable, "-m", "worker", "check", str(config), "--connect", "--log-level", "debug"]
+    command = [sys.executable, "-m", "worker", "check", str(config), "--verbose", "--connect"]
+    command += ["--log-level", "debug"]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, env={**os.environ, **environ}
     )

@@ -202,10 +202,31 @@ def test_demo_gets_its_options_and_gives_its_exit_code(main: Main, monkeypatch: 
 
 
 def test_check_prints_what_is_in_effect_without_secrets(main: Main, config: Path) -> None:
-    code, out, err = main("check", config)
+    code, out, err = main("check", config, "--verbose")
     assert (code, err) == (0, "")
-    assert out == effective(load(config, {}))
+    assert out == f"{effective(load(config, {}))}\nok      {config}: can be used\n"
     assert "hunter2" not in out
+
+
+def test_check_is_one_line_where_nothing_is_wrong(main: Main, config: Path) -> None:
+    expected = f"ok      {config}: can be used; --verbose prints it as it is in effect\n"
+    assert main("check", config) == (0, expected, "")
+
+
+def test_check_keeps_back_what_the_client_says_of_itself(
+    main: Main, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.adapters.kafka.admin.CALL_S", 0.2)
+
+    def told(*options: str) -> bool:
+        code, out, err = main("check", config, "--connect", *options)
+        assert [line.split()[0] for line in out.splitlines() if line[:2] in ("ok", "fa")] == ["ok", "failed", "ok"]
+        assert code == 1
+        return "kafka-client" in err
+
+    assert not told()
+    assert told("--verbose")
+    assert told("--log-level", "debug")
 
 
 def test_check_names_every_mistake(main: Main, config: Path) -> None:

@@ -327,11 +327,11 @@ def test_hostname_is_known_where_the_shell_does_not_pass_it_on(
     path.write_text(REQUIRED.replace("kafka: {", "kafka: {group.instance.id: '${HOSTNAME}', "))
     monkeypatch.setattr(commands, "gethostname", lambda: "box-7")
     monkeypatch.delenv("HOSTNAME", raising=False)
-    code, out, err = main("check", path)
+    code, out, err = main("check", path, "--verbose")
     assert (code, err) == (0, "")
     assert "group.instance.id: box-7" in out
     monkeypatch.setenv("HOSTNAME", "given")
-    assert "group.instance.id: given" in main("check", path)[1]
+    assert "group.instance.id: given" in main("check", path, "--verbose")[1]
 
 
 def test_init_writes_a_configuration_that_passes_check(main: Main, tmp_path: Path) -> None:
@@ -345,6 +345,16 @@ def test_init_writes_a_configuration_that_passes_check(main: Main, tmp_path: Pat
     assert (found.dead_letter.topic, found.checkpoint.url) == ("payments-dead-letters", "s3://bucket/amf")
     assert (found.kafka["bootstrap.servers"], found.kafka["group.id"]) == ("broker:9092", "amf-payments")
     assert path.read_text().count("#") > 60  # every key is still explained
+
+
+def test_what_init_writes_has_a_name_for_the_worker_to_be_taken_in(main: Main, tmp_path: Path) -> None:
+    path = tmp_path / "worker.yaml"
+    assert main("init", path, *FLAGS)[0] == 0
+    assert "group.instance.id" not in load(path, {}).kafka
+    text = path.read_text()
+    assert text.count("\n  # group.instance.id: ") == 1
+    path.write_text(text.replace("  # group.instance.id: ", "  group.instance.id: "))
+    assert load(path, {"HOSTNAME": "box-7"}).kafka["group.instance.id"] == "box-7"
 
 
 def test_init_overwrites_nothing_unasked(main: Main, tmp_path: Path) -> None:

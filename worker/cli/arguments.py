@@ -98,10 +98,15 @@ def _add_check(add: _Add) -> None:
     check = add(
         "check",
         commands.check,
-        "validate a configuration and print it as it is in effect",
+        "validate a configuration, and try what it names",
         "check worker.yaml --connect",
     )
     check.add_argument("config", metavar="CONFIG", help="the configuration, a YAML file")
+    check.add_argument(
+        "--verbose",
+        action="store_true",
+        help="also print the configuration as it is in effect, secrets masked, and what Kafka's client says",
+    )
     check.add_argument(
         "--connect", action="store_true", help="also try the broker, the topics and the checkpoint store"
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import worker
 from worker import task
-from worker.adapters.kafka import KafkaAdmin, KafkaInput, KafkaTopic, make_internal_topic
+from worker.adapters.kafka import KafkaAdmin, KafkaInput, KafkaTopic, errors, make_internal_topic
 from worker.adapters.kafka.registry import open_registry
 from worker.adapters.store import open_store
 from worker.base.errors import PartitionStopped, WorkerError
@@ -161,12 +162,23 @@ def _of_models(config: Config, models: Models) -> Finding:
     return Finding("failed", f"spec-changed: {of} and would be refused: {models.describe()}. {SPEC_CHANGED}")
 
 
-@contextmanager
-def _not_as_if_it_happened() -> Iterator[None]:
+def silent_clients() -> AbstractContextManager[None]:
+    """Keep back what librdkafka says of itself: a finding has the reason. Whoever asks for debug messages gets all."""
+    is_wanted = logging.getLogger(worker.__name__).isEnabledFor(logging.DEBUG)
+    return nullcontext() if is_wanted else _from_level(logging.CRITICAL, errors.__name__)
+
+
+def _not_as_if_it_happened() -> AbstractContextManager[None]:
     """What a start tells of the histories that it begins and the gaps that it accepts is not true of its rehearsal."""
-    log = logging.getLogger(task.__name__)
+    return _from_level(logging.ERROR, task.__name__)
+
+
+@contextmanager
+def _from_level(least: int, name: str) -> Iterator[None]:
+    """Of the log of this name let nothing below a level be seen."""
+    log = logging.getLogger(name)
     level = log.level
-    log.setLevel(logging.ERROR)
+    log.setLevel(least)
     try:
         yield
     finally:

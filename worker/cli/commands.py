@@ -86,20 +86,23 @@ def check(arguments: Namespace) -> int:
     from worker.config import effective
 
     config = _load(arguments.config)
-    print(effective(config), end="", flush=True)
+    if arguments.verbose:
+        print(effective(config), flush=True)
+    more = "" if arguments.verbose else "; --verbose prints it as it is in effect"
+    print(f"ok      {arguments.config}: can be used{more}", flush=True)
     if not (arguments.create_topics or arguments.connect):
         return DONE
     from worker.cli import check
 
-    print()
-    if arguments.create_topics:
-        for sentence in check.create_topics(config, arguments.partitions):
-            print(f"ok      {sentence}", flush=True)
     works = True
-    if arguments.connect:
-        for finding in check.connect(config):
-            print(f"{finding.level:6}  {finding.sentence}", flush=True)
-            works &= finding.level != "failed"
+    with nullcontext() if arguments.verbose else check.silent_clients():
+        if arguments.create_topics:
+            for sentence in check.create_topics(config, arguments.partitions):
+                print(f"ok      {sentence}", flush=True)
+        if arguments.connect:
+            for finding in check.connect(config):
+                print(f"{finding.level:6}  {finding.sentence}", flush=True)
+                works &= finding.level != "failed"
     return DONE if works else FAILED
 
 

@@ -18,7 +18,7 @@ This page is made of the declarations in `worker/config/` by `python -m worker.c
 
 `${{VAR}}` and `${{VAR:-default}}` come from the environment, where `HOSTNAME` is always known;
 `${{file:/run/secrets/x}}` is the text of a file. All errors of a file are reported at once, each with its key, its
-line and what was expected. `amf-worker check FILE` prints the effective configuration with secrets masked.
+line and what was expected. `amf-worker check FILE --verbose` prints the effective configuration with secrets masked.
 
 What `kafka` holds are librdkafka's properties: TLS and SASL go there. Those on which the guarantees rest
 (`isolation.level`, `transactional.id`, ...) are reserved: setting one is an error that says why. With ACLs a

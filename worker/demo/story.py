@@ -168,7 +168,7 @@ class Story:
         for command, what in (
             (f"amf-worker inspect {checkpoints.as_uri()}", "the forests that the demo leaves behind"),
             ("amf-worker evaluate FILE --label COLUMN", "your own rows, without Kafka"),
-            (f"amf-worker check {_relative(self._config_path)}", "the configuration that you saw at work"),
+            (f"amf-worker check {_relative(self._config_path)} --verbose", "the configuration that you saw at work"),
             (str(_relative(self._config_path.with_name("worker.yaml"))), "every key that there is"),
             ("README.md", "what events and predictions look like, and what is promised"),
         ):
