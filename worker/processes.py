@@ -1,7 +1,8 @@
 """Several workers from one command: a process each, all members of one group, started again when they end unasked.
 
-Each of them is an ordinary worker, who knows nothing of the others. What tells them apart is put above the
-configuration: the `group.instance.id`, where there is one, else a `client.id`, and the port of the metrics.
+Each of them is an ordinary worker, who knows the ports of the others, for its page, and no more. What tells them apart
+is put above the configuration: the `group.instance.id`, where there is one, else a `client.id`, and the port of the
+metrics.
 """
 
 from __future__ import annotations
@@ -42,14 +43,19 @@ def of_member(config: Config, number: int) -> dict[str, str]:
         settings["kafka.group.instance.id"] = json.dumps(f"{instance}-{number}")
     elif "client.id" not in config.kafka:  # one that is given may be what quotas go by
         settings["kafka.client.id"] = json.dumps(f"amf-worker-{number}")
-    if config.metrics.port:
-        port = config.metrics.port + number - 1
+    for port in ports(config, number)[-1:]:
         if port >= 2**16:
             raise ConfigError(
                 f"metrics.listen: each process has a port of its own, from {config.metrics.port} on, and {port} is none"
             )
         settings["metrics.listen"] = json.dumps(str(Address(config.metrics.host, port)))
     return settings
+
+
+def ports(config: Config, n: int) -> range:
+    """Where the first n workers are found; empty where each takes any free port."""
+    first = config.metrics.port
+    return range(first, first + n) if first else range(0)
 
 
 def usable_cores() -> int:

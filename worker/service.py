@@ -7,12 +7,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import amf
 from worker import __version__
@@ -65,6 +65,8 @@ FETCHERS = 8
 LEAVE_S = 2.0
 """Longest wait at the end for threads that are still at the store."""
 _WRITERS = "checkpoints"
+Until: TypeAlias = Literal["end"] | Mapping[int, int] | None
+"""Where a run ends: at the ends of all partitions as they are now, at offsets of some, or never by itself."""
 
 
 class SystemClock:
@@ -149,11 +151,11 @@ class Signals:
         _log.info("stopping", f"{signal.Signals(number).name}: finishing; a second signal ends at once")
 
 
-def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | None = None) -> None:
+def run(config: Config, path: str, until: Until = None, workers: Sequence[int] = ()) -> None:
     """Work until SIGTERM or SIGINT, or until the partitions are at their ends. Raises ConfigError, WorkerError.
 
     A start waits for its broker for as long as it takes. What the broker refuses ends it. With an end and
-    `input.repartition` it is the internal topic that is worked off.
+    `input.repartition` it is the internal topic that is worked off. workers: ports of all that were started with it.
     """
     give_back_early()
     signals = Signals()
@@ -162,7 +164,7 @@ def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | N
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
     move_s = max(MOVE_S, int(config.kafka.get("max.poll.interval.ms", 0)) / 1000)
     pulse = Pulse(SystemClock(), move_s)
-    board = Board(Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms()))
+    board = Board(Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms(), workers))
     server = serve(metrics, config.metrics.host, config.metrics.port, pulse.trouble, board, config.metrics.token)
     try:
         address = Address(config.metrics.host, server.port)
@@ -180,7 +182,7 @@ def run(config: Config, path: str, until: Literal["end"] | Mapping[int, int] | N
 def _work(
     config: Config,
     path: str,
-    until: Literal["end"] | Mapping[int, int] | None,
+    until: Until,
     metrics: Metrics,
     board: Board,
     signals: Signals,
@@ -227,7 +229,7 @@ def build(
     admin: KafkaAdmin,
     identity: str,
     metrics: Metrics,
-    until: Literal["end"] | Mapping[int, int] | None = None,
+    until: Until = None,
     start: Retry | None = None,
     board: Board | None = None,
 ) -> Worker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +12,9 @@ from playwright.sync_api import ConsoleMessage, Page, expect
 
 from tests.page.browser import DESKTOP, PHONE, Scheme, opened
 from tests.page.traffic import ATTACK, Traffic, attacking, changing, faulty, traffic
+from worker.adapters.http import serve
+from worker.base.metrics import Metrics
+from worker.base.status import Board, Status
 
 pytestmark = pytest.mark.full
 
@@ -181,6 +185,31 @@ def test_a_feature_that_changes_its_kind_is_told(worker: Traffic, tmp_path: Path
         )
     assert "feature-kind-changed" in worker.log()
     assert faults == []
+
+
+def test_the_workers_of_one_command_lead_to_each_other_also_where_one_is_dead(
+    tmp_path: Path, faults: list[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = listener.getsockname()[1]
+    board = Board(Status(unready=None))
+    server = serve(Metrics(), "127.0.0.1", 0, board=board)
+    other = serve(Metrics(), "127.0.0.1", 0, board=Board(Status(group="other", unready=None)))
+    board.status = Status(unready=None, workers=(dead, server.port, other.port))
+    try:
+        with opened(tmp_path, f"http://127.0.0.1:{server.port}/") as page:
+            listen(page, faults)
+            told = page.locator("#workers")
+            expect(told).to_have_text(f"Worker 2 of 3 of one command, at the ports {dead} {server.port} {other.port}")
+            assert told.locator("a").all_inner_texts() == [str(dead), str(other.port)]
+            expect(page.locator("#state")).to_have_text("starting")
+            assert faults == []
+            told.get_by_role("link", name=str(other.port)).click()
+            expect(page.locator("#identity")).to_contain_text("group other")
+            expect(page.locator("#workers")).to_be_hidden()
+    finally:
+        server.close()
+        other.close()
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])

@@ -178,10 +178,14 @@ def test_the_log_has_time_level_and_logger(main: Main, config: Path, capsys: pyt
 
 def test_run_hands_the_configuration_to_the_service(main: Main, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(service, "run", lambda *arguments, until: given.append((*arguments, until)))
-    for options in ((), ("--until", "end"), ("--until", "0:1000,12:0")):
+    monkeypatch.setattr(service, "run", lambda *arguments, **options: given.append((*arguments, options)))
+    for options in ((), ("--until", "end"), ("--until", "0:1000,12:0", "--workers-at", "9464,9465")):
         assert main("run", config, *options) == (0, "", "")
-    assert given == [(load(config, {}), str(config), until) for until in (None, "end", {0: 1000, 12: 0})]
+    assert given == [
+        (load(config, {}), str(config), {"until": None, "workers": ()}),
+        (load(config, {}), str(config), {"until": "end", "workers": ()}),
+        (load(config, {}), str(config), {"until": {0: 1000, 12: 0}, "workers": (9464, 9465)}),
+    ]
 
 
 @pytest.mark.parametrize("end", ["", "start", "5", "0:", ":5", "0:-1", "0:1,", "0:1,0:2", "0:1 1:2", "٣:1"])

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from worker import cli, service
 from worker.base.errors import WorkerError
 
-def run(config, path, until):
+def run(config, path, until, workers):
     if {asks}:
         threading.Thread(target=threading.Event().wait, name="asking", daemon=True).start()
     pool, begun = ThreadPoolExecutor(2, thread_name_prefix="checkpoints"), threading.Event()

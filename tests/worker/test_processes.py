@@ -256,3 +256,12 @@ def test_each_process_is_this_program_with_the_same_options(tmp_path, monkeypatc
         parsed = parser().parse_args(typed)
         assert parsed.until == parser().parse_args(given).until
         assert dict(parsed.settings)["metrics.listen"] == f'"127.0.0.1:{port}"'
+        assert parsed.workers_at == (9000, 9001)
+
+
+def test_where_each_takes_any_free_port_nobody_knows_the_others(tmp_path, monkeypatch):
+    (tmp_path / "worker.yaml").write_text(CONFIG.replace("65530", "0"))
+    started: list[list[str]] = []
+    monkeypatch.setattr(processes, "run", lambda commands, *, final: started.extend(commands) or 0)
+    assert cli.main(["run", str(tmp_path / "worker.yaml"), "--processes", "2"]) == 0
+    assert ["--workers-at" in command for command in started] == [False, False]

@@ -217,6 +217,8 @@ class Status(msgspec.Struct, frozen=True):
     group: str = ""
     topic: str = ""
     started_ms: int = 0
+    workers: Sequence[int] = ()
+    """Ports of all workers that one command has started, this one's among them; none where it was started alone."""
     at_ms: int = 0
     """0 before the loop has come round for the first time."""
     unready: str | None = "it has not come to its loop yet"

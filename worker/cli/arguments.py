@@ -91,6 +91,7 @@ def _add_run(add: _Add) -> None:
         "unasked are started again. They have the configuration in common, but for numbers added to their "
         "kafka.group.instance.id, and ports from that of metrics.listen on",
     )
+    run.add_argument("--workers-at", metavar="PORTS", type=_ports, default=(), help=argparse.SUPPRESS)  # of --processes
     _add_settings(run, "any key of a configuration, such as metrics.listen=127.0.0.1:9465, above the file")
 
 
@@ -349,6 +350,11 @@ def _setting(text: str) -> tuple[str, str]:
 def _processes(text: str) -> int | Literal["auto"]:
     """A type of argument: how many processes."""
     return "auto" if text == "auto" else _above_zero(int)(text)
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    """A type of argument: numbers of ports."""
+    return tuple(map(int, text.split(",")))
 
 
 def _above_zero(kind: Callable[[str], T]) -> Callable[[str], T]:

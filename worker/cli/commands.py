@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
 
     config = _load(arguments.config, settings)
     logs.use_format(config.logging.format, config.kafka.get("group.instance.id", config.kafka.get("client.id")))
-    service.run(config, arguments.config, until=arguments.until)
+    service.run(config, arguments.config, until=arguments.until, workers=arguments.workers_at)
     return DONE
 
 
@@ -72,6 +72,8 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     if (until := arguments.until) is not None:
         ends = until if until == "end" else ",".join(f"{number}:{end}" for number, end in until.items())
         program += ["--until", ends]
+    if ports := processes.ports(config, n):
+        program += ["--workers-at", ",".join(map(str, ports))]
     members = ({**settings, **processes.of_member(config, number)} for number in range(1, n + 1))
     return processes.run([processes.command_line(program, each) for each in members], final=UNUSABLE)
 

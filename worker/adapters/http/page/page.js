@@ -148,6 +148,7 @@ function render(status) {
   const { point, totals, partitions } = status;
   $("#identity").textContent = visible(`group ${status.group} · topic ${status.topic}`);
   $("#version").textContent = visible(`amf-worker ${status.version}, engine ${status.engine}, started ${new Date(status.started_ms).toLocaleString("en-GB")}`);
+  renderWorkers(status.workers);
   if (point) {
     tile("Throughput", number(Math.round(point.events_per_second)), "/s", `${number(totals.events)} in all`);
     tile("Lag", number(point.lag), "records", waiting(point));
@@ -167,6 +168,25 @@ function render(status) {
   renderDeadLetters(status.dead_letters, totals.dead_letters);
   if (columns.at_ms.length) renderCurves();
   refreshModel(columns, models);
+}
+
+// Of the other workers of one command. They are not asked: whether they live their own pages tell. Behind a proxy there is
+// no telling where they are.
+function renderWorkers(ports) {
+  const place = $("#workers");
+  if (place.dataset.ports === String(ports)) return;
+  place.dataset.ports = ports;
+  place.hidden = ports.length < 2;
+  const here = ports.map(String).indexOf(location.port);
+  const named = ports.map((port) => {
+    if (here < 0 || port === ports[here]) return element("span", port);
+    const link = element("a", port);
+    link.href = `${location.protocol}//${location.hostname}:${port}/`;
+    return link;
+  });
+  const which = here < 0 ? "One" : `Worker ${here + 1}`;
+  const told = `${which} of ${ports.length} of one command, at the ports`;
+  place.replaceChildren(told, ...named.flatMap((each) => [" ", each]));
 }
 
 function waiting({ lag, lag_seconds }) {
