@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from typing import Any, get_args
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from amf import Losses
 from tests.worker.support.observations import fill
 from worker.base.errors import StopCode
+from worker.base.families import MOST_WAITING, Histogram
 from worker.base.labels import (
     ByChange,
     ByCode,
@@ -242,4 +244,52 @@ def test_read_and_write_of_a_series_are_one_step(metrics: Metrics) -> None:
     metrics.events_total.add(1)
     metrics.log_loss.add(0.5, 1)
     metrics.tree_depth.observe([1.0])
+    metrics.tree_depth.series()
     assert touched == [(family, access, True) for family in families for access in ("read", "write")]
+
+
+def test_observations_wait_until_somebody_looks_or_they_are_many(metrics: Metrics) -> None:
+    depth, confidence = metrics.tree_depth, metrics.confidence
+    for family in (depth, confidence):
+        assert family.waiting is not None
+    depth.observe([1.0] * (MOST_WAITING - 1))
+    metrics.add_confidences([0.5] * (MOST_WAITING - 1), [True] * (MOST_WAITING - 1))
+    assert depth._series[()][1] == confidence._series[("0.5",)][1] == 0
+    depth.observe([2.0])
+    metrics.add_confidences([0.5], [False])
+    assert depth._series[()][1] == MOST_WAITING + 1
+    assert confidence._series[("0.5",)] == (MOST_WAITING / 2, MOST_WAITING)
+    metrics.add_confidences([0.95], [True])
+    # Whichever of the two is looked at first.
+    assert metrics.confidence_correct_total.series()[("0.9",)] == 1
+    assert metrics.confidence_correct_total.series()[("0.5",)] == MOST_WAITING - 1
+    assert confidence.series()[("0.9",)] == (0.95, 1)
+
+
+def test_nothing_is_counted_twice_or_lost_where_threads_look_while_others_observe(metrics: Metrics) -> None:
+    def look() -> None:
+        while not done.is_set():
+            metrics.tree_depth.series()
+
+    done = threading.Event()
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for thread in lookers:
+        thread.start()
+    for _ in range(2_000):
+        metrics.tree_depth.observe([1.0, 3.0])
+    done.set()
+    for thread in lookers:
+        thread.join()
+    counts, total = metrics.tree_depth.series()[()]
+    assert (int(counts.sum()), total) == (4_000, 8_000.0)
+
+
+def test_what_waits_is_gone_with_its_series() -> None:
+    family = Histogram(ByPartition, "records", "", (1.0,))
+    family.observe([0.5], partition=1)
+    family.observe([0.5], partition=2)
+    family.forget("partition", {1})
+    assert set(family.series()) == {(2,)}
+    family.observe([0.5], partition=1)
+    family.replace({})
+    assert family.series() == {}

@@ -15,6 +15,42 @@ L = TypeVar("L", bound=tuple[Any, ...])
 V = TypeVar("V")
 
 
+W = TypeVar("W")
+
+MOST_WAITING = 16_384
+"""Observations that wait to be counted."""
+
+
+class Waiting(Generic[W]):
+    """Observations that are counted together: when somebody looks, or when they are many.
+
+    After a batch has gone through its forests nothing of this is in the caches of the processor, so that each of the
+    steps of counting takes longer than its work on the observations of one batch. Any thread may call.
+    """
+
+    def __init__(self, count: Callable[[list[W]], None]) -> None:
+        """`count` takes what has waited, in the order in which it came."""
+        self._count = count
+        self._lock = threading.Lock()
+        self._parts: list[W] = []
+        self._n = 0
+
+    def add(self, part: W, n: int) -> None:
+        """Have a part of n observations wait. Nobody may change it any more."""
+        with self._lock:
+            self._parts.append(part)
+            self._n += n
+        if self._n >= MOST_WAITING:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what waits."""
+        with self._lock:
+            parts, self._parts, self._n = self._parts, [], 0
+            if parts:
+                self._count(parts)
+
+
 class Family(Generic[P, L, V]):
     """The series of one metric: label values -> value.
 
@@ -31,14 +67,18 @@ class Family(Generic[P, L, V]):
         self._key = labels
         self._lock = threading.Lock()
         self._series: dict[L, V] = {}
+        self.waiting: Waiting[Any] | None = None
+        """What has been observed and is not in the series yet."""
 
     def series(self) -> dict[L, V]:
         """A copy of all series as of now."""
+        self._settle()
         with self._lock:
             return self._series.copy()
 
     def replace(self, series: Mapping[L, V]) -> None:
         """Make these all the series there are, in one step; the others are gone from the next scrape on."""
+        self._settle()
         with self._lock:
             self._series = dict(series)
 
@@ -48,9 +88,14 @@ class Family(Generic[P, L, V]):
         It goes through all series: many values are better given at once.
         """
         if label in self.labels:
+            self._settle()
             place = self.labels.index(label)
             with self._lock:
                 self._series = {labels: kept for labels, kept in self._series.items() if labels[place] not in values}
+
+    def _settle(self) -> None:
+        if self.waiting is not None:
+            self.waiting.settle()
 
 
 class Gauge(Family[P, L, float]):
@@ -90,6 +135,11 @@ class Counter(Cumulative[P, L, float]):
         with self._lock:
             self._series[key] = self._series.get(key, self.zero) + amount
 
+    def add_all(self, amounts: Mapping[L, int]) -> None:
+        """Add to several series that are there."""
+        with self._lock:
+            self._series.update({key: self._series[key] + amount for key, amount in amounts.items()})
+
 
 class Summary(Cumulative[P, L, tuple[float, int]]):
     """Sum and number of observations: their mean over any stretch of time."""
@@ -104,6 +154,13 @@ class Summary(Cumulative[P, L, tuple[float, int]]):
             old_total, old_count = self._series.get(key, self.zero)
             self._series[key] = old_total + total, old_count + count
 
+    def add_all(self, observed: Mapping[L, tuple[float, int]]) -> None:
+        """Add sums and numbers of observations to several series that are there."""
+        with self._lock:
+            for key, (total, count) in observed.items():
+                old_total, old_count = self._series[key]
+                self._series[key] = old_total + total, old_count + count
+
 
 class Histogram(Cumulative[P, L, tuple[NDArray[np.int64], float]]):
     """Number of observations per bucket, and their sum. The bounds are inclusive; the last bucket takes the rest."""
@@ -114,16 +171,22 @@ class Histogram(Cumulative[P, L, tuple[NDArray[np.int64], float]]):
         self.buckets = np.array(buckets, dtype=np.float64)
         self.zero = (np.zeros(len(buckets) + 1, dtype=np.int64), 0.0)
         super().__init__(labels, unit, sentence)
+        self._parts = self.waiting = Waiting(self._count)
 
     def observe(self, values: Sequence[float] | NDArray[np.float64], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Add the observations (n,)."""
-        array = np.asarray(values, dtype=np.float64)
-        counts = np.bincount(np.searchsorted(self.buckets, array), minlength=len(self.buckets) + 1)
-        total = float(array.sum())
-        key = self._key(*args, **kwargs)
-        with self._lock:
-            old_counts, old_total = self._series.get(key, self.zero)
-            self._series[key] = old_counts + counts, old_total + total
+        self._parts.add((self._key(*args, **kwargs), np.asarray(values, np.float64)), len(values))
+
+    def _count(self, parts: Sequence[tuple[L, NDArray[np.float64]]]) -> None:
+        by_key: dict[L, list[NDArray[np.float64]]] = {}
+        for key, values in parts:
+            by_key.setdefault(key, []).append(values)
+        for key, of_key in by_key.items():
+            values = np.concatenate(of_key)
+            counts = np.bincount(self.buckets.searchsorted(values), minlength=len(self.buckets) + 1)
+            with self._lock:
+                old_counts, old_total = self._series.get(key, self.zero)
+                self._series[key] = old_counts + counts, old_total + float(values.sum())
 
 
 AnyFamily: TypeAlias = Gauge[..., Any] | Counter[..., Any] | Summary[..., Any] | Histogram[..., Any]

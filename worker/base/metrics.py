@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from worker.base.families import AnyFamily, Counter, Gauge, Histogram, Summary
+from worker.base.families import AnyFamily, Counter, Gauge, Histogram, Summary, Waiting
 from worker.base.labels import (
     Build,
     ByChange,
@@ -45,6 +46,8 @@ TOP_FEATURES = 5
 
 WORST_MODELS = 10
 """How many of the models have a series that do worst against their baselines."""
+
+_TENTHS = tuple(map(ByConfidence, get_args(Tenth)))
 
 Traffic: TypeAlias = tuple[float, int]
 """How much a model learned of late, in any unit, and in all: which of two is the larger is what counts."""
@@ -132,6 +135,7 @@ class Metrics:
         self.confidence_correct_total = Counter(
             ByConfidence, "records", "Labelled predictions that named the label, by the probability that they gave it."
         )
+        self.confidence.waiting = self.confidence_correct_total.waiting = Waiting(self._count_confidences)
         self.squared_error = Summary(
             Unlabelled, "", "Square of each labelled estimate's error, in the label's unit squared."
         )
@@ -302,15 +306,19 @@ class Metrics:
         """Count labelled predictions by the probability of the class that each named, and whether it was the label."""
         if not confidences:
             return
-        values = np.asarray(confidences)
+        assert self.confidence.waiting is not None
+        # With the type and the number given, lists become arrays in half of the time.
+        n = len(confidences)
+        part = np.fromiter(confidences, np.float64, n), np.fromiter(hits, np.bool_, n)
+        self.confidence.waiting.add(part, n)
+
+    def _count_confidences(self, parts: Sequence[tuple[NDArray[np.float64], NDArray[np.bool_]]]) -> None:
+        values, right = map(np.concatenate, zip(*parts, strict=True))
         tenths = np.minimum((values * 10).astype(np.int64), 9)
-        counts = np.bincount(tenths, minlength=10)
-        totals = np.bincount(tenths, weights=values, minlength=10)
-        correct = np.bincount(tenths, weights=hits, minlength=10)
-        for i in counts.nonzero()[0]:
-            tenth = get_args(Tenth)[i]
-            self.confidence.add(float(totals[i]), int(counts[i]), confidence=tenth)
-            self.confidence_correct_total.add(int(correct[i]), confidence=tenth)
+        counts, totals = np.bincount(tenths, minlength=10).tolist(), np.bincount(tenths, values, 10).tolist()
+        self.confidence.add_all(dict(zip(_TENTHS, zip(totals, counts, strict=True), strict=True)))
+        correct = np.bincount(tenths[right], minlength=10).tolist()
+        self.confidence_correct_total.add_all(dict(zip(_TENTHS, correct, strict=True)))
 
     def set_partition_states(self, states: Mapping[int, State]) -> None:
         """Show the state of these partitions, and of no other."""

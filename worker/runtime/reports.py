@@ -30,7 +30,8 @@ def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, re
     metrics.partition_events_total.add(result.events, partition=partition)
     # A reset that is passed on has no value, and is no prediction.
     metrics.predictions_total.add(result.predictions - sum(each.value is not None for each in refused))
-    result.rejects.extend(unpublishable(refused, "source-offset"))
+    if refused:
+        result.rejects.extend(unpublishable(refused, "source-offset"))
     result.rejects.report(metrics, f"partition {partition}", partition)
     result.kind_changes.report(metrics, partition)
     metrics.learned_samples_total.add(result.learned)
@@ -45,8 +46,8 @@ def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, re
     for depths in result.depths:
         metrics.tree_depth.observe(depths)
     # The clocks of two machines differ: what came from the future took no time.
-    latencies_ms = np.maximum(now_ms - np.array(result.timestamps_ms, dtype=np.int64), 0)
-    metrics.end_to_end_latency_seconds.observe(latencies_ms / 1000)
+    times_ms = np.fromiter(result.timestamps_ms, np.int64, len(result.timestamps_ms))
+    metrics.end_to_end_latency_seconds.observe(np.maximum(now_ms - times_ms, 0) / 1000)
 
 
 def dead_letters(
