@@ -33,7 +33,8 @@ _NAME_CHARS = 80
 
 def row(partition: int, entry: Entry, depth: float | None = None) -> ModelRow:
     """The model in a line; costs the same however large it is."""
-    losses = None if entry.losses is None else _loss(entry.losses)
+    recent = entry.losses
+    losses = None if recent is None else _loss(recent)
     in_memory = entry.model is not None
     return ModelRow(_key(entry), partition, entry.samples, entry.nodes, entry.nbytes, in_memory, losses, depth)
 

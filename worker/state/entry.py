@@ -246,10 +246,11 @@ class Entry:
         Kept is the logarithm of a sum in which later samples weigh more, not earlier ones less: so it does not change
         while nothing is learned.
         """
-        n = self.samples - self._traffic_samples
+        samples = self.samples
+        n = samples - self._traffic_samples
         if n > 0:
             self._recent = float(np.logaddexp(self._recent, math.log(n) + now_s / TRAFFIC_S))
-            self._traffic_samples = self.samples
+            self._traffic_samples = samples
 
     def _depth_of(self, forest: Forest) -> float:
         """Mean depth of the model's trees: as of when they had more than half of their samples.

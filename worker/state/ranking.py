@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,10 +50,11 @@ class Ranking:
 
         Forecasts in one bin count as equal. NaN while there are no labels of two classes.
         """
-        others, own = (self._now + self._before).astype(np.float64)
-        below = np.cumsum(others, axis=1) - others / 2
-        pairs = own.sum(axis=1) * others.sum(axis=1)
-        known = pairs > 0
-        if not known.any():
-            return float("nan")
-        return float(np.mean((own * below).sum(axis=1)[known] / pairs[known]))
+        counts = self._now + self._before
+        others, own = counts
+        # Twice the labels below, of which those in the same bin count half: all is in whole numbers, and few calls.
+        below = 2 * np.cumsum(others, axis=1) - others
+        wins = np.einsum("ij,ij->i", own, below).tolist()
+        n_others, n_own = counts.sum(axis=2).tolist()
+        known = [won / (2 * n * m) for won, n, m in zip(wins, n_others, n_own, strict=True) if n and m]
+        return sum(known) / len(known) if known else math.nan
