@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 P = ParamSpec("P")
 L = TypeVar("L", bound=tuple[Any, ...])
 V = TypeVar("V")
-
-
 W = TypeVar("W")
 
 MOST_WAITING = 16_384
@@ -39,7 +37,7 @@ class Waiting(Generic[W]):
         """Have a part of n observations wait. Nobody may change it any more."""
         with self._lock:
             self._parts.append(part)
-            self._n += n
+            self._n += max(n, 1)  # a part of none takes room, too
         if self._n >= MOST_WAITING:
             self.settle()
 
