@@ -40,6 +40,11 @@ def test_no_schedule_of_faults_changes_an_output_or_a_checkpoint(part: int) -> N
         Simulation(seed).run()
 
 
+def test_models_that_start_anew_with_the_last_process_too_leave_no_checkpoint_behind() -> None:
+    """What changed out of band is committed before a process stops, or the next one changes and saves it again."""
+    Simulation(18842).run()
+
+
 @pytest.mark.parametrize("seeds", [OF_OTHERS[:4], pytest.param(OF_OTHERS[4:], marks=pytest.mark.full)], ids=str)
 @pytest.mark.parametrize(
     "algorithm",

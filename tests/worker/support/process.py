@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from itertools import count
 from typing import Any, Protocol
 
 from tests.worker.support.fake_broker import Broker
@@ -21,6 +22,9 @@ from worker.runtime.tasks import Pools, Setting
 
 METRICS = Metrics()
 """One for all: nobody looks at the numbers, and to make it takes longer than to run a process."""
+SHOWN_EVERY = 4
+"""Of so many times that a process would show its figures it does so once: nobody looks, and it took a seventh of the
+time of all schedules. It reads and changes nothing."""
 SETTING = Setting(topic_id="topic-id", partitions=1, max_message_bytes=1_000_000)
 
 
@@ -72,6 +76,7 @@ class Process:
             ProcessClock(world.clock, self.hook, plan.look_s),
             Pools(self.pool, self.pool, self.askers, FakePool(world.clock)),
         )
+        self._show_rarely()
         self._worker.copied_bytes, self._worker._pace.pieces = plan.copied_bytes, plan.pieces
 
     @property
@@ -118,6 +123,15 @@ class Process:
             self.stops.append(code)
         else:
             self.has_stopped_unasked = True
+
+    def _show_rarely(self) -> None:
+        show, times = self._worker._show, count(1)
+
+        def rarely() -> None:
+            if next(times) % SHOWN_EVERY == 0:
+                show()
+
+        self._worker._show = rarely  # type: ignore[method-assign]
 
     def _run(self, step: Callable[[], None]) -> None:
         """A step of `Worker.run`, and what `run` does when the step raises."""

@@ -25,6 +25,7 @@ from tests.worker.support.process import Process
 from tests.worker.support.verdict import Facts, judge, source
 from worker.base.errors import Unknown
 from worker.base.records import Outgoing
+from worker.checkpoint.pointer import Pointer
 from worker.config import Config
 from worker.runtime.loop import Worker
 
@@ -206,9 +207,7 @@ class Simulation:
         self.broker.leaderless.clear()
         is_damaged = True
         while is_damaged:
-            self._work_off()
-            for _ in range(3):  # What changed out of band is committed by itself, a turn later.
-                self._round()
+            self._work_off_and_commit()
             is_damaged = any(place.damaged for process in self._processes for place in process.spill.places)
             for process in self._processes:
                 process.stop()
@@ -382,7 +381,7 @@ class Simulation:
         self.broker.leaderless.clear()
         if self.plan.partitions > 1 and self.rng.random() < 0.5:
             self._work_off_the_others()
-        self._work_off()
+        self._work_off_and_commit()
         self._disaster.pass_by()
         self._repair()
         # Processes that find everything saved take one more record, and their first checkpoint cleans up undisturbed.
@@ -391,7 +390,7 @@ class Simulation:
                 process.stop()
             self._bury()
             finds_all_saved = attempt > 0 and all(map(self._is_saved, self.broker.logs))
-            self._work_off()
+            self._work_off_and_commit()
             if finds_all_saved:
                 break
         for log in self.broker.logs.values():
@@ -428,6 +427,17 @@ class Simulation:
                 return
         raise Failed(f"no end after {most} rounds: committed {self.broker.committed}")
 
+    def _work_off_and_commit(self) -> None:
+        """Work off, and go on until what changed out of band is committed: by itself, some turns after it is saved.
+
+        Who is stopped before leaves that to the next process, which changes and saves it once more.
+        """
+        self._work_off()
+        for _ in range(3):
+            if all(map(self._is_committed, self.broker.logs)):
+                return
+            self._round()
+
     def _round(self) -> None:
         self.start_all()
         for process in self._processes:
@@ -462,6 +472,11 @@ class Simulation:
         """Whether there is a checkpoint of all that there is."""
         newest, log = self.store.newest(number), self.broker.logs[number]
         return not log.records or (newest is not None and newest.offset == log.end)
+
+    def _is_committed(self, number: int) -> bool:
+        """Whether the committed offset names a checkpoint of the newest revision there."""
+        newest, pointer = self.store.newest(number), Pointer.read(self.broker.metadata.get(number, ""))
+        return newest is None or (pointer is not None and pointer.revision >= newest.revision)
 
     def _is_done(self, number: int) -> bool:
         log = self.broker.logs[number]
