@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,11 +17,22 @@ CACHE = HERE.parents[1] / ".cache" / "aarch64"
 NEEDED = ("numpy", "numba", "llvmlite")
 
 
+_WHICH = "from numba.core.registry import cpu_target as t; print(*t.target_context.codegen().magic_tuple(), sep='\\n')"
+
+
 class Emulated(NamedTuple):
-    """How to run Python there: the command, and the folder of its packages."""
+    """How to run Python there: the command, the folder of its packages, and its version."""
 
     command: list[str]
     packages: Path
+    python: tuple[int, int] = 3, 11
+
+    def processor(self) -> tuple[str, str, str]:
+        """What numba compiles for there, as LLVM calls it: the kind of processor, its name, and what it can do."""
+        environment = {**os.environ, "PYTHONPATH": str(self.packages)}
+        said = subprocess.check_output([*self.command, "-c", _WHICH], env=environment, text=True)
+        kind, name, features = said.splitlines()
+        return kind, name, features
 
 
 def aarch64() -> Emulated:
