@@ -15,6 +15,7 @@
     worker       one worker end to end beside a bare pass-through loop, and its replay
     quix         one worker end to end beside Quix Streams with river's forests
     latency      long: from an event's time to its prediction at half load, by transaction.interval
+    few          long: the latency of two models that change among 80,000
     keys         long: 100,000 models in half of the memory that they need
     recovery     long: kill -9, SIGTERM and a rolling restart under load
     page         long: what 20 requests a second and a flood cost a worker at full speed
@@ -53,6 +54,7 @@ from tests.benchmarks.learners.options import Options
 from tests.benchmarks.worker import (
     checkpoint_cost,
     checkpoint_pause,
+    few_of_many,
     image_start,
     latency,
     many_models,
@@ -82,7 +84,13 @@ LONG = {
     "growth": growth.main,
     "endless": bounded_memory.main,
 }
-LONG_WITH_KAFKA = {"latency": latency.main, "keys": many_models.main, "recovery": recovery.main, "page": page_cost.main}
+LONG_WITH_KAFKA = {
+    "latency": latency.main,
+    "few": few_of_many.main,
+    "keys": many_models.main,
+    "recovery": recovery.main,
+    "page": page_cost.main,
+}
 QUALITY = {"quality": quality.main, "imbalance": imbalance.main, "noise": label_noise.main, "drift": concept_drift.main}
 
 

@@ -20,7 +20,7 @@ from tests.benchmarks.worker.paced_producer import Pacer
 from tests.benchmarks.worker.pass_through import EVENTS
 from tests.benchmarks.worker.testbed import Testbed, wait_for
 from tests.benchmarks.worker.throughput import live_rate
-from tests.benchmarks.worker.workload import load
+from tests.benchmarks.worker.workload import N_MODELS, load
 from tests.kafka.broker import Broker
 
 INTERVALS_MS = (10, 50, 100, 250)
@@ -57,10 +57,11 @@ class Quantiles(NamedTuple):
     max: float
 
 
-def measure(bed: Testbed, topic: str, rate: float, seconds: float) -> tuple[Quantiles, float]:
+def measure(bed: Testbed, topic: str, rate: float, seconds: float, n_models: int = N_MODELS) -> tuple[Quantiles, float]:
     """Latencies of the records of a topic while events come at a rate; the most that the producer was behind, s."""
     latencies = Latencies()
-    with Tail(bed.bootstrap, topic, latencies.take), Pacer(bed.bootstrap, bed.source, rate, seconds) as pacer:
+    tail = Tail(bed.bootstrap, topic, latencies.take, from_end=True)
+    with tail, Pacer(bed.bootstrap, bed.source, rate, seconds, n_models) as pacer:
         result = pacer.result()
         wait_for(f"{result['sent']:.0f} records", lambda: len(latencies.ms) >= result["sent"])
     return latencies.steady(), result["behind_s"]

@@ -1,6 +1,6 @@
 """A producer that keeps to a rate, in a process of its own: what it does to itself must not count as the worker's.
 
-    python -m tests.benchmarks.worker.paced_producer BOOTSTRAP TOPIC RATE SECONDS
+    python -m tests.benchmarks.worker.paced_producer BOOTSTRAP TOPIC RATE SECONDS MODELS
 
 The timestamp of an event is the moment at which it was due, not the one at which the producer came round to it: time
 that it lost counts as latency too. On SIGTERM it stops early.
@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from tests.benchmarks.peers.process import Peer
-from tests.benchmarks.worker.workload import PROPERTIES, events
+from tests.benchmarks.worker.workload import N_MODELS, PROPERTIES, events
 
 TICK_S = 0.002
 LINGER_MS = 10
@@ -27,7 +27,7 @@ LINGER_MS = 10
 class Pacer(Peer):
     """The producer at work, from when it is made on; it makes all events before it sends the first."""
 
-    def __init__(self, bootstrap: str, topic: str, rate: float, seconds: float) -> None:
+    def __init__(self, bootstrap: str, topic: str, rate: float, seconds: float, n_models: int = N_MODELS) -> None:
         command = [
             sys.executable,
             "-m",
@@ -36,6 +36,7 @@ class Pacer(Peer):
             topic,
             str(rate),
             str(seconds),
+            str(n_models),
         ]
         super().__init__("the producer", command)
 
@@ -49,7 +50,7 @@ class Pacer(Peer):
         return self.result()
 
 
-def produce(bootstrap: str, topic: str, rate: float, seconds: float) -> dict[str, float]:
+def produce(bootstrap: str, topic: str, rate: float, seconds: float, n_models: int) -> dict[str, float]:
     """Send events at the rate, and return what `Pacer.result` says."""
     failures: list[str] = []
     stopped: list[int] = []
@@ -59,7 +60,7 @@ def produce(bootstrap: str, topic: str, rate: float, seconds: float) -> dict[str
         failures.append(str(error))
 
     producer = Producer({**PROPERTIES, "bootstrap.servers": bootstrap, "linger.ms": LINGER_MS, "log_level": 0})
-    planned = list(events(int(rate * seconds)))
+    planned = list(events(int(rate * seconds), n_models=n_models))
     print("{}", flush=True)
     started_s, sent, behind_s = time.time(), 0, 0.0
     while sent < len(planned) and not stopped:
@@ -84,5 +85,5 @@ def produce(bootstrap: str, topic: str, rate: float, seconds: float) -> dict[str
 
 
 if __name__ == "__main__":
-    bootstrap, topic, rate, seconds = sys.argv[1:]
-    print(json.dumps(produce(bootstrap, topic, float(rate), float(seconds))), flush=True)
+    bootstrap, topic, rate, seconds, models = sys.argv[1:]
+    print(json.dumps(produce(bootstrap, topic, float(rate), float(seconds), int(models))), flush=True)

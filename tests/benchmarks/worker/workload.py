@@ -25,18 +25,18 @@ PROPERTIES = {
 VALUE = '{"features":[' + ",".join(["0.%04d"] * N_FEATURES) + '],"label":%d}'
 
 
-def events(n: int, seed: int = 0) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of `n` events. They depend on the seed alone, and fewer of them are a prefix of more."""
-    return islice(_endless(seed), n)
+def events(n: int, seed: int = 0, n_models: int = N_MODELS) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of `n` events. Fewer of them are a prefix of more."""
+    return islice(_endless(seed, n_models), n)
 
 
-def _endless(seed: int) -> Iterator[tuple[bytes, bytes]]:
+def _endless(seed: int, n_models: int) -> Iterator[tuple[bytes, bytes]]:
     rng = np.random.default_rng(seed)
-    keys = [b"model-%d" % model for model in range(N_MODELS)]
+    keys = [b"model-%d" % model for model in range(n_models)]
     # Each model has a rule of its own, so that one model's forest is of no use to another.
-    rules = rng.standard_normal((N_MODELS, N_FEATURES))
+    rules = rng.standard_normal((n_models, N_FEATURES))
     while True:
-        models = rng.integers(N_MODELS, size=BLOCK)
+        models = rng.integers(n_models, size=BLOCK)
         digits = rng.integers(10_000, size=(BLOCK, N_FEATURES))
         scores = np.einsum("ij,ij->i", digits - 4_999.5, rules[models])
         labels = (scores > 0) ^ (rng.random(BLOCK) < LABEL_NOISE)
