@@ -113,8 +113,10 @@ def judging_of(loss_of: Any) -> Any:
         tree could make no forecast, counts for nothing.
         """
         total, count, of_active, n_active = 0.0, 0.0, 0.0, 0.0
+        losses = np.empty(last - first)
         for tree in range(first, last):
             loss = loss_of(forecasts, tree, i, label)
+            losses[tree - first] = loss
             if loss == loss:
                 total += loss
                 count += 1.0
@@ -124,7 +126,7 @@ def judging_of(loss_of: Any) -> Any:
         mean = of_active / n_active if n_active > 0.0 else total / max(count, 1.0)
         kept = 1.0 - 1.0 / (MEMORY * review_every)
         for tree in range(first, last):
-            loss = loss_of(forecasts, tree, i, label)
+            loss = losses[tree - first]
             if loss == loss:
                 state.losses[tree] = kept * state.losses[tree] + loss
                 state.judged[tree] = kept * state.judged[tree] + 1.0
@@ -135,10 +137,16 @@ def judging_of(loss_of: Any) -> Any:
 
 
 @inlined
+def forget_losses(state, tree):
+    """Let nothing be known of what a tree said."""
+    state.losses[tree] = state.judged[tree] = state.spreads[tree] = 0.0
+
+
+@inlined
 def restart(nodes, used, state, tree):
     """Leave a tree without nodes, as if it were about to learn the first of the kept samples."""
     _clear(nodes, used, tree)
-    state.losses[tree] = state.judged[tree] = state.spreads[tree] = 0.0
+    forget_losses(state, tree)
     state.births[tree] = state.beginning[0]
 
 
@@ -162,7 +170,7 @@ def replace_trees(nodes, used, state, n_samples, review_every):
             loss = _loss(state, tree)
             if loss < mean and _is_surely_better(state, tree, worst):
                 state.roles[tree], state.roles[worst] = ACTIVE, SILENT
-                state.losses[worst] = state.judged[worst] = state.spreads[worst] = 0.0
+                forget_losses(state, worst)
                 state.births[worst] = n_samples
                 state.swaps[0] += 1.0
                 _clear(nodes, used, worst)

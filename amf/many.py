@@ -35,7 +35,7 @@ from amf.boxes import padded
 from amf.forest import Forest
 from amf.labels import numbers
 from amf.params import check_whole
-from amf.rehearsal import has_room_to_spare, rows_before
+from amf.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.state import ONE_NODE
 from amf.threads import side_by_side
@@ -218,7 +218,7 @@ class Group:
         if words[:, N_REHEARSED].any():
             rows = rows_before(rows, rooms // 2, words[:, REVIEW_EVERY], words[:, N_KEPT], words[:, N_REHEARSED])
         may_grow = capacity < np.maximum(words[:, LIMIT], ONE_NODE)
-        keep_more = words[:, KEPT_ROOM] < np.minimum(words[:, N_KEPT] + rooms // 2, words[:, N_REHEARSED])
+        keep_more = lacks_room(words[:, KEPT_ROOM], rooms // 2, words[:, N_KEPT], words[:, N_REHEARSED])
         # One by one, and all of them before anything is learned: memory that cannot be had ends the call here.
         for i in np.flatnonzero(((rows + rooms > capacity) & may_grow) | keep_more).tolist():
             self._forest(mine[i])._bind(int(rooms[i]))

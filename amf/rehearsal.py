@@ -37,6 +37,11 @@ def room_to_keep(n_samples: int, review_every: int, kept: int, n_kept: int) -> i
     return min(1 << (wanted - 1).bit_length(), n_kept)
 
 
+def lacks_room(room: Any, n_labels: Any, kept: Any, n_kept: Any) -> Any:
+    """Whether samples to keep may come with so many labels for which there is no room. Numbers, or arrays one by one."""
+    return room < np.minimum(kept + n_labels, n_kept)
+
+
 def has_room_to_spare(room: Any, review_every: Any, kept: Any) -> Any:
     """Whether there is room for far more samples than are kept. Numbers, or arrays one by one."""
     return room > 2 * np.maximum(np.maximum(kept, review_every), _LEAST_ROOM)

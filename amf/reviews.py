@@ -110,7 +110,7 @@ def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
                 n_background += 1.0
                 state.roles[tree] = SILENT
                 # These losses were judged beside nothing.
-                state.losses[tree] = state.judged[tree] = state.spreads[tree] = 0.0
+                adaptation.forget_losses(state, tree)
         is_better = is_out_of_date(state, total / n_background, n)
         if not is_better:
             state.table[:], state.weights[:] = table, weights
@@ -143,8 +143,6 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
         is_tried = state.phase[0] == SUSPECTS and is_due and kept > every and not is_chance
         if is_tried and try_anew(words, state, kept, labels):
             watching.begin(state)
-            for tree in range(words[N_TREES]):
-                state.swaps[0] += state.roles[tree] == ACTIVE
         if state.phase[0] == BEGINS and is_due:
             rehearse_all(words, state, kept, labels)
         else:

@@ -20,7 +20,7 @@ from amf.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding
 from amf.forgetting import shrink
 from amf.modes import MODES
 from amf.params import check_whole
-from amf.rehearsal import has_room_to_spare, room_to_keep, rows_before
+from amf.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.rng import seed_words
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, numbers_of
 from amf.scaling import Scaling, first_infinite
@@ -218,7 +218,7 @@ class ForestState(System[Params]):
         arena, binding, rows = self._arena, self._current(), 0
         if self._n_rehearsed:
             kept, n_labels = int(binding.words[_N_KEPT]), room // 2
-            if binding.words[_KEPT_ROOM] < min(kept + n_labels, self._n_rehearsed):
+            if lacks_room(int(binding.words[_KEPT_ROOM]), n_labels, kept, self._n_rehearsed):
                 self._let_keep(self.n_samples + n_labels, kept + n_labels)
                 self._current()
             rows = self._rows_before(int(binding.words[_LARGEST]), n_labels, kept)

@@ -43,6 +43,11 @@ _SURPRISE = 0.5
 
 
 @inlined
+def _exceeds_usual(state, loss, deviations):
+    return loss > state.usual[0] + deviations * math.sqrt(state.usual[1])
+
+
+@inlined
 def _take_for_usual(state, loss, rate):
     off = loss - state.usual[0]
     state.usual[0] += rate * off
@@ -60,7 +65,7 @@ def watch_of(kind: Kind) -> Any:
         known, has_background = state.usual[2], False
         for tree in range(state.roles.shape[0]):
             has_background |= state.roles[tree] != ACTIVE
-        unusual = loss > state.usual[0] + _DEVIATIONS * math.sqrt(state.usual[1])
+        unusual = _exceeds_usual(state, loss, _DEVIATIONS)
         unusual = unusual and nats(loss, state.usual[0], review_every) >= EVIDENCE
         if has_background and unusual and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
             state.phase[0], state.suspected[0] = SUSPECTS, 0.0
@@ -73,7 +78,7 @@ def watch_of(kind: Kind) -> Any:
 @inlined
 def is_still_unusual(state, loss):
     """Whether what looked like a change between two reviews does so between the next two."""
-    return loss > state.usual[0] + _DEVIATIONS_AFTER * math.sqrt(state.usual[1])
+    return _exceeds_usual(state, loss, _DEVIATIONS_AFTER)
 
 
 def is_out_of_date_of(kind: Kind) -> Any:
@@ -109,8 +114,8 @@ def stop_suspecting(state, n_samples, n):
 
 @called
 def begin(state):
-    """Let the kept samples be the first ones."""
+    """Let the kept samples be the first ones, after background trees were tried with them."""
     state.phase[0] = BEGINS
     state.usual[:] = 0.0
-    state.gains[:] = 0.0
-    state.steps[:] = 0.0
+    for tree in range(state.roles.shape[0]):
+        state.swaps[0] += state.roles[tree] == ACTIVE
