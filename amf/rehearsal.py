@@ -38,7 +38,7 @@ def room_to_keep(n_samples: int, review_every: int, kept: int, n_kept: int) -> i
 
 
 def lacks_room(room: Any, n_labels: Any, kept: Any, n_kept: Any) -> Any:
-    """Whether samples to keep may come with so many labels for which there is no room. Numbers, or arrays one by one."""
+    """Whether so many labels may bring samples to keep for which there is no room. Numbers, or arrays one by one."""
     return room < np.minimum(kept + n_labels, n_kept)
 
 
