@@ -139,7 +139,8 @@ def test_every_key_comes_once_and_then_by_zipfs_law():
 
 
 def test_what_metrics_cost_is_measured_of_a_worker_of_today():
-    without_us, ratio, show_us = metrics_cost.measured(n_models=3, pairs=2)
+    without_us, ratio, count_us, show_us = metrics_cost.measured(n_models=3, pairs=metrics_cost.GATHERED)
     assert 0 < without_us < 100_000
     assert 0 < ratio < 100
+    assert 0 < count_us < without_us
     assert 0 < show_us < 10_000_000
