@@ -23,7 +23,8 @@ is 1. Sums and counts shrink by 3 % at each review, so that weights follow chang
 
 Rehearsals. The cuts near the root are made of the first samples, when nobody knows what matters, and no later cut mends
 them. So the first samples are kept, and all trees learn them once more under the weights of later (rehearsal.py).
-Where a forest finds itself out of date, it begins anew, with the samples since then for its first ones (watching.py).
+Where a forest finds itself out of date, it begins anew, with the samples since then for its first ones, unless what it
+knew proves to be of use after all (watching.py).
 
 Background trees. Some of the trees stand by. Trees are judged by the recent loss of their own forecasts. A background
 tree whose loss is below the mean of the active trees, and surely below that of the active tree of the largest loss,
@@ -46,7 +47,7 @@ from typing import Any
 import numpy as np
 
 from amf._kernel import called, index, inlined
-from amf.adaptation_state import ACTIVE, LARGEST_RATIO, MEMORY, SILENT, STANDING_BY
+from amf.adaptation_state import ACTIVE, LARGEST_RATIO, MEMORY, SILENT, STANDING_BY, old_at_most
 from amf.arena import FEATURE, ROOT, row_of
 from amf.elementary import log
 from amf.univariate import Kind, gain_of
@@ -180,6 +181,35 @@ def replace_trees(nodes, used, state, n_samples, review_every):
             # The samples on which a tree was tried in vain are no reason to ask it.
             is_known = state.judged[tree] > 0.0 and _is_mature(state, tree, first, n_samples, old_enough)
             state.roles[tree] = STANDING_BY if is_known and _loss(state, tree) <= _NEARLY * mean else SILENT
+            if state.roles[tree] == STANDING_BY and _n_active(state) < state.to_be_active[0]:
+                state.roles[tree] = ACTIVE
+
+
+@inlined
+def _n_active(state):
+    n = 0
+    for tree in range(state.roles.shape[0]):
+        n += state.roles[tree] == ACTIVE
+    return n
+
+
+@called
+def set_aside(state):
+    """Let no more than half of all trees be active, those of the least losses."""
+    for _ in range(_n_active(state) - old_at_most(state.roles.shape[0])):
+        _, worst = _loss_of_active(state)
+        state.roles[worst] = SILENT
+
+
+@called
+def give_up_background(nodes, used, state, n_samples):
+    """Start the background trees anew. No loss so far says anything of later ones."""
+    for tree in range(index(used.shape[0])):
+        forget_losses(state, tree)
+        if state.roles[tree] != ACTIVE:
+            _clear(nodes, used, tree)
+            state.births[tree] = n_samples
+            state.swaps[0] += 1.0
 
 
 @inlined

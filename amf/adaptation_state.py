@@ -13,8 +13,9 @@ from amf._kernel import called
 from amf.labels import LARGEST_NUMBER
 from amf.univariate import N_BOUNDS, N_CELLS, N_LABEL_BOUNDS, N_RECENT
 
-BEGINS, WATCHES, SUSPECTS = 0.0, 1.0, 2.0
-"""Phases of a forest: whether it rehearses, looks for a change, or tries whether there has been one (watching.py)."""
+BEGINS, WATCHES, SUSPECTS, COMPARES = 0.0, 1.0, 2.0, 3.0
+"""Phases of a forest: whether it rehearses, looks for a change, tries whether there has been one, or has new trees that
+forecast in turn with the old ones (watching.py)."""
 SILENT, STANDING_BY, ACTIVE = 0.0, 1.0, 2.0
 """Roles of trees: in the background, too young or too far behind to forecast; there, but forecasting; active."""
 
@@ -24,6 +25,8 @@ _SHARE_OF_BYTES = 16
 """The samples that are kept for rehearsals take no more than this part of `max_bytes`."""
 LARGEST_RATIO = 64.0
 """A single step counts no more than this ratio of forecasts: one label must not decide everything."""
+LAST_LOSSES = 16.0
+"""Samples after which a loss counts 1 / e where new trees are compared with old ones."""
 MEMORY = 6.0
 """Reviews after which a loss counts 1 / e."""
 _LARGEST_LOSS = (2.1 * LARGEST_NUMBER) ** 2
@@ -32,7 +35,7 @@ _MOST_STEPS = 1e30
 """More than any number of samples in any number of trees can make."""
 _OF_ALL = (
     "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "suspected",
-    "label_bounds", "recent",
+    "lag", "to_be_active", "label_bounds", "recent",
 )  # fmt: skip
 """The parts of the state that stay as they are when features come."""
 
@@ -74,6 +77,10 @@ class State(NamedTuple):
     """(3,), mean and variance of such losses a sample between two reviews, and how many reviews they are of."""
     suspected: Any
     """(1,), sum of the mean losses of the active trees since background trees were last tried, while it suspects."""
+    lag: Any
+    """(1,), sum of what new trees lose more than old ones, the older samples for less, while it compares."""
+    to_be_active: Any
+    """(1,), trees that are active but for a while after a comparison that the old ones have won."""
     label_bounds: Any
     """(N_LABEL_BOUNDS,), between the groups of labels that are numbers."""
     recent: Any
@@ -84,8 +91,8 @@ class State(NamedTuple):
     """(r * d,), the values of these samples, as they came."""
 
 
-_OF_FOREST = 8
-"""Numbers of the state that neither features nor trees nor samples have: `swaps` to `suspected`."""
+_OF_FOREST = 10
+"""Numbers of the state that neither features nor trees nor samples have: `swaps` to `to_be_active`."""
 
 
 def state_of(flat: Any, n_trees: int, n_features: int) -> State:
@@ -113,12 +120,24 @@ def state_of(flat: Any, n_trees: int, n_features: int) -> State:
         flat[forest + 2 : forest + 3],
         flat[forest + 3 : forest + 4],
         flat[forest + 4 : forest + 7],
-        flat[forest + 7 : labels],
+        flat[forest + 7 : forest + 8],
+        flat[forest + 8 : forest + 9],
+        flat[forest + 9 : labels],
         flat[labels : labels + N_LABEL_BOUNDS],
         flat[labels + N_LABEL_BOUNDS : kept],
         flat[kept:rows],
         flat[rows:],
     )
+
+
+def new_trees_forecast(state: State) -> bool:
+    """Whether those trees are active that began anew last, in place of the old ones."""
+    return bool(state.phase[0] == COMPARES and state.lag[0] <= 0.0)
+
+
+def most_old(n_trees: Any) -> Any:
+    """Trees that stay as they are while new ones are compared with them, at most."""
+    return n_trees - n_trees // 2
 
 
 def n_kept(n_features: int, max_bytes: int) -> int:
@@ -140,8 +159,10 @@ def room_in(flat: NDArray[np.float64], n_trees: int, n_features: int) -> int:
 def fresh_state(n_trees: int, n_background: int) -> NDArray[np.float64]:
     """State of a forest that has no features yet."""
     flat = np.zeros(size_of(n_trees, 0, 0))
+    state = state_of(flat, n_trees, 0)
     # All trees begin alike: those in the background know no less than the others.
-    state_of(flat, n_trees, 0).roles[:] = [ACTIVE] * (n_trees - n_background) + [STANDING_BY] * n_background
+    state.roles[:] = [ACTIVE] * (n_trees - n_background) + [STANDING_BY] * n_background
+    state.to_be_active[0] = n_trees - n_background
     return flat
 
 
@@ -200,18 +221,30 @@ def is_sound(
         (births >= 0.0) & (births <= last) & (births % review_every == 0.0),
         (roles == SILENT) | (roles == STANDING_BY) | (roles == ACTIVE),
         (births == 0.0) | (births < last) | (roles == SILENT),
-        np.count_nonzero(roles == ACTIVE) == n_trees - n_background,
+        state.to_be_active == n_trees - n_background,
+        _are_roles(roles, n_trees - n_background, state),
         (state.swaps >= np.count_nonzero(births)) & (state.swaps <= n_trees * (n_samples // review_every)),
         _is_whole(state.swaps),
         _is_phase(state, n_background, review_every, last),
         _are_sums(state.current, n_samples - last, _LARGEST_LOSS),
         _are_sums(state.usual, 1.0, np.array([_LARGEST_LOSS, _LARGEST_LOSS**2, n_samples])),
         _are_sums(state.suspected, n_samples, _LARGEST_LOSS),
+        np.abs(state.lag) <= 1.001 * LAST_LOSSES * _LARGEST_LOSS,
+        (state.lag == 0.0) | (state.phase == COMPARES),
         _are_labels(state.recent, n_classes),
         _are_labels(state.kept_labels, n_classes),
         ~np.isinf(state.kept),
     )
     return all(bool(np.all(check)) for check in checks)
+
+
+def _are_roles(roles: NDArray[np.float64], to_be_active: int, state: State) -> bool:
+    """Whether as many trees may be active, and others stand by."""
+    n_trees, active = roles.shape[0], int(np.count_nonzero(roles == ACTIVE))
+    old = min(to_be_active, most_old(n_trees))
+    if state.phase[0] != COMPARES:
+        return bool(old <= active <= to_be_active)
+    return active == (n_trees - old if new_trees_forecast(state) else old) and not np.any(roles == STANDING_BY)
 
 
 def _is_phase(state: State, n_background: int, review_every: int, last: int) -> bool:
@@ -223,7 +256,7 @@ def _is_phase(state: State, n_background: int, review_every: int, last: int) -> 
         return bool(np.all(state.births >= beginning))
     if phase == WATCHES:
         return beginning == last
-    return bool(phase == SUSPECTS and n_background > 0 and beginning < last)
+    return bool(phase in {SUSPECTS, COMPARES} and n_background > 0 and beginning < last)
 
 
 def _are_sums(values: NDArray[np.float64], weights: Any, largest: Any) -> NDArray[np.bool_]:
@@ -245,5 +278,5 @@ def _are_labels(values: NDArray[np.float64], n_classes: int | None) -> NDArray[n
     return labels
 
 
-parts = called(state_of)
-"""`state_of` as kernels call it."""
+parts, in_turn, old_at_most = called(state_of), called(new_trees_forecast), called(most_old)
+"""`state_of`, `new_trees_forecast` and `most_old` as kernels call them."""

@@ -3,7 +3,8 @@
 Preparing notes what features are like and centres the rows. It cuts the batch into segments, in each of which the
 features have the same weights. Where a segment ends follows from the samples, never from the batch, and between two
 rows trees need nothing of each other, so neither the batch size nor the number of threads can change a bit. In a forest
-that adapts (adaptation.py) the rows that are prepared end where a review is due.
+that adapts (adaptation.py) the rows that are prepared end where a review is due, and after each label while new trees
+are compared with old ones (watching.py).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amf import adaptation
+from amf import adaptation, watching
 from amf._kernel import called, exported, index, inlined, kernel
+from amf.adaptation_state import COMPARES
 from amf.addresses import longs_at, reals_at, words_at
 from amf.aggregation import mean_over_trees
 from amf.ahead import fetch_ahead
@@ -91,11 +93,14 @@ class Kernels(NamedTuple):
 
 
 @inlined
-def _next_review(words, labelled, start, n_labelled):
-    """Number of the row after the one with which a review is due, at most n."""
+def _next_roles(words, labelled, start, n_labelled):
+    """Number of the row after the one with which trees get new roles, at most n."""
     n = labelled.shape[0]
     if words[N_ADAPTATION] != index(0):
         left = np.int64(words[REVIEW_EVERY]) - n_labelled % np.int64(words[REVIEW_EVERY])
+        if adaptation_of(words).phase[0] == COMPARES:
+            # After each label other trees may speak.
+            left = np.int64(1)
         for i in range(start, n):
             left -= labelled[i]
             if left == 0:
@@ -110,7 +115,7 @@ def prepare(words, x, labelled, start, rows, weights, ends):
     Returns (stop, number of segments, whether an origin has to move after these rows).
     """
     features, learned = features_of(words), adaptation_of(words).weights
-    n = _next_review(words, labelled[: x.shape[0]], start, features.n_labelled[0])
+    n = _next_roles(words, labelled[: x.shape[0]], start, features.n_labelled[0])
     x, stop, n_segments, strays = x[:n], start, np.int64(0), False
     weigh(features.weights, learned, weights, np.int64(0))
     while stop < n and n_segments < SEGMENTS and not strays:
@@ -198,17 +203,23 @@ def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) 
     """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
     loss_of, kind = adapting
     gather, judge = called(_gather_of(calibrate)), adaptation.judging_of(loss_of)
+    compare = watching.compare_of(loss_of)
     remember, review_if_due = remember_of(kind), review_of(walk_prepared, adapting)
 
     def adapting_gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
         state = adaptation_of(words)
+        lag = state.lag[0]
         for i in range(labels.shape[0]):
             if labelled[i]:
+                if state.phase[0] == COMPARES:
+                    lag = compare(state, forecasts, i, labels[i])
                 state.current[0] += judge(state, forecasts, i, labels[i], index(0), words[N_TREES], words[REVIEW_EVERY])
         gather(
             words, x, adaptation.of_forecasting_trees(forecasts, state.roles),
             adaptation.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
         )  # fmt: skip
+        if state.phase[0] == COMPARES:
+            watching.take_turns(state, lag)
         remember(state, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
         review_if_due(words, state, labels, labelled)
         words[N_KEPT] = index(longs_at(words[N_LABELLED], index(1))[0] - np.int64(state.beginning[0]))

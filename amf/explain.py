@@ -22,7 +22,8 @@ class TreeStanding(NamedTuple):
     """How a tree of a forest that adapts stands beside the others (adaptation.py)."""
 
     role: Role
-    """Forecasts are made of the active trees and of those that stand by; silent ones are young, or too far behind."""
+    """Forecasts are made of the active trees and of those that stand by; silent ones are young, or too far behind, or
+    wait while others are tried."""
     age: int
     """Labelled samples since it began, or began anew."""
     loss: float | None
@@ -33,7 +34,7 @@ class Adaptation(NamedTuple):
     """How a forest that adapts has changed with its samples (adaptation.py)."""
 
     n_forecasting: int
-    """Trees that forecasts are made of; the others are young, or too far behind."""
+    """Trees that forecasts are made of; the others are young, too far behind, or wait while others are tried."""
     n_swaps: int
     """How often a tree was replaced by one of the background."""
     feature_weights: tuple[float, ...]

@@ -9,7 +9,7 @@ import numpy as np
 
 from amf import adaptation, rehearsal, watching
 from amf._kernel import called, index
-from amf.adaptation_state import ACTIVE, BEGINS, SILENT, STANDING_BY, SUSPECTS, WATCHES
+from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, STANDING_BY, SUSPECTS, WATCHES, in_turn
 from amf.addresses import words_at
 from amf.binding import N_FEATURES, N_OUTPUTS, N_REHEARSED, N_TREES, REVIEW_EVERY, USED
 from amf.scaling import centre
@@ -96,7 +96,7 @@ def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
     def try_anew(words, state, n, labels):
         """Whether background trees that start anew with the n kept samples are better than the active ones.
 
-        If not, all but these trees is as it was.
+        All but these trees is as it was.
         """
         table, weights, gains, steps = state.table.copy(), state.weights.copy(), state.gains.copy(), state.steps.copy()
         state.gains[:] = 0.0
@@ -111,11 +111,9 @@ def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
                 state.roles[tree] = SILENT
                 # These losses were judged beside nothing.
                 adaptation.forget_losses(state, tree)
-        is_better = is_out_of_date(state, total / n_background, n)
-        if not is_better:
-            state.table[:], state.weights[:] = table, weights
-            state.gains[:], state.steps[:] = gains, steps
-        return is_better
+        state.table[:], state.weights[:] = table, weights
+        state.gains[:], state.steps[:] = gains, steps
+        return is_out_of_date(state, total / n_background, n)
 
     return rehearse_all, try_anew
 
@@ -141,18 +139,32 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
         is_last = (is_due or kept > most) and 2 * kept > most
         is_chance = state.phase[0] == SUSPECTS and kept == 2 * every and not watching.is_still_unusual(state, loss)
         is_tried = state.phase[0] == SUSPECTS and is_due and kept > every and not is_chance
-        if is_tried and try_anew(words, state, kept, labels):
+        nodes, used = nodes_of(words), words_at(words[USED], words[N_TREES])
+        is_better = is_due and in_turn(state)
+        if state.phase[0] == COMPARES and (is_better or is_last):
+            watching.end_comparing(state)
+            if not is_better:
+                adaptation.give_up_background(nodes, used, state, n)
+        elif is_tried and try_anew(words, state, kept, labels):
+            # Whatever has lasted that long is no burst.
+            is_better = is_last
+            if not is_last:
+                adaptation.set_aside(state)
+                try_anew(words, state, kept, labels)
+                watching.begin_to_compare(state)
+        if is_better:
             watching.begin(state)
         if state.phase[0] == BEGINS and is_due:
             rehearse_all(words, state, kept, labels)
         else:
             weigh_features(state, features.moves)
-            adaptation.replace_trees(nodes_of(words), words_at(words[USED], words[N_TREES]), state, n, every)
+            if state.phase[0] != COMPARES:
+                adaptation.replace_trees(nodes, used, state, n, every)
         if state.phase[0] == WATCHES or (state.phase[0] == BEGINS and is_last):
             watching.keep_nothing(state, n)
         elif state.phase[0] == SUSPECTS and (is_last or is_chance):
             watching.stop_suspecting(state, n, kept // 2)
-        elif state.phase[0] == SUSPECTS and is_due:
+        elif state.phase[0] != BEGINS and is_due:
             state.suspected[0] = 0.0
 
     @called

@@ -1,7 +1,7 @@
 """Whether the world has changed so much that a forest had better begin anew.
 
 Trees never forget, and background trees replace them one by one, which takes a thousand samples after an abrupt change.
-So a forest watches the loss of its active trees. It is in one of three phases:
+So a forest watches the loss of its active trees. It is in one of four phases:
 
 BEGINS: it keeps its first samples, and rehearses (rehearsal.py). This ends with the last rehearsal.
 
@@ -12,9 +12,16 @@ last two reviews, and goes on to keep samples from the first of these two on. El
 SUSPECTS: if the loss until the next review exceeds the usual one by no more than 2 standard deviations, it was chance,
 or has passed. Else the background trees start anew then, and again when twice and four times as many samples are kept,
 and learn the kept samples alone, under the weights that these alone teach. If they forecast the second half of them
-better than the active trees did, by a tenth of the loss and by 16 nats, then what the others knew before is worth less
-than nothing: the forest begins anew with the samples that are kept. If they never do, it watches again, and takes the
-loss for usual.
+better than the active trees did, by a tenth of the loss and by 16 nats, then what the others knew before was worth less
+than nothing of late. If they never do, the forest watches again, and takes the loss for usual.
+
+COMPARES: a burst of wrong labels looks like a change while it lasts. So the better half of the trees, but no more than
+the active ones, stay as they are and go on learning, and all others start anew with the kept samples. After each label
+those of the two forecast that have lost less lately, where a loss counts 1 / e after 16 samples: when a burst is over,
+the old trees are heard again within some ten samples. If the new ones forecast at a later review with twice or four
+times as many samples, the forest begins anew with all that are kept. If they do not when no more are kept, they start
+anew in the background, and the old trees go on; others become active as soon as they stand by. Where it takes all the
+samples that are ever kept to find new trees better, the forest begins anew at once.
 
 A forest without background trees watches nothing. A forest that does begin anew keeps its calibration, which follows
 changes by itself.
@@ -29,7 +36,7 @@ import numpy as np
 
 from amf._kernel import called, inlined
 from amf.adaptation import EVIDENCE, KEPT
-from amf.adaptation_state import ACTIVE, BEGINS, SUSPECTS, WATCHES
+from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, LAST_LOSSES, SILENT, SUSPECTS, WATCHES, in_turn
 from amf.univariate import Kind
 
 _DEVIATIONS, _DEVIATIONS_AFTER = 3.5, 2.0
@@ -112,10 +119,71 @@ def stop_suspecting(state, n_samples, n):
     keep_nothing(state, n_samples)
 
 
+def compare_of(loss_of: Any) -> Any:
+    """The function that takes in what new trees and old ones lose, for kernels. loss_of: see Adapting of reviews.py."""
+
+    @called
+    def compare(state, forecasts, i, label):
+        """Compare what the trees forecast of row i."""
+        of_active, n_active, of_others, n_others = 0.0, 0.0, 0.0, 0.0
+        for tree in range(state.roles.shape[0]):
+            loss = loss_of(forecasts, tree, i, label)
+            if loss == loss and state.roles[tree] == ACTIVE:
+                of_active += loss
+                n_active += 1.0
+            elif loss == loss:
+                of_others += loss
+                n_others += 1.0
+        lag = 0.0
+        if n_active > 0.0 and n_others > 0.0:
+            lag = of_active / n_active - of_others / n_others
+        return (1.0 - 1.0 / LAST_LOSSES) * state.lag[0] + (lag if in_turn(state) else -lag)
+
+    return compare
+
+
+@inlined
+def take_turns(state, lag):
+    """Let those trees forecast that have lost less lately."""
+    if (lag <= 0.0) != (state.lag[0] <= 0.0):
+        _swap_roles(state)
+    state.lag[0] = lag
+
+
+@inlined
+def _swap_roles(state):
+    for tree in range(state.roles.shape[0]):
+        state.roles[tree] = SILENT if state.roles[tree] == ACTIVE else ACTIVE
+
+
+@called
+def begin_to_compare(state):
+    """Let the background trees, which are silent, forecast in place of the active ones."""
+    state.phase[0], state.lag[0] = COMPARES, 0.0
+    _swap_roles(state)
+
+
+@called
+def end_comparing(state):
+    """Let the old trees be the active ones again."""
+    if in_turn(state):
+        _swap_roles(state)
+    state.phase[0], state.lag[0] = SUSPECTS, 0.0
+
+
 @called
 def begin(state):
     """Let the kept samples be the first ones, after background trees were tried with them."""
     state.phase[0] = BEGINS
     state.usual[:] = 0.0
+    state.gains[:] = 0.0
+    state.steps[:] = 0.0
+    n_active = 0
     for tree in range(state.roles.shape[0]):
-        state.swaps[0] += state.roles[tree] == ACTIVE
+        n_active += state.roles[tree] == ACTIVE
+    state.swaps[0] += n_active
+    for tree in range(state.roles.shape[0]):
+        # All trees are about to learn the same samples.
+        if state.roles[tree] != ACTIVE and n_active < state.to_be_active[0]:
+            state.roles[tree] = ACTIVE
+            n_active += 1

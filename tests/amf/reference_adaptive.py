@@ -17,6 +17,8 @@ from reference import ReferenceTree, SplitMix64
 
 LARGEST_LOG = math.log(64.0)
 EVIDENCE = 16.0
+MOST_KEPT = 512
+"""Samples that are kept for rehearsals."""
 
 
 def bins_of(values: list[float], x: np.ndarray) -> np.ndarray:
@@ -43,7 +45,7 @@ def gain_of(table: np.ndarray) -> float:
     return max(ratio - freedom - 3.0 * math.sqrt(2.0 * freedom), 0.0) / 2.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Place:
     """A tree with its history. births: labelled samples before its first one."""
 
@@ -85,11 +87,15 @@ class AdaptiveForest:
         self, seed: int, n_trees: int, n_features: int, n_classes: int, background: float, every: int, **options: Any
     ) -> None:
         words, n_active = SplitMix64(seed), n_trees - int(background * n_trees)
-        self.new = lambda word: ReferenceTree(word, n_features, n_classes, **{"purity": 48.0, **options})
-        self.places = [Place(self.new(words.next()), active=number < n_active) for number in range(n_trees)]
+        self.tree_of = lambda word: ReferenceTree(word, n_features, n_classes, **{"purity": 48.0, **options})
+        self.places = [Place(self.tree_of(words.next()), active=number < n_active) for number in range(n_trees)]
+        self.n_active = n_active
         self.every, self.n_samples, self.n_swaps = every, 0, 0
         self.beginning, self.phase = 0, "begins"
         self.current = self.suspected = 0.0
+        self.new: list[Place] = []
+        """Trees that are compared with the others."""
+        self.lag = 0.0
         self.usual = (0.0, 0.0, 0)
         """Mean and variance of the losses of reviews, and their number."""
         self.weights = np.ones(n_features)
@@ -112,6 +118,7 @@ class AdaptiveForest:
             self.note_gains(place.tree, x, y)
             place.tree.weights = self.weights.astype(np.float32)
             place.tree.learn(x, y)
+        self.take_turns()
         self.count(x, y)
         self.samples.append((x, y))
         self.n_samples += 1
@@ -128,6 +135,11 @@ class AdaptiveForest:
     def judge(self, x: np.ndarray, y: int) -> float:
         """Take in the losses of all trees. The mean of those of the active ones."""
         losses = [self.loss_of(place.tree, x, y) for place in self.places]
+        if self.phase == "compares":
+            of_new, of_old = [], []
+            for loss, place in zip(losses, self.places, strict=True):
+                (of_new if place in self.new else of_old).append(loss)
+            self.lag = (15.0 / 16.0) * self.lag + float(np.mean(of_new) - np.mean(of_old))
         mean = float(np.mean([loss for loss, place in zip(losses, self.places, strict=True) if place.active]))
         for loss, place in zip(losses, self.places, strict=True):
             place.losses.append(loss)
@@ -141,26 +153,71 @@ class AdaptiveForest:
         self.suspected += self.current
         self.current = 0.0
         turns = len(kept) // self.every
-        is_due = len(kept) <= 512 and turns in {1, 2, 4, 8, 16, 32, 64, 128, 256}
-        is_last = 2 * len(kept) > 512 and (is_due or len(kept) > 512)
+        is_due = len(kept) <= MOST_KEPT and turns in {1, 2, 4, 8, 16, 32, 64, 128, 256}
+        is_last = 2 * len(kept) > MOST_KEPT and (is_due or len(kept) > MOST_KEPT)
         is_chance = self.phase == "suspects" and turns == 2 and not self.exceeds_the_usual(loss, 2.0)
         is_tried = self.phase == "suspects" and is_due and turns > 1 and not is_chance
-        if is_tried and self.is_better_anew(kept):
-            self.phase, self.usual = "begins", (0.0, 0.0, 0)
-            self.gains, self.steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
-            self.n_swaps += sum(place.active for place in self.places)
+        if self.phase == "compares" and (is_due or is_last):
+            self.decide(is_due and self.lag <= 0.0, is_last)
+        elif is_tried and self.is_better_anew(kept):
+            if is_last:
+                self.begin()
+            else:
+                self.begin_to_compare(kept)
         if self.phase == "begins" and is_due:
             self.learn_weights(kept)
             self.rehearse(kept)
         else:
             self.weigh_features()
-            self.replace_trees()
+            if self.phase != "compares":
+                self.replace_trees()
         if self.phase == "suspects" and (is_last or is_chance):
             self.take_for_usual(self.suspected / (len(kept) // 2), 0.5)
         elif is_due:
             self.suspected = 0.0
         if self.phase == "watches" or is_last or is_chance:
             self.phase, self.beginning = "watches", self.n_samples
+
+    def begin(self) -> None:
+        self.phase, self.usual = "begins", (0.0, 0.0, 0)
+        self.gains, self.steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
+        self.n_swaps += sum(place.active for place in self.places)
+        others = [place for place in self.places if not place.active]
+        for place in others[: self.n_active - (len(self.places) - len(others))]:
+            place.active = True
+
+    def begin_to_compare(self, kept: list[tuple[np.ndarray, int]]) -> None:
+        """Half of the trees at least are new ones. They forecast first."""
+        while len(self.active()) > len(self.places) - len(self.places) // 2:
+            worst = max(self.active(), key=lambda place: place.loss(self.every))
+            worst.active = False
+        self.is_better_anew(kept)
+        self.new = [place for place in self.places if not place.active]
+        self.phase, self.lag = "compares", 0.0
+        self.take_turns()
+
+    def take_turns(self) -> None:
+        if self.phase == "compares":
+            for place in self.places:
+                place.active = place.asked = (place in self.new) == (self.lag <= 0.0)
+
+    def decide(self, is_better: bool, is_last: bool) -> None:
+        """Begin anew with the new trees, or go on with the old ones."""
+        if is_better or is_last:
+            for place in self.places:
+                place.active = place.asked = place not in self.new
+            self.phase, self.lag = "suspects", 0.0
+            if is_better:
+                self.begin()
+            else:
+                for place in self.places:
+                    place.forget()
+                for place in self.new:
+                    place.tree, place.birth = self.tree_of(place.tree.rng.word), self.n_samples
+                    self.n_swaps += 1
+
+    def active(self) -> list[Place]:
+        return [place for place in self.places if place.active]
 
     def watch(self, loss: float) -> None:
         mean, _, n = self.usual
@@ -190,12 +247,10 @@ class AdaptiveForest:
             place.asked = False
         half = len(kept) // 2
         gained = self.suspected / half - self.start_anew(others, kept)
-        if gained > 0.1 * self.suspected / half and gained * half >= EVIDENCE:
-            return True
         for place in others:
             place.forget()
         self.tables, self.weights, self.gains, self.steps = before
-        return False
+        return gained > 0.1 * self.suspected / half and gained * half >= EVIDENCE
 
     def learn_weights(self, kept: list[tuple[np.ndarray, int]]) -> None:
         self.tables = np.zeros_like(self.tables)
@@ -210,7 +265,7 @@ class AdaptiveForest:
     def start_anew(self, places: list[Place], kept: list[tuple[np.ndarray, int]]) -> float:
         """Trees learn the kept samples alone; the mean loss of what they forecast of the second half."""
         for place in places:
-            place.tree, place.birth = self.new(place.tree.rng.word), self.beginning
+            place.tree, place.birth = self.tree_of(place.tree.rng.word), self.beginning
             place.tree.weights = self.weights.astype(np.float32)
             place.forget()
         losses = []
@@ -257,12 +312,15 @@ class AdaptiveForest:
             is_better = place.loss(self.every) < self.mean_of_active() and place.is_surely_better(worst, self.every)
             if self.may_be_judged(place, first) and is_better:
                 place.active = True
-                worst.tree, worst.active, worst.birth = self.new(worst.tree.rng.word), False, self.n_samples
+                worst.tree, worst.active, worst.birth = self.tree_of(worst.tree.rng.word), False, self.n_samples
                 worst.forget()
                 self.n_swaps += 1
+        mean = self.mean_of_active()
         for place in self.places:
-            near = place.losses and place.loss(self.every) <= 1.3 * self.mean_of_active()
-            place.asked = place.active or bool(self.may_be_judged(place, first) and near)
+            near = place.losses and place.loss(self.every) <= 1.3 * mean
+            stands_by = bool(self.may_be_judged(place, first) and near)
+            place.asked = place.active or stands_by
+            place.active |= stands_by and len(self.active()) < self.n_active
 
     def may_be_judged(self, place: Place, first: int) -> bool:
         """Of those in the background; the first ones are as old as the active ones."""

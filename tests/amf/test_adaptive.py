@@ -56,7 +56,7 @@ def test_kernels_equal_the_reference(setting):
 def test_a_forest_begins_anew_as_the_reference_does(setting):
     """After 450 samples, when it has stopped to rehearse and has seen enough to know what is usual."""
     forest, _, phases = follow_the_reference(560, 450, setting)
-    assert phases == {"begins", "watches", "suspects"}
+    assert phases == {"begins", "watches", "suspects", "compares"}
     assert state(forest).births.min() >= 440
 
 
@@ -70,6 +70,17 @@ def test_a_forest_goes_on_after_a_disturbance_as_the_reference_does(wrong, tried
     assert phases == {"begins", "watches", "suspects"}
     assert births.min() == 0
     assert (np.count_nonzero(births == 440) == 2) == tried
+
+
+def test_the_old_trees_come_back_after_a_burst_of_wrong_labels_as_the_reference_says(monkeypatch):
+    """New trees, half of all, forecast first; the old ones then, from soon after the last wrong label on."""
+    monkeypatch.setattr("amf.adaptation_state._REHEARSED", 160)
+    monkeypatch.setattr("reference_adaptive.MOST_KEPT", 160)
+    forest, _, phases = follow_the_reference(620, 2000, SETTINGS[0], np.r_[440:466])
+    births = state(forest).births
+    assert phases == {"begins", "watches", "suspects", "compares"}
+    assert births.tolist().count(0) == 2
+    assert state(forest).phase[0] == WATCHES
 
 
 def test_background_trees_that_were_tried_in_vain_do_not_forecast_before_they_are_judged():
