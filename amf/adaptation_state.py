@@ -240,11 +240,15 @@ def is_sound(
 
 def _are_roles(roles: NDArray[np.float64], to_be_active: int, state: State) -> bool:
     """Whether as many trees may be active, and others stand by."""
-    n_trees, active = roles.shape[0], int(np.count_nonzero(roles == ACTIVE))
+    n_trees, active, phase = roles.shape[0], int(np.count_nonzero(roles == ACTIVE)), state.phase[0]
     old = min(to_be_active, most_old(n_trees))
-    if state.phase[0] != COMPARES:
-        return bool(old <= active <= to_be_active)
-    return active == (n_trees - old if new_trees_forecast(state) else old) and not np.any(roles == STANDING_BY)
+    if phase == COMPARES:
+        new = roles == (ACTIVE if new_trees_forecast(state) else SILENT)
+        began_together = bool(np.all(state.births[new] == state.beginning))
+        return np.count_nonzero(new) == n_trees - old and not np.any(roles == STANDING_BY) and began_together
+    # Only a comparison that the old trees have won leaves fewer, and without background trees there is none.
+    has_compared = phase != BEGINS and to_be_active < n_trees
+    return bool((old if has_compared else to_be_active) <= active <= to_be_active)
 
 
 def _is_phase(state: State, n_background: int, review_every: int, last: int) -> bool:
@@ -256,7 +260,9 @@ def _is_phase(state: State, n_background: int, review_every: int, last: int) -> 
         return bool(np.all(state.births >= beginning))
     if phase == WATCHES:
         return beginning == last
-    return bool(phase in {SUSPECTS, COMPARES} and n_background > 0 and beginning < last)
+    if phase == COMPARES:
+        return n_background > 0 and beginning < last - review_every
+    return bool(phase == SUSPECTS and n_background > 0 and beginning < last)
 
 
 def _are_sums(values: NDArray[np.float64], weights: Any, largest: Any) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from reference_adaptive import AdaptiveForest
 from trees import trees_of
 
 import amf
-from amf.adaptation_state import ACTIVE, BEGINS, SILENT, SUSPECTS, WATCHES, size_of, state_of
+from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, SUSPECTS, WATCHES, size_of, state_of
 
 
 def changing(n, d=4, seed=0):
@@ -158,24 +158,51 @@ def test_forecasts_are_exact_averages_over_all_prunings(frozen):
 # A function of the samples.
 
 
-@pytest.mark.parametrize("kind", [amf.AdaptiveAMFClassifier, amf.AdaptiveAMFRegressor])
+@pytest.mark.parametrize(
+    ("kind", "compares_at"),
+    [(amf.AdaptiveAMFClassifier, 895), (amf.AdaptiveAMFRegressor, 930)],
+    ids=["classes", "numbers"],
+)
 @settings(max_examples=15)
-@given(cuts=st.lists(st.integers(0, 600), max_size=8), threads=st.integers(1, 3), saves=st.booleans())
-def test_reviews_come_at_the_same_samples_whatever_the_batches_are(kind, cuts, threads, saves):
-    x, y = changing(600)
+@given(cuts=st.lists(st.integers(0, 1000), max_size=8), threads=st.integers(1, 3), saves=st.booleans())
+def test_reviews_come_at_the_same_samples_whatever_the_batches_are(kind, compares_at, cuts, threads, saves):
+    """One of the cuts is where new trees are compared with old ones."""
+    x, y = (values[:1000] for values in changing(1700))
     labels = [None if row % 7 == 3 else int(label) for row, label in enumerate(y)]
     whole = kind(5, seed=1, background=0.4, review_every=16)
     expected = whole.predict_learn(x, labels)
     assert whole.adaptation.n_swaps > 1
     forest = kind(5, seed=1, background=0.4, review_every=16, n_threads=threads)
-    bounds = [0, *sorted(cuts), 600]
+    bounds = [0, *sorted([*cuts, compares_at]), 1000]
     for first, last in pairwise(bounds):
         got = forest.predict_learn(x[first:last], labels[first:last])
         if got.ndim == 1 or got.shape[1] == expected.shape[1]:
             np.testing.assert_array_equal(got, expected[first:last])
+        assert last != compares_at or state(forest).phase[0] == COMPARES
         if saves:
             forest = amf.loads(forest.dumps(), n_threads=threads)
     assert forest.dumps() == whole.dumps()
+
+
+@pytest.mark.parametrize("kind", [amf.AdaptiveAMFClassifier, amf.AdaptiveAMFRegressor])
+def test_many_forests_compare_their_trees_in_one_call_as_each_does_alone(kind):
+    x, y = (values[:950] for values in changing(1700))
+    classes = {"classes": [0, 1]} if kind is amf.AdaptiveAMFClassifier else {}
+    made = [kind(5, seed=seed, background=0.4, review_every=16, **classes) for seed in (1, 2, 1, 2)]
+    for forest in made:
+        forest.add_features(list("abcd"))
+    alone, together = made[:2], made[2:]
+    for row, label in zip(x, y, strict=True):
+        for forest in alone:
+            forest.partial_fit([row], [label])
+    phases = set()
+    for start in range(0, 950, 50):
+        rows = slice(start, start + 50)
+        both = np.repeat(x[rows], 2, axis=0), np.tile([0, 1], 50), np.repeat(y[rows], 2)
+        amf.predict_learn_many(together, *both)
+        phases |= {float(state(forest).phase[0]) for forest in together}
+    assert COMPARES in phases
+    assert [forest.dumps() for forest in together] == [forest.dumps() for forest in alone]
 
 
 def test_the_unit_of_labels_does_not_matter():
@@ -345,11 +372,43 @@ def test_a_forest_begins_anew_after_an_abrupt_change_alone(kind):
     forest = kind(10, seed=1).partial_fit(x[:2000], y[:2000])
     assert state(forest).births.min() == 0.0
     forest.partial_fit(x[2000:2200], y[2000:2200])
-    assert state(forest).births.min() >= 1984.0
-    assert state(forest).phase[0] == BEGINS
+    # Trees forecast that know what came after the change alone, and at the next review there are no others.
+    assert state(forest).phase[0] == COMPARES
+    assert state(forest).births[state(forest).roles != SILENT].tolist() == [1984.0] * 5
     said = forest.predict_learn(x[2200:2800], y[2200:2800])
+    assert state(forest).births.min() >= 1984.0
     chosen = said.argmax(axis=1) if said.ndim == 2 else said > 0.5
     assert np.mean(chosen != y[2200:2800]) < 0.1
+
+
+def after_a_burst(forests, x, labels, wrong, loss_of):
+    """Mean loss of each forest over the 500 rows after wrong labels, which come after 6,000 samples."""
+    told, after = labels.copy(), slice(6000 + len(wrong), 6500 + len(wrong))
+    told[6000 : 6000 + len(wrong)] = wrong
+    for forest in forests:
+        forest.partial_fit(x[: after.start], told[: after.start])
+    return [np.mean(loss_of(forest.predict_learn(x[after], told[after]), labels[after])) for forest in forests]
+
+
+@pytest.mark.parametrize("n_wrong", [64, 100, 160])
+def test_a_burst_of_wrong_labels_costs_no_more_than_where_nothing_adapts(n_wrong):
+    """It looks like a change while it lasts; the old trees are heard again as soon as it is over."""
+    x = np.random.default_rng(0).random((6700, 6))
+    y = ((x[:, 0] > 0.5) + 2 * (x[:, 1] > 0.4) + 4 * (np.sin(9 * x[:, 2]) > 0)) % 4
+    wrong = (y[6000 : 6000 + n_wrong] + 1) % 4
+    forests = [kind(10, classes=range(4), seed=1) for kind in (amf.AMFClassifier, amf.AdaptiveAMFClassifier)]
+    plain, adaptive = after_a_burst(forests, x, y, wrong, log_loss)
+    assert adaptive <= plain
+
+
+@pytest.mark.parametrize("n_wrong", [100, 147])
+def test_a_burst_of_zeros_costs_little_more_than_where_nothing_adapts(n_wrong):
+    rng = np.random.default_rng(0)
+    x = rng.random((6700, 6))
+    y = 5 * x[:, 0] + 3 * (x[:, 1] > 0.5) + 0.1 * rng.normal(size=6700)
+    forests = [kind(10, seed=1) for kind in (amf.AMFRegressor, amf.AdaptiveAMFRegressor)]
+    plain, adaptive = after_a_burst(forests, x, y, np.zeros(n_wrong), lambda said, told: np.square(said - told))
+    assert adaptive <= 1.5 * plain
 
 
 def test_a_forest_without_background_trees_does_not_begin_anew():
@@ -459,10 +518,12 @@ LIES = {
     "swaps": [-1.0, 0.5, 1e9, np.nan],
     "spreads": [-1.0, np.inf, np.nan, 1e308],
     "beginning": [-1.0, 1e9, np.nan, 591.0],
-    "phase": [3.0, 0.5, np.nan, BEGINS, SUSPECTS],
+    "phase": [4.0, 0.5, np.nan, BEGINS, SUSPECTS, COMPARES],
     "current": [-1.0, np.inf, np.nan, 1e300],
     "usual": [-1.0, np.inf, np.nan, 1e300],
     "suspected": [-1.0, np.inf, np.nan, 1e300],
+    "lag": [1.0, -1.0, np.nan, np.inf],
+    "to_be_active": [0.0, 2.0, 4.0, 6.0, np.nan],
 }
 
 
@@ -481,8 +542,44 @@ def test_a_state_that_samples_cannot_leave_is_refused(part):
             amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + told.nbytes :]))
 
 
+LIES_OF_COMPARISONS = {
+    "phase": [BEGINS, WATCHES, SUSPECTS],
+    "lag": [np.nan, np.inf, -np.inf, 1e300, -1e300],
+    "roles": [SILENT, 1.0, ACTIVE],
+    "births": [0.0, 16.0],
+    "beginning": [0.0, 16.0, 800.0, 816.0],
+    "to_be_active": [0.0, 2.0, 4.0, 6.0, np.nan],
+}
+
+
+@pytest.mark.parametrize("part", LIES_OF_COMPARISONS)
+def test_a_comparison_that_samples_cannot_leave_is_refused(part):
+    """More trees that forecast than there are new ones, say, or new ones that did not begin together."""
+    x, y = (values[:780] for values in changing(1450))
+    forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, y)
+    forest = amf.loads(forest.dumps())
+    mine = state(forest)
+    assert mine.phase[0] == COMPARES
+    header, body = split(forest.dumps())
+    at, size = bytes(body).index(forest._adaptation.tobytes()), forest._adaptation.nbytes
+    refused = 0
+    for lie in LIES_OF_COMPARISONS[part]:
+        for place in range(getattr(mine, part).shape[0]):
+            told = forest._adaptation.copy()
+            values = getattr(state_of(told, 5, 4), part)
+            is_new = mine.births[place] == mine.beginning[0] if part == "births" else True
+            if values[place] == lie or not is_new:
+                continue
+            values[place] = lie
+            refused += 1
+            with pytest.raises(amf.FormatError):
+                amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + size :]))
+    assert refused >= len(LIES_OF_COMPARISONS[part])
+
+
 @pytest.mark.parametrize(
-    ("phase", "beginning"), [(BEGINS, 185.0), (BEGINS, 32.0), (WATCHES, 176.0), (SUSPECTS, 185.0), (SUSPECTS, 192.0)]
+    ("phase", "beginning"),
+    [(BEGINS, 185.0), (BEGINS, 32.0), (WATCHES, 176.0), (SUSPECTS, 185.0), (SUSPECTS, 192.0), (COMPARES, 176.0)],
 )
 def test_a_beginning_that_samples_cannot_leave_is_refused(phase, beginning):
     """Between two reviews, or not where the phase begins: what follows from it would be bytes that are refused."""
