@@ -18,6 +18,11 @@ from amf.vectors import prefetch
 # Beyond this an extension is as good as infinite; it keeps infinity out of the arithmetic of times.
 LARGEST_EXTENSION = 1e38
 
+_LOOKED_AT = index(2)
+"""Boxes above that of the leaf that are most often looked at as well."""
+_SMALL_BOX = index(128)
+"""Words up to which a box is asked for before it is known to be looked at: more would only push out what is needed."""
+
 
 @inlined
 def _side(nodes, here, child, x, at):
@@ -56,7 +61,9 @@ def descend_of(side: Any) -> Any:
                 if child == index(0):
                     lengths[lane] = level + index(1)
                     if wants_boxes:
-                        prefetch(nodes.boxes, path[lane * room + level] * nodes.width, nodes.width)
+                        above = _LOOKED_AT if nodes.width <= _SMALL_BOX else index(0)
+                        for k in range(max(level, above) - above, level + index(1)):
+                            prefetch(nodes.boxes, path[lane * room + k] * nodes.width, nodes.width)
                     going -= index(1)
                     turns[turn] = turns[going]
                 else:
