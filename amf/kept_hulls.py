@@ -1,18 +1,22 @@
 """Convex hulls of nodes, one for each pair of features, and where they are kept.
 
 Hulls are no part of a forest: they follow from the points of the leaves, to the bit, since hulls are exact. So they
-are kept where there is room for them, those of large nodes first, and made anew where they are missing. The hulls of a
-node are an entry of 32-bit words: its length, the number of its node, how many vertices its hulls have together, three
-words of each hull, and the vertices, hull by hull without gaps. The three are the size of the hull, and the first edge
-and the number of those that the sample sees that is being learned: what was found for the rates is not sought again
-when the sample is added. Each tree has a region of words for entries (arena.py):
+are kept where there is room for them, and made anew where they are missing: of those of the child with more labels, to
+which the points of the other one are added. So nodes come first whose smaller child has many labels. Where outliers, or
+the tail of a feature, are parted from all the rest one after the other, nodes follow each other that have nearly the
+same hulls: those of one of them will do.
 
-    header   the rows in use for which it holds; end of what is taken; labels that a node must have seen for its hulls
-             to be kept; features
+The hulls of a node are an entry of 32-bit words: its length, the number of its node, how many vertices its hulls have
+together, three words of each hull, and the vertices, hull by hull without gaps. The three are the size of the hull, and
+the first edge and the number of those that the sample sees that is being learned: what was found for the rates is not
+sought again when the sample is added. Each tree has a region of words for entries (arena.py):
+
+    header   the rows in use for which it holds; end of what is taken; labels that the smaller child of a node must have
+             seen for its hulls to be kept; features
     hulls    one entry after the other
     table    from the end on backwards, for each number of a node where its entry begins, 0 where there is none
 
-Hulls that are being made are an entry in an array of its own, from 0 on.
+Hulls that are being made are an entry in an array of its own, from 0 on, to which points are added while it has room.
 """
 
 from __future__ import annotations
@@ -23,13 +27,12 @@ from amf._kernel import called, index, inlined
 from amf.arena import CHILD, COUNT, number_of, row_of
 from amf.hulls import add_vertex, bits_of, coordinate, move_down, move_up, seen_from
 
-STAMP, _TOP, LEAST, _FEATURES, _HEADER = (index(word) for word in range(5))
+STAMP, _TOP, _LEAST, _FEATURES, _HEADER = (index(word) for word in range(5))
 _OWNER, _TOTAL, _HULLS = (index(word) for word in range(1, 4))
 _FIRST, _SEEN, _WORDS = (index(word) for word in range(1, 4))
 _PAIR = index(2)
 _FEWEST = 4
-"""Labels that a node must have seen for its hulls to be kept, where there is room: those of smaller ones are soon
-made."""
+"""Labels that a node must have seen for its hulls to be kept: those of smaller ones are soon made."""
 
 
 def hull_room(n_features: int) -> int:
@@ -75,26 +78,35 @@ def renew(nodes, used, tree, n_features):
     for word in range(length):
         hulls[base + word] = 0
     hulls[base + STAMP], hulls[base + _TOP] = stamp, np.int32(_HEADER)
-    hulls[base + LEAST], hulls[base + _FEATURES] = _FEWEST, np.int32(n_features)
+    hulls[base + _LEAST], hulls[base + _FEATURES] = 1, np.int32(n_features)
+
+
+@inlined
+def _worth(nodes, row):
+    """Labels of the smaller child of an inner node; 0 of a node that is soon made anew from its leaves."""
+    here = row * nodes.words
+    left = index(nodes.ints[here + CHILD]) * nodes.words
+    smaller = min(nodes.ints[left + COUNT], nodes.ints[left + nodes.words + COUNT])
+    return max(smaller, 1) if nodes.ints[here + COUNT] >= _FEWEST else 0
 
 
 @called
-def _make_room(nodes, used, tree, words, count):
-    """Close the gaps between the entries of a tree; those of small nodes go until an eighth of the room is free.
+def _make_room(nodes, used, tree, words, worth):
+    """Close the gaps between the entries of a tree; those of least worth go until an eighth of the room is free.
 
-    Where a quarter is, smaller ones will be kept from now on. Returns whether there is room for so many words of a
-    node that has seen `count` labels.
+    Where a quarter is, others will be kept from now on. Returns whether there is room for so many words of a node of
+    such a worth.
     """
     base, length, end = region(nodes, used, tree)
     hulls, n_trees = nodes.hulls, index(used.shape[0])
-    while hulls[base + LEAST] <= count:
+    while hulls[base + _LEAST] <= worth:
         top, at = _HEADER, _HEADER
         while at < index(hulls[base + _TOP]):
             size, number = index(hulls[base + at]), index(hulls[base + at + _OWNER])
             place = base + length - index(1) - number
             if index(hulls[place]) == at:
                 row = row_of(number, tree, n_trees)
-                if nodes.ints[row * nodes.words + COUNT] >= hulls[base + LEAST]:
+                if _worth(nodes, row) >= hulls[base + _LEAST]:
                     for word in range(size):
                         hulls[base + top + word] = hulls[base + at + word]
                     hulls[place] = np.int32(top)
@@ -104,23 +116,25 @@ def _make_room(nodes, used, tree, words, count):
             at += size
         hulls[base + _TOP] = np.int32(top)
         if index(8) * top <= index(7) * end and top + words <= end:
-            if index(4) * top <= index(3) * end and hulls[base + LEAST] > _FEWEST:
-                hulls[base + LEAST] -= np.int32(1)
+            if index(4) * top <= index(3) * end and hulls[base + _LEAST] > 1:
+                hulls[base + _LEAST] -= np.int32(1)
             return True
-        hulls[base + LEAST] += np.int32(1) + hulls[base + LEAST] // np.int32(8)
+        hulls[base + _LEAST] += np.int32(1) + hulls[base + _LEAST] // np.int32(8)
     return False
 
 
 @called
 def _take(nodes, used, tree, row, total, n_pairs):
-    """A new entry for a node whose hulls have so many vertices, and some more; returns its first word, 0: no room."""
-    hulls = nodes.hulls
+    """A new entry for a node whose hulls have so many vertices, and some more; returns its first word.
+
+    0: the hulls of the node are not to be kept, or there is no room.
+    """
+    hulls, worth = nodes.hulls, _worth(nodes, row)
     base, _, end = region(nodes, used, tree)
     words = _words_of(total + total // index(16) + n_pairs // index(4) + _PAIR, n_pairs)
-    if words + _HEADER > end:
+    if worth < hulls[base + _LEAST] or words + _HEADER > end:
         return index(0)
-    count = np.int64(nodes.ints[row * nodes.words + COUNT])
-    if index(hulls[base + _TOP]) + words > end and not _make_room(nodes, used, tree, words, count):
+    if index(hulls[base + _TOP]) + words > end and not _make_room(nodes, used, tree, words, worth):
         return index(0)
     top = index(hulls[base + _TOP])
     hulls[base + _TOP] = np.int32(top + words)
@@ -194,8 +208,11 @@ def keep(nodes, used, tree, row, source, old, n_pairs):
 
 @called
 def _blank(total, n_pairs):
-    """An entry in an array of its own, with room for so many vertices; nothing is filled in."""
-    return np.empty(_words_of(total, n_pairs), np.int32)
+    """An entry in an array of its own, with room for so many vertices; nothing but its length is filled in."""
+    words = _words_of(total, n_pairs)
+    blank = np.empty(words, np.int32)
+    blank[0] = np.int32(words)
+    return blank
 
 
 @called
@@ -205,34 +222,42 @@ def without_points(n_features):
 
 
 @called
-def with_point(source, entry, x, at, n_features, known):
-    """The hulls of an entry with one more point, in an array of their own. known: see `seen_of`."""
+def with_point(source, entry, x, at, n_features):
+    """The hulls of an entry with one more point, in an array of their own: in the same one where it is theirs alone."""
+    n_pairs, total = pairs_of(n_features), index(source[entry + _TOTAL])
+    if entry > index(0) or _words_of(total + n_pairs, n_pairs) > index(source[entry]):
+        own = _blank(total + total // index(4) + _PAIR * n_pairs, n_pairs)
+        _fill(own, index(0), source, entry, n_pairs)
+        source = own
+    _note_point(source, index(0), x, at, n_features)
+    _add_in_place(source, index(0), x, at, n_features)
+    return source
+
+
+@called
+def _note_point(hulls, entry, x, at, n_features):
+    """Note of all hulls of an entry what a point sees of them."""
     n_pairs, pair = pairs_of(n_features), index(0)
-    target = _blank(index(source[entry + _TOTAL]) + n_pairs, n_pairs)
-    v, w = hull_at(entry, n_pairs), hull_at(index(0), n_pairs)
+    v = hull_at(entry, n_pairs)
     for i in range(n_features):
         for k in range(i + index(1), n_features):
             hull = hull_at(entry, pair)
-            size = size_of(source, hull)
-            for word in range(_PAIR * size):
-                target[w + word] = source[v + word]
-            grown = size
+            size, first, n_seen = size_of(hulls, hull), index(0), index(0)
             if x[at + i] == x[at + i] and x[at + k] == x[at + k]:
-                first, n_seen = seen_of(source, hull, v, np.float64(x[at + i]), np.float64(x[at + k]), known)
-                if size == index(0) or n_seen > index(0):
-                    grown = add_vertex(target, w, size, first, n_seen, bits_of(x[at + i]), bits_of(x[at + k]))
-            target[hull_at(index(0), pair)] = np.int32(grown)
+                n_seen = index(1)
+                if size > index(0):
+                    first, n_seen = seen_from(hulls, v, size, np.float64(x[at + i]), np.float64(x[at + k]))
+            note_seen(hulls, hull, first, n_seen)
             v += _PAIR * size
-            w += _PAIR * grown
             pair += index(1)
-    target[_TOTAL] = np.int32((w - hull_at(index(0), n_pairs)) // _PAIR)
-    return target
 
 
 @called
 def _with_hulls(source, entry, others, other, n_features):
-    """The hulls of an entry with the vertices of another one, in an array of their own."""
+    """The hulls of an entry with the vertices of another one, in an array of their own: the fewer go to the others."""
     n_pairs = pairs_of(n_features)
+    if source[entry + _TOTAL] < others[other + _TOTAL]:
+        source, entry, others, other = others, other, source, entry
     target = _blank(index(source[entry + _TOTAL]) + index(others[other + _TOTAL]), n_pairs)
     v, w, u = hull_at(entry, n_pairs), hull_at(index(0), n_pairs), hull_at(other, n_pairs)
     for pair in range(n_pairs):
@@ -266,7 +291,7 @@ def with_subtree(source, entry, nodes, used, tree, row, n_features):
         node = waiting[n_waiting]
         child, other = index(nodes.ints[node * nodes.words + CHILD]), entry_of(nodes, used, tree, node)
         if child == index(0):
-            source, entry = with_point(source, entry, nodes.boxes, node * nodes.width, n_features, False), index(0)
+            source, entry = with_point(source, entry, nodes.boxes, node * nodes.width, n_features), index(0)
         elif other > index(0):
             source, entry = _with_hulls(source, entry, nodes.hulls, other, n_features), index(0)
         else:
@@ -285,20 +310,20 @@ def add_to_kept(nodes, used, tree, row, x, at, n_features, known):
 
     known: see `seen_of`.
     """
-    n_pairs, entry = pairs_of(n_features), entry_of(nodes, used, tree, row)
-    if entry == index(0) or (known and _add_in_place(nodes.hulls, entry, x, at, n_features)):
+    entry = entry_of(nodes, used, tree, row)
+    if entry == index(0):
         return
-    own = with_point(nodes.hulls, entry, x, at, n_features, known)
-    if _words_of(index(own[_TOTAL]), n_pairs) <= index(nodes.hulls[entry]):
-        _fill(nodes.hulls, entry, own, index(0), n_pairs)
-    else:
+    if not known:
+        _note_point(nodes.hulls, entry, x, at, n_features)
+    if not _add_in_place(nodes.hulls, entry, x, at, n_features):
+        own = with_point(nodes.hulls, entry, x, at, n_features)
         nodes.hulls[_in_table(nodes, used, tree, row)] = 0
-        keep(nodes, used, tree, row, own, index(0), n_pairs)
+        keep(nodes, used, tree, row, own, index(0), pairs_of(n_features))
 
 
 @called
 def _add_in_place(hulls, entry, x, at, n_features):
-    """Add the sample of which it is noted what it sees; returns whether the entry has room for that.
+    """Add the point of which it is noted what it sees; returns whether the entry has room for that.
 
     Most hulls stay as they are, and what comes after one that does not is moved as a whole.
     """

@@ -24,7 +24,6 @@ from amf.descent import LARGEST_EXTENSION, descend_of
 from amf.geometry import Geometry, become_leaf, become_parent
 from amf.hulls import coordinate, growth, line_between
 from amf.kept_hulls import (
-    LEAST,
     STAMP,
     add_to_kept,
     entry_of,
@@ -154,14 +153,12 @@ def _outer_part(nodes, used, tree, path, start, length, x, at, weights, weights_
             kept = entry_of(nodes, used, tree, row)
             if kept == index(0):
                 if first == length:
-                    hulls = with_point(hulls, entry, nodes.boxes, row * nodes.width, n_features, False)
+                    hulls = with_point(hulls, entry, nodes.boxes, row * nodes.width, n_features)
                 else:
                     child = index(nodes.ints[row * nodes.words + CHILD])
                     other = child + child + index(1) - path[start + first]
                     hulls = with_subtree(hulls, entry, nodes, used, tree, other, n_features)
-                    least = nodes.hulls[region(nodes, used, tree)[0] + LEAST]
-                    if nodes.ints[row * nodes.words + COUNT] >= least:
-                        kept = keep(nodes, used, tree, row, hulls, index(0), n_pairs)
+                    kept = keep(nodes, used, tree, row, hulls, index(0), n_pairs)
             hulls, entry = nodes.hulls if kept > index(0) else hulls, kept
             rate, changes = _growth(hulls, entry, x, at, weights, weights_at, n_features, inside)
         if not changes and _is_inside(nodes, row, x, at, n_features):
