@@ -11,15 +11,14 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from confluent_kafka import KafkaException
 
 from tests.chaos.proxy import Proxy, Rule
 from tests.kafka.broker import Broker
-from tests.kafka.servers import JVM, JavaServer, Server, cluster_id, free_ports
+from tests.kafka.servers import JavaServer, Server, cluster_id, free_ports
 
-HEAP = "-Xmx256m"
 IN_SYNC_WITHIN_S = 120.0
 ANSWER_WITHIN_S = 5.0
 POLL_S = 0.2
@@ -27,6 +26,8 @@ POLL_S = 0.2
 
 class Node(JavaServer):
     """One node. It is at `bootstrap` for us, and at its proxy's port for whom it meets at `inner_port`."""
+
+    heap: ClassVar[str] = "-Xmx256m"
 
     def __init__(self, number: int, controllers: Sequence[int], cluster: str, session_s: float) -> None:
         direct, self.inner_port, self.proxy_port = free_ports(3)
@@ -66,9 +67,6 @@ class Node(JavaServer):
         # The tool was given an id that no other node has; ours are one cluster.
         meta = self._home / "data" / "meta.properties"
         meta.write_text(re.sub(r"cluster\.id=.*", f"cluster.id={self._cluster}", meta.read_text()))
-
-    def _command(self, main: str, *arguments: str) -> list[str]:
-        return [self._java, *JVM, HEAP, "-cp", self._classpath, main, *arguments]
 
 
 class Nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -39,11 +40,17 @@ def find_java() -> str:
     java = shutil.which("java")
     if java is None:
         raise Unavailable("Java is not installed")
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    version = java_version(java)
     found = re.search(r'version "(\d+)', version)
     if found is None or int(found[1]) < OLDEST_JAVA:
         raise Unavailable(f"Kafka {KAFKA_VERSION} needs Java {OLDEST_JAVA} or newer, found {version.strip()[:80]}")
     return java
+
+
+@functools.cache
+def java_version(java: str) -> str:
+    """What a Java says of itself."""
+    return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
 
 
 def kafka_libs(cache: Path = CACHE) -> Path:
