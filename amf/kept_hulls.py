@@ -31,6 +31,7 @@ STAMP, _TOP, _LEAST, _FEATURES, _HEADER = (index(word) for word in range(5))
 _OWNER, _TOTAL, _HULLS = (index(word) for word in range(1, 4))
 _FIRST, _SEEN, _WORDS = (index(word) for word in range(1, 4))
 _PAIR = index(2)
+_MOST_WORDS = index(2**31 - 1)
 _FEWEST = 4
 """Labels that a node must have seen for its hulls to be kept: those of smaller ones are soon made."""
 
@@ -47,10 +48,14 @@ def pairs_of(n_features):
 
 @inlined
 def region(nodes, used, tree):
-    """(first word of a tree's region, its words, those of them before the table)."""
+    """(first word of a tree's region, its words, those of them that entries may take).
+
+    The table says in an int32 where an entry begins: of a region that is larger the rest stays empty.
+    """
     n_trees = index(used.shape[0])
     length = index(nodes.hulls.shape[0]) // n_trees
-    return tree * length, length, length - index(nodes.ints.shape[0]) // nodes.words // n_trees
+    before_table = length - index(nodes.ints.shape[0]) // nodes.words // n_trees
+    return tree * length, length, min(before_table, _MOST_WORDS)
 
 
 @inlined

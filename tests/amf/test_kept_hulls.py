@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from reference_bsp import hull as hull_in_fractions
 
 import amf
+from amf._kernel import index
 from amf.arena import CHILD
-from amf.kept_hulls import STAMP
+from amf.kept_hulls import STAMP, hull_room, region
 
 
 def circle(rng, n):
@@ -113,3 +115,16 @@ def test_a_chain_of_nodes_with_nearly_the_same_hulls_is_soon_passed():
     long_tail, plain = (STREAMS[kind](np.random.default_rng(0), 6000) for kind in ("logarithm", "circle"))
     seconds_of_the_last_rows(plain[:60])
     assert seconds_of_the_last_rows(long_tail) < 80 * seconds_of_the_last_rows(plain)
+
+
+def test_entries_begin_where_an_int32_can_say():
+    """A tree of four million rows over 20 features, as a large `max_bytes` allows: its region has 2.3e9 words."""
+    rows, head = 4_000_000, 64
+    nodes = SimpleNamespace(
+        hulls=np.broadcast_to(np.int32(0), rows * hull_room(20)),
+        ints=np.broadcast_to(np.int32(0), rows * head),
+        words=index(head),
+    )
+    first, length, end = getattr(region, "py_func", region)(nodes, np.zeros(1, np.uint64), index(0))
+    assert (first, length) == (0, rows * hull_room(20))
+    assert 2**30 < end < 2**31
