@@ -10,16 +10,17 @@ weighed by the posterior probability that a pruning goes that far, is what its s
 nothing gains less than nothing, since its splits part the labels and leave each child with fewer. The weight of a
 feature in the rate of new cuts is
 
-    w = 1 - l + l d (a / sum of a + b / sum of b) / 2,    l = .95 e^2 / (e^2 + 16^2)
+    w = 1 - l + l d (a / sum of a + b / sum of b) / 2,    l = (1 - .5 / d) e^2 / (e^2 + 16^2)
     a = (what it gains alone, a label) ** (1/4),    b = (max(sum of its splits' gains, 0) / (steps + p)) ** (1/4)
 
 where d are the features of which two values were seen, and p are 30 steps a tree, so that one step decides nothing. If
 all a are 0, or all b, the others count alone. What is learned counts by the evidence e there is for it, in nats: what
 features gain alone, in all, and what the splits on each gain beyond 3 nats, in the mean over trees. A handful of labels
-of a rare class are no evidence, however many samples there were. With much of it those features that tell nothing share
-a twentieth of the rate of cuts, however many they are. The power is small since a feature whose splits tell little by
-themselves may be what others need. The weight of a feature multiplies that of scaling.py. The mean over the d features
-is 1. Sums and counts shrink by 3 % at each review, so that weights follow changes.
+of a rare class are no evidence, however many samples there were. With much of it those features that tell nothing get
+half of the cuts that one feature has in the plain forest, all together and however many they are. The power is small
+since a feature whose splits tell little by themselves may be what others need. The weight of a feature multiplies that
+of scaling.py. The mean over the d features is 1. Sums and counts shrink by 3 % at each review, so that weights follow
+changes.
 
 Rehearsals. The cuts near the root are made of the first samples, when nobody knows what matters, and no later cut mends
 them. So the first samples are kept, and all trees learn them once more under the weights of later (rehearsal.py).
@@ -52,8 +53,8 @@ from amf.arena import FEATURE, ROOT, row_of
 from amf.elementary import log
 from amf.univariate import Kind, gain_of
 
-_FLOOR = 0.05
-"""Least share of the weights that all features have alike: what tells nothing today may do so tomorrow."""
+_ALIKE = 0.5
+"""Of the sum of all weights, d, what all features share alike at least: what tells nothing today may tomorrow."""
 EVIDENCE = 16.0
 """Nats of labels that decide on a whole forest, and at which what is learned of features counts half of the most."""
 _PRIOR_STEPS = 30.0
@@ -255,7 +256,7 @@ def weighing_of(kind: Kind) -> Any:
                 n_varied += 1.0
         # Where one of the two has found nothing yet, the other one decides.
         decisive = 1.0 if alone == 0.0 or by_splits == 0.0 else 2.0
-        learned = (1.0 - _FLOOR) * evidence * evidence / (evidence * evidence + EVIDENCE * EVIDENCE)
+        learned = (1.0 - _ALIKE / max(n_varied, 1.0)) * evidence * evidence / (evidence * evidence + EVIDENCE * EVIDENCE)
         for j in range(moves.shape[0]):
             state.weights[j] = 1.0
             if moves[j] > 0 and evidence > 0.0:

@@ -146,6 +146,10 @@ class BSPParams(ForestParams):
     min_samples_split: a node that has seen fewer labels is a leaf, >= 1.
     max_features: at most 20, since nodes have a hull for each pair of features: of more columns leave those out that
         tell little, or reduce them to a few by principal components (PCA).
+
+    A pair of features of which a sample lacks one says nothing of that sample, and a feature alone counts only while no
+    sample has shown two: where samples seldom have two features at once trees hardly grow. Fill such gaps, or take
+    another algorithm.
     """
 
     MOST_FEATURES: ClassVar[int] = 20

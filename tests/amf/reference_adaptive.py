@@ -301,7 +301,7 @@ class AdaptiveForest:
         self.weights = np.ones_like(self.gains)
         evidence = told.sum() + np.maximum(varied * self.gains / len(self.places) - 3.0, 0.0).sum()
         if found:
-            learned = 0.95 * evidence**2 / (evidence**2 + EVIDENCE**2)
+            learned = (1.0 - 0.5 / varied.sum()) * evidence**2 / (evidence**2 + EVIDENCE**2)
             self.weights[varied] = (1.0 - learned + learned * varied.sum() * np.mean(found, axis=0))[varied]
         self.tables *= 0.97
 
