@@ -6,6 +6,7 @@
     quality      long: log-loss on eleven sets, beside refitted batch learners and river's forests
     imbalance    long: rare positives, beside the same
     noise        long: labels without a signal, beside the same
+    irrelevant   long: a hundred features that tell nothing, beside the same
     drift        long: streams of MOA's generators that change, adaptive forests beside MOA's
     small        many small forests, calls for a single event
     bytes        saving and loading
@@ -26,7 +27,7 @@
     endless      long: twenty million events through 64 MB
 
 Targets stand beside the figures; with `--scale 0.1` those with Kafka are a tenth of their size, for a look at what they
-do, and --rows, --seeds, --trees and --peers say how much of quality, imbalance, noise and drift is run. The other peers
+do, and --rows, --seeds, --trees and --peers say how much of those of quality and of drift is run. The other peers
 are installed into .cache on first use; one that cannot run here is left out, with the reason.
 """
 
@@ -43,6 +44,7 @@ from tests.benchmarks.learners import (
     full_forest,
     growth,
     imbalance,
+    irrelevant_features,
     label_noise,
     quality,
     regressors,
@@ -91,7 +93,13 @@ LONG_WITH_KAFKA = {
     "recovery": recovery.main,
     "page": page_cost.main,
 }
-QUALITY = {"quality": quality.main, "imbalance": imbalance.main, "noise": label_noise.main, "drift": concept_drift.main}
+QUALITY = {
+    "quality": quality.main,
+    "imbalance": imbalance.main,
+    "noise": label_noise.main,
+    "irrelevant": irrelevant_features.main,
+    "drift": concept_drift.main,
+}
 
 
 def _whole_numbers(text: str) -> list[int]:

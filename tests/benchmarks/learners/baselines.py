@@ -41,9 +41,11 @@ def ask(learner: Learner, table: Table, seed: int) -> Said:
     return Said(said, seconds)
 
 
-def ours(table: Table, seed: int, **parameters: Any) -> Probabilities:
+def ours(
+    table: Table, seed: int, kind: type[amf.AMFClassifier] = amf.AMFClassifier, **parameters: Any
+) -> Probabilities:
     """This library, classes given; texts become columns as they come."""
-    forest = amf.AMFClassifier(classes=range(table.n_classes), seed=seed, **parameters)
+    forest = kind(classes=range(table.n_classes), seed=seed, **parameters)
     if not table.categories:
         return forest.predict_learn(table.x, table.y)
     columns = amf.Columns(forest)
@@ -140,5 +142,11 @@ PEERS: dict[str, Learner] = {
 
 
 def forests(trees: list[int]) -> dict[str, Learner]:
-    """Ours, by number of trees."""
-    return {f"amf, {n} trees": partial(ours, n_estimators=n) for n in trees if n}
+    """Ours, plain and adaptive, by number of trees, those in the background counted in."""
+    kinds = {"amf": amf.AMFClassifier, "adaptive": amf.AdaptiveAMFClassifier}
+    return {
+        f"{name}, {n} trees": partial(ours, kind=kind, n_estimators=n)
+        for name, kind in kinds.items()
+        for n in trees
+        if n
+    }

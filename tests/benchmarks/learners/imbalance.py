@@ -70,9 +70,9 @@ def main(options: Options) -> None:
     learners = {**forests(options.trees or [10]), **{name: PEERS[name] for name in options.peers}}
     rows, seeds = options.rows or 10_000, options.seeds or 2
     print(f"\nRare positives: {rows:,} rows, seeds 0 to {seeds - 1}, warm-up {WARM_UP:,}")
-    print(f"{'':<42}", *(f"{head:>9}" for head in HEADS))
+    print(f"{'':<45}", *(f"{head:>9}" for head in HEADS))
     for group, tables in groups(rows, seeds):
         for name, learner in learners.items():
             own = [scores(ask(learner, table, seed), table.y) for seed, table in enumerate(tables)]
             cells = (f"{number(mean(score[head] for score in own), digits):>9}" for head, digits in HEADS.items())
-            print(f"{group:<26} {name:<15}", *cells, flush=True)
+            print(f"{group:<26} {name:<18}", *cells, flush=True)

@@ -42,7 +42,7 @@ def main(options: Options) -> None:
     learners |= {"amf, the paper's": (partial(ours, n_estimators=10, **PAPER), seeds)}
     learners |= {name: (PEERS[name], 1) for name in options.peers}
     print(f"\nLabels without a signal, {rows:,} rows of {FEATURES} features")
-    print(f"{'':<28} {'log-loss':>9} {'entropy':>9} {'excess':>9}")
+    print(f"{'':<30} {'log-loss':>9} {'entropy':>9} {'excess':>9}")
     for n_classes in (2, 26):
         for name, (learner, passes) in learners.items():
             losses = []
@@ -51,4 +51,4 @@ def main(options: Options) -> None:
                 losses.append(score_classes(ask(learner, table, seed).probabilities, table.y)["log_loss"])
             loss = mean(losses)
             cells = (f"{number(figure, 4):>9}" for figure in (loss, entropy, loss - entropy))
-            print(f"{f'{n_classes} classes':<11} {name:<16}", *cells, flush=True)
+            print(f"{f'{n_classes} classes':<11} {name:<18}", *cells, flush=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.learners.options import Options
 
 ROWS = 8000
-WIDTH = 14
+WIDTH = 18
 
 
 def measure(tables: Iterable[Table], learners: dict[str, tuple[Learner, int]]) -> dict[str, dict[str, float]]:

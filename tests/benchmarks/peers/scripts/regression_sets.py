@@ -3,7 +3,8 @@
     python -m tests.benchmarks.peers.scripts.regression_sets FOLDER
 
 Of river's bundled sets all that have one number as their target; a date becomes its number of days. Friedman is a
-generator: `friedman-0` to `friedman-4` are its first 8,000 rows for each seed.
+generator: `friedman-0` to `friedman-4` are its first 8,000 rows for each seed; `friedman_drift` has twice as many, and
+another function from the middle on.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def sets() -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         yield type(bundled).__name__, as_arrays(bundled)
     for seed in FRIEDMAN_SEEDS:
         yield f"friedman-{seed}", as_arrays(datasets.synth.Friedman(seed=seed).take(FRIEDMAN_ROWS))
+        drift = datasets.synth.FriedmanDrift("gra", (FRIEDMAN_ROWS, 2 * FRIEDMAN_ROWS), seed=seed)
+        yield f"friedman_drift-{seed}", as_arrays(drift.take(2 * FRIEDMAN_ROWS))
 
 
 if __name__ == "__main__":

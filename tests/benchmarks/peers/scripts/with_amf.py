@@ -35,8 +35,8 @@ class Classifier(_Learner):
 
 
 class Regressor(_Learner):
-    def __init__(self, seed: int, **settings: Any) -> None:
-        self._forest: amf.AMFRegressor = amf.AMFRegressor(seed=seed, **settings)
+    def __init__(self, seed: int, adaptive: bool = False) -> None:
+        self._forest: amf.AMFRegressor = (amf.AdaptiveAMFRegressor if adaptive else amf.AMFRegressor)(seed=seed)
 
     def predict(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         return self._forest.predict(rows)

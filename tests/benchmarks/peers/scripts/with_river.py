@@ -1,4 +1,4 @@
-"""river 0.26 behind the pipe, in its defaults and, for numbers, behind the scaler that its documentation asks for."""
+"""river 0.26 behind the pipe, in its defaults; its AMFRegressor behind the scaler that its documentation asks for."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ class Classifier(_Rows):
 
 
 class Regressor(_Rows):
-    def __init__(self, seed: int) -> None:
-        self._model = preprocessing.MinMaxScaler() | forest.AMFRegressor(n_estimators=10, seed=seed)
+    def __init__(self, seed: int, adaptive: bool = False) -> None:
+        if adaptive:
+            self._model = forest.ARFRegressor(n_models=10, seed=seed)
+        else:
+            self._model = preprocessing.MinMaxScaler() | forest.AMFRegressor(n_estimators=10, seed=seed)
 
     def predict(self, rows: list[dict[int, float]]) -> list[float]:
         return [self._model.predict_one(row) for row in rows]
