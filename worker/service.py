@@ -164,7 +164,8 @@ def run(config: Config, path: str, until: Until = None, workers: Sequence[int] =
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
     move_s = max(MOVE_S, int(config.kafka.get("max.poll.interval.ms", 0)) / 1000)
     pulse = Pulse(SystemClock(), move_s)
-    board = Board(Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms(), workers))
+    status = Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms(), config.metrics.port, workers)
+    board = Board(status)
     server = serve(metrics, config.metrics.host, config.metrics.port, pulse.trouble, board, config.metrics.token)
     try:
         address = Address(config.metrics.host, server.port)

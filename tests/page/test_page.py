@@ -195,7 +195,7 @@ def test_the_workers_of_one_command_lead_to_each_other_also_where_one_is_dead(
     board = Board(Status(unready=None))
     server = serve(Metrics(), "127.0.0.1", 0, board=board)
     other = serve(Metrics(), "127.0.0.1", 0, board=Board(Status(group="other", unready=None)))
-    board.status = Status(unready=None, workers=(dead, server.port, other.port))
+    board.status = Status(unready=None, port=server.port, workers=(dead, server.port, other.port))
     try:
         with opened(tmp_path, f"http://127.0.0.1:{server.port}/") as page:
             listen(page, faults)
@@ -210,6 +210,25 @@ def test_the_workers_of_one_command_lead_to_each_other_also_where_one_is_dead(
     finally:
         server.close()
         other.close()
+
+
+def test_a_worker_behind_the_port_of_another_one_knows_who_it_is_and_leads_nowhere(
+    tmp_path: Path, faults: list[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        own = listener.getsockname()[1]
+    board = Board(Status(unready=None))
+    forwarded = serve(Metrics(), "127.0.0.1", 0, board=board)
+    board.status = Status(unready=None, port=own, workers=(forwarded.port, own))
+    try:
+        with opened(tmp_path, f"http://127.0.0.1:{forwarded.port}/") as page:
+            listen(page, faults)
+            told = page.locator("#workers")
+            expect(told).to_have_text(f"Worker 2 of 2 of one command, at the ports {forwarded.port} {own}")
+            assert told.locator("a").count() == 0
+            assert faults == []
+    finally:
+        forwarded.close()
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])

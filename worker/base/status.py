@@ -217,6 +217,8 @@ class Status(msgspec.Struct, frozen=True):
     group: str = ""
     topic: str = ""
     started_ms: int = 0
+    port: int = 0
+    """Where this worker is found on its own machine; who came through a proxy has used another one."""
     workers: Sequence[int] = ()
     """Ports of all workers that one command has started, this one's among them; none where it was started alone."""
     at_ms: int = 0

@@ -14,7 +14,8 @@ PATHS = {
     "/ready": "A probe: 200 once all partitions of the worker are live, also where it has none; else 503 and why.",
     "/status": "The last second as JSON: partitions, the models with the most traffic, the last"
     f" {RECENT_DEAD_LETTERS} dead letters (where and why, and nothing of their values); with `run --processes` also the"
-    " ports of all workers of the command (`workers`), whose pages have the other partitions.",
+    " ports of all workers of the command (`workers`), this one's (`port`) among them: the others' pages have the other"
+    " partitions.",
     "/history": "Seconds of the last quarter of an hour as JSON, a column for each figure.",
     "/models": f"All models as JSON, in pages: `?limit=` up to {MOST_LIMIT}, {DEFAULT_LIMIT} if it is not given, and"
     " `?offset=`; `next` is the next page.",

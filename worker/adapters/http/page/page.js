@@ -148,7 +148,7 @@ function render(status) {
   const { point, totals, partitions } = status;
   $("#identity").textContent = visible(`group ${status.group} · topic ${status.topic}`);
   $("#version").textContent = visible(`amf-worker ${status.version}, engine ${status.engine}, started ${new Date(status.started_ms).toLocaleString("en-GB")}`);
-  renderWorkers(status.workers);
+  renderWorkers(status.port, status.workers);
   if (point) {
     tile("Throughput", number(Math.round(point.events_per_second)), "/s", `${number(totals.events)} in all`);
     tile("Lag", number(point.lag), "records", waiting(point));
@@ -170,16 +170,17 @@ function render(status) {
   refreshModel(columns, models);
 }
 
-// Of the other workers of one command. They are not asked: whether they live their own pages tell. Behind a proxy there is
-// no telling where they are.
-function renderWorkers(ports) {
+// Of the other workers of one command. They are not asked: whether they live their own pages tell. Which one this
+// is it says itself. Where the page was reached by another port, there is no telling where the others are.
+function renderWorkers(own, ports) {
   const place = $("#workers");
   if (place.dataset.ports === String(ports)) return;
   place.dataset.ports = ports;
   place.hidden = ports.length < 2;
-  const here = ports.map(String).indexOf(location.port);
+  const here = ports.indexOf(own);
+  const reached = String(own) === location.port;
   const named = ports.map((port) => {
-    if (here < 0 || port === ports[here]) return element("span", port);
+    if (!reached || port === own) return element("span", port);
     const link = element("a", port);
     link.href = `${location.protocol}//${location.hostname}:${port}/`;
     return link;
