@@ -256,7 +256,8 @@ def weighing_of(kind: Kind) -> Any:
                 n_varied += 1.0
         # Where one of the two has found nothing yet, the other one decides.
         decisive = 1.0 if alone == 0.0 or by_splits == 0.0 else 2.0
-        learned = (1.0 - _ALIKE / max(n_varied, 1.0)) * evidence * evidence / (evidence * evidence + EVIDENCE * EVIDENCE)
+        squared = evidence * evidence
+        learned = (1.0 - _ALIKE / max(n_varied, 1.0)) * squared / (squared + EVIDENCE * EVIDENCE)
         for j in range(moves.shape[0]):
             state.weights[j] = 1.0
             if moves[j] > 0 and evidence > 0.0:
