@@ -160,13 +160,12 @@ def run(config: Config, path: str, until: Until = None, workers: Sequence[int] =
     give_back_early()
     signals = Signals()
     metrics = Metrics()
-    group, topic = str(config.kafka["group.id"]), config.input.topic
+    group, topic, port = str(config.kafka["group.id"]), config.input.topic, config.metrics.port
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
     move_s = max(MOVE_S, int(config.kafka.get("max.poll.interval.ms", 0)) / 1000)
     pulse = Pulse(SystemClock(), move_s)
-    status = Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms(), config.metrics.port, workers)
-    board = Board(status)
-    server = serve(metrics, config.metrics.host, config.metrics.port, pulse.trouble, board, config.metrics.token)
+    board = Board(Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms(), port, workers))
+    server = serve(metrics, config.metrics.host, port, pulse.trouble, board, config.metrics.token)
     try:
         address = Address(config.metrics.host, server.port)
         served = f"metrics at http://{address}/metrics, a page that shows them at http://{address}/"
