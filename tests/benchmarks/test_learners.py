@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.benchmarks.learners.baselines import PEERS, REFIT, ask, ours
+from tests.benchmarks.learners.baselines import PEERS, REFIT, ask, forests
 from tests.benchmarks.learners.concept_drift import WINDOW, Run
 from tests.benchmarks.learners.imbalance import BINS, calibration_error
+from tests.benchmarks.learners.irrelevant_features import with_irrelevant
 from tests.benchmarks.learners.label_noise import frequencies
 from tests.benchmarks.learners.moa_streams import changes, generator, table_of
 from tests.benchmarks.learners.tables import NOISE, bundled, clusters, disc, fraud, noise, top_share
 
-LEARNERS = {"ours": ours, **PEERS}
+LEARNERS = forests([10]) | PEERS
 
 
 @pytest.mark.parametrize("share", [0.10, 0.003])
@@ -36,6 +37,15 @@ def test_a_seed_is_a_table_and_another_seed_another_one():
     for make in (lambda seed: clusters(0.1, 5, seed, 500), lambda seed: disc(0.1, seed, 500), lambda s: fraud(s, 500)):
         np.testing.assert_array_equal(make(1).x, make(1).x)
         assert not np.array_equal(make(1).x, make(2).x, equal_nan=True)
+
+
+def test_irrelevant_features_come_behind_the_others():
+    table = disc(0.3, 0, 200)
+    wide = with_irrelevant(table, 1, 7)
+    np.testing.assert_array_equal(wide.x[:, :2], table.x)
+    assert wide.x.shape == (200, 9)
+    assert not np.array_equal(wide.x[:, 2:], with_irrelevant(table, 2, 7).x[:, 2:])
+    assert np.abs(np.corrcoef(wide.x.T, wide.y)[-1, 2:-1]).max() < 0.3
 
 
 def test_texts_are_texts_to_those_who_take_them_and_columns_to_the_others():

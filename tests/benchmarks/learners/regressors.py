@@ -2,13 +2,12 @@
 
 Every set in its own order, predicted and then learned row by row, with five seeds; of Friedman five streams. RMSE: over
 all rows but the first, mean over seeds. Coverage: share of labels between our 5 % and 95 % quantiles; river has none.
-The sets: peers/scripts/regression_sets.py. river's AMF stands behind its MinMaxScaler, as its documentation asks for.
+The sets: peers/scripts/regression_sets.py. river's forests stand behind the scalers that their documentation asks for.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
@@ -74,7 +73,5 @@ def show(name: str, told: dict[str, dict[str, float]]) -> None:
     )
     best = min(own["rmse"] for title, own in told.items() if title != "adaptive")
     ratio = told["adaptive"]["rmse"] / best
-    print(
-        f"{name:<28}", *(f"{cell:>28}" for cell in cells), f"   {ratio:.3f} of the best: {at_most(1.02).verdict(ratio)}"
-    )
-    sys.stdout.flush()
+    verdict = f"   {ratio:.3f} of the best: {at_most(1.02).verdict(ratio)}"
+    print(f"{name:<28}", *(f"{cell:>28}" for cell in cells), verdict, flush=True)

@@ -1,4 +1,4 @@
-"""river 0.26 behind the pipe, in its defaults; its AMFRegressor behind the scaler that its documentation asks for."""
+"""river 0.26 behind the pipe, in its defaults; for numbers behind the scalers that its documentation has."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Classifier(_Rows):
 class Regressor(_Rows):
     def __init__(self, seed: int, adaptive: bool = False) -> None:
         if adaptive:
-            self._model = forest.ARFRegressor(n_models=10, seed=seed)
+            self._model = preprocessing.StandardScaler() | forest.ARFRegressor(n_models=10, seed=seed)
         else:
             self._model = preprocessing.MinMaxScaler() | forest.AMFRegressor(n_estimators=10, seed=seed)
 
