@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 import amf
 from tests.chaos.brokers import Network, ProxiedBroker
 from tests.chaos.proxy import Proxy
+from tests.kafka.broker import MOVING
 from tests.worker.support.stores import S3Stub, s3_stub
 from worker.adapters.kafka import KafkaAdmin
 from worker.config import Config, loads
@@ -29,13 +30,6 @@ MAX_POLL_S = 20.0
 
 IN_USE = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID}
 """What a group that has members answers to those who are none of them."""
-MOVING = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError._TIMED_OUT,
-}
-"""What comes back where another node takes over the group."""
 
 EVENTS, PREDICTIONS, DEAD = "events", "predictions", "dead-letters"
 

@@ -15,6 +15,15 @@ from tests.kafka.servers import Server, open_server
 
 READY_WITHIN_S = 60.0
 TOPIC_WITHIN_S = 30.0
+ANSWER_WITHIN_S = 30.0
+
+MOVING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError._TIMED_OUT,
+}
+"""What comes back about a group while a broker is taking it over, as each does for its first group."""
 
 
 class Broker:
@@ -165,13 +174,24 @@ def committed_offsets(bootstrap: str, group: str, topic: str, *, settled: bool =
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": isolation})
     try:
         asked = [TopicPartition(topic, partition) for partition in _partitions(consumer, topic)]
-        return {found.partition: found.offset for found in consumer.committed(asked, timeout=30) if found.offset >= 0}
+        found = _committed(consumer, asked, time.monotonic() + ANSWER_WITHIN_S)
     finally:
         consumer.close()
+    return {each.partition: each.offset for each in found if each.offset >= 0}
+
+
+def _committed(consumer: Consumer, asked: list[TopicPartition], deadline: float) -> list[TopicPartition]:
+    while True:
+        try:
+            return consumer.committed(asked, timeout=ANSWER_WITHIN_S)
+        except KafkaException as exception:
+            if exception.args[0].code() not in MOVING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    found = consumer.list_topics(topic, timeout=30).topics[topic]
+    found = consumer.list_topics(topic, timeout=ANSWER_WITHIN_S).topics[topic]
     if found.error is not None:
         raise KafkaException(found.error)
     return list(found.partitions)

@@ -456,7 +456,7 @@ def test_references_that_cannot_be_resolved(text: str, found: str) -> None:
 # --- the file as a whole ----------------------------------------------------------------------------------------------
 
 
-def test_all_problems_come_at_once_in_the_order_of_the_file() -> None:
+def test_all_problems_come_at_once_in_the_order_of_the_file_and_what_is_missing_last() -> None:
     text = document(
         input="{topik: events}",
         output="{topic: a, topic: b}",
@@ -464,14 +464,14 @@ def test_all_problems_come_at_once_in_the_order_of_the_file() -> None:
         metric="{}",
     )
     starts = [
-        "worker.yaml:1: input.topic: expected a topic name",
         "worker.yaml:1: input.topik: unknown key",
         "worker.yaml:2: output.topic: expected one value, found another on line 2",
         "worker.yaml:7: models.default.n_estimators: expected an integer between 1 and 1000, found 0",
         "worker.yaml:10: models.overrides[1].n_estimators: expected an integer between 1 and 1000, found -1",
-        "worker.yaml:11: models.overrides[2].match: expected",
         "worker.yaml:11: models.overrides[2]: expected a mapping, found a single value",
         "worker.yaml:12: metric: unknown key",
+        "worker.yaml:1: input.topic: expected a topic name",
+        "worker.yaml:11: models.overrides[2].match: expected",
     ]
     found = problems(text)
     assert [problem.startswith(start) for problem, start in zip(found, starts, strict=True)] == [True] * len(starts), (
@@ -493,6 +493,13 @@ def test_an_unknown_key_comes_with_the_nearest_known_one(section: str, text: str
     problem = the_problem(document(**{section: text}))
     assert f": {path}: unknown key, expected one of " in problem
     assert problem.endswith(f"; did you mean {nearest}?")
+
+
+def test_a_misspelt_key_is_named_before_the_key_that_is_missing_for_it() -> None:
+    assert [problem.split(": expected")[0].split(",")[0] for problem in problems(document(output="{topik: a}"))] == [
+        "worker.yaml:2: output.topik: unknown key",
+        "worker.yaml:2: output.topic",
+    ]
 
 
 def test_an_unknown_key_far_from_any_other_has_no_guess() -> None:

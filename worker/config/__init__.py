@@ -92,7 +92,7 @@ def loads(
         root = _with_setting(root, name, value)
     config = reader.config(_Entry(1, root))
     if reader.problems:
-        places = ((f"{source}:{line}" if line else "--set", problem) for line, problem in sorted(reader.problems))
+        places = ((f"{source}:{line}" if line else "--set", problem) for _, line, problem in sorted(reader.problems))
         raise ConfigError("\n".join(f"{place}: {problem}" for place, problem in places))
     return config
 
@@ -133,7 +133,8 @@ class _Reader:
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.problems: list[tuple[int, str]] = []
+        # What is missing stands behind what is wrong, by which it may have come: a key with its name misspelt.
+        self.problems: list[tuple[bool, int, str]] = []
         self._environ = environ
         self._lines: dict[str, int] = {}
         self._default = ModelParams()
@@ -287,10 +288,10 @@ class _Reader:
         return read_scalar(node.value, self._environ, quoted=bool(node.style))
 
     def _missing(self, kind: Kind[Any] | Section | Properties | OverrideList, line: int, path: str) -> Any:
-        return self._fail(line, path, f"expected {kind.expected}, found nothing")
+        return self._fail(line, path, f"expected {kind.expected}, found nothing", is_missing=True)
 
-    def _fail(self, line: int, path: str, problem: str) -> Any:
-        self.problems.append((line, f"{path}: {problem}" if path else problem))
+    def _fail(self, line: int, path: str, problem: str, *, is_missing: bool = False) -> Any:
+        self.problems.append((is_missing, line, f"{path}: {problem}" if path else problem))
 
 
 def _parse(kind: Kind[Any], candidates: list[Plain], references: tuple[str, ...]) -> Any:
