@@ -6,16 +6,30 @@ import logging
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import amf
+from tests.kafka.servers import free_ports
 from tests.worker.support.fakes import FakeClock
+from worker import service
 from worker.base.errors import WorkerError
+from worker.config import Config, loads
 from worker.service import Pulse, SystemClock, _announce, _run_both, watched
+
+CONFIG = """
+input: {topic: events}
+output: {topic: predictions}
+dead_letter: {topic: dead-letters}
+kafka: {bootstrap.servers: "127.0.0.1:1"}
+checkpoint: {url: "memory://"}
+metrics: {listen: "127.0.0.1:${PORT}"}
+"""
 
 
 class Loop:
@@ -59,6 +73,22 @@ def test_where_the_worker_fails_the_forwarder_ends_in_order() -> None:
     with pytest.raises(WorkerError, match="every partition has stopped"):
         run_both(worker, Loop("forwarder", ended), stop=False)
     assert ended == ["worker", "forwarder"]
+
+
+def test_a_worker_of_several_shows_its_own_port_and_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, Any]] = []
+
+    def work(config: Config, *_: object) -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{config.metrics.port}/status", timeout=30) as answer:
+            shown.append(msgspec.json.decode(answer.read()))
+
+    own, other = free_ports(2)
+    monkeypatch.setattr(service, "_work", work)
+    for of_the_process in ("give_back_early", "Signals"):
+        monkeypatch.setattr(service, of_the_process, lambda: None)
+    service.run(loads(CONFIG, {"PORT": str(own)}), "worker.yaml", workers=(other, own))
+    [status] = shown
+    assert (status["port"], status["workers"]) == (own, [other, own])
 
 
 def test_it_is_alive_while_its_loops_move() -> None:
