@@ -1,12 +1,12 @@
-"""Log-loss of classifiers: ours beside onelearn's published figures, batch learners that are refitted, river's forests.
+"""Log-loss and accuracy: ours, onelearn's published log-loss, batch learners that are refitted, river's forests.
 
     python -m tests.benchmarks quality [--rows 8000] [--seeds 8] [--trees 10,20] [--peers boosting,logistic,...]
 
 The first rows of the shared sets (AMF_DATA), and of sets that ship with scikit-learn and river, on which no default was
 chosen. Every row is forecast before its label; the first one is not scored, and a label that is given nothing is
 charged log(rows learned + 2). Ours: mean over seeds. The peers: one seed, since they are slow and their seeds hardly
-matter. Below: geometric mean of the ratio to onelearn's log-loss, for the sets that ship to ours with the fewest trees;
-wall time of one pass over all sets, on one core.
+matter. With more rows than there are: whole streams. Below: geometric mean of the ratio to onelearn's log-loss, for the
+sets that ship to ours with the fewest trees; wall time of one pass over all sets, on one core.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ WIDTH = 18
 
 
 def measure(tables: Iterable[Table], learners: dict[str, tuple[Learner, int]]) -> dict[str, dict[str, float]]:
-    """Log-loss by set and learner, printed set by set; under "s" the wall time of one pass over all sets."""
+    """Log-loss by set and learner, printed with accuracy set by set; under "s" wall time of one pass over all sets."""
     losses: dict[str, dict[str, float]] = {}
     spent_s = dict.fromkeys(learners, 0.0)
     for table in tables:
-        losses[table.name] = {}
+        losses[table.name], cells = {}, []
         for name, (learner, seeds) in learners.items():
             said = [ask(learner, table, seed) for seed in range(seeds)]
-            losses[table.name][name] = mean(score_classes(one.probabilities, table.y)["log_loss"] for one in said)
+            scores = [score_classes(one.probabilities, table.y) for one in said]
+            losses[table.name][name] = loss = mean(each["log_loss"] for each in scores)
             spent_s[name] += mean(one.seconds for one in said)
-        cells = (f"{number(loss, 4):>{WIDTH}}" for loss in losses[table.name].values())
+            cells.append(f"{number(loss, 4)} {mean(each['accuracy'] for each in scores):7.2%}".rjust(WIDTH))
         print(f"{table.name:<14} {len(table.y):>6} {table.n_classes:>3}", *cells, flush=True)
     losses["s"] = spent_s
     return losses
