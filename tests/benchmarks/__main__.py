@@ -25,6 +25,7 @@
     moving       long: streams that change under a forest which is full
     growth       long: one tree up to ten million samples
     endless      long: twenty million events through 64 MB
+    worlds       long: the same, another world every million, through one adaptive forest
 
 Targets stand beside the figures; with `--scale 0.1` those with Kafka are a tenth of their size, for a look at what they
 do, and --rows, --seeds, --trees and --peers say how much of those of quality and of drift is run. The other peers
@@ -46,6 +47,7 @@ from tests.benchmarks.learners import (
     imbalance,
     irrelevant_features,
     label_noise,
+    many_worlds,
     quality,
     regressors,
     serialization,
@@ -85,6 +87,7 @@ LONG = {
     "moving": full_forest.main,
     "growth": growth.main,
     "endless": bounded_memory.main,
+    "worlds": many_worlds.main,
 }
 LONG_WITH_KAFKA = {
     "latency": latency.main,
