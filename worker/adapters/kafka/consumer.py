@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import methodcaller
 from typing import Any
 
@@ -74,26 +74,25 @@ class KafkaInput:
         """Join the group."""
         self._listener = listener
 
-        def numbers(partitions: Iterable[TopicPartition]) -> list[int]:
-            return sorted(partition.partition for partition in partitions)
-
-        def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
-            self._owned |= dict.fromkeys(numbers(partitions), self._member_id())
+        def on_assign(numbers: list[int]) -> None:
+            self._owned |= dict.fromkeys(numbers, self._member_id())
             self._released_s = time.monotonic()
-            listener.assigned(numbers(partitions))
+            listener.assigned(numbers)
 
-        def on_revoke(_: Consumer, partitions: list[TopicPartition]) -> None:
-            strange = self._of_another_id().intersection(numbers(partitions))
+        def on_revoke(numbers: list[int]) -> None:
+            strange = self._of_another_id().intersection(numbers)
             if strange:
                 listener.lost(sorted(strange))
-            listener.revoked([number for number in numbers(partitions) if number not in strange])
-            self._give_up(numbers(partitions))
+            listener.revoked([number for number in numbers if number not in strange])
+            self._give_up(numbers)
 
-        def on_lost(_: Consumer, partitions: list[TopicPartition]) -> None:
-            listener.lost(numbers(partitions))
-            self._give_up(numbers(partitions))
+        def on_lost(numbers: list[int]) -> None:
+            listener.lost(numbers)
+            self._give_up(numbers)
 
-        self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        self._consumer.subscribe(
+            [self._topic], on_assign=_callback(on_assign), on_revoke=_callback(on_revoke), on_lost=_callback(on_lost)
+        )
 
     def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]:
         """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why.
@@ -273,7 +272,11 @@ class KafkaInput:
     def membership(self) -> Membership:
         """Who this member is now; to be taken with the records and handed back with their offsets."""
         before = self._member_id()
-        metadata = self._consumer.consumer_group_metadata()
+        try:
+            metadata = self._consumer.consumer_group_metadata()
+        except RuntimeError:
+            # A client that is being closed may be past being asked when its partitions are revoked.
+            return Membership("", None)
         # The client's own thread may change both at any time: only what is between two equal ids is of that id.
         return Membership(before if before == self._member_id() else "", metadata)
 
@@ -305,6 +308,22 @@ class KafkaInput:
     def _read(self) -> set[int]:
         """Partitions that are read, or paused."""
         return {each.partition for each in self._consumer.assignment() if each.topic == self._topic}
+
+
+def _callback(then: Callable[[list[int]], None]) -> Callable[[Consumer, list[TopicPartition]], None]:
+    """A callback of the client, with the numbers of the partitions in order.
+
+    What it raises arrives as it was raised. Of an exception the client keeps the value alone (confluent-kafka 2.16),
+    and before Python 3.12 that is a mere text where C has raised it and no Python has caught it yet.
+    """
+
+    def call(_: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            then(sorted(partition.partition for partition in partitions))
+        except BaseException:  # to catch it is what makes an exception of it
+            raise
+
+    return call
 
 
 def positions(topic: str, offsets: Mapping[int, CommittedOffset]) -> list[TopicPartition]:
