@@ -4,23 +4,25 @@ of date.
 Feature weights. A feature tells of labels alone, or together with others. What it tells alone is counted in a table of
 bins (univariate.py), which finds it within a hundred samples, and leaves nothing of what may be chance. What it tells
 where others have parted the samples already show the trees: where a sample goes from a node to its child, the split of
-the node has gained log(e / e'); e is the forecast of the label by the child, e' what the node would have said without
-the split, both made before the label was counted. The sum of these logarithms over all steps on a feature, each
-weighed by the posterior probability that a pruning goes that far, is what its splits have gained. A feature that tells
-nothing gains less than nothing, since its splits part the labels and leave each child with fewer. The weight of a
-feature in the rate of new cuts is
+the node has gained e / e' - 1; e is the forecast of the label by the child, e' what the node would have said without
+the split, both made before the label was counted. That is what a bet of 1 on the child's forecast wins at the odds of
+its parent's: a fair bet, which wins nothing in the mean where the split tells nothing, however few labels the child has
+seen, and chi^2(e, e') > 0 where it does. (The mean of log(e / e') is then less than nothing, by an amount that depends
+on how many labels were seen: of a feature that tells something only beside others it is so for thousands of samples.)
+The sum over all steps on a feature, each weighed by the posterior probability that a pruning goes that far, in the mean
+over trees and less its standard error, is what its splits have gained, or nothing where it is less than nothing. The
+weight of a feature in the rate of new cuts is
 
     w = 1 - l + l d (a / sum of a + b / sum of b) / 2,    l = (1 - .5 / d) e^2 / (e^2 + 16^2)
-    a = (what it gains alone, a label) ** (1/4),    b = (max(sum of its splits' gains, 0) / (steps + p)) ** (1/4)
+    a = (what it gains alone, a label) ** (1/4),    b = (what its splits have gained / (steps + p)) ** (1/2)
 
 where d are the features of which two values were seen, and p are 30 steps a tree, so that one step decides nothing. If
 all a are 0, or all b, the others count alone. What is learned counts by the evidence e there is for it, in nats: what
-features gain alone, in all, and what the splits on each gain beyond 3 nats, in the mean over trees. A handful of labels
-of a rare class are no evidence, however many samples there were. With much of it those features that tell nothing get
-half of the cuts that one feature has in the plain forest, all together and however many they are. The power is small
-since a feature whose splits tell little by themselves may be what others need. The weight of a feature multiplies that
-of scaling.py. The mean over the d features is 1. Sums and counts shrink by 3 % at each review, so that weights follow
-changes.
+features gain alone, in all, and half of what their splits have gained. A handful of labels of a rare class are no
+evidence, however many samples there were. With much of it those features that tell nothing get half of the cuts that
+one feature has in the plain forest, all together and however many they are. The powers are small since a feature whose
+splits tell little by themselves may be what others need. The weight of a feature multiplies that of scaling.py. The
+mean over the d features is 1. Sums and counts shrink by 3 % at each review, so that weights follow changes.
 
 Rehearsals. The cuts near the root are made of the first samples, when nobody knows what matters, and no later cut mends
 them. So the first samples are kept, and all trees learn them once more under the weights of later (rehearsal.py).
@@ -29,7 +31,7 @@ knew proves to be of use after all (watching.py).
 
 Background trees. Some of the trees stand by. Trees are judged by the recent loss of their own forecasts. A background
 tree whose loss is below the mean of the active trees, and surely below that of the active tree of the largest loss,
-becomes active; that one starts anew in the background, under the weights of today. Surely is by 1.6 standard errors, of
+becomes active; that one starts anew in the background, under the weights of today. Surely is by 1.8 standard errors, of
 what the losses of both are off the mean of the active trees, sample by sample: chance makes one tree better than
 another all the time. Forecasts are those of the active trees and of all background trees that are not far behind: no
 tree that knows something is left out, and none that is young spoils anything.
@@ -50,7 +52,6 @@ import numpy as np
 from amf._kernel import called, index, inlined
 from amf.adaptation_state import ACTIVE, LARGEST_RATIO, MEMORY, SILENT, STANDING_BY, old_at_most
 from amf.arena import FEATURE, ROOT, row_of
-from amf.elementary import log
 from amf.univariate import Kind, gain_of
 
 _ALIKE = 0.5
@@ -61,11 +62,11 @@ _PRIOR_STEPS = 30.0
 """Steps without any gain that are added to those of each feature, for each tree."""
 KEPT = 0.97
 """What a review keeps of the gains and counts before."""
-_CHANCE = 3.0
-"""Nats that splits on a feature may gain by chance."""
+_NATS = 0.5
+"""Of evidence, for each unit that splits gain: log(1 + x) is x - x^2 / 2, and in the mean x^2 is x here."""
 _LEAST_SUM = 1e-300
 """By which is divided where a sum is nothing."""
-_SURE = 1.6
+_SURE = 1.8
 """Standard errors by which the loss of a tree has to be less than that of another one."""
 _YOUTH = 2.0
 """Reviews before which a tree that was started anew is not judged."""
@@ -79,15 +80,16 @@ def remember_gains(nodes, path, start, length, given, stopping, gains, tree, n_f
 
     given: forecasts of the label by the nodes. stopping: probabilities of stopping at the inner ones.
     """
-    at, reach = index(2) * tree * n_features, 1.0
+    at, reach = index(3) * tree * n_features, 1.0
     for k in range(index(1), length):
         reach *= 1.0 - stopping[k - index(1)]
         by = at + index(nodes.ints[path[start + k - index(1)] * nodes.words + FEATURE])
         ratio = given[k] / given[k - index(1)]
-        # A ratio of densities may be anything, NaN included, which fails all comparisons.
-        ratio = ratio if ratio > 1.0 / LARGEST_RATIO else 1.0 / LARGEST_RATIO
-        gains[by] += reach * log(min(ratio, LARGEST_RATIO))
+        # Where neither density is more than nothing their ratio is NaN, which fails all comparisons.
+        gained = reach * (min(ratio, LARGEST_RATIO) - 1.0) if ratio >= 0.0 else 0.0
+        gains[by] += gained
         gains[by + n_features] += reach
+        gains[by + index(2) * n_features] += gained * gained
 
 
 @called
@@ -222,16 +224,12 @@ def _is_mature(state, tree, first, n_samples, old_enough):
 @inlined
 def gather_gains(state):
     """Move the gains of the trees, in their order, to those of the forest."""
-    d = state.gains.shape[0]
-    for j in range(d):
-        state.gains[j] *= KEPT
-        state.steps[j] *= KEPT
-    for tree in range(state.roles.shape[0]):
-        at = 2 * tree * d
-        for j in range(d):
-            state.gains[j] += state.tree_gains[at + j]
-            state.steps[j] += state.tree_gains[at + d + j]
-            state.tree_gains[at + j] = state.tree_gains[at + d + j] = 0.0
+    n = state.gains.shape[0]
+    for k in range(n):
+        state.gains[k] *= KEPT
+        for tree in range(state.roles.shape[0]):
+            state.gains[k] += state.tree_gains[tree * n + k]
+            state.tree_gains[tree * n + k] = 0.0
 
 
 def weighing_of(kind: Kind) -> Any:
@@ -241,16 +239,19 @@ def weighing_of(kind: Kind) -> Any:
     @called
     def weigh_features(state, moves):
         """Let features have new weights, and forget a little. moves: of each feature (scaling.py)."""
-        n_trees = float(state.roles.shape[0])
-        prior, alone, by_splits, n_varied, evidence = _PRIOR_STEPS * n_trees, 0.0, 0.0, 0.0, 0.0
-        gains = np.zeros((2, moves.shape[0]))
-        for j in range(moves.shape[0]):
+        d, n_trees = moves.shape[0], float(state.roles.shape[0])
+        alone, by_splits, n_varied, evidence = 0.0, 0.0, 0.0, 0.0
+        gains = np.zeros((2, d))
+        for j in range(d):
             if moves[j] > 0:
                 found, freedom = statistic(state.table, j)
                 gained, n_labels = gain_of(found, freedom, state.table, j)
                 gains[0, j] = math.sqrt(math.sqrt(gained / n_labels))
-                gains[1, j] = math.sqrt(math.sqrt(max(state.gains[j], 0.0) / (state.steps[j] + prior)))
-                evidence += gained + max(state.gains[j] / n_trees - _CHANCE, 0.0)
+                # The trees learn the same labels: the error of their mean is as large as that of one of them.
+                error = math.sqrt(n_trees * state.gains[2 * d + j])
+                of_splits = max(state.gains[j] - error, 0.0) / n_trees
+                gains[1, j] = math.sqrt(of_splits / (state.gains[d + j] / n_trees + _PRIOR_STEPS))
+                evidence += gained + _NATS * of_splits
                 alone += gains[0, j]
                 by_splits += gains[1, j]
                 n_varied += 1.0
@@ -258,7 +259,7 @@ def weighing_of(kind: Kind) -> Any:
         decisive = 1.0 if alone == 0.0 or by_splits == 0.0 else 2.0
         squared = evidence * evidence
         learned = (1.0 - _ALIKE / max(n_varied, 1.0)) * squared / (squared + EVIDENCE * EVIDENCE)
-        for j in range(moves.shape[0]):
+        for j in range(d):
             state.weights[j] = 1.0
             if moves[j] > 0 and evidence > 0.0:
                 share = gains[0, j] / max(alone, _LEAST_SUM) + gains[1, j] / max(by_splits, _LEAST_SUM)

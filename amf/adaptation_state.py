@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ _REHEARSED = 512
 """Samples of which trees are made once more, at most."""
 _SHARE_OF_BYTES = 16
 """The samples that are kept for rehearsals take no more than this part of `max_bytes`."""
-LARGEST_RATIO = 64.0
+LARGEST_RATIO = 8.0
 """A single step counts no more than this ratio of forecasts: one label must not decide everything."""
 LAST_LOSSES = 16.0
 """Samples after which a loss counts 1 / e where new trees are compared with old ones."""
@@ -34,8 +33,8 @@ _LARGEST_LOSS = (2.1 * LARGEST_NUMBER) ** 2
 _MOST_STEPS = 1e30
 """More than any number of samples in any number of trees can make."""
 _OF_ALL = (
-    "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "suspected",
-    "lag", "to_be_active", "label_bounds", "recent",
+    "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "excess",
+    "suspected", "lag", "to_be_active", "label_bounds", "recent",
 )  # fmt: skip
 """The parts of the state that stay as they are when features come."""
 
@@ -44,13 +43,12 @@ class State(NamedTuple):
     """The parts of the state of n trees and d features, views of float64."""
 
     tree_gains: Any
-    """(n * 2 * d,), of each tree since the last review: d sums of weighted gains, d sums of their weights."""
+    """(n * 3 * d,), of each tree since the last review: d sums of what splits gained, d sums of the probabilities that
+    a pruning goes that far, d sums of the squares of what was gained."""
     weights: Any
     """(d,), of features in the rate of cuts, which do not change between reviews."""
     gains: Any
-    """(d,), sums of weighted gains over all trees, the older ones for less."""
-    steps: Any
-    """(d,), sums of the weights of these gains."""
+    """(3 * d,), the same sums over all trees, the older ones for less."""
     table: Any
     """(d * N_CELLS,), of each feature the counts of labels in its bins (univariate.py), the older ones for less."""
     bounds: Any
@@ -75,6 +73,8 @@ class State(NamedTuple):
     """(1,), sum of the mean losses of the active trees since the last review."""
     usual: Any
     """(3,), mean and variance of such losses a sample between two reviews, and how many reviews they are of."""
+    excess: Any
+    """(1,), by how much such losses exceed what is allowed, in all, since the first kept sample, while it watches."""
     suspected: Any
     """(1,), sum of the mean losses of the active trees since background trees were last tried, while it suspects."""
     lag: Any
@@ -91,14 +91,14 @@ class State(NamedTuple):
     """(r * d,), the values of these samples, as they came."""
 
 
-_OF_FOREST = 10
+_OF_FOREST = 11
 """Numbers of the state that neither features nor trees nor samples have: `swaps` to `to_be_active`."""
 
 
 def state_of(flat: Any, n_trees: int, n_features: int) -> State:
     """The parts of the state, which are all empty in a forest that does not adapt."""
     n, d = n_trees, n_features
-    features, table, trees = 2 * n * d, 2 * n * d + 3 * d, 2 * n * d + (3 + N_CELLS + N_BOUNDS) * d
+    features, table, trees = 3 * n * d, 3 * n * d + 4 * d, 3 * n * d + (4 + N_CELLS + N_BOUNDS) * d
     forest = trees + 5 * n
     labels = forest + _OF_FOREST
     kept = labels + N_LABEL_BOUNDS + N_RECENT
@@ -106,8 +106,7 @@ def state_of(flat: Any, n_trees: int, n_features: int) -> State:
     return State(
         flat[:features],
         flat[features : features + d],
-        flat[features + d : features + 2 * d],
-        flat[features + 2 * d : table],
+        flat[features + d : table],
         flat[table : table + N_CELLS * d],
         flat[table + N_CELLS * d : trees],
         flat[trees : trees + n],
@@ -122,7 +121,8 @@ def state_of(flat: Any, n_trees: int, n_features: int) -> State:
         flat[forest + 4 : forest + 7],
         flat[forest + 7 : forest + 8],
         flat[forest + 8 : forest + 9],
-        flat[forest + 9 : labels],
+        flat[forest + 9 : forest + 10],
+        flat[forest + 10 : labels],
         flat[labels : labels + N_LABEL_BOUNDS],
         flat[labels + N_LABEL_BOUNDS : kept],
         flat[kept:rows],
@@ -147,7 +147,7 @@ def n_kept(n_features: int, max_bytes: int) -> int:
 
 def size_of(n_trees: int, n_features: int, n_rows: int) -> int:
     """Numbers in the state with room for so many samples."""
-    of_feature, of_trees = 2 * n_trees + 3 + N_CELLS + N_BOUNDS, 5 * n_trees
+    of_feature, of_trees = 3 * n_trees + 4 + N_CELLS + N_BOUNDS, 5 * n_trees
     return of_feature * n_features + of_trees + _OF_FOREST + N_LABEL_BOUNDS + N_RECENT + n_rows * (n_features + 1)
 
 
@@ -177,9 +177,10 @@ def with_features(
     d = known + len(like)
     grown = np.zeros(size_of(n_trees, d, n_rows))
     new, old = state_of(grown, n_trees, d), state_of(flat, n_trees, known)
-    new.tree_gains.reshape(2 * n_trees, d)[:, :known] = old.tree_gains.reshape(2 * n_trees, known)
+    new.tree_gains.reshape(3 * n_trees, d)[:, :known] = old.tree_gains.reshape(3 * n_trees, known)
+    new.gains.reshape(3, d)[:, :known] = old.gains.reshape(3, known)
     new.weights[known:] = 1.0
-    for name in ("weights", "gains", "steps", "table", "bounds"):
+    for name in ("weights", "table", "bounds"):
         part = getattr(old, name)
         getattr(new, name)[: part.shape[0]] = part
     for name in _OF_ALL:
@@ -204,14 +205,10 @@ def is_sound(
     """Whether samples could have left this state. n_classes: None where labels are numbers."""
     n_trees, last = state.roles.shape[0], n_samples - n_samples % review_every
     births, roles, varied = state.births, state.roles, max(int(np.count_nonzero(moves)), 1)
-    of_trees = state.tree_gains.reshape(n_trees, 2, -1)
-    largest = 1.001 * math.log(LARGEST_RATIO)
     checks = (
-        np.abs(of_trees[:, 0]) <= largest * of_trees[:, 1],
-        (of_trees[:, 1] >= 0.0) & (of_trees[:, 1] < _MOST_STEPS),
+        _are_gains(state.tree_gains.reshape(n_trees, 3, -1)),
+        _are_gains(state.gains.reshape(1, 3, -1)),
         (state.weights > 0.0) & (state.weights <= 1.001 * varied),
-        np.abs(state.gains) <= largest * state.steps,
-        (state.steps >= 0.0) & (state.steps < _MOST_STEPS),
         (state.table >= 0.0) & (state.table <= n_samples),
         np.isfinite(state.bounds),
         np.abs(state.label_bounds) <= LARGEST_NUMBER,
@@ -228,6 +225,8 @@ def is_sound(
         _is_phase(state, n_background, review_every, last),
         _are_sums(state.current, n_samples - last, _LARGEST_LOSS),
         _are_sums(state.usual, 1.0, np.array([_LARGEST_LOSS, _LARGEST_LOSS**2, n_samples])),
+        _are_sums(state.excess, n_samples, _LARGEST_LOSS),
+        (state.excess == 0.0) | (state.phase == WATCHES),
         _are_sums(state.suspected, n_samples, _LARGEST_LOSS),
         np.abs(state.lag) <= 1.001 * LAST_LOSSES * _LARGEST_LOSS,
         (state.lag == 0.0) | (state.phase == COMPARES),
@@ -259,10 +258,20 @@ def _is_phase(state: State, n_background: int, review_every: int, last: int) -> 
     if phase == BEGINS:
         return bool(np.all(state.births >= beginning))
     if phase == WATCHES:
-        return beginning == last
+        # Samples are kept while losses exceed the usual one, which only a forest with background trees looks at.
+        exceeds = bool(state.excess[0] > 0.0)
+        return n_background > 0 and beginning < last if exceeds else beginning == last
     if phase == COMPARES:
         return n_background > 0 and beginning < last - review_every
     return bool(phase == SUSPECTS and n_background > 0 and beginning < last)
+
+
+def _are_gains(sums: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether (n, 3, d) are sums as those of `tree_gains`."""
+    gained, steps, squares = sums[:, 0], sums[:, 1], sums[:, 2]
+    most = 1.001 * LARGEST_RATIO
+    are: NDArray[np.bool_] = (steps >= 0.0) & (steps < _MOST_STEPS)
+    return are & (gained >= -1.001 * steps) & (gained <= most * steps) & _are_sums(squares, steps, most * most)
 
 
 def _are_sums(values: NDArray[np.float64], weights: Any, largest: Any) -> NDArray[np.bool_]:

@@ -57,7 +57,7 @@ def is_due(n, review_every, n_kept):
 @called
 def kept_rows(state, n):
     """The values of the first n samples: a view (n, d)."""
-    d = state.gains.shape[0]
+    d = state.weights.shape[0]
     return state.kept[: n * d].reshape((n, d))
 
 
@@ -65,7 +65,7 @@ def kept_rows(state, n):
 def bound(state, features, n_samples):
     """Let the bins of features and the groups of labels have new bounds."""
     bound_labels(state.recent, n_samples, state.label_bounds)
-    for j in range(state.gains.shape[0]):
+    for j in range(state.weights.shape[0]):
         if features.moves[j] > 0:
             values = in_order(features.pairs, j, features.moves[j], features.strides[j])
             bound_feature(values, state.bounds, j)
@@ -81,7 +81,7 @@ def remember_of(kind: Kind) -> Any:
 
         n_samples: labelled ones, with these.
         """
-        d, sample = state.gains.shape[0], n_samples
+        d, sample = state.weights.shape[0], n_samples
         for i in range(x.shape[0]):
             sample -= labelled[i]
         for i in range(x.shape[0]):

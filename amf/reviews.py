@@ -98,9 +98,8 @@ def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
 
         All but these trees is as it was.
         """
-        table, weights, gains, steps = state.table.copy(), state.weights.copy(), state.gains.copy(), state.steps.copy()
+        table, weights, gains = state.table.copy(), state.weights.copy(), state.gains.copy()
         state.gains[:] = 0.0
-        state.steps[:] = 0.0
         learn_weights(state, features_of(words), n)
         total, n_background = 0.0, 0.0
         for tree in range(words[N_TREES]):
@@ -111,8 +110,7 @@ def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
                 state.roles[tree] = SILENT
                 # These losses were judged beside nothing.
                 adaptation.forget_losses(state, tree)
-        state.table[:], state.weights[:] = table, weights
-        state.gains[:], state.steps[:] = gains, steps
+        state.table[:], state.weights[:], state.gains[:] = table, weights, gains
         return is_out_of_date(state, total / n_background, n)
 
     return rehearse_all, try_anew
@@ -131,13 +129,14 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
         kept, loss = n - np.int64(state.beginning[0]), state.current[0] / every
         adaptation.gather_gains(state)
         rehearsal.bound(state, features, n)
+        has_suspected = state.phase[0] == SUSPECTS
         if state.phase[0] == WATCHES:
-            watch(state, loss, every, most)
+            kept = watch(state, loss, every, most, kept)
         state.suspected[0] += state.current[0]
         state.current[0] = 0.0
         is_due = rehearsal.is_due(kept, every, most)
         is_last = (is_due or kept > most) and 2 * kept > most
-        is_chance = state.phase[0] == SUSPECTS and kept == 2 * every and not watching.is_still_unusual(state, loss)
+        is_chance = has_suspected and kept == 2 * every and not watching.is_still_unusual(state, loss)
         is_tried = state.phase[0] == SUSPECTS and is_due and kept > every and not is_chance
         nodes, used = nodes_of(words), words_at(words[USED], words[N_TREES])
         is_better = is_due and in_turn(state)
@@ -160,7 +159,8 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
             weigh_features(state, features.moves)
             if state.phase[0] != COMPARES:
                 adaptation.replace_trees(nodes, used, state, n, every)
-        if state.phase[0] == WATCHES or (state.phase[0] == BEGINS and is_last):
+        is_usual = state.phase[0] == WATCHES and (state.excess[0] == 0.0 or is_last)
+        if is_usual or (state.phase[0] == BEGINS and is_last):
             watching.keep_nothing(state, n)
         elif state.phase[0] == SUSPECTS and (is_last or is_chance):
             watching.stop_suspecting(state, n, kept // 2)

@@ -6,12 +6,16 @@ So a forest watches the loss of its active trees. It is in one of four phases:
 BEGINS: it keeps its first samples, and rehearses (rehearsal.py). This ends with the last rehearsal.
 
 WATCHES: of the mean loss between two reviews it knows the mean and the variance of earlier reviews, the older ones for
-less. Where it exceeds the mean by 3.5 standard deviations, the forest suspects that the world has changed between the
-last two reviews, and goes on to keep samples from the first of these two on. Else none of them is kept.
+less. By how much it exceeds the mean and one standard deviation is summed up (a cumulative sum [1]); a sum below zero
+is none, and no samples are kept then. Where a review adds more to it than all before, those are left out. The samples
+of the reviews that are summed up are kept, and where the sum exceeds 2.5 standard deviations the forest suspects that
+the world has changed with the first of them. So a change that doubles the loss is seen at the next review, and one that
+adds a third to it some reviews later. Where all samples that are ever kept do not suffice, the sum begins anew.
 
-SUSPECTS: if the loss until the next review exceeds the usual one by no more than 2 standard deviations, it was chance,
-or has passed. Else the background trees start anew then, and again when twice and four times as many samples are kept,
-and learn the kept samples alone, under the weights that these alone teach. If they forecast the second half of them
+SUSPECTS: if a single review was enough, and the loss until the next one exceeds the usual one by no more than 2
+standard deviations, it was chance, or has passed. Else the background trees start anew when two, four, eight times as
+many samples are kept as there are between reviews, and learn the kept samples alone, under the weights that these alone
+teach. If they forecast the second half of them
 better than the active trees did, by a tenth of the loss and by 16 nats, then what the others knew before was worth less
 than nothing of late. If they never do, the forest watches again, and takes the loss for usual.
 
@@ -25,6 +29,8 @@ samples that are ever kept to find new trees better, the forest begins anew at o
 
 A forest without background trees watches nothing. A forest that does begin anew keeps its calibration, which follows
 changes by itself.
+
+[1] E. S. Page, Continuous inspection schemes, Biometrika 41, 1954.
 """
 
 from __future__ import annotations
@@ -39,19 +45,16 @@ from amf.adaptation import EVIDENCE, KEPT
 from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, LAST_LOSSES, SILENT, SUSPECTS, WATCHES, in_turn
 from amf.univariate import Kind
 
-_DEVIATIONS, _DEVIATIONS_AFTER = 3.5, 2.0
-"""By which the loss has to exceed the usual one between two reviews, and between the next two."""
+_ALLOWED, _UNUSUAL = 1.0, 2.5
+"""Standard deviations by which the loss between two reviews may exceed the usual one, and the sum of what is beyond."""
+_DEVIATIONS_AFTER = 2.0
+"""By which it has to exceed the usual one after a single review at which it did."""
 _LEAST_REVIEWS = 8.0
 """Reviews of which the usual loss has to be the mean before another one can be unusual."""
 _BETTER = 0.9
 """A background tree is better than the active ones if its loss is less than theirs times this."""
 _SURPRISE = 0.5
 """Weight of a loss that was taken for a change and is none in the usual loss."""
-
-
-@inlined
-def _exceeds_usual(state, loss, deviations):
-    return loss > state.usual[0] + deviations * math.sqrt(state.usual[1])
 
 
 @inlined
@@ -62,22 +65,44 @@ def _take_for_usual(state, loss, rate):
     state.usual[2] += 1.0
 
 
+@inlined
+def _keep_the_last(state, kept, n):
+    """Of so many kept samples only the last n stay."""
+    d, first = state.weights.shape[0], kept - n
+    if first > 0:
+        for i in range(kept):
+            state.kept_labels[i] = state.kept_labels[first + i] if i < n else 0.0
+        for k in range(kept * d):
+            state.kept[k] = state.kept[first * d + k] if k < n * d else 0.0
+        state.beginning[0] += first
+
+
 def watch_of(kind: Kind) -> Any:
     """The function that suspects changes, for kernels."""
     nats = kind.nats
 
     @inlined
-    def watch(state, loss, review_every, n_kept):
-        """Suspect a change, or take the mean loss since the last review for a usual one."""
+    def watch(state, loss, review_every, n_kept, kept):
+        """Suspect a change, or take the mean loss since the last review for a usual one.
+
+        kept: samples that are. Returns how many of them still are.
+        """
         known, has_background = state.usual[2], False
         for tree in range(state.roles.shape[0]):
             has_background |= state.roles[tree] != ACTIVE
-        unusual = _exceeds_usual(state, loss, _DEVIATIONS)
-        unusual = unusual and nats(loss, state.usual[0], review_every) >= EVIDENCE
-        if has_background and unusual and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
-            state.phase[0], state.suspected[0] = SUSPECTS, 0.0
+        usual, deviation = state.usual[0], math.sqrt(state.usual[1])
+        allowed = usual + _ALLOWED * deviation
+        if has_background and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
+            if loss - allowed > state.excess[0]:
+                _keep_the_last(state, kept, review_every)
+                kept, state.excess[0] = review_every, 0.0
+            state.excess[0] = max(state.excess[0] + loss - allowed, 0.0)
+        since = allowed + state.excess[0] * review_every / kept
+        if state.excess[0] > _UNUSUAL * deviation and nats(since, usual, kept) >= EVIDENCE:
+            state.phase[0], state.excess[0] = SUSPECTS, 0.0
         else:
             _take_for_usual(state, loss, max(1.0 / (known + 1.0), 1.0 - KEPT))
+        return kept
 
     return watch
 
@@ -85,7 +110,7 @@ def watch_of(kind: Kind) -> Any:
 @inlined
 def is_still_unusual(state, loss):
     """Whether what looked like a change between two reviews does so between the next two."""
-    return _exceeds_usual(state, loss, _DEVIATIONS_AFTER)
+    return loss > state.usual[0] + _DEVIATIONS_AFTER * math.sqrt(state.usual[1])
 
 
 def is_out_of_date_of(kind: Kind) -> Any:
@@ -107,9 +132,10 @@ def keep_nothing(state, n_samples):
     n = min(n_samples - np.int64(state.beginning[0]), state.kept_labels.shape[0])
     for i in range(n):
         state.kept_labels[i] = 0.0
-    for k in range(n * state.gains.shape[0]):
+    for k in range(n * state.weights.shape[0]):
         state.kept[k] = 0.0
     state.phase[0], state.beginning[0] = WATCHES, n_samples
+    state.excess[0] = state.suspected[0] = 0.0
 
 
 @called
@@ -177,7 +203,6 @@ def begin(state):
     state.phase[0] = BEGINS
     state.usual[:] = 0.0
     state.gains[:] = 0.0
-    state.steps[:] = 0.0
     n_active = 0
     for tree in range(state.roles.shape[0]):
         n_active += state.roles[tree] == ACTIVE

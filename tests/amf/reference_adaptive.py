@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from reference import ReferenceTree, SplitMix64
 
-LARGEST_LOG = math.log(64.0)
+LARGEST_RATIO = 8.0
 EVIDENCE = 16.0
 MOST_KEPT = 512
 """Samples that are kept for rehearsals."""
@@ -77,7 +77,7 @@ class Place:
     def is_surely_better(self, other: Place, every: int) -> bool:
         n = min(self.judged(every).sum(), other.judged(every).sum())
         error = math.sqrt(self.spread(every) + other.spread(every))
-        return (other.loss(every) - self.loss(every)) * math.sqrt(n) > 1.6 * error
+        return (other.loss(every) - self.loss(every)) * math.sqrt(n) > 1.8 * error
 
 
 class AdaptiveForest:
@@ -98,9 +98,10 @@ class AdaptiveForest:
         self.lag = 0.0
         self.usual = (0.0, 0.0, 0)
         """Mean and variance of the losses of reviews, and their number."""
+        self.excess = 0.0
         self.weights = np.ones(n_features)
-        self.gains, self.steps = np.zeros(n_features), np.zeros(n_features)
-        self.new_gains, self.new_steps = np.zeros(n_features), np.zeros(n_features)
+        self.gains, self.new_gains = np.zeros((3, n_features)), np.zeros((3, n_features))
+        """Of the splits on each feature: what they gained, how often they were passed, the squares of the former."""
         self.samples: list[tuple[np.ndarray, int]] = []
         self.tables = np.zeros((n_features, 4, n_classes))
         self.known: list[list[float]] = [[] for _ in range(n_features)]
@@ -124,8 +125,7 @@ class AdaptiveForest:
         self.n_samples += 1
         if self.n_samples % self.every == 0:
             self.known = [list(values) for values in (np.array([row for row, _ in self.samples]).T).tolist()]
-            self.gains, self.steps = 0.97 * self.gains + self.new_gains, 0.97 * self.steps + self.new_steps
-            self.new_gains, self.new_steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
+            self.gains, self.new_gains = 0.97 * self.gains + self.new_gains, np.zeros_like(self.gains)
             self.review()
 
     @staticmethod
@@ -148,14 +148,16 @@ class AdaptiveForest:
 
     def review(self) -> None:
         kept, loss = self.samples[self.beginning :], self.current / self.every
+        has_suspected = self.phase == "suspects"
         if self.phase == "watches":
             self.watch(loss)
+            kept = self.samples[self.beginning :]
         self.suspected += self.current
         self.current = 0.0
         turns = len(kept) // self.every
         is_due = len(kept) <= MOST_KEPT and turns in {1, 2, 4, 8, 16, 32, 64, 128, 256}
         is_last = 2 * len(kept) > MOST_KEPT and (is_due or len(kept) > MOST_KEPT)
-        is_chance = self.phase == "suspects" and turns == 2 and not self.exceeds_the_usual(loss, 2.0)
+        is_chance = has_suspected and turns == 2 and not self.exceeds_the_usual(loss, 2.0)
         is_tried = self.phase == "suspects" and is_due and turns > 1 and not is_chance
         if self.phase == "compares" and (is_due or is_last):
             self.decide(is_due and self.lag <= 0.0, is_last)
@@ -175,12 +177,12 @@ class AdaptiveForest:
             self.take_for_usual(self.suspected / (len(kept) // 2), 0.5)
         elif is_due:
             self.suspected = 0.0
-        if self.phase == "watches" or is_last or is_chance:
-            self.phase, self.beginning = "watches", self.n_samples
+        if (self.phase == "watches" and self.excess == 0.0) or is_last or is_chance:
+            self.phase, self.beginning, self.excess, self.suspected = "watches", self.n_samples, 0.0, 0.0
 
     def begin(self) -> None:
         self.phase, self.usual = "begins", (0.0, 0.0, 0)
-        self.gains, self.steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
+        self.gains = np.zeros_like(self.gains)
         self.n_swaps += sum(place.active for place in self.places)
         others = [place for place in self.places if not place.active]
         for place in others[: self.n_active - (len(self.places) - len(others))]:
@@ -220,10 +222,15 @@ class AdaptiveForest:
         return [place for place in self.places if place.active]
 
     def watch(self, loss: float) -> None:
-        mean, _, n = self.usual
-        is_unusual = self.exceeds_the_usual(loss, 3.5) and self.every * (loss - mean) >= EVIDENCE
-        if n >= 8 and is_unusual and not all(place.active for place in self.places):
-            self.phase, self.suspected = "suspects", 0.0
+        mean, variance, n = self.usual
+        allowed = mean + math.sqrt(variance)
+        if n >= 8 and not all(place.active for place in self.places) and 2 * self.every <= MOST_KEPT:
+            if loss - allowed > self.excess:
+                self.excess, self.beginning = 0.0, self.n_samples - self.every
+            self.excess = max(self.excess + loss - allowed, 0.0)
+        lost = (self.n_samples - self.beginning) * (allowed - mean) + self.every * self.excess
+        if self.excess > 2.5 * math.sqrt(variance) and lost >= EVIDENCE:
+            self.phase, self.excess = "suspects", 0.0
         else:
             self.take_for_usual(loss, max(1.0 / (n + 1), 0.03))
 
@@ -238,8 +245,8 @@ class AdaptiveForest:
 
     def is_better_anew(self, kept: list[tuple[np.ndarray, int]]) -> bool:
         """Whether background trees that know the kept samples alone forecast them better than the active ones did."""
-        before = self.tables.copy(), self.weights, self.gains, self.steps
-        self.gains, self.steps = np.zeros_like(self.gains), np.zeros_like(self.gains)
+        before = self.tables.copy(), self.weights, self.gains
+        self.gains = np.zeros_like(self.gains)
         self.learn_weights(kept)
         others = [place for place in self.places if not place.active]
         for place in others:
@@ -249,7 +256,7 @@ class AdaptiveForest:
         gained = self.suspected / half - self.start_anew(others, kept)
         for place in others:
             place.forget()
-        self.tables, self.weights, self.gains, self.steps = before
+        self.tables, self.weights, self.gains = before
         return gained > 0.1 * self.suspected / half and gained * half >= EVIDENCE
 
     def learn_weights(self, kept: list[tuple[np.ndarray, int]]) -> None:
@@ -284,22 +291,22 @@ class AdaptiveForest:
             place.asked = True
 
     def note_gains(self, tree: ReferenceTree, x: np.ndarray, y: int) -> None:
-        """What each split on the way of the sample made of the forecast of its label."""
+        """What a bet on each split on the way of the sample won with its label, at the odds of the node above."""
         path = list(tree.path(x)) if tree.root is not None else []
         for (parent, _), (child, reach) in pairwise(path):
-            gain = math.log(tree.forecast(child)[y] / tree.forecast(parent)[y])
-            self.new_gains[parent.feature] += reach * min(max(gain, -LARGEST_LOG), LARGEST_LOG)
-            self.new_steps[parent.feature] += reach
+            ratio = min(tree.forecast(child)[y] / tree.forecast(parent)[y], LARGEST_RATIO)
+            self.new_gains[:, parent.feature] += reach * (ratio - 1.0), reach, (reach * (ratio - 1.0)) ** 2
 
     def weigh_features(self) -> None:
-        prior = 30.0 * len(self.places)
         varied = np.array([len({*values}) > 1 for values in self.known])
-        by_splits = varied * (np.maximum(self.gains, 0.0) / (self.steps + prior)) ** 0.25
+        won, steps, squares = self.gains / len(self.places)
+        of_splits = varied * np.maximum(won - np.sqrt(squares), 0.0)
+        by_splits = np.sqrt(of_splits / (steps + 30.0))
         told = varied * np.array([gain_of(table) for table in self.tables])
         alone = (told / np.maximum(self.tables.sum(axis=(1, 2)), 1.0)) ** 0.25
         found = [gains / gains.sum() for gains in (alone, by_splits) if gains.sum() > 0.0]
-        self.weights = np.ones_like(self.gains)
-        evidence = told.sum() + np.maximum(varied * self.gains / len(self.places) - 3.0, 0.0).sum()
+        self.weights = np.ones(len(varied))
+        evidence = told.sum() + 0.5 * of_splits.sum()
         if found:
             learned = (1.0 - 0.5 / varied.sum()) * evidence**2 / (evidence**2 + EVIDENCE**2)
             self.weights[varied] = (1.0 - learned + learned * varied.sum() * np.mean(found, axis=0))[varied]

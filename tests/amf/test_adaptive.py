@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -125,6 +125,7 @@ def follow_the_reference(n, change, setting, wrong=slice(0)):
             assert sorted(tree.time.tolist()) == sorted(node.time for node in place.tree.nodes())
         assert mine.beginning[0] == reference.beginning
         np.testing.assert_allclose(mine.usual, reference.usual, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(mine.excess[0], reference.excess, rtol=1e-9, atol=1e-12)
         silent += int(np.count_nonzero(mine.roles == SILENT))
         phases.add(reference.phase)
     assert forest.adaptation.n_swaps == reference.n_swaps
@@ -502,9 +503,8 @@ def test_parameters_out_of_range_are_refused(setting):
 
 LIES = {
     "weights": [0.0, -1.0, np.nan, 1e9],
-    "gains": [np.nan, 1e300],
-    "steps": [-1.0, np.inf, 1e300],
-    "tree_gains": [np.nan, 1e300, np.inf],
+    "gains": [np.nan, -1e300, 1e300, np.inf],
+    "tree_gains": [np.nan, -1e300, 1e300, np.inf],
     "losses": [-1.0, np.nan, 1e300],
     "judged": [-1.0, 1e9],
     "births": [1.0, -16.0, 1e9, np.nan],
@@ -521,6 +521,7 @@ LIES = {
     "phase": [4.0, 0.5, np.nan, BEGINS, SUSPECTS, COMPARES],
     "current": [-1.0, np.inf, np.nan, 1e300],
     "usual": [-1.0, np.inf, np.nan, 1e300],
+    "excess": [-1.0, 1.0, np.inf, np.nan, 1e300],
     "suspected": [-1.0, np.inf, np.nan, 1e300],
     "lag": [1.0, -1.0, np.nan, np.inf],
     "to_be_active": [0.0, 2.0, 4.0, 6.0, np.nan],
@@ -535,9 +536,10 @@ def test_a_state_that_samples_cannot_leave_is_refused(part):
     header, body = split(forest.dumps())
     assert amf.loads(sealed(header, body)).dumps() == forest.dumps()
     at = bytes(body).index(forest._adaptation.tobytes())
-    for lie in LIES[part]:
+    # Of gains there are three sums for each of four features.
+    for lie, place in product(LIES[part], (0, 4, 8) if part.endswith("gains") else (0,)):
         told = forest._adaptation.copy()
-        getattr(state_of(told, 5, 4), part)[0] = lie
+        getattr(state_of(told, 5, 4), part)[place] = lie
         with pytest.raises(amf.FormatError, match="weights of the features or the roles of the trees"):
             amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + told.nbytes :]))
 
