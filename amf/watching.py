@@ -7,9 +7,9 @@ BEGINS: it keeps its first samples, and rehearses (rehearsal.py). This ends with
 
 WATCHES: of the mean loss between two reviews it knows the mean and the variance of earlier reviews, the older ones for
 less. By how much it exceeds the mean and one standard deviation is summed up (a cumulative sum [1]); a sum below zero
-is none, and no samples are kept then. Where a review adds more to it than all before, those are left out. The samples
-of the reviews that are summed up are kept, and where the sum exceeds 2.5 standard deviations the forest suspects that
-the world has changed with the first of them. So a change that doubles the loss is seen at the next review, and one that
+is none, and no samples are kept then. The samples of the reviews that are summed up are kept, and where the sum exceeds
+2.5 standard deviations the forest suspects that the world has changed with the first of them; or with the last review
+alone, where that adds as much by itself. So a change that doubles the loss is seen at the next review, and one that
 adds a third to it some reviews later. Where all samples that are ever kept do not suffice, the sum begins anew.
 
 SUSPECTS: if a single review was enough, and the loss until the next one exceeds the usual one by no more than 2
@@ -93,7 +93,7 @@ def watch_of(kind: Kind) -> Any:
         usual, deviation = state.usual[0], math.sqrt(state.usual[1])
         allowed = usual + _ALLOWED * deviation
         if has_background and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
-            if loss - allowed > state.excess[0]:
+            if loss - allowed > _UNUSUAL * deviation:
                 _keep_the_last(state, kept, review_every)
                 kept, state.excess[0] = review_every, 0.0
             state.excess[0] = max(state.excess[0] + loss - allowed, 0.0)

@@ -225,7 +225,7 @@ class AdaptiveForest:
         mean, variance, n = self.usual
         allowed = mean + math.sqrt(variance)
         if n >= 8 and not all(place.active for place in self.places) and 2 * self.every <= MOST_KEPT:
-            if loss - allowed > self.excess:
+            if loss - allowed > 2.5 * math.sqrt(variance):
                 self.excess, self.beginning = 0.0, self.n_samples - self.every
             self.excess = max(self.excess + loss - allowed, 0.0)
         lost = (self.n_samples - self.beginning) * (allowed - mean) + self.every * self.excess
