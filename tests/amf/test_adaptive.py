@@ -252,6 +252,18 @@ def friedman(n, d, seed=0):
     return x, told + rng.standard_normal(n)
 
 
+def test_a_bet_on_a_split_that_tells_nothing_wins_nothing():
+    """Also where two features tell together alone, so that most splits on them tell nothing: these win all the same."""
+    rng = np.random.default_rng(0)
+    x = rng.random((4000, 6))
+    y = ((x[:, 0] > 0.5) ^ (x[:, 1] > 0.5)).astype(int)
+    forest = amf.AdaptiveAMFClassifier(10, seed=0).partial_fit(x, y)
+    won, _, squares = state(forest).gains.reshape(3, 6) / 10
+    errors = won / np.sqrt(squares)
+    assert np.all(errors[:2] > 10.0)
+    assert np.all(np.abs(errors[2:]) < 2.0)
+
+
 def test_numbers_are_told_among_features_of_noise():
     x, y = friedman(3000, 10)
     said = amf.AdaptiveAMFRegressor(10, seed=1).predict_learn(x, y)
@@ -410,6 +422,22 @@ def test_a_burst_of_zeros_costs_little_more_than_where_nothing_adapts(n_wrong):
     forests = [kind(10, seed=1) for kind in (amf.AMFRegressor, amf.AdaptiveAMFRegressor)]
     plain, adaptive = after_a_burst(forests, x, y, np.zeros(n_wrong), lambda said, told: np.square(said - told))
     assert adaptive <= 1.5 * plain
+
+
+def test_a_change_that_makes_every_tenth_forecast_wrong_is_seen_before_long():
+    """No 64 labels tell it from chance, of which one in ten is wrong anyway; a few hundred do."""
+    seen = 0
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(0.0, 10.0, (7000, 3))
+        y = x[:, 0] + x[:, 1] <= np.where(np.arange(7000) < 6000, 8.0, 9.5)
+        y = (y ^ (rng.random(7000) < 0.1)).astype(int)
+        forest, phases = amf.AdaptiveAMFClassifier(10, classes=[0, 1], seed=seed), []
+        for start in range(0, 7000, 64):
+            phases.append(state(forest.partial_fit(x[start : start + 64], y[start : start + 64])).phase[0])
+        assert {*phases[16:93]} == {WATCHES}
+        seen += {*phases[94:]} != {WATCHES}
+    assert seen == 5
 
 
 def test_a_forest_without_background_trees_does_not_begin_anew():
