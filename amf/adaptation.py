@@ -9,9 +9,9 @@ the split, both made before the label was counted. That is what a bet of 1 on th
 its parent's: a fair bet, which wins nothing in the mean where the split tells nothing, however few labels the child has
 seen, and chi^2(e, e') > 0 where it does. (The mean of log(e / e') is then less than nothing, by an amount that depends
 on how many labels were seen: of a feature that tells something only beside others it is so for thousands of samples.)
-The sum over all steps on a feature, each weighed by the posterior probability that a pruning goes that far, in the mean
-over trees and less its standard error, is what its splits have gained, or nothing where it is less than nothing. The
-weight of a feature in the rate of new cuts is
+No win counts more than 7, so that no label decides everything. The sum over all steps on a feature, each weighed by the
+posterior probability that a pruning goes that far, in the mean over trees and less its standard error, is what its
+splits have gained, or nothing where it is less than nothing. The weight of a feature in the rate of new cuts is
 
     w = 1 - l + l d (a / sum of a + b / sum of b) / 2,    l = (1 - .5 / d) e^2 / (e^2 + 16^2)
     a = (what it gains alone, a label) ** (1/4),    b = (what its splits have gained / (steps + p)) ** (1/2)
@@ -31,7 +31,7 @@ knew proves to be of use after all (watching.py).
 
 Background trees. Some of the trees stand by. Trees are judged by the recent loss of their own forecasts. A background
 tree whose loss is below the mean of the active trees, and surely below that of the active tree of the largest loss,
-becomes active; that one starts anew in the background, under the weights of today. Surely is by 1.8 standard errors, of
+becomes active; that one starts anew in the background, under the weights of today. Surely is by 1.6 standard errors, of
 what the losses of both are off the mean of the active trees, sample by sample: chance makes one tree better than
 another all the time. Forecasts are those of the active trees and of all background trees that are not far behind: no
 tree that knows something is left out, and none that is young spoils anything.
@@ -66,7 +66,7 @@ _NATS = 0.5
 """Of evidence, for each unit that splits gain: log(1 + x) is x - x^2 / 2, and in the mean x^2 is x here."""
 _LEAST_SUM = 1e-300
 """By which is divided where a sum is nothing."""
-_SURE = 1.8
+_SURE = 1.6
 """Standard errors by which the loss of a tree has to be less than that of another one."""
 _YOUTH = 2.0
 """Reviews before which a tree that was started anew is not judged."""

@@ -68,7 +68,7 @@ class State(NamedTuple):
     beginning: Any
     """(1,), labelled samples before the first one that is kept."""
     phase: Any
-    """(1,), whether the forest begins, watches itself, or suspects that it is out of date (watching.py)."""
+    """(1,), whether the forest begins, watches itself, suspects that it is out of date, or compares (watching.py)."""
     current: Any
     """(1,), sum of the mean losses of the active trees since the last review."""
     usual: Any
@@ -76,7 +76,8 @@ class State(NamedTuple):
     excess: Any
     """(1,), by how much such losses exceed what is allowed, in all, since the first kept sample, while it watches."""
     suspected: Any
-    """(1,), sum of the mean losses of the active trees since background trees were last tried, while it suspects."""
+    """(1,), sum of the mean losses of the active trees since as many samples were kept as half of those of the next
+    trial of background trees, where samples are kept."""
     lag: Any
     """(1,), sum of what new trees lose more than old ones, the older samples for less, while it compares."""
     to_be_active: Any

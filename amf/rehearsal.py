@@ -24,10 +24,9 @@ def rows_before(rows: Any, n_labels: Any, review_every: Any, kept: Any, n_kept: 
     Trees that rehearse have up to two rows for each of the kept samples, of which there are so many. Numbers, or
     arrays one by one.
     """
-    # The next review at which they do so has the next power of two for its number, counted from the first kept sample.
-    _, digits = np.frexp(kept // review_every)
-    next_one = np.ldexp(np.float64(review_every), digits)
-    rehearses = (next_one <= np.minimum(kept + n_labels, n_kept)) & (n_kept > 0)
+    # The first kept samples may be left out on the way (watching.py): any review may be one at which they do so.
+    is_reviewed = kept % review_every + n_labels >= review_every
+    rehearses = is_reviewed & (np.minimum(kept + n_labels, n_kept) >= review_every) & (n_kept > 0)
     return np.where(rehearses, np.maximum(rows, 2 * np.minimum(kept, n_kept) + int(ROOT)), rows)
 
 

@@ -8,9 +8,12 @@ BEGINS: it keeps its first samples, and rehearses (rehearsal.py). This ends with
 WATCHES: of the mean loss between two reviews it knows the mean and the variance of earlier reviews, the older ones for
 less. By how much it exceeds the mean and one standard deviation is summed up (a cumulative sum [1]); a sum below zero
 is none, and no samples are kept then. The samples of the reviews that are summed up are kept, and where the sum exceeds
-2.5 standard deviations the forest suspects that the world has changed with the first of them; or with the last review
-alone, where that adds as much by itself. So a change that doubles the loss is seen at the next review, and one that
-adds a third to it some reviews later. Where all samples that are ever kept do not suffice, the sum begins anew.
+2.5 standard deviations, and the losses speak for a change by 16 nats, the forest suspects that the world has changed
+with the first of them; or with the last review alone, where that adds as much by itself. So a change that doubles the
+loss is seen at the next review as a rule, and one that adds a third to it some reviews later. Until then these losses,
+too, are taken for usual, each a little. Where all samples that are ever kept do not suffice, the sum begins anew. Of
+eight reviews at least the loss has to be known before. A change of noise alone looks the same, and may be taken for one
+of the world.
 
 SUSPECTS: if a single review was enough, and the loss until the next one exceeds the usual one by no more than 2
 standard deviations, it was chance, or has passed. Else the background trees start anew when two, four, eight times as
@@ -92,7 +95,11 @@ def watch_of(kind: Kind) -> Any:
             has_background |= state.roles[tree] != ACTIVE
         usual, deviation = state.usual[0], math.sqrt(state.usual[1])
         allowed = usual + _ALLOWED * deviation
-        if has_background and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
+        room = min(n_kept, state.kept_labels.shape[0])
+        if kept > room:
+            # Features came, and left room for fewer samples than are kept.
+            state.excess[0] = 0.0
+        elif has_background and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
             if loss - allowed > _UNUSUAL * deviation:
                 _keep_the_last(state, kept, review_every)
                 kept, state.excess[0] = review_every, 0.0

@@ -77,7 +77,7 @@ class Place:
     def is_surely_better(self, other: Place, every: int) -> bool:
         n = min(self.judged(every).sum(), other.judged(every).sum())
         error = math.sqrt(self.spread(every) + other.spread(every))
-        return (other.loss(every) - self.loss(every)) * math.sqrt(n) > 1.8 * error
+        return (other.loss(every) - self.loss(every)) * math.sqrt(n) > 1.6 * error
 
 
 class AdaptiveForest:

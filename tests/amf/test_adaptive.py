@@ -14,7 +14,7 @@ from reference_adaptive import AdaptiveForest
 from trees import trees_of
 
 import amf
-from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, SUSPECTS, WATCHES, size_of, state_of
+from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, SUSPECTS, WATCHES, n_kept, size_of, state_of
 
 
 def changing(n, d=4, seed=0):
@@ -605,6 +605,40 @@ def test_a_comparison_that_samples_cannot_leave_is_refused(part):
             with pytest.raises(amf.FormatError):
                 amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + size :]))
     assert refused >= len(LIES_OF_COMPARISONS[part])
+
+
+def test_samples_that_are_kept_beyond_their_room_are_given_up():
+    """A state that was made up: that of a forest that watches and keeps more samples than are ever kept."""
+    x, y = changing(605)
+    forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, 1 - y)
+    forest = amf.loads(forest.dumps())
+    assert state(forest).phase[0] == WATCHES
+    header, body = split(forest.dumps())
+    at, size = bytes(body).index(forest._adaptation.tobytes()), forest._adaptation.nbytes
+    told = forest._adaptation[: size_of(5, 4, 0)].copy()
+    made_up = state_of(told, 5, 4)
+    made_up.beginning[0], made_up.excess[0] = 0.0, 1e-9
+    kept = np.zeros(512 * 5)
+    forest = amf.loads(sealed(header, body[:at] + told.tobytes() + kept.tobytes() + body[at + size :]))
+    forest.partial_fit(x[:64], y[:64])
+    assert amf.loads(forest.dumps()).dumps() == forest.dumps()
+
+
+def test_features_that_leave_less_room_than_there_are_kept_samples_end_what_is_summed_up():
+    rng = np.random.default_rng(0)
+    forest = amf.AdaptiveAMFClassifier(5, [0, 1], seed=1, background=0.4, review_every=16, max_bytes=200_000)
+    forest.add_features(list("abc"))
+    while forest.n_samples < 600 or not (state(forest).excess[0] > 0.0 and forest._n_kept >= 48):
+        x = rng.random((16, 3))
+        forest.partial_fit(x, (x[:, 0] > 0.5) ^ (rng.random(16) < 0.15))
+    n_features = next(d for d in range(4, 200) if n_kept(d, 200_000) < forest._n_kept + 16)
+    assert n_kept(n_features, 200_000) >= 32
+    forest.add_features([f"z{k}" for k in range(n_features - 3)])
+    x = rng.random((16, n_features))
+    forest.partial_fit(x, x[:, 0] < 0.5)
+    assert forest._n_kept == 0
+    assert state(forest).phase[0] == WATCHES
+    assert amf.loads(forest.dumps()).dumps() == forest.dumps()
 
 
 @pytest.mark.parametrize(
