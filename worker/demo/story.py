@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -165,10 +167,12 @@ class Story:
         line()
         line("Where to look next", "bold")
         checkpoints = self._folder / "checkpoints"
+        # In an environment that is not active the shell does not know the name alone.
+        program = "amf-worker" if shutil.which("amf-worker") else str(_relative(Path(sys.argv[0])))
         for command, what in (
-            (f"amf-worker inspect {checkpoints.as_uri()}", "the forests that the demo leaves behind"),
-            ("amf-worker evaluate FILE --label COLUMN", "your own rows, without Kafka"),
-            (f"amf-worker check {_relative(self._config_path)} --verbose", "the configuration that you saw at work"),
+            (f"{program} inspect {checkpoints.as_uri()}", "the forests that the demo leaves behind"),
+            (f"{program} evaluate FILE --label COLUMN", "your own rows, without Kafka"),
+            (f"{program} check {_relative(self._config_path)} --verbose", "the configuration that you saw at work"),
             (str(_relative(self._config_path.with_name("worker.yaml"))), "every key that there is"),
             ("README.md", "what events and predictions look like, and what is promised"),
         ):

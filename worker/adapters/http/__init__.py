@@ -42,7 +42,8 @@ def serve(
         listener.close()
         raise ConfigError(
             f"metrics.listen: cannot listen on {Address(host, port)} ({error.strerror}): "
-            "end the process that has the port, or give another address; port 0 takes any free one"
+            "give another address (port 0 takes any free one), or end the process that has the port; "
+            "several workers on one machine get ports of their own by run --processes"
         ) from error
     bound = str(listener.getsockname()[0])
     is_local = bound == "::1" or bound.startswith("127.")
