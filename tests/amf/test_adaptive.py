@@ -61,7 +61,7 @@ def test_a_forest_begins_anew_as_the_reference_does(setting):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "tried"), [(np.r_[3:530:7, 440:450], False), (np.r_[440:474:3], True)], ids=["short", "longer"]
+    ("wrong", "tried"), [(np.r_[3:530:8, 440:450], False), (np.r_[440:474:3], True)], ids=["short", "longer"]
 )
 def test_a_forest_goes_on_after_a_disturbance_as_the_reference_does(wrong, tried):
     """Wrong labels between two reviews, or for longer: then background trees start anew, and are no better."""
@@ -626,16 +626,16 @@ def test_samples_that_are_kept_beyond_their_room_are_given_up():
 
 def test_features_that_leave_less_room_than_there_are_kept_samples_end_what_is_summed_up():
     rng = np.random.default_rng(0)
-    forest = amf.AdaptiveAMFClassifier(5, [0, 1], seed=1, background=0.4, review_every=16, max_bytes=200_000)
+    forest = amf.AdaptiveAMFClassifier(5, classes=[0, 1], seed=1, background=0.4, review_every=16, max_bytes=200_000)
     forest.add_features(list("abc"))
     while forest.n_samples < 600 or not (state(forest).excess[0] > 0.0 and forest._n_kept >= 48):
         x = rng.random((16, 3))
-        forest.partial_fit(x, (x[:, 0] > 0.5) ^ (rng.random(16) < 0.15))
+        forest.partial_fit(x, ((x[:, 0] > 0.5) ^ (rng.random(16) < 0.15)).astype(int))
     n_features = next(d for d in range(4, 200) if n_kept(d, 200_000) < forest._n_kept + 16)
     assert n_kept(n_features, 200_000) >= 32
     forest.add_features([f"z{k}" for k in range(n_features - 3)])
     x = rng.random((16, n_features))
-    forest.partial_fit(x, x[:, 0] < 0.5)
+    forest.partial_fit(x, (x[:, 0] < 0.5).astype(int))
     assert forest._n_kept == 0
     assert state(forest).phase[0] == WATCHES
     assert amf.loads(forest.dumps()).dumps() == forest.dumps()
