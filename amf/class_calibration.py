@@ -1,20 +1,21 @@
 """Class probabilities of a forest, made of what its trees say, by how such forecasts did on the forest's own past.
 
-A mean over trees is too modest where trees are right in different ways, and believes noise. So it is one of 17 experts:
+A mean over trees is too modest where trees are right in different ways, and believes noise. So it is one of 25 experts:
 
     forecast(k) ~ prior(k) ** (1 - g) * mean(k) ** g
 
-where `prior` are the class frequencies so far, `mean` is a power mean over trees of exponent 1/2 or 1/4 (the smaller
+where `prior` are the class frequencies so far, `mean` is a power mean over trees of exponent 1, 1/2 or 1/4 (the smaller
 the exponent, the more counts a tree that all but excludes a class), and the sharpness g is a quarter, a half, ..., two.
-The last expert is the prior itself, g = 0. The forest forecasts their mixture with fixed shares [1]: the weights follow
-Bayes' rule, and with each label all experts share a small part of them, so that another one can lead after a change.
-Its log-loss exceeds that of the best expert by at most log(17) and the shares, 0.0005 a label, and that of a sequence
-of experts by about log(17 / 0.0005) for each change between them.
+The last expert is the prior itself, g = 0. Of a class that is rare the plain mean, of exponent 1, may tell most: there
+no share of the uniform distribution drowns what single trees say of it. The forest forecasts the mixture of all experts
+with fixed shares [1]: the weights follow Bayes' rule, and with each label all experts share a small part of them, so
+that another one can lead after a change. Its log-loss exceeds that of the best expert by at most log(25) and the
+shares, 0.0005 a label, and that of a sequence of experts by about log(25 / 0.0005) for each change between them.
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
 
-state: float64 (21 + K,): the weights of the experts, their sum 1; the recent losses (losses.py); the count of each
+state: float64 (29 + K,): the weights of the experts, their sum 1; the recent losses (losses.py); the count of each
 class, to which a label adds 1 and every further one takes away the ten thousandth part.
 
 [1] M. Herbster and M. Warmuth, Tracking the best expert, Machine Learning 32, 1998.
@@ -32,7 +33,7 @@ from amf.elementary import log
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
 _N_MEANS = 3  # the plain one, which is what a forecast without calibration is, and those of exponents 1/2 and 1/4
-_N_EXPERTS = index(17)
+_N_EXPERTS = index(25)
 _LOSSES = _N_EXPERTS
 _CLASSES = _LOSSES + index(N_LOSSES)
 
@@ -146,12 +147,12 @@ def _ask_experts(means, prior, experts, totals):
     for e in range(_N_EXPERTS):
         totals[e] = 0.0
     for k in range(index(prior.shape[0])):
-        powers = prior[k], prior[k]
-        steps = _step(means[1, k], prior[k]), _step(means[2, k], prior[k])
+        powers = prior[k], prior[k], prior[k]
+        steps = _step(means[0, k], prior[k]), _step(means[1, k], prior[k]), _step(means[2, k], prior[k])
         experts[k, 0] = prior[k]
-        for e in range(index(1), _N_EXPERTS, index(2)):
-            powers = powers[0] * steps[0], powers[1] * steps[1]
-            experts[k, e], experts[k, e + index(1)] = powers
+        for e in range(index(1), _N_EXPERTS, index(_N_MEANS)):
+            powers = powers[0] * steps[0], powers[1] * steps[1], powers[2] * steps[2]
+            experts[k, e], experts[k, e + index(1)], experts[k, e + index(2)] = powers
         for e in range(_N_EXPERTS):
             totals[e] += experts[k, e]
 

@@ -4,10 +4,10 @@ An expert bends the prior, the class frequencies so far, towards what the trees 
 
     expert(k) ~ prior(k)**(1 - g) * says(k)**g,    says = (1 - PRIOR_SHARE) * mean + PRIOR_SHARE * prior
 
-where mean is a power mean over the trees, of forecasts in which UNIFORM_SHARE of the uniform one is mixed. The forest
-says the mean of the experts, each weighted by how well it foretold the labels so far (Bayes), except that each label
-gives SHARE of all weights back to everybody (Herbster and Warmuth 1998). Powers are `**` here, where the kernels take
-square roots and products.
+where mean is the plain mean over the trees, or a power mean of forecasts in which UNIFORM_SHARE of the uniform one is
+mixed. The forest says the mean of the experts, each weighted by how well it foretold the labels so far (Bayes), except
+that each label gives SHARE of all weights back to everybody (Herbster and Warmuth 1998). Powers are `**` here, where
+the kernels take square roots and products.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Expert(NamedTuple):
     sharpness: float
 
 
-EXPERTS = [Expert(1.0, 0.0), *(Expert(exponent, g / 4) for exponent in (0.5, 0.25) for g in range(1, 9))]
+EXPERTS = [Expert(1.0, 0.0), *(Expert(exponent, g / 4) for exponent in (1.0, 0.5, 0.25) for g in range(1, 9))]
 
 
 @dataclass
@@ -58,6 +58,8 @@ def normed(values: np.ndarray) -> np.ndarray:
 
 def power_mean(said: np.ndarray, exponent: float) -> np.ndarray:
     """Of what trees said, (n_trees, K): a distribution (K,)."""
+    if exponent == 1.0:
+        return said.mean(axis=0)
     mixed = (1 - UNIFORM_SHARE) * said + UNIFORM_SHARE / said.shape[1]
     return normed((mixed**exponent).mean(axis=0) ** (1 / exponent))
 

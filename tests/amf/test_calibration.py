@@ -55,7 +55,7 @@ def test_the_kernel_equals_the_reference(k, skill):
         if label >= 0:
             reference.learn(said[:, row], label)
     np.testing.assert_allclose(raw, said.mean(axis=0), **CLOSE)
-    # In the kernel the experts stand sharpness by sharpness, each with both exponents.
+    # In the kernel the experts stand sharpness by sharpness, each with all exponents.
     in_order = sorted(reference.weights, key=lambda expert: (expert.sharpness, -expert.exponent))
     np.testing.assert_allclose(state[: len(EXPERTS)], [reference.weights[expert] for expert in in_order], **CLOSE)
     np.testing.assert_allclose(state[-k:], reference.counts, **CLOSE)
@@ -251,3 +251,14 @@ def test_the_recent_losses_of_a_regressor_are_squared_errors():
     baseline = np.concatenate([[np.nan], np.cumsum(y)[:-1] / np.arange(1, 300)])
     for recent, mean in zip(forest.losses, (said.mean, said.raw_mean, baseline), strict=True):
         assert recent == pytest.approx(np.average((mean - y)[1:] ** 2, weights=weights[1:]), rel=1e-9)
+
+
+def test_a_rare_class_is_no_worse_forecast_than_by_the_trees_alone():
+    """Three in a thousand, in a disc of their own: a share of the uniform distribution is more than most trees say."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1.0, 1.0, (8000, 2))
+    squares = (x**2).sum(axis=1)
+    y = (squares <= np.sort(squares)[23]).astype(int)
+    said = amf.AMFClassifier(classes=[0, 1], seed=1).prequential(x, y)
+    calibrated, raw = (-np.log(table[np.arange(8000), y]).sum() for table in (said.probabilities, said.raw))
+    assert calibrated <= raw + math.log(len(EXPERTS)) + 8000 * SHARE
