@@ -93,11 +93,16 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
         _ask_experts(means, prior, experts, shares)
         for e in range(_N_EXPERTS):
             shares[e] = state[e] / shares[e]
+        total = 0.0
         for k in range(n_classes):
             mixture = 0.0
             for e in range(_N_EXPERTS):
                 mixture += shares[e] * experts[k, e]
             calibrated[i, k] = mixture
+            total += mixture
+        for k in range(n_classes):
+            # The weights of the experts add up to 1 but for rounding, and a single class has probability 1.
+            calibrated[i, k] /= total
         if labelled[i]:
             label = index(labels[i])
             _learn(label, calibrated[i, label], means, prior, experts, shares, state)
