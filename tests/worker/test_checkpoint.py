@@ -323,7 +323,6 @@ def test_different_bytes_for_one_model_at_one_offset_are_found(store: DictStore,
     write(checkpoints, 2, {"a": b"1", "b": b"x", "c": b"y"})
     write(checkpoints, 3, {"a": b"other"})
     assert checkpoints.diverged(2) == ["b", "c"]
-    assert checkpoints.diverged(2, committed=-1) == []
     assert len(names(store, "manifest")) == 3
     assert checkpoints.newest(2) == Checkpoints(store, HERE).newest(2)
 

@@ -319,10 +319,11 @@ def test_what_changes_out_of_band_is_no_divergence() -> None:
     bench.worker("one").join().turns(3).close()
     two = bench.worker("two", interval_s=60.0, on_spec_change="restart", n_estimators=3).join().turns(2)
     two.close()
-    assert (two.stops(), bench.newest().offset, bench.newest().revision, bench.newest().models) == ({}, 8, 1, {})
+    anew = bench.newest()
+    assert (two.stops(), anew.offset, anew.revision > 0, anew.models) == ({}, 8, True, {})
     bench.feed("a")
     bench.worker("three", interval_s=60.0, on_spec_change="restart", n_estimators=3).join().turns(2).close()
-    assert (bench.newest().offset, bench.newest().revision) == (9, 1)
+    assert (bench.newest().offset, bench.newest().revision) == (9, anew.revision)
 
 
 # Partitions that go

@@ -1093,7 +1093,7 @@ def test_a_run_with_ends_is_done_where_models_start_anew_and_no_record_is_left()
 
     worker.run(should_stop)
     assert asked < 50
-    assert bench.newest().revision == 1
+    assert bench.newest().revision > 0
 
 
 def test_a_run_with_ends_replays_and_saves_what_was_committed_and_not_saved() -> None:

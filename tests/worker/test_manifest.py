@@ -274,14 +274,15 @@ def test_what_somebody_else_wrote_at_an_offset_since_is_found_with_the_next_list
     assert len(files(store, "manifest")) == 4, "nothing is deleted before somebody has looked at it"
 
 
-def test_changes_out_of_band_are_not_compared_even_where_one_of_them_is_committed_since(store: DictStore) -> None:
+def test_changes_that_two_make_at_one_time_are_two_revisions_and_not_compared(store: DictStore) -> None:
     ours, theirs = Checkpoints(store, HERE), Checkpoints(store, HERE)
-    manifest = write(ours, 2, {"a": b"1"}, committed=0)
-    assert ours.tidy(manifest, 0) == {}
-    changed = write(ours, 2, {"a": b"anew"}, manifest, revision=1, committed=0)
-    write(theirs, 2, {"a": b"other"}, manifest, revision=1, committed=0)
-    last = write(ours, 3, {"a": b"2"}, changed, revision=1, committed=1)
-    assert ours.tidy(last, 1) == {}
+    manifest = write(ours, 2, {"a": b"1"})
+    revisions = [each.unused_revision(2, 0) for each in (ours, theirs)]
+    changed = write(ours, 2, {"a": b"anew"}, manifest, revision=revisions[0])
+    write(theirs, 2, {"a": b"other"}, manifest, revision=revisions[1])
+    last = write(ours, 3, {"a": b"2"}, changed, revision=revisions[0])
+    assert ours.tidy(last, revisions[0]) == {}
+    assert ours.unused_revision(2, 0) > max(revisions)
 
 
 def test_what_was_there_before_is_compared_without_a_listing(store: DictStore) -> None:

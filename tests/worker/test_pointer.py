@@ -22,11 +22,12 @@ def pointer(bench: Bench, partition: int = 0) -> Pointer:
 
 
 def revisions(bench: Bench) -> list[tuple[int, int]]:
-    """(offset, revision) of the checkpoints of the first partition."""
+    """(offset, which revision there is, counted from 0) of the checkpoints of the first partition."""
     folder = bench.checkpoints().location.prefix
     names = [name.rpartition("/")[2] for name in bench.store.objects if name.endswith("manifest")]
     found = [Reader(bench.store, folder).read(name) for name in names]
-    return sorted((manifest.offset, manifest.revision) for manifest in found)
+    drawn = sorted({manifest.revision for manifest in found})
+    return sorted((manifest.offset, drawn.index(manifest.revision)) for manifest in found)
 
 
 def test_it_names_the_newest_checkpoint_known_at_the_commit() -> None:
@@ -80,7 +81,7 @@ def test_what_one_saves_beyond_the_known_checkpoint_is_not_taken_either() -> Non
 def test_a_change_out_of_band_is_committed_though_there_is_no_record() -> None:
     bench = saved_bench()
     bench.worker("two", **RESTART).join().turns(2).kill()
-    assert (pointer(bench).revision, bench.broker.committed[0]) == (1, 5)
+    assert (pointer(bench).revision > 0, bench.broker.committed[0]) == (True, 5)
     # Going back to the former configuration brings no model back.
     bench.feed("a")
     bench.worker("three").join().turns(2)
@@ -142,7 +143,7 @@ def test_of_two_states_of_one_checkpoint_that_which_was_committed_is_taken() -> 
 
 def replace_lineage(known: Pointer) -> Pointer:
     """A pointer that is as long as they get."""
-    return msgspec.structs.replace(known, lineage="x" * 200, offset=2**63 - 1, revision=2**31, state_hash="f" * 64)
+    return msgspec.structs.replace(known, lineage="x" * 200, offset=2**63 - 1, revision=2**63 - 1, state_hash="f" * 64)
 
 
 def test_the_newest_checkpoints_of_the_committed_revision_stay_for_longer_than_a_day() -> None:
@@ -201,7 +202,8 @@ def test_two_changes_out_of_band_at_one_offset_are_two_revisions() -> None:
     # Another configuration comes before that one is committed; it starts fewer models anew.
     overrides = [{"match": "other", "n_estimators": 5}]
     second = bench.worker("three", on_spec_change="restart", interval_s=60.0, overrides=overrides).join().turns(3)
-    assert (second.stops(), pointer(bench).revision) == ({}, 2)
+    assert (second.stops(), pointer(bench).revision) == ({}, bench.newest().revision)
+    assert revisions(bench)[-2:] == [(7, 1), (7, 2)]
     bench.feed("a")
     second.turns(2)
     assert learned(bench)[7:] == [5]

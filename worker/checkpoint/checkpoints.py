@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -21,6 +22,8 @@ from worker.checkpoint.table import ModelEntry, Table, state_hash
 _log = Log(__name__)
 
 _FEW_BYTES = 2**20
+_WIDEST_STEP = 2**31
+"""Between revisions: two that are drawn at once are hardly ever the same."""
 
 
 class _Written(msgspec.Struct):
@@ -29,8 +32,8 @@ class _Written(msgspec.Struct):
     files: int = 0
     bytes: int = 0
     """Of segments."""
-    offsets: dict[int, int | None] = msgspec.field(default_factory=dict)
-    """Those of the checkpoints, each with the revision that was committed then."""
+    offsets: set[int] = msgspec.field(default_factory=set)
+    """Those of the checkpoints."""
 
 
 class Checkpoints:
@@ -80,11 +83,13 @@ class Checkpoints:
     def unused_revision(self, offset: int, revision: int) -> int:
         """The revision of a state that is changed out of band after the checkpoint of this offset and revision.
 
-        No checkpoint from there on has it: somebody may have made another change there that was never committed, or
-        the group has been set back, and the two would be taken for one history.
+        It is above that of every checkpoint from there on: somebody may have made another change there that was never
+        committed, or the group has been set back, and the two would be taken for one history. How far above is drawn
+        at random, since somebody may make another change at this moment.
         """
         names = [name for name in self._manifests() if offset_of(name) >= offset]
-        return 1 + max([revision, *(manifest.revision for manifest in self._readable(names))])
+        highest = max([revision, *(manifest.revision for manifest in self._readable(names))])
+        return highest + random.randint(1, _WIDEST_STEP)
 
     def restorable(
         self, at_most: int | None = None, pointer: Pointer | None = None
@@ -139,11 +144,8 @@ class Checkpoints:
         origin: str | None = None,
         partitions: int | None = None,
         intake: dict[str, str] | None = None,
-        committed: int | None = None,
     ) -> Manifest:
         """Write the state at `offset`: the `previous` checkpoint less `removed`, with `dirty` on top.
-
-        committed: the revision that is committed, with which it is compared in time, see `tidy`.
 
         Models that did not change are not written again, except to reclaim space. Each source is asked once, when the
         models before it are on their way. Raises CorruptCheckpoint if models of `previous` are damaged: write all
@@ -155,7 +157,7 @@ class Checkpoints:
         carried = before.less({*dirty, *removed})
         written, sizes = self.write_models(offset, self._to_write(dirty, carried))
         gone = {key: before[key] for key in {*removed, *written} if key in before}
-        self._since.offsets[offset] = committed
+        self._since.offsets.add(offset)
         return self.write_manifest(
             Manifest(
                 engine=engine,
@@ -235,7 +237,7 @@ class Checkpoints:
         deleted.
         """
         names = self._names()
-        differing = {offset: self.diverged(offset, known) for offset, known in sorted(self._since.offsets.items())}
+        differing = {offset: self.diverged(offset) for offset in sorted(self._since.offsets)}
         differing = {offset: keys for offset, keys in differing.items() if keys}
         if not differing:
             self._collect(names, current.created_ms, current, committed)
@@ -300,19 +302,19 @@ class Checkpoints:
         newest_first = sorted(found.items(), key=lambda each: (offset_of(each[0]), each[1].revision), reverse=True)
         return dict(newest_first), orphans, max(unreadable)
 
-    def diverged(self, offset: int, committed: int | None = None) -> list[str]:
+    def diverged(self, offset: int) -> list[str]:
         """Keys of models on which the checkpoints at this offset do not agree. None is what determinism promises.
 
-        What counts is what was there when the files were listed last, and what was written here since. Those of a later
-        revision than the `committed` one are of no history: two workers may have made two changes out of band there, of
-        which one at most will be committed.
+        What counts is what was there when the files were listed last, and what was written here since. Two workers may
+        have made two changes out of band there, of which one at most will be committed: these are two revisions, which
+        are not compared.
         """
         known = of_kind("manifest", sorted(self._known or self._names(), reverse=True))
         names = [name for name in known if offset_of(name) == offset]
         # Nearly always there is one, which was written a moment ago; of 100,000 models it takes a while to be read.
         if len(names) < 2:
             return []
-        return differing(each for each in self._readable(names) if committed is None or each.revision <= committed)
+        return differing(self._readable(names))
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"

@@ -43,7 +43,10 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     start_offset: Size
     offset: Size
     revision: Size = 0
-    """How often the state was changed out of band, not by a record: a configuration that starts models anew does so."""
+    """Higher after each change out of band, which no record makes, but a configuration that starts models anew, say.
+
+    No two changes have the same one, see Checkpoints.unused_revision.
+    """
     created_ms: int
     """Wall clock of the writer, for people and for garbage collection."""
     state_hash: str

@@ -168,7 +168,6 @@ class Checkpointer:
                 origin=self._origin,
                 partitions=partitions,
                 intake=self._intake,
-                committed=known,
             )
             self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
             self._clean_up(manifest, known)
@@ -194,7 +193,7 @@ class Checkpointer:
         the checkpoint. committed: the revision that is committed.
         """
         try:
-            require_agreement(self._checkpoints, manifest.offset, committed)
+            require_agreement(self._checkpoints, manifest.offset)
             if self._checkpoints.is_untidy(manifest):
                 differing = self._checkpoints.tidy(manifest, committed)
                 if differing:

@@ -175,8 +175,7 @@ class Recovery:
         self, start: _Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int
     ) -> Opened:
         checkpoints, live_from = start.checkpoints, max(offset, start.live_from)
-        revision = None if start.pointer is None else start.pointer.revision_in(checkpoints.location.lineage)
-        require_agreement(checkpoints, manifest.offset, revision)
+        require_agreement(checkpoints, manifest.offset)
         if offset > manifest.offset:
             checkpoints, manifest = self._after_gap(manifest, models.sources(), offset)
         manifest = self._brought_up_to_date(checkpoints, manifest, live_from)

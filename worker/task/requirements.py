@@ -129,9 +129,9 @@ def require_intake(manifest: Manifest, now: Mapping[str, str], live_from: int) -
         )
 
 
-def require_agreement(checkpoints: Checkpoints, offset: int, committed: int | None) -> None:
-    """The models are a function of the input: there are no two states at one offset. committed: revision, if known."""
-    if keys := checkpoints.diverged(offset, committed):
+def require_agreement(checkpoints: Checkpoints, offset: int) -> None:
+    """The models are a function of the input: there are no two states at one offset."""
+    if keys := checkpoints.diverged(offset):
         raise divergence(checkpoints.location, offset, keys)
 
 

@@ -203,9 +203,10 @@ MISTAKES = {
     # Checkpoints in the store.
     "no disagreement is found": mistake(
         "checkpoint.checkpoints",
-        "return differing(each for each in self._readable(names) if committed is None or each.revision <= committed)",
+        "return differing(self._readable(names))",
         "return []",
     ),
+    "changes at one time have one revision": mistake("checkpoint.checkpoints", "random.randint(1, _WIDEST_STEP)", "1"),
     "one checkpoint is kept": mistake("checkpoint.retention", "KEPT_MANIFESTS = 3", "KEPT_MANIFESTS = 1"),
     "segments of older checkpoints are deleted": mistake(
         "checkpoint.checkpoints", ".union(*(each.segments for each in kept.values()))", ""
@@ -266,6 +267,7 @@ MISTAKES = {
 }
 
 SEEN_AT = {
+    "changes at one time have one revision": 1773,
     "outputs are not sent": 0,
     "offsets are not committed": 0,
     "committed by who was given up and is back": 211,

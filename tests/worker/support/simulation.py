@@ -78,6 +78,7 @@ class Simulation:
 
     def run(self) -> None:
         """Raises Failed."""
+        random.seed(self._seed)  # What a worker draws for itself.
         try:
             self.feed(self.rng.randint(0, 12))
             for entry in range(self.plan.entries):
