@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import isnan
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -131,7 +133,7 @@ class Columns:
         """Columns that are missing for the values of an object, in its order.
 
         A missing value asks for none, but a forest needs one: where there would be no column at all, the first feature
-        counts as a number.
+        counts as a number. Raises TypeError for a value that is no feature.
         """
         new = []
         for name, value in features.items():
@@ -139,7 +141,7 @@ class Columns:
                 known = self._categories[name].codes if name in self._categories else ()
                 if value not in known and len(known) < self._forest.params.max_categories:
                     new.append(Column(name, value))
-            elif name not in self._numbers and value is not None and value == value:
+            elif name not in self._numbers and value is not None and not isnan(_number(name, value)):
                 new.append(Column(name))
         if not new and not len(self):
             new = [Column(name) for name in features][:1]
@@ -178,8 +180,14 @@ class Columns:
         return rows
 
     def matrix(self, objects: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
-        """Objects as rows (n, number of columns) of the forest."""
-        cells = np.array([self.cells(features) for features in objects], np.float64)
+        """Objects as rows (n, number of columns) of the forest. Raises TypeError for a value that is no feature."""
+        rows = [self.cells(features) for features in objects]
+        try:
+            cells = np.array(rows, np.float64)
+        except (TypeError, ValueError):
+            for name, value in chain.from_iterable(zip(self.names, row, strict=True) for row in rows):
+                _number(name, 0.0 if value is None else value)
+            raise
         return self.rows(cells.reshape(len(objects), len(self.names)))
 
     def _enter(self, columns: Sequence[Column]) -> None:
@@ -201,3 +209,14 @@ class Columns:
         self._cells = np.append(self._cells, np.array(cells, np.intp))
         self._codes = np.append(self._codes, codes)
         self._factors = np.where(np.isnan(self._codes), 1.0, 0.0)
+
+
+def _number(name: str, value: Any) -> float:
+    """Raises TypeError where the value of a feature is none that it can have."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        kind = type(value).__name__
+        raise TypeError(
+            f"feature {name!r} is a {kind}; a feature is a number, a string, or None or NaN where it is missing"
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
@@ -31,6 +32,10 @@ class Forest(ForestState[Params]):
     """
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
+        known = [field.name for field in fields(self.Parameters)]
+        for name in parameters.keys() - known:
+            listed = ", ".join(sorted({"n_threads", *known}))
+            raise TypeError(f"{type(self).__name__} has no parameter {name!r}; there are {listed}")
         self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
         self._start()
 

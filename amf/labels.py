@@ -61,13 +61,15 @@ class Classes:
 
 
 def scalars(y: Any) -> list[Label | None]:
-    """Labels as Python scalars, None where missing (None or NaN). Raises TypeError for anything that is no scalar."""
+    """Labels as Python scalars, None where missing (None, NaN, NA). Raises TypeError for anything that is no scalar."""
     if isinstance(y, str | bytes):
         raise TypeError(f"y is a {type(y).__name__}; it must hold a label for each row")
     values = y.tolist() if isinstance(y, np.ndarray) else list(y)
     for row, value in enumerate(values):
         if isinstance(value, np.generic):
             values[row] = value = value.item()
+        if type(value).__name__ == "NAType":  # that of pandas
+            values[row] = value = None
         if value is not None and not isinstance(value, str | int | float):
             raise TypeError(f"y[{row}] is a {type(value).__name__}; a label is a str, int, float, bool, or None")
         if isinstance(value, float) and value != value:

@@ -4,11 +4,12 @@ The mean is the least-squares blend, over the forest's own past, of the aggregat
 and the mean of all labels: on pure noise the last of them wins, on a series without noise the leaves, on most data the
 aggregate. The spread is that of the mixture over prunings and trees, stretched below and above by factors that follow
 the labels which fell outside of the 5 % and the 95 % quantile (adaptive conformal inference), so that these are what
-they are called. Both are state of the forest and change with labelled rows only, one row after the other.
+they are called. So is the median, which of skewed labels is not their mean: it follows the labels above and below it,
+in units of the spread. All are state of the forest and change with labelled rows only, one row after the other.
 
 state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf;
-mean and number of labels; logarithms of the stretches and the number of labels that they have followed; the recent
-losses (losses.py).
+mean and number of labels; logarithms of the stretches, the number of labels that they have followed, and the median
+less the mean; the recent losses (losses.py).
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ from amf.elementary import exp
 from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
-_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED = range(10)
-_LOSSES = index(10)
+_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE = range(11)
+_LOSSES = index(11)
 N_STATE = int(_LOSSES) + N_LOSSES
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
-MEAN, BELOW, ABOVE = range(3)
-"""What the forest says of a sample: its mean, and the standard deviations below and above it."""
+MEAN, BELOW, ABOVE, MEDIAN = range(4)
+"""What the forest says of a sample: its mean, the standard deviations below and above that, and its median."""
+N_OUTPUTS = 4
 
 _TAIL = 0.05
-_TAIL_QUANTILE = 1.6448536269514722
+TAIL_QUANTILE = 1.6448536269514722
+"""Of a normal distribution at 95 %, in standard deviations."""
+_SLOWEST_MEDIAN = 0.02
+"""Of a spread, twice what one label moves the median by in the end."""
 _LARGEST_STRETCH = 5.0
 _MOST_LABELS = 2.0**53
 
@@ -50,7 +55,7 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     most = np.zeros(int(_LOSSES))
     most[[_AA, _AR, _RR, _AG, _RG]] = largest * _MOST_LABELS
     most[[_LABELS, _FOLLOWED]] = _MOST_LABELS
-    most[[_DOWN, _UP]] = _LARGEST_STRETCH
+    most[[_DOWN, _UP, _MIDDLE]] = _LARGEST_STRETCH
     most[_MEAN] = 1.1 * LARGEST_NUMBER
     in_range = bool(np.all(np.abs(state[: int(_LOSSES)]) <= most))
     positive = bool(np.all(state[[_AA, _RR, _LABELS, _FOLLOWED]] >= 0.0))
@@ -59,13 +64,14 @@ def is_sound(state: NDArray[np.float64]) -> bool:
 
 @called
 def calibrate(forecasts, labels, labelled, state, raw, calibrated):
-    """Fill raw (of the trees alone) and calibrated, both float64 (n, 3), and learn from the labels, row by row.
+    """Fill raw (of the trees alone) and calibrated, both float64 (n, N_OUTPUTS), and learn from the labels, row by row.
 
-    forecasts: float64 (n_trees, n, 3). labels: float64 (n,). Where `state` is empty both are the same.
+    forecasts: float64 (n_trees, n, N_OUTPUTS), of which three numbers are used. labels: float64 (n,). Where `state` is
+    empty both are the same.
     """
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
-        raw[i, MEAN] = calibrated[i, MEAN] = aggregate
+        raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate
         raw[i, BELOW] = raw[i, ABOVE] = calibrated[i, BELOW] = calibrated[i, ABOVE] = spread
         if state.shape[0] == 0:
             continue
@@ -73,6 +79,8 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
         calibrated[i, MEAN] = mean
         calibrated[i, BELOW] = spread * exp(state[_DOWN])
         calibrated[i, ABOVE] = spread * exp(state[_UP])
+        lowest, highest = mean - TAIL_QUANTILE * calibrated[i, BELOW], mean + TAIL_QUANTILE * calibrated[i, ABOVE]
+        calibrated[i, MEDIAN] = median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
         if labelled[i]:
             label = labels[i]
             if mean == mean:
@@ -80,7 +88,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                     _square(mean - label), _square(aggregate - label), _square(state[_MEAN] - label), state, _LOSSES
                 )
                 if spread > 0.0:
-                    _stretch(label - mean, calibrated[i, BELOW], calibrated[i, ABOVE], state)
+                    _follow(label, lowest, median, highest, state)
                 _remember(aggregate - leaf, state[_MEAN] - leaf, label - leaf, state)
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / state[_LABELS]
@@ -135,13 +143,19 @@ def _remember(a, r, g, state):
 
 
 @inlined
-def _stretch(miss, below, above, state):
-    """Follow one label: a miss widens its side, a hit narrows both a little, so that a twentieth misses each."""
-    gain = max(20.0 / (state[_FOLLOWED] + 20.0), _TAIL)
-    under = 1.0 if miss < -_TAIL_QUANTILE * below else 0.0
-    over = 1.0 if miss > _TAIL_QUANTILE * above else 0.0
+def _follow(label, lowest, median, highest, state):
+    """Follow one label: a miss widens its side, a hit narrows both a little, so that a twentieth misses each.
+
+    The median moves towards the label, so that half of them fall on each side of it.
+    """
+    n = state[_FOLLOWED] + 20.0
+    gain, step = max(20.0 / n, _TAIL), max(5.0 / n, _SLOWEST_MEDIAN)
+    under = 1.0 if label < lowest else 0.0
+    over = 1.0 if label > highest else 0.0
+    side = 0.5 if label > median else -0.5 if label < median else 0.0
     state[_DOWN] = min(max(state[_DOWN] + gain * (under - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_UP] = min(max(state[_UP] + gain * (over - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
+    state[_MIDDLE] = min(max(state[_MIDDLE] + step * side, -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_FOLLOWED] += 1.0
 
 

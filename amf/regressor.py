@@ -12,7 +12,17 @@ from amf.attributions import Attributions
 from amf.elementary import normal_quantile
 from amf.forest import Forest
 from amf.labels import numbers
-from amf.number_calibration import ABOVE, BELOW, MEAN, N_STATE, is_sound, losses_of
+from amf.number_calibration import (
+    ABOVE,
+    BELOW,
+    MEAN,
+    MEDIAN,
+    N_OUTPUTS,
+    N_STATE,
+    TAIL_QUANTILE,
+    is_sound,
+    losses_of,
+)
 from amf.number_means import STATS_ROOM, are_sound
 from amf.params import AMFRegressorParams
 from amf.samples import BatchForecasts, Labels
@@ -64,8 +74,8 @@ class ForestRegressor(Forest[Params]):
     def predict_quantiles(self, X: ArrayLike, probabilities: Sequence[float] = QUANTILES) -> NDArray[np.float64]:  # noqa: N803
         """Quantiles (n, len(probabilities)) of the label at each row, each probability in (0, 1). Changes nothing.
 
-        Those of 0.05 and 0.95 are calibrated. The others follow from half of a normal distribution on each side of the
-        mean, which of skewed labels is not their median.
+        Those of 0.05, 0.5 and 0.95 are calibrated. The others follow from half of a normal distribution on each side of
+        the median.
         """
         if not all(0.0 < probability < 1.0 for probability in probabilities):
             raise ValueError(f"probabilities must lie between 0 and 1, got {list(probabilities)}")
@@ -86,7 +96,7 @@ class ForestRegressor(Forest[Params]):
         values = numbers(y)
         if len(values) != n:
             raise ValueError(f"y has {len(values)} labels for {n} rows of X")
-        return Labels(values, ~np.isnan(values), {}, 3)
+        return Labels(values, ~np.isnan(values), {}, N_OUTPUTS)
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
         return np.zeros(N_STATE)
@@ -101,7 +111,7 @@ class ForestRegressor(Forest[Params]):
 
     @property
     def _n_outputs(self) -> int:
-        return 3
+        return N_OUTPUTS
 
     @property
     def _n_said(self) -> int:
@@ -153,7 +163,7 @@ def _std(forecasts: BatchForecasts) -> NDArray[np.float64]:
 
 
 def _quantiles(forecasts: BatchForecasts, probabilities: Sequence[float]) -> NDArray[np.float64]:
-    steps = [float(normal_quantile(float(probability))) for probability in probabilities]
-    sides = [forecasts.outputs[:, BELOW if step < 0.0 else ABOVE] * step for step in steps]
-    quantiles: NDArray[np.float64] = forecasts.outputs[:, [MEAN]] + np.column_stack(sides)
-    return quantiles
+    mean, below, above, median = forecasts.outputs[:, [MEAN, BELOW, ABOVE, MEDIAN]].T
+    down, up = median - (mean - TAIL_QUANTILE * below), mean + TAIL_QUANTILE * above - median
+    steps = [float(normal_quantile(float(probability))) / TAIL_QUANTILE for probability in probabilities]
+    return np.column_stack([median + step * (down if step < 0.0 else up) for step in steps])

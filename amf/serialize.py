@@ -33,6 +33,7 @@ import json
 import struct
 from collections.abc import Mapping
 from io import BytesIO
+from os import PathLike
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -180,8 +181,10 @@ class _Reader:
 def loads(data: bytes | bytearray | memoryview, systems: Mapping[str, type[Any]], *, n_threads: int = 1) -> Any:
     """The forest that `dumps` wrote, of one of these systems by their families.
 
-    Raises FormatError (a ValueError) for anything else.
+    Raises FormatError (a ValueError) for other bytes, TypeError for anything else.
     """
+    if isinstance(data, str | PathLike):
+        raise TypeError(f"expected the bytes of a forest, got the name of a file: pathlib.Path({data!r}).read_bytes()")
     view = memoryview(data).cast("B")
     if len(view) < _PREFIX.size + _CHECKSUM or view[:4] != MAGIC:
         raise FormatError(f"these {len(view)} bytes are not a forest: they do not begin with {MAGIC!r}")

@@ -187,28 +187,45 @@ class Blend:
 
 @dataclass
 class Stretch:
-    """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched."""
+    """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched, and the
+    distance from the forecast to the median in units of the scale."""
 
     n: int = 0
     down: float = 0.0
     up: float = 0.0
+    middle: float = 0.0
+
+    def tails(self, forecast: float, scale: float) -> tuple[float, float]:
+        furthest = NormalDist().inv_cdf(1 - TAIL) * scale
+        return forecast - furthest * math.exp(self.down), forecast + furthest * math.exp(self.up)
+
+    def median(self, forecast: float, scale: float) -> float:
+        low, high = self.tails(forecast, scale)
+        return min(max(forecast + self.middle * scale, low), high)
 
     def quantile(self, forecast: float, scale: float, probability: float) -> float:
-        factor = math.exp(self.down if probability < 0.5 else self.up)
-        return forecast + NormalDist().inv_cdf(probability) * scale * factor
+        """Half of a normal distribution on each side of the median, with the tails where they are."""
+        low, high = self.tails(forecast, scale)
+        median = self.median(forecast, scale)
+        step = NormalDist().inv_cdf(probability) / NormalDist().inv_cdf(1 - TAIL)
+        return median + step * (median - low if probability < 0.5 else high - median)
 
     def std(self, scale: float) -> float:
         return scale * (math.exp(self.down) + math.exp(self.up)) / 2
 
     def learn(self, forecast: float, scale: float, y: float) -> None:
-        """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside."""
+        """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside. One
+        above the median moves that up, one below down: at rest as many are above as below."""
         if scale == 0:
             return
+        median = self.median(forecast, scale)
         step = max(20 / (self.n + 20), 0.05)
         below = y < self.quantile(forecast, scale, TAIL)
         above = y > self.quantile(forecast, scale, 1 - TAIL)
         self.down = min(max(self.down + step * (below - TAIL), -WIDEST), WIDEST)
         self.up = min(max(self.up + step * (above - TAIL), -WIDEST), WIDEST)
+        small = max(5 / (self.n + 20), 0.02)
+        self.middle = min(max(self.middle + small * (float(y > median) - float(y < median)) / 2, -WIDEST), WIDEST)
         self.n += 1
 
 

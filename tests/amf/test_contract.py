@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -206,8 +207,8 @@ def test_the_form_of_the_array_does_not_matter(system, form):
     assert other.dumps() == plain.dumps()
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, np.float32("nan")], ids=repr)
-def test_a_missing_label_is_none_or_nan(system, missing):
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, np.float32("nan"), pd.NA], ids=repr)
+def test_a_missing_label_is_none_or_nan_or_na(system, missing):
     x, y = system.stream(20, 3)
     marked, without = system.new(), system.new()
     marked.partial_fit(x, [*y[:10], missing, *y[11:]])

@@ -41,6 +41,11 @@ def test_a_bad_parameter_is_named(system, parameters, message):
         system.new(**parameters)
 
 
+def test_a_parameter_that_there_is_not_is_named_with_those_that_there_are(system):
+    with pytest.raises(TypeError, match=r"^\w+ has no parameter 'random_state'; there are .*n_threads.*, seed"):
+        system.new(random_state=3)
+
+
 BAD_PARAMETERS_OF_ONE = [
     (amf.AMFClassifier, {"prior": None}, "prior must be 'parent' or 'dirichlet'"),
     (amf.AMFClassifier, {"smoothing": 0.0}, "smoothing must be a number from 1e-09 to 1e\\+09, got 0.0"),

@@ -6,6 +6,7 @@ import doctest
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,18 @@ def events(n: int) -> tuple[list[dict[str, Any]], list[str]]:
     ages, wrong = rng.normal(size=n).tolist(), (rng.random(n) < 0.1).tolist()
     objects = [{"city": f"city-{city}", "age": age} for city, age in zip(cities, ages, strict=True)]
     return objects, [("even", "odd")[(city + is_wrong) % 2] for city, is_wrong in zip(cities, wrong, strict=True)]
+
+
+@pytest.mark.parametrize("value", [datetime(2026, 1, 1), [1.0], {"a": 1}], ids=lambda value: type(value).__name__)
+def test_a_value_that_is_no_feature_is_named_and_leaves_no_trace(value: Any) -> None:
+    columns = Columns(Named())  # type: ignore[arg-type]
+    said = f"feature 'x' is a {type(value).__name__}; a feature is a number, a string, or None or NaN"
+    with pytest.raises(TypeError, match=said):
+        columns.new({"y": 1.0, "x": value})
+    assert len(columns) == 0
+    columns.add(columns.new({"y": 1.0, "x": 2.0**53 + 1}))
+    with pytest.raises(TypeError, match=said):
+        columns.matrix([{"y": 1.0, "x": 1}, {"y": None, "x": value}])
 
 
 def test_a_forest_learns_from_categories() -> None:

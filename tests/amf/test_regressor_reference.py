@@ -261,21 +261,24 @@ def test_blend_does_not_divide_what_has_not_varied():
 
 def test_stretch_leaves_one_label_in_twenty_outside_on_either_side():
     rng = np.random.default_rng(0)
-    stretch, below, above = Stretch(), 0, 0
+    stretch, below, above, lower = Stretch(), 0, 0, 0
     labels = rng.exponential(5.0, 4000)  # a scale five times too small, and all of the tail on one side
     for y in labels:
         below += y < stretch.quantile(5.0, 1.0, 0.05)
         above += y > stretch.quantile(5.0, 1.0, 0.95)
+        lower += y < stretch.quantile(5.0, 1.0, 0.5)
         stretch.learn(5.0, 1.0, y)
     assert below / 4000 == pytest.approx(0.05, abs=0.01)
     assert above / 4000 == pytest.approx(0.05, abs=0.01)
+    assert lower / 4000 == pytest.approx(0.5, abs=0.02)
+    assert stretch.quantile(5.0, 1.0, 0.5) == pytest.approx(5.0 * np.log(2.0), abs=0.3)
     assert stretch.up > stretch.down + 0.3
     assert stretch.quantile(5.0, 1.0, 0.95) - stretch.quantile(5.0, 1.0, 0.05) == pytest.approx(
         2 * 1.6448536269514722 * stretch.std(1.0)
     )
     for _ in range(20000):
         stretch.learn(5.0, 1.0, 5.0)
-    assert (stretch.down, stretch.up) == (-5.0, -5.0)
+    assert (stretch.down, stretch.up, stretch.median(5.0, 1.0)) == (-5.0, -5.0, pytest.approx(5.0, abs=0.02))
 
 
 def test_labels_say_how_many_equal_one_value():
@@ -379,3 +382,16 @@ def test_a_label_far_beyond_the_bound_does_not_decide_everything(options, label)
         errors.append(np.median(np.abs(said.raw_mean - y)[400:]))
     # Whatever decides, the mean of the root has learned it: 1e75 shows in every forecast.
     assert abs(label) == 1e75 or errors[1] < 1.2 * errors[0]
+
+
+@pytest.mark.parametrize("shape", ["normal", "exponential", "lognormal"])
+def test_quantiles_are_what_they_are_called_whatever_the_shape_of_the_noise(shape):
+    rng = np.random.default_rng(1)
+    x = rng.uniform(size=(6000, 4))
+    y = 3.0 * x[:, 0] + (1.0 + x[:, 1]) * getattr(rng, shape)(size=6000)
+    told = amf.AMFRegressor(seed=1).prequential(x, y)
+    below = np.mean(y[1000:, None] < told.quantiles[1000:], axis=0)
+    np.testing.assert_allclose(below, [0.05, 0.5, 0.95], atol=0.01)
+    if shape != "normal":  # The median loses least where errors are counted as they are, and not squared.
+        errors = np.abs(y[1000:, None] - np.column_stack((told.quantiles[1000:, 1], told.mean[1000:]))).mean(axis=0)
+        assert errors[0] < 0.97 * errors[1]

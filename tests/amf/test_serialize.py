@@ -87,8 +87,9 @@ def test_loads_takes_any_buffer_and_keeps_none():
     buffer[:] = bytes(len(buffer))
     assert all(again.dumps() == data for again in loaded)
     assert amf.loads(data, n_threads=2).n_threads == 2
-    with pytest.raises(TypeError):
-        amf.loads(data.hex())
+    for name in ("m.amf", Path("m.amf")):
+        with pytest.raises(TypeError, match=r"expected the bytes of a forest, got the name of a file: .*read_bytes"):
+            amf.loads(name)
 
 
 @pytest.mark.parametrize("max_bytes", [64_000_000, 2000])

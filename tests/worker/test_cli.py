@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import logging
 import os
 import re
@@ -180,7 +181,9 @@ def test_run_hands_the_configuration_to_the_service(main: Main, config: Path, mo
     given: list[Any] = []
     monkeypatch.setattr(service, "run", lambda *arguments, **options: given.append((*arguments, options)))
     for options in ((), ("--until", "end"), ("--until", "0:1000,12:0", "--workers-at", "9464,9465")):
-        assert main("run", config, *options) == (0, "", "")
+        code, out, err = main("run", config, *options)
+        [line] = err.splitlines()
+        assert (code, out, json.loads(line)["event"]) == (0, "", "starting")
     assert given == [
         (load(config, {}), str(config), {"until": None, "workers": ()}),
         (load(config, {}), str(config), {"until": "end", "workers": ()}),
@@ -215,6 +218,26 @@ def test_check_prints_what_is_in_effect_without_secrets(main: Main, config: Path
 def test_check_is_one_line_where_nothing_is_wrong(main: Main, config: Path) -> None:
     expected = f"ok      {config}: can be used; --verbose prints it as it is in effect\n"
     assert main("check", config) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ("chek.crcs: true", 'No such configuration property: "chek.crcs"'),
+        ("socket.timeout.ms: soon", 'Invalid value for configuration property "socket.timeout.ms"'),
+        ("security.protocol: ssl, ssl.ca.location: /no/ca.pem", "ssl.ca.location failed"),
+    ],
+)
+def test_check_names_a_property_that_the_client_does_not_take(
+    main: Main, config: Path, properties: str, said: str
+) -> None:
+    text = config.read_text()
+    assert text.count("kafka: {") == 1
+    config.write_text(text.replace("kafka: {", f"kafka: {{{properties}, "))
+    code, out, err = main("check", config)
+    assert (code, out) == (2, "")
+    assert err.startswith("amf-worker: kafka: librdkafka refuses the properties: ")
+    assert said in err
 
 
 def test_check_keeps_back_what_the_client_says_of_itself(

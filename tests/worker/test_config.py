@@ -873,7 +873,7 @@ def test_reserved_properties_say_why(name: str) -> None:
 def test_what_the_guarantees_set_is_reserved() -> None:
     config = loads(document(), {})
     clients = (config.consumer_properties(), config.producer_properties("tx"), config.admin_properties())
-    set_by_us = set().union(*clients) - set(config.kafka)
+    set_by_us = set().union(*clients) - set(config.kafka) - {"client.id"}  # it carries no guarantee
     assert {"isolation.level", "transactional.id", "partitioner", "enable.auto.commit"} <= set_by_us
     assert set_by_us <= set(config_kafka.RESERVED)
 
@@ -882,6 +882,7 @@ def test_properties_of_the_consumer() -> None:
     properties = loads(kafka("max.poll.interval.ms: 60000, linger.ms: 1, group.id: g"), {}).consumer_properties()
     assert properties == {
         "bootstrap.servers": "localhost:9092",
+        "client.id": "amf-worker",
         "group.id": "g",
         "max.poll.interval.ms": "60000",
         "session.timeout.ms": "10000",
@@ -914,6 +915,7 @@ def test_properties_of_the_producers() -> None:
     config = loads(kafka("compression.type: zstd, fetch.min.bytes: 2"), {})
     idempotent = {
         "bootstrap.servers": "localhost:9092",
+        "client.id": "amf-worker",
         "compression.type": "zstd",
         "linger.ms": "20",
         "queue.buffering.max.messages": "500000",
@@ -931,6 +933,7 @@ def test_an_admin_client_gets_what_all_clients_share() -> None:
     config = loads(kafka("security.protocol: ssl, linger.ms: 1, group.instance.id: w-0"), {})
     assert config.admin_properties() == {
         "bootstrap.servers": "localhost:9092",
+        "client.id": "w-0",
         "security.protocol": "ssl",
         "allow.auto.create.topics": "false",
     }

@@ -248,7 +248,7 @@ def test_what_clients_of_kafka_say_of_themselves_is_limited_by_what_and_of_which
                 "%d identical error(s) suppressed)", name, broker, broker, attempt, attempt
             )  # fmt: skip
     lines = desk.take()
-    assert [line["event"] for line in lines] == ["kafka-client"] * 2
+    assert [(line["level"], line["event"]) for line in lines] == [("warning", "kafka-client")] * 2
     assert ["10.0.0.1:9092" in lines[0]["fact"], "10.0.0.2:9092" in lines[1]["fact"]] == [True, True]
 
 

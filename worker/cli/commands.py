@@ -50,21 +50,27 @@ def run(arguments: Namespace) -> int:
     settings = dict(arguments.settings)
     if arguments.processes != 1:
         return _run_several(arguments, settings)
-    with gc_tuning.paused():
-        from worker import service
-        from worker.cli import logs
+    from worker import __version__
+    from worker.base.log import Log
+    from worker.cli import logs
 
     config = _load(arguments.config, settings)
     logs.use_format(config.logging.format, config.kafka.get("group.instance.id", config.kafka.get("client.id")))
+    Log(__name__).info("starting", f"amf-worker {__version__} starts with {arguments.config}")
+    with gc_tuning.paused():
+        from worker import service
+
     service.run(config, arguments.config, until=arguments.until, workers=arguments.workers_at)
     return DONE
 
 
 def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     from worker import processes
+    from worker.cli import logs
 
     n = processes.usable_cores() if arguments.processes == "auto" else arguments.processes
     config = _load(arguments.config, settings)
+    logs.use_format(config.logging.format)
     # -P: no other `worker` that lies in the folder where this was started gets in the way.
     program = [sys.executable, "-P", "-m", "worker", "run", arguments.config, "--log-level", arguments.log_level]
     if arguments.debug:
@@ -90,14 +96,14 @@ def check(arguments: Namespace) -> int:
     config = _load(arguments.config)
     if arguments.verbose:
         print(effective(config), flush=True)
-    more = "" if arguments.verbose else "; --verbose prints it as it is in effect"
-    print(f"ok      {arguments.config}: can be used{more}", flush=True)
-    if not (arguments.create_topics or arguments.connect):
-        return DONE
+    from worker.adapters.kafka import require_properties
     from worker.cli import check
 
+    more = "" if arguments.verbose else "; --verbose prints it as it is in effect"
     works = True
     with nullcontext() if arguments.verbose else check.silent_clients():
+        require_properties(config)
+        print(f"ok      {arguments.config}: can be used{more}", flush=True)
         if arguments.create_topics:
             for sentence in check.create_topics(config, arguments.partitions):
                 print(f"ok      {sentence}", flush=True)
@@ -142,7 +148,7 @@ def evaluate(arguments: Namespace) -> int:
     interrupt = Interrupt()
     with interrupt.noted(), interrupt.at_once():
         rows.peek(FIRST_ROWS)
-    _remark_on_columns(rows)
+    remarks = _remark_on_columns(rows)
     config = _learner(arguments, rows)
     _require_one_mind(arguments, config)
     rows.has_numbers = _labels_are_numbers(config)
@@ -160,7 +166,7 @@ def evaluate(arguments: Namespace) -> int:
         text.show(report)
         writes: dict[str, Callable[[], object]] = {}
         if arguments.report:
-            html = page.page_of(report, rows.name, rows.roles.label or "", config)
+            html = page.page_of(report, rows.name, rows.roles.label or "", config, remarks)
             writes[f"report in {arguments.report}"] = partial(write, arguments.report, html)
         if out is not None:
             writes[f"predictions in {arguments.out}"] = partial(out.finish, evaluated.classes)
@@ -287,13 +293,10 @@ def demo(arguments: Namespace) -> int:
 
 
 def _load(path: str, settings: Mapping[str, str] = MappingProxyType({})) -> Config:
-    from worker.cli import logs
     from worker.config import load
 
     # Shells know HOSTNAME and do not pass it on.
-    config = load(path, {"HOSTNAME": gethostname(), **os.environ}, settings)
-    logs.use_format(config.logging.format)
-    return config
+    return load(path, {"HOSTNAME": gethostname(), **os.environ}, settings)
 
 
 def _open(arguments: Namespace) -> FileRows:
@@ -307,17 +310,20 @@ def _open(arguments: Namespace) -> FileRows:
         id=arguments.id,
         time=arguments.time,
         drop=arguments.drop,
+        thousands=arguments.thousands,
     )
 
 
-def _remark_on_columns(rows: FileRows) -> None:
-    """Say on stderr what the first rows tell of the columns."""
-    from worker.cli.dataset.glance import columns_as_good_as_unique
+def _remark_on_columns(rows: FileRows) -> list[str]:
+    """Say on stderr what the first rows tell of the columns; returns the sentences."""
+    from worker.cli.dataset.glance import odd_columns
     from worker.cli.terminal import remark
 
-    for sentence in columns_as_good_as_unique(rows):
+    sentences = list(odd_columns(rows))
+    for sentence in sentences:
         remark(sentence)
+    return sentences
 
 
 def _labels_are_numbers(config: Config) -> Callable[[str], bool]:
-    return lambda key: config.models.params_for(key).labels_are_numbers
+    return lambda key: config.models.params_for(key or config.models.null_key or "").labels_are_numbers

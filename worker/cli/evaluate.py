@@ -108,6 +108,7 @@ class _Evaluation:
         self._codec = "json" if config.input.codec in REGISTRY_CODECS else config.input.codec
         given, told = replace(config.input, codec=self._codec), replace(config.output, codec="json")
         self.task = task_of_rows(replace(config, input=given, output=told))
+        self._null_key = config.models.null_key or ""
         self._out = out
         self.classes = Classes()
         self._ranking = Ranking()
@@ -149,13 +150,14 @@ class _Evaluation:
 
     def _count(self, row: Row, answer: Answer) -> None:
         report = self.report
-        model = report.by_model.setdefault(row.key, ModelFigures())
+        key = row.key if row.key is not None else self._null_key
+        model = report.by_model.setdefault(key, ModelFigures())
         report.rows += 1
         model.rows += 1
         report.labelled += answer.label is not None
         spread: list[float | None] = []
         if isinstance(answer, Prediction):
-            spread = self.classes.spread(row.key, answer)
+            spread = self.classes.spread(key, answer)
             if answer.label is not None and answer.loss is not None:
                 report.score_class(answer, model)
                 self._ranking.add(self.classes.column(class_text(answer.label)), spread)

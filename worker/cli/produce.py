@@ -7,7 +7,7 @@ import time
 from worker.adapters.kafka import KafkaAdmin, KafkaPublisher
 from worker.base.errors import ConfigError
 from worker.base.log import Log
-from worker.cli.dataset import Rows, message
+from worker.cli.dataset import Rows, key_of, message
 from worker.cli.terminal import Advance
 from worker.config import Config
 
@@ -36,7 +36,7 @@ def produce(
         for row in rows:
             if rate is not None:
                 publisher.wait(started + row.number / rate - time.monotonic())
-            publisher.send(row.key.encode(), message(row, config.input.codec), row.time_ms)
+            publisher.send(key_of(row), message(row, config.input.codec), row.time_ms)
             advance(rows.fraction, row.number + 1)
     except (ConfigError, KeyboardInterrupt):
         publisher.finish()

@@ -137,12 +137,12 @@ def merge(given: Mapping[str, str]) -> dict[str, str]:
 
 def for_consumer(properties: Mapping[str, str]) -> dict[str, str]:
     classic = properties.get("group.protocol") != "consumer"
-    own = _without(properties, _PRODUCER_ONLY)
+    own = _without(_named(properties), _PRODUCER_ONLY)
     return {**own, **CONSUMER_GUARANTEES, **(CLASSIC_GUARANTEES if classic else {})}
 
 
 def for_producer(properties: Mapping[str, str], transactional_id: str | None) -> dict[str, str]:
-    own = _without(properties, _CONSUMER_ONLY)
+    own = _without(_named(properties), _CONSUMER_ONLY)
     if transactional_id is None:
         own.pop("transaction.timeout.ms", None)
         return {**own, **PRODUCER_GUARANTEES}
@@ -150,7 +150,12 @@ def for_producer(properties: Mapping[str, str], transactional_id: str | None) ->
 
 
 def for_admin(properties: Mapping[str, str]) -> dict[str, str]:
-    return {**_without(_without(properties, _CONSUMER_ONLY), _PRODUCER_ONLY), **ADMIN_GUARANTEES}
+    return {**_without(_without(_named(properties), _CONSUMER_ONLY), _PRODUCER_ONLY), **ADMIN_GUARANTEES}
+
+
+def _named(properties: Mapping[str, str]) -> dict[str, str]:
+    """With the name under which the broker's logs, metrics and quotas have the client."""
+    return {"client.id": properties.get("group.instance.id", "amf-worker"), **properties}
 
 
 def masked(properties: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from worker.adapters.kafka import KafkaAdmin, KafkaInput, KafkaPublisher
 from worker.adapters.store import open_store
 from worker.base.errors import Fatal
 from worker.checkpoint import KEPT_MS, Checkpoints, Location
-from worker.cli.dataset import Row, message
+from worker.cli.dataset import Row, key_of, message
 from worker.demo import watch
 from worker.demo.ledger import Ledger, Reader
 from worker.demo.processes import Process, free_port, start_broker, start_worker
@@ -48,7 +48,7 @@ class Generator:
         due = min(int(self._rate * elapsed_s) - self.published, room, _BURST)
         for row in islice(self._rows, max(due, 0)):
             value = message(row)
-            self._publisher.send(row.key.encode(), value)
+            self._publisher.send(key_of(row), value)
             self.published += 1
             self.mean_bytes += (len(value) - self.mean_bytes) / self.published
         self._publisher.wait(0)

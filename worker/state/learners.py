@@ -251,7 +251,7 @@ class Regressor(Learner):
         return [NO_LABEL if label is None else self.code(label) for label in labels]
 
     def refusal(self, label: Label) -> Reject | None:
-        got = "a boolean" if isinstance(label, bool) else "a string"
+        got = f"the string {label[:40]!r}" if isinstance(label, str) else "a boolean"
         return Reject("wrong-type", f"label: expected a number or null, got {got}")
 
     def admit(self, label: Label) -> int:

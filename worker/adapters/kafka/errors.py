@@ -162,7 +162,13 @@ class _Said(logging.Filter):
     """Makes an event of what a client says of itself: it says the same ten times a second, in slightly other words."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Nothing is kept back: that is decided where lines are written."""
+        """Nothing is kept back: that is decided where lines are written.
+
+        None is more than a warning: what comes of it the calls tell that fail, and whoever made them says it. A group
+        that rebalances is an error to its client.
+        """
+        if record.levelno > logging.WARNING:
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         record.event = Event("kafka-client", _INCIDENTAL.sub("", record.getMessage())[:LONGEST], None, None, {})
         return True
 

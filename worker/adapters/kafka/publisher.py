@@ -27,7 +27,7 @@ class KafkaPublisher:
         self._failed: KafkaError | None = None
         self._producer: Producer = client(Producer, config.producer_properties())
 
-    def send(self, key: bytes, value: bytes | None, time_ms: int = -1) -> None:
+    def send(self, key: bytes | None, value: bytes | None, time_ms: int = -1) -> None:
         """Queue a record, a tombstone where there is no value; waits while the queue is full. Raises WorkerError.
 
         `time_ms` is the record's timestamp in ms since the epoch; the time of sending where it is not above 0.

@@ -15,7 +15,7 @@ from worker.base.errors import ConfigError
 from worker.base.records import Label, Record
 from worker.cli.dataset.rows import Columns, FileRows, Row, Rows, Value
 
-__all__ = ["FileRows", "Row", "Rows", "message", "open_rows", "record_of"]
+__all__ = ["FileRows", "Row", "Rows", "key_of", "message", "open_rows", "record_of"]
 
 
 def open_rows(
@@ -28,14 +28,19 @@ def open_rows(
     id: str | None = None,
     time: str | None = None,
     drop: Sequence[str] = (),
+    thousands: str | None = None,
 ) -> FileRows:
     """The rows of a file, or of stdin where it is `-`; nothing but the header is read yet. Raises ConfigError.
 
     `label`, `key`, `id`, `time` and `drop` name columns, in an .npz other arrays beside X (its label is y by default);
     all other columns are features, those of X are named f0, f1, ... Without `key` row i belongs to model-{i mod
-    n_keys}. `has_numbers` tells of a model key whether its labels are numbers; those of others are classes.
+    n_keys}. `has_numbers` tells of a model key whether its labels are numbers; those of others are classes. `thousands`
+    is what stands between the thousands of numbers in a file of text.
     """
-    return _format_of(path)(Path(path), Columns(label, key, id, time, tuple(drop)), n_keys, has_numbers)
+    rows = _format_of(path)(Path(path), Columns(label, key, id, time, tuple(drop)), n_keys, has_numbers)
+    if thousands is not None:
+        rows.use_thousands(thousands)
+    return rows
 
 
 def _format_of(path: str | Path) -> type[FileRows]:
@@ -72,6 +77,11 @@ def message(row: Row, codec: str = "json") -> bytes:
     return _ENCODE[codec](_Message(str(row.number) if row.id is None else row.id, row.features, row.label))
 
 
+def key_of(row: Row) -> bytes | None:
+    """The key of a row as that of a record."""
+    return None if row.key is None else row.key.encode()
+
+
 def record_of(row: Row, codec: str) -> Record:
     """A row as the input record that `produce` makes of it, in a partition that holds nothing else."""
-    return Record(row.number, row.time_ms, row.key.encode(), message(row, codec), [])
+    return Record(row.number, row.time_ms, key_of(row), message(row, codec), [])

@@ -3,7 +3,8 @@
 A cell that is written as a number is one, an empty cell is a missing value, any other text is a category. Each cell
 speaks for itself: what a row says does not depend on the rows after it, and a stray text costs its column nothing. A
 number that is not finite (nan, inf, 1e400) is a missing value, and counted. Between semicolons, where spreadsheets
-write 3,5 for 3.5, a comma is the point of a number.
+write 3,5 for 3.5, a comma is the point of a number. What stands between thousands is said by who reads the file: 1,234
+is a number for some and another one for others.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ _NOT_UTF8 = (
     "`iconv -f WINDOWS-1252 -t UTF-8` converts what they wrote otherwise"
 )
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
+_MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
+"""With a decimal comma it has three digits behind the point."""
+_ENOUGH = 10
 
 
 class DelimitedRows(FileRows):
@@ -55,6 +59,11 @@ class DelimitedRows(FileRows):
     def __init__(self, path: Path, columns: Columns, n_keys: int, has_numbers: Callable[[str], bool]) -> None:
         super().__init__(path, columns, n_keys, has_numbers)
         self.labelled = columns.label is not None
+        self._thousands: Callable[[str], str] | None = None
+        self._decimal_comma: bool | None = None
+        """None where the file tells by its delimiter."""
+        self._with_comma: dict[str, list[int]] = {}
+        """Of each column with decimal commas how many of its numbers have one, and of how many it may be another."""
         self._once: Iterator[Line] | None = None
         lines = self._read()
         next(lines)  # the header has been read and looked at
@@ -62,6 +71,29 @@ class DelimitedRows(FileRows):
             self._once = cast(Iterator[Line], lines)
         else:
             lines.close()
+
+    def use_thousands(self, separator: str) -> None:
+        """A number with this between its thousands is one; a comma is not a point beside it, a point makes it one."""
+        between = "[ \u00a0\u202f]" if separator == " " else re.escape(separator)
+        point = "," if separator == "." else "." if separator == "," else "[.,]"
+        number = re.compile(rf"\s*[-+]?[0-9]{{1,3}}(?:{between}[0-9]{{3}})+(?:{point}[0-9]+)?\s*")
+
+        def without(cell: str) -> str:
+            return re.sub(between, "", cell.strip()) if number.fullmatch(cell) else cell
+
+        self._thousands = without
+        if separator in ",.":
+            self._decimal_comma = separator == "."
+
+    @property
+    def notes(self) -> Sequence[str]:
+        odd = [name for name, (n, maybe) in self._with_comma.items() if n == maybe >= _ENOUGH]
+        columns = f"column {odd[0]!r}" if len(odd) == 1 else f"columns {', '.join(map(repr, odd))}"
+        sentence = (
+            f"all commas of {columns} stand before three digits, and are read as points: 1,234 is 1.234; --thousands , "
+            "takes it for 1234"
+        )
+        return [*super().notes, *([sentence] if odd else [])]
 
     def _lines(self) -> Iterator[Line]:
         if self.from_stdin:
@@ -85,13 +117,21 @@ class DelimitedRows(FileRows):
                 for name in (self.roles.label, self.roles.key, self.roles.id, self.roles.time)
             )
             yield None
+            numeric = [*features, *([] if label is None else [label])]
+            decimal_comma = delimiter == ";" if self._decimal_comma is None else self._decimal_comma
+            thousands, self._with_comma = self._thousands, {}
             for n, cells in enumerate(filter(None, reader)):  # without blank lines
                 if len(cells) != len(names):
                     raise self._error(reader, f"expected {len(names)} cells as in the header, found {len(cells)}")
                 if n % BLOCK_ROWS == 0:
                     self.fraction = fraction()
-                if delimiter == ";":
-                    cells = [_with_point(cell) if "," in cell else cell for cell in cells]
+                if thousands is not None:
+                    for column in numeric:
+                        cells[column] = thousands(cells[column])
+                if decimal_comma:
+                    for column in numeric:
+                        if "," in cells[column]:
+                            cells[column] = self._with_point(cells[column], names[column])
                 yield Line(
                     self._values(reader, [cells[column] for column in features]),
                     None if label is None else cells[label],
@@ -175,6 +215,15 @@ class DelimitedRows(FileRows):
                 self.count_not_finite(f"line {reader.line_num}, column {self.feature_names[column]!r}")
         return values
 
+    def _with_point(self, cell: str, column: str) -> str:
+        """A number with a decimal comma as one with a point; any other text as it is."""
+        if not _DECIMAL_COMMA.fullmatch(cell):
+            return cell
+        counts = self._with_comma.setdefault(column, [0, 0])
+        counts[0] += 1
+        counts[1] += _MAYBE_THOUSANDS.fullmatch(cell) is not None
+        return cell.replace(",", ".")
+
     def _error(self, reader: Any, problem: str) -> ConfigError:
         return ConfigError(f"{self.name}:{reader.line_num}: {problem}")
 
@@ -186,11 +235,6 @@ def _delimiter_of(header: str) -> str:
         return len(next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), []))
 
     return max(_DELIMITERS, key=n_columns)
-
-
-def _with_point(cell: str) -> str:
-    """A number with a decimal comma as one with a point; any other text as it is."""
-    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
 
 
 def _numbers(texts: list[str]) -> list[float | None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import isfinite
 
@@ -11,18 +12,44 @@ FIRST_ROWS = 1000
 _ENOUGH_TEXTS = 100
 _UNIQUE_SHARE = 0.9
 _FEWEST_NUMBERS, _MOST_CLASSES = 20, 50
+_GROUPED = re.compile(
+    r"\s*[-+]?[0-9]{1,3}(?:(?:,[0-9]{3})+(?:\.[0-9]+)?|(?:\.[0-9]{3})+,[0-9]+|(?:\.[0-9]{3}){2,}"
+    r"|(?:['\u00a0\u202f ][0-9]{3})+(?:[.,][0-9]+)?)\s*"
+)
+"""A number as people write it, with something between its thousands."""
 
 
-def columns_as_good_as_unique(rows: FileRows) -> Iterator[str]:
-    """A sentence for each text column from which nothing can be learned: ids, timestamps, free text."""
+def odd_columns(rows: FileRows) -> Iterator[str]:
+    """A sentence for each text column that cannot be meant as it is: numbers with something between their thousands;
+    ids, timestamps or free text, from which nothing can be learned."""
     lines = rows.peek(FIRST_ROWS)
-    for column, name in enumerate(rows.feature_names):
-        texts = [value for line in lines if isinstance(value := line.values[column], str)]
-        if len(texts) >= _ENOUGH_TEXTS and len(set(texts)) >= _UNIQUE_SHARE * len(texts):
+    columns = {name: [line.values[column] for line in lines] for column, name in enumerate(rows.feature_names)}
+    if rows.roles.label is not None:
+        columns[rows.roles.label] = [line.label for line in lines]
+    for name, values in columns.items():
+        texts = [value for value in values if isinstance(value, str)]
+        numbers = [text for text in texts if _GROUPED.fullmatch(text)]
+        if len(numbers) > max(_FEWEST_NUMBERS, len(texts) / 2):
+            yield (
+                f"column {name!r} has {len(numbers):,} numbers such as {numbers[0]!r} in {len(values):,} rows, which "
+                f"are taken for texts: --thousands {_separator_of(numbers)} reads them as numbers"
+            )
+        elif name != rows.roles.label and _is_as_good_as_unique(texts, sum(value is not None for value in values)):
             yield (
                 f"column {name!r} has {len(set(texts)):,} different texts in {len(texts):,} rows: as good as unique, "
                 f"it costs memory and teaches nothing. --drop {name} leaves it out; --id and --time give it another use"
             )
+
+
+def _is_as_good_as_unique(texts: list[str], n_values: int) -> bool:
+    """Whether most values of a column are texts, and hardly one of these recurs."""
+    return len(texts) >= max(_ENOUGH_TEXTS, n_values / 2) and len(set(texts)) >= _UNIQUE_SHARE * len(texts)
+
+
+def _separator_of(numbers: list[str]) -> str:
+    """What stands between their thousands, as an argument of a command."""
+    separator = next(filter(None, (re.sub("[-+0-9]", "", number)[:1] for number in numbers)))
+    return {"'": '"\'"', ",": ",", ".": "."}.get(separator, '" "')
 
 
 def labels_are_numbers(rows: FileRows) -> str | None:

@@ -61,8 +61,6 @@ class ParquetRows(FileRows):
                 keys, ids = (none if name is None else _texts(cells[name]) for name in (roles.key, roles.id))
                 times = [NO_TIME] * batch.num_rows if roles.time is None else self._times(cells[roles.time], done)
                 for i, (label, key, of_id, time_ms) in enumerate(zip(labels, keys, ids, times, strict=True)):
-                    if roles.key is not None and key is None:
-                        key = ""  # which no model has: the row is refused, and counted
                     yield Line([column[i] for column in columns], label, key, of_id, time_ms)
                 done += batch.num_rows
 

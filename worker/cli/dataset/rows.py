@@ -33,7 +33,8 @@ class Row(NamedTuple):
     """One event of a file."""
 
     number: int
-    key: str
+    key: str | None
+    """None where its column has none: no model, or the one of models.null_key."""
     features: dict[str, Value]
     label: Label | None
     id: str | None = None
@@ -70,6 +71,7 @@ class Line(NamedTuple):
     """Of the features, in the order of `feature_names`."""
     label: Cell
     key: str | None
+    """None, or an empty text, where there is none."""
     id: str | None
     time_ms: int
 
@@ -109,12 +111,14 @@ class FileRows(Rows):
         """What errors call the file."""
         self.roles = columns
         self.has_numbers = has_numbers
-        """Tells of a model key whether its labels are numbers; those of others are classes."""
+        """Tells of a model key, empty where there is none, whether its labels are numbers; others are classes."""
         self.feature_names: list[str] = []
         self.not_finite = 0
         """Numbers in it that are none: NaN where it does not stand for a missing value, infinite, or out of range."""
         self.late = 0
         """Rows that are older than the row before them."""
+        self.without_key = 0
+        """Rows whose key is empty."""
         self._first_not_finite = ""
         self._n_keys = n_keys
         self._ahead: tuple[list[Line], Iterator[Line]] | None = None
@@ -132,7 +136,14 @@ class FileRows(Rows):
         if self.late:
             rows = "1 row is" if self.late == 1 else f"{self.late:,} rows are"
             found.append(f"{rows} older than the row before: sort the file by time, or models learn from the future")
+        if self.without_key:
+            rows = "1 row has" if self.without_key == 1 else f"{self.without_key:,} rows have"
+            found.append(f"{rows} no key: no model takes such a row, unless models.null_key names one")
         return found
+
+    def use_thousands(self, separator: str) -> None:
+        """Read numbers with this between their thousands, before any row is read. Raises ConfigError."""
+        raise ConfigError(f"{self.name}: --thousands is for files of text; the numbers of this one are numbers already")
 
     def peek(self, n: int) -> list[Line]:
         """The first rows, which the next iteration begins with all the same."""
@@ -150,15 +161,16 @@ class FileRows(Rows):
             lines = self._lines()
         else:
             lines, self._ahead = chain(*self._ahead), None
-        self.late, before_ms = 0, NO_TIME
+        self.late, self.without_key, before_ms = 0, 0, NO_TIME
         has_numbers = lru_cache(maxsize=10_000)(self.has_numbers)
         for number, line in enumerate(lines):
-            key = f"model-{number % self._n_keys}" if line.key is None else line.key
+            key = line.key or None if self.roles.key else f"model-{number % self._n_keys}"
+            self.without_key += key is None
             if line.time_ms != NO_TIME:
                 self.late += line.time_ms < before_ms
                 before_ms = line.time_ms
             features = dict(zip(self.feature_names, line.values, strict=True))
-            label = label_of(line.label, has_numbers(key), typed=self.typed)
+            label = label_of(line.label, has_numbers(key or ""), typed=self.typed)
             yield Row(number, key, features, label, line.id, line.time_ms)
         self.fraction = 1.0
 

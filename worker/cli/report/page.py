@@ -23,9 +23,12 @@ from worker.config.views import plain
 _DIAGONAL = Series("", [(0.0, 0.0), (1.0, 1.0)], "faint")
 
 
-def page_of(report: Report, source: str, label: str, config: Config) -> str:
-    """The whole page: figures of the rows of `source`, whose labels are in the column `label`."""
-    sections = [*_of_classes(report), *_of_numbers(report), *_of_models(report), *_of_data(report, config)]
+def page_of(report: Report, source: str, label: str, config: Config, remarks: Sequence[str] = ()) -> str:
+    """The whole page: figures of the rows of `source`, whose labels are in the column `label`.
+
+    remarks: what was said of the columns before the first row was learned.
+    """
+    sections = [*_of_classes(report), *_of_numbers(report), *_of_models(report), *_of_data(report, config, remarks)]
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return f"""<!doctype html>
 <html lang="en">
@@ -188,8 +191,8 @@ def _features(report: Report) -> str:
     return _section("What the forecasts rest on", drawn, f"{sentence[0].upper()}{sentence[1:]}.{rest}")
 
 
-def _of_data(report: Report, config: Config) -> Iterator[str]:
-    sentences = [*report.notes, *text.refusals(report)]
+def _of_data(report: Report, config: Config, remarks: Sequence[str]) -> Iterator[str]:
+    sentences = [*remarks, *report.notes, *text.refusals(report)]
     if sentences:
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
         yield _section("The data", f"<ul>{items}</ul>", wide=True)
