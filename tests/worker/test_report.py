@@ -276,7 +276,9 @@ def test_the_page_shows_the_figures_and_draws_them(tmp_path: Path, kind: str) ->
         assert heading in page.text
     assert ("ROC" in page.text) == (kind == "two")
     assert "amf-regressor" not in page.text
-    assert sum(tag == "svg" for tag, _ in page.tags) == {"two": 4, "classes": 2, "numbers": 2}[kind]
+    assert (
+        sum(tag == "svg" for tag, _ in page.tags) == {"two": 5, "classes": 3, "numbers": 3}[kind]
+    )  # one is drawn wide and narrow
     for tag, attributes in page.tags:
         if tag == "polyline":
             places = [float(n) for pair in (attributes["points"] or "").split() for n in pair.split(",")]

@@ -23,7 +23,7 @@ section p { margin: 8px 0 0; color: var(--dim); font-size: 13px; }
 .cards span, .cards small { display: block; color: var(--dim); font-size: 13px; overflow-wrap: anywhere; }
 .cards b { font-size: 22px; font-variant-numeric: tabular-nums; }
 svg { display: block; width: 100%; height: auto; }
-.wide svg { min-width: 640px; }
+.cramped { display: none; }
 svg text { fill: var(--dim); font-size: 12px; }
 .grid { stroke: var(--rule); }
 .axis { stroke: var(--dim); }
@@ -32,7 +32,7 @@ svg text { fill: var(--dim); font-size: 12px; }
 .line.second { stroke: var(--second); stroke-width: 1.2; opacity: .75; }
 .line.faint { stroke: var(--dim); stroke-dasharray: 5 4; stroke-width: 1.4; }
 .dot.first { fill: var(--first); fill-opacity: .7; }
-.legend .key { margin-right: 18px; }
+.legend .key { margin-right: 18px; white-space: nowrap; }
 .key::before { content: ""; display: inline-block; width: 18px; margin: 0 6px 4px 0; border-top: 3px solid; }
 .key.first::before { color: var(--first); }
 .key.second::before { color: var(--second); }
@@ -40,7 +40,7 @@ svg text { fill: var(--dim); font-size: 12px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 8px; text-align: right; border-bottom: 1px solid var(--rule); }
-th:first-child { text-align: left; font-weight: 500; overflow-wrap: anywhere; }
+th:first-child { min-width: 6em; text-align: left; font-weight: 500; overflow-wrap: anywhere; }
 thead th { color: var(--dim); font-weight: 500; }
 tbody tr:last-child > * { border-bottom: 0; }
 .share { background: color-mix(in srgb, var(--first) calc(var(--share) * 55%), transparent); }
@@ -54,6 +54,8 @@ ul { margin: 0; padding-left: 20px; overflow-wrap: anywhere; }
 .facts b { color: var(--ink); font-weight: 500; overflow-wrap: anywhere; }
 footer { color: var(--dim); font-size: 13px; }
 @media (max-width: 760px) { main { grid-template-columns: minmax(0, 1fr); }
-  .bars th, .bars td { padding: 4px 3px; } .bars .figure { width: 3.7em; } }
+  .cramped { display: block; } .roomy { display: none; } svg text { font-size: 17px; }
+  .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); } th, td { padding: 4px 5px; }
+  .bars th, .bars td { padding: 4px 3px; } .bars .name { width: 36%; } .bars .figure { width: 3.7em; } }
 @media print { body { background: none; } section { break-inside: avoid; } }
 """

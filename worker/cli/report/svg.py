@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
 NARROW, WIDE = 560, 1160
 _HEIGHT = 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 42
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 14, 12, 42
 
 Points = Sequence[tuple[float, float]]
 
@@ -33,7 +33,18 @@ class Axis(NamedTuple):
 
 
 def chart(series: Sequence[Series], across: Axis, up: Axis, width: int = NARROW) -> str:
-    """Lines and points over two axes, and a legend where there are several with a name."""
+    """Lines and points over two axes, and a legend where there are several with a name.
+
+    One that is WIDE is drawn NARROW as well, for a page that has no room: its letters would be too small to read.
+    """
+    widths = {"": width} if width == NARROW else {"roomy": width, "cramped": NARROW}
+    drawn = "".join(_drawn(series, across, up, each, style) for style, each in widths.items())
+    named = [each for each in series if each.name]
+    keys = " ".join(f'<span class="key {each.style}">{escape(each.name)}</span>' for each in named)
+    return drawn + (f'<p class="legend">{keys}</p>' if len(named) > 1 else "")
+
+
+def _drawn(series: Sequence[Series], across: Axis, up: Axis, width: int, style: str) -> str:
     across, up = (_measured(axis, series, which) for which, axis in enumerate((across, up)))
     x = _scale(across, _LEFT, width - _RIGHT)
     y = _scale(up, _HEIGHT - _BOTTOM, _TOP)
@@ -48,10 +59,8 @@ def chart(series: Sequence[Series], across: Axis, up: Axis, width: int = NARROW)
             radius = 4 if each.line else 1.8
             parts += [f'<circle class="dot {each.style}" cx="{a:.1f}" cy="{b:.1f}" r="{radius}"/>' for a, b in places]
     title = escape(f"{up.title} over {across.title}")
-    drawn = f'<svg viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
-    named = [each for each in series if each.name]
-    keys = "".join(f'<span class="key {each.style}">{escape(each.name)}</span>' for each in named)
-    return drawn + (f'<p class="legend">{keys}</p>' if len(named) > 1 else "")
+    known = f'viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="{title}"'
+    return f'<svg class="{style}" {known}>{"".join(parts)}</svg>'
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -65,23 +74,22 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
-def short(value: float) -> str:
-    """A tick's text: thousands and millions by a letter."""
-    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= scale:
-            return f"{value / scale:.3g}{letter}"
-    return f"{value:.3g}"
+def texts_of(values: Sequence[float]) -> list[str]:
+    """The texts of an axis' ticks: all in thousands, or all in millions, by a letter, where the largest is."""
+    largest = max(map(abs, values), default=0.0)
+    scale, letter = next(((s, by) for s, by in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= s), (1.0, ""))
+    return [f"{value / scale:.3g}{letter if value else ''}" for value in values]
 
 
 def _grid(across: Axis, up: Axis, x: Callable[[float], float], y: Callable[[float], float], width: int) -> str:
     left, right, bottom = _LEFT, width - _RIGHT, _HEIGHT - _BOTTOM
     parts = []
-    for tick in ticks(_low(up), _high(up)):
+    for tick, text in _labelled(up):
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text class="tick" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{short(tick)}</text>')
-    for tick in ticks(_low(across), _high(across)):
-        text = f'<text class="tick" x="{x(tick):.1f}" y="{bottom + 17}" text-anchor="middle">{short(tick)}</text>'
-        parts.append(text)
+        parts.append(f'<text class="tick" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{text}</text>')
+    for tick, text in _labelled(across):
+        place = f'x="{x(tick):.1f}"' if x(tick) < right - _RIGHT else f'x="{width - 1}" style="text-anchor: end"'
+        parts.append(f'<text class="tick" {place} y="{bottom + 17}" text-anchor="middle">{text}</text>')
     middle = (_TOP + bottom) / 2
     parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
     for title, place in (
@@ -90,6 +98,12 @@ def _grid(across: Axis, up: Axis, x: Callable[[float], float], y: Callable[[floa
     ):
         parts.append(f'<text {place} text-anchor="middle">{escape(title)}</text>')
     return "".join(parts)
+
+
+def _labelled(axis: Axis) -> Iterator[tuple[float, str]]:
+    """Ticks and their texts."""
+    places = ticks(_low(axis), _high(axis))
+    return zip(places, texts_of(places), strict=True)
 
 
 def _measured(axis: Axis, series: Sequence[Series], which: int) -> Axis:

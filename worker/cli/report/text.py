@@ -252,7 +252,7 @@ def figure(value: float | None) -> str:
 
 def unit(value: float | None) -> str:
     """A figure in the unit of the label, which may be any: digits that matter, not decimals."""
-    return "-" if value is None else f"{value:.5g}"
+    return "-" if value is None else f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.5g}"
 
 
 def _in_order(text: str) -> tuple[int, str]:

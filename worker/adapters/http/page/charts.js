@@ -75,7 +75,7 @@ export class Chart {
     };
     return {
       ...this.#size(),
-      padding: [8, 6, 0, 0],
+      padding: [8, 28, 0, 0], // half of the last time on the right
       legend: { show: false },
       cursor: { sync: { key: cursor.key }, drag: { x: false, y: false }, points: { size: 6 } },
       scales: {

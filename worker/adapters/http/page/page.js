@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { Chart } from "./charts.js";
-import { bytes, duration, element, loss, NONE, number, percent, time, visible } from "./text.js";
+import { bytes, compact, duration, element, loss, NONE, number, percent, time, visible } from "./text.js";
 import { hideModel, refreshModel, showModel } from "./model.js";
 
 const EVERY_MS = 1000;
@@ -81,6 +81,9 @@ function append(point) {
 
 const BASELINE = { name: "baseline", color: "--soft", dashed: true };
 const ratio = ({ loss: of, baseline }) => of.map((value, i) => (baseline[i] > 0 ? value / baseline[i] : null));
+// The histogram of latencies ends there.
+const MOST_LATENCY_S = 1800;
+const latency = (seconds) => (seconds >= MOST_LATENCY_S ? `over ${duration(MOST_LATENCY_S)}` : duration(seconds));
 const chart = (options) => new Chart($("#charts"), options);
 const charts = {
   rate: chart({
@@ -100,7 +103,7 @@ const charts = {
     curves: [{ name: "all partitions", color: "--c0", fill: true }],
   }),
   latency: chart({
-    title: "Latency", unit: "from a record’s timestamp to its commit", format: duration, least: 0.05,
+    title: "Latency", unit: "from a record’s timestamp to its commit", format: latency, least: 0.05,
     curves: [{ name: "median", color: "--c0" }, { name: "99 %", color: "--c1" }],
   }),
   depth: chart({
@@ -152,7 +155,7 @@ function render(status) {
   if (point) {
     tile("Throughput", number(Math.round(point.events_per_second)), "/s", `${number(totals.events)} in all`);
     tile("Lag", number(point.lag), "records", waiting(point));
-    tile("Latency", duration(point.latency_p50_seconds), "", `99 %: ${duration(point.latency_p99_seconds)}`);
+    tile("Latency", latency(point.latency_p50_seconds), "", `99 %: ${latency(point.latency_p99_seconds)}`);
     const failures = totals.checkpoint_failures;
     tile("Checkpoint age", duration(point.checkpoint_age_seconds), "", failures ? `${number(failures)} failures` : "no failures");
     const away = totals.models_away ? `, ${number(totals.models_away)} away` : "";
@@ -230,7 +233,7 @@ function renderPartitions(partitions) {
   );
 }
 
-// For each tenth of confidence a bar, how often predictions were right, and a mark, how often they said so.
+// For each tenth of confidence a bar, how often predictions were right, a mark, how often they said so, and how many.
 function renderCalibration(tenths) {
   $("#calibration .empty").hidden = tenths.some((each) => each);
   $("#calibration ol").replaceChildren(
@@ -244,7 +247,7 @@ function renderCalibration(tenths) {
         room.append(bar, mark);
         row.title = `${number(each.count)} predictions: said ${percent(each.mean)}, right ${percent(each.correct)}`;
       }
-      row.append(room, element("span", `${10 * i} %`));
+      row.append(room, element("span", 10 * i), element("small", each ? compact(each.count) : NONE));
       return row;
     }),
   );

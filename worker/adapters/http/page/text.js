@@ -3,6 +3,7 @@
 
 const LOCALE = "en";
 const whole = new Intl.NumberFormat(LOCALE, { maximumFractionDigits: 0 });
+const few = new Intl.NumberFormat(LOCALE, { notation: "compact", maximumSignificantDigits: 2 });
 const clock = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
@@ -22,6 +23,9 @@ export function number(value) {
   if (size >= 100 || Number.isInteger(value)) return whole.format(value);
   return value.toFixed(size >= 10 ? 1 : 2);
 }
+
+// Where there is room for four characters.
+export const compact = (value) => few.format(value);
 
 export const loss = (value) => (value == null ? NONE : value.toPrecision(3));
 
