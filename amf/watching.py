@@ -18,9 +18,9 @@ of the world.
 SUSPECTS: if a single review was enough, and the loss until the next one exceeds the usual one by no more than 2
 standard deviations, it was chance, or has passed. Else the background trees start anew when two, four, eight times as
 many samples are kept as there are between reviews, and learn the kept samples alone, under the weights that these alone
-teach. If they forecast the second half of them
-better than the active trees did, by a tenth of the loss and by 16 nats, then what the others knew before was worth less
-than nothing of late. If they never do, the forest watches again, and takes the loss for usual.
+teach. If they forecast the second half of them better than the active trees did, by a tenth of the loss and by 16 nats,
+then what the others knew before was worth less than nothing of late. If they never do, the forest watches again, and
+takes the loss for usual.
 
 COMPARES: a burst of wrong labels looks like a change while it lasts. So the better half of the trees, but no more than
 the active ones, stay as they are and go on learning, and all others start anew with the kept samples. After each label
