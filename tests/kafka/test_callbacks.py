@@ -8,9 +8,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.kafka.test_headers import CONFIG
-from worker.adapters.kafka import KafkaInput
+from worker.adapters.kafka import KafkaInput, KafkaOutput
 from worker.adapters.kafka.mock import start_mock_cluster
-from worker.base.records import Membership
+from worker.base.errors import Abort
+from worker.base.records import CommittedOffset, Membership, Outgoing
 from worker.config import loads
 
 
@@ -66,3 +67,14 @@ def test_a_client_that_cannot_say_who_it_is_is_no_member(monkeypatch: pytest.Mon
     member.join()
     member.input.close()
     assert member.when_revoked == Membership("", None)
+
+
+def test_offsets_of_no_member_are_not_sent() -> None:
+    """What a closing client says of itself may be handed to the producer with what is pending."""
+    _cluster, bootstrap = start_mock_cluster(["events", "p", "d"])
+    text = CONFIG.format(
+        events="events", repartition="", predictions="p", dead="d", bootstrap=bootstrap, group="g", folder="/x"
+    )
+    output = KafkaOutput(loads(text, {}), "id")
+    with pytest.raises(Abort, match="no member of the group"):
+        output.publish([Outgoing("p", b"k", b"v", [], 1)], {0: CommittedOffset(1)}, Membership("", None))

@@ -836,10 +836,16 @@ def test_kafka_values_are_the_text_that_was_written() -> None:
 @pytest.mark.parametrize(
     ("properties", "path", "end"),
     [
-        ("client.id: ", "client.id", "expected text, a number, true or false, found nothing"),
-        ("client.id: [a]", "client.id", "expected text, a number, true or false, found a list of 1"),
-        ("client.id: {a: b}", "client.id", "expected text, a number, true or false, found a mapping"),
-        ("client.id: '${ID:-}'", "client.id", "expected text, a number, true or false, found another value in ${ID}"),
+        ("client.rack: ", "client.rack", "expected text, a number, true or false, found nothing"),
+        ("client.rack: [a]", "client.rack", "expected text, a number, true or false, found a list of 1"),
+        ("client.rack: {a: b}", "client.rack", "expected text, a number, true or false, found a mapping"),
+        (
+            "client.rack: '${ID:-}'",
+            "client.rack",
+            "expected text, a number, true or false, found another value in ${ID}",
+        ),
+        ("client.id: händler", "client.id", "expected 1 to 249 ASCII characters, found 'händler'"),
+        ("group.instance.id: w 1", "group.instance.id", "letters, digits, `.`, `_` and `-`, found 'w 1'"),
         ("group.id: a/b", "group.id", "found 'a/b'"),
         ("group.id: '..'", "group.id", "found '..'"),
         ("max.poll.interval.ms: abc", "max.poll.interval.ms", "expected a number of milliseconds, found 'abc'"),

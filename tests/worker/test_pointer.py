@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from tests.worker.support.fakes import config
 from tests.worker.test_loop import Bench, Bound
 from tests.worker.test_recovery import after_gap, learned, of_input, saved_bench
-from worker.base.errors import Abort
+from worker.base.errors import Abort, Fatal
 from worker.checkpoint import Manifest, Pointer, Reader, Table
 from worker.checkpoint.retention import HOUR_MS, KEPT_MANIFESTS, KEPT_MS, Content, expired
+from worker.task.recovery import Recovery, Terms
 
 RESTART = {"on_spec_change": "restart", "interval_s": 60.0, "n_estimators": 3}
 
@@ -219,6 +222,98 @@ def test_a_group_may_be_set_back_before_a_change_out_of_band() -> None:
     again.close()
     # What started anew at 8 then, and at 5 now, are two histories, each with a checkpoint at 8.
     assert (again.stops(), revisions(bench)[-3:]) == ({}, [(8, 0), (8, 1), (8, 2)])
+
+
+def test_what_was_learned_before_the_group_was_set_back_is_not_taken_after_another_change() -> None:
+    bench = saved_bench()
+    bench.feed(*"bab")
+    bench.worker("one").join().turns(2).close()
+    bench.worker("two", **RESTART).join().turns(3).close()
+    bench.feed(*"ab")
+    bench.worker("three", **RESTART).join().turns(3).close()
+    assert revisions(bench)[-1] == (10, 1)
+    bench.broker.committed[0], bench.broker.metadata[0] = 5, ""
+    accepting = of_input(config(**RESTART), on_rewind="accept")
+    Bound(bench, "four", accepting).join().turns(4).kill()
+    assert bench.broker.committed[0] == 10
+    bench.feed("a")
+    last = Bound(bench, "five", accepting).join().turns(4)
+    # Models started anew at 5: the checkpoint at 10 has those that did so at 8.
+    assert (last.stops(), learned(bench)[-6:]) == ({}, [0, 1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("drawn", [3, 30], ids=["below", "above"])
+def test_another_change_at_the_same_moment_is_not_taken_where_the_committed_one_is_damaged(
+    drawn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = saved_bench()
+    bench.feed(*"ab", key="other")
+    bench.worker("one").join().turns(2).close()
+    draws = iter((drawn, 10, 10, 10))
+    monkeypatch.setattr("worker.checkpoint.checkpoints.random.randint", lambda *_: next(draws))
+    zombie = bench.worker("zombie", **RESTART)
+    overrides = [{"match": "other", "n_estimators": 5}]
+
+    def owner() -> Bound:
+        return bench.worker("owner", on_spec_change="restart", interval_s=60.0, overrides=overrides)
+
+    def take_it_over() -> None:
+        zombie.kill()
+        owner().join().turns(3).kill()
+
+    zombie.faults.at("store create", take_it_over)
+    zombie.join().turns(3)
+    committed = pointer(bench)
+    assert committed.revision == 10
+    folder = bench.checkpoints().location.prefix
+    for name in [name for name in bench.store.objects if name.endswith("manifest")]:
+        if Pointer.to(Reader(bench.store, folder).read(name.rpartition("/")[2])) == committed:
+            bench.store.objects[name] += b"?"
+    bench.feed("a")
+    last = owner()
+    with pytest.raises(Fatal, match="every partition of this worker has stopped"):
+        last.join().turns(3)
+    assert last.stops() == {"corrupt-checkpoint": 1}
+
+
+def test_a_change_out_of_band_is_not_undone_by_damage() -> None:
+    bench = saved_bench()
+    two = bench.worker("two", **RESTART).join().turns(3)
+    bench.feed(*"bab")
+    two.turns(2)
+    assert learned(bench)[-3:] == [0, 1, 2]
+    two.kill()
+    bench.damage("manifest", 2)
+    bench.feed("a")
+    last = bench.worker("three", **RESTART)
+    with pytest.raises(Fatal, match="every partition of this worker has stopped"):
+        last.join().turns(4)
+    assert last.stops() == {"corrupt-checkpoint": 1}
+
+
+def test_a_beginning_further_on_of_a_worker_that_was_put_out_of_the_group_is_not_taken() -> None:
+    """With input.start: latest each looks for the end; the records between two ends are not learned from the later."""
+    bench = Bench(interval_s=60.0, start="latest")
+    bench.feed(*"ab")
+    zombie, two = bench.worker("zombie"), bench.worker("two")
+
+    def begin_further_on() -> None:
+        bench.feed(*"aba")
+        late = Recovery(bench.store, bench.checkpoints().location, Terms.of(bench.config, 1), bench.clock, two.metrics)
+        late.open(None, bench.broker.bounds(0), lambda *_: SimpleNamespace(close=lambda: None, sources=lambda: {}))
+
+    def begin() -> None:
+        zombie.kill()
+        two.faults.at("store create", begin_further_on)
+        two.join()
+
+    zombie.faults.at("bounds", begin)
+    zombie.join()
+    assert bench.checkpoints().offsets() == [2, 5]
+    two.turns(3).kill()
+    bench.feed("a")
+    last = bench.worker("three").join().turns(3)
+    assert (last.stops(), learned(bench)) == ({}, [0, 1, 2, 3])
 
 
 def test_a_change_out_of_band_never_sets_the_group_back() -> None:

@@ -470,14 +470,14 @@ def test_another_intake_is_on_record_before_anything_is_committed_under_it() -> 
     assert run_into_stop(bench.worker("three")) == {"intake-changed": 1}
 
 
-def test_a_fallback_to_a_checkpoint_of_another_intake_is_refused() -> None:
+def test_there_is_no_fallback_to_a_checkpoint_of_another_intake() -> None:
     bench = saved_bench()
     bench.config = of_input(bench.config, tombstones="reset")
     bench.feed("b")
     bench.worker("two").join().turns(2).close()
     bench.damage("segment", newest=2)
     bench.feed("b")
-    assert run_into_stop(bench.worker("three")) == {"intake-changed": 1}
+    assert run_into_stop(bench.worker("three")) == {"corrupt-checkpoint": 1}
 
 
 def test_checkpoints_that_do_not_know_are_believed() -> None:

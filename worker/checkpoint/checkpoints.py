@@ -69,14 +69,14 @@ class Checkpoints:
         """The newest readable manifest at or before an offset that the `pointer` committed there admits.
 
         None if there is none at all, or none that it admits. Of several at one offset everybody takes the same one.
-        Raises CorruptCheckpoint if there are some and none can be read.
+        Raises CorruptCheckpoint if some cannot be read, and none of the others will do.
         """
-        names, any_readable = self._manifests(at_most), False
+        names, n_readable = self._manifests(at_most), 0
         for manifest in self._readable(names):
             if pointer is None or pointer.admits(manifest):
                 return manifest
-            any_readable = True
-        if names and not any_readable:
+            n_readable += 1
+        if n_readable < len(names):
             raise self._nothing_left(names)
         return None
 

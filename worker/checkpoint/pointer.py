@@ -1,9 +1,10 @@
 """What the committed offset of a partition says of its checkpoints: its metadata, committed in the same transaction.
 
 It names the newest checkpoint that whoever committed knew of. So it is a lower bound: later ones may be there. But what
-was changed out of band is saved first and committed then, so no checkpoint of this history at or before the committed
-offset has a later revision: one that has was written by a worker that had been put out of the group. Nor is there a
-lineage after a later gap (recovery.py): who goes on behind a gap commits that at once, too.
+was changed out of band is saved first and committed then, so none of this history between it and the committed offset
+has another revision: one that has was written by a worker that had been put out of the group, or before the group was
+set back. Those from before the change are of no use either: a replay from there would make the change elsewhere. Nor is
+there a lineage after a later gap (recovery.py): who goes on behind a gap commits that at once, too.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class Pointer(msgspec.Struct, frozen=True):
         """Whether a checkpoint at or before the committed offset may be of the history that was committed."""
         if manifest.location.lineage != self.lineage:
             return True
-        if (manifest.offset, manifest.revision) == (self.offset, self.revision):
-            return manifest.state_hash == self.state_hash
-        return manifest.revision <= self.revision
+        # A history begins once: who was put out of the group while it looked for the end may have begun further on.
+        if manifest.revision != self.revision or manifest.start_offset > self.offset:
+            return False
+        return manifest.offset != self.offset or manifest.state_hash == self.state_hash
 
 
 # Made before there are threads, see manifest.py.

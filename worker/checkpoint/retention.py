@@ -1,9 +1,8 @@
 """Which checkpoints are kept.
 
 Recovery takes the newest one; the two before it are there in case it is damaged. The newest three of the revision that
-is committed, or of those before it, are there also where later ones were never committed (pointer.py). Older ones serve
-people who set the group back: one for every hour of a day, since each of them keeps its own copy of what was changed in
-between.
+is committed are there also where others were never committed (pointer.py). Older ones serve people who set the group
+back: one for every hour of a day, since each of them keeps its own copy of what was changed in between.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def expired(
 ) -> list[list[str]]:
     """Names of manifests that nobody needs any more; `manifests` are the readable ones, newest first.
 
-    committed: the revision that the committed offset names, which admits no later one. bases: those that stay. First
+    committed: the revision that the committed offset names, which admits no other one. bases: those that stay. First
     come the deltas, then bases: a delta must not be there without its base.
     """
     dispensable: list[str] = []
@@ -52,7 +51,7 @@ def expired(
     # What is damaged may be a base: of those that need another one than the newest does, one is kept as well.
     newest.update([name for name in manifests if _base_of(name, manifests) != of_newest][:1])
     if committed is not None:
-        newest.update([name for name, each in manifests.items() if each.revision <= committed][:KEPT_MANIFESTS])
+        newest.update([name for name, each in manifests.items() if each.revision == committed][:KEPT_MANIFESTS])
     for name, content in reversed(list(manifests.items())):
         if name in newest:
             continue

@@ -15,12 +15,17 @@ from worker.config.values import Kind, choice, folder_name, text
 REQUIRED = "bootstrap.servers"
 CHECKED: Mapping[str, Kind[str]] = {
     REQUIRED: text(r"(?s).*\S.*", "host:port of one or more brokers"),
+    "client.id": text(r"[ -~]{1,249}", "1 to 249 ASCII characters"),
     "group.id": folder_name(),
+    "group.instance.id": text(r"[A-Za-z0-9._-]{1,249}", "1 to 249 letters, digits, `.`, `_` and `-`"),
     "group.protocol": choice("classic", "consumer"),
     "max.poll.interval.ms": text(r"[1-9][0-9]{0,7}", "a number of milliseconds"),
     "message.max.bytes": text(r"[1-9][0-9]{3,9}", "a number of bytes"),
 }
-"""Properties that the worker itself depends on. The values of all others are librdkafka's to check."""
+"""Properties that the worker itself depends on. The values of all others are librdkafka's to check.
+
+In what librdkafka says of itself it cuts the client's id at a byte, which of other than ASCII may be half a character.
+"""
 
 _ANY = text(r"(?s).*", "text, a number, true or false")
 

@@ -62,9 +62,9 @@ class Pending:
         """Commit in the member's present generation; False where it is not the one that has read these records.
 
         The group had given up a member that comes back under another id: its partitions may have been somebody else's
-        in between, and the broker would believe what it says of them.
+        in between, and the broker would believe what it says of them. Whoever has no id is no member at the moment.
         """
-        if member.id != self.member.id:
+        if not member.id or member.id != self.member.id:
             return False
         self.member = member
         return True

@@ -174,6 +174,7 @@ def no_checkpoint(where: str, checkpoints: Checkpoints, committed: int | None) -
     there = f"the oldest is at {offsets[0]}" if offsets else "there is none at all"
     return PartitionStopped(
         "no-checkpoint",
-        f"{where}: the group is at offset {committed}, and no checkpoint is at or before it ({there})",
+        f"{where}: the group is at offset {committed}, and no checkpoint of what it has committed is at or before it "
+        f"({there})",
         f"Check checkpoint.url and checkpoint.lineage; or {_BEGIN_ANEW}",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,6 +31,8 @@ REJOIN_S, MOST_REJOINS = 60.0, 3
 OUTSIDE_S = 60.0
 """How much longer than the longest rebalance a client may be no member of the group before there is a new one."""
 LOOK_EVERY_S = 1.0
+CLOSE_S = 45.0
+"""How long a client may take to close, longer than partitions that are revoked take to be committed and saved."""
 _MAX_POLL_MS = 300_000  # the client's default
 
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
@@ -191,7 +195,7 @@ class KafkaInput:
         self._listener.lost(sorted(self._owned))
         self._owned.clear()
         self._unproven.clear()
-        self._consumer.close()
+        self.close()
         self._consumer = client(Consumer, self._properties)
         self.subscribe(self._listener)
 
@@ -290,8 +294,19 @@ class KafkaInput:
             raise failure(error, kind, "commit of offsets", *self._needs) from exception
 
     def close(self) -> None:
-        """Give up all partitions and leave the group."""
-        self._consumer.close()
+        """Give up all partitions and leave the group; a client that does not come to an end takes the process along.
+
+        A member that is closed while its group rebalances may hang for ever in a callback that is due, and keep the
+        interpreter: of a static one nobody is left then who answers what is asked there (librdkafka's issues 4041 and
+        4884). So what is due is called before.
+        """
+        faulthandler.dump_traceback_later(CLOSE_S, exit=True, file=sys.__stderr__ or sys.stderr)
+        try:
+            for _ in range(2):
+                self._consumer.consume(1, 0)
+            self._consumer.close()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def _give_up(self, partitions: Sequence[int]) -> None:
         for number in partitions:

@@ -72,6 +72,8 @@ class KafkaOutput:
         self, outgoing: Sequence[Outgoing], offsets: Mapping[int, CommittedOffset], member: Membership
     ) -> None:
         if self._transactional:
+            if member.metadata is None:
+                raise Abort("the consumer is no member of the group at the moment")
             self._call("begin_transaction")
         self._failed = None
         self._send(outgoing)
