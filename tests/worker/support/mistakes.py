@@ -34,7 +34,7 @@ MISTAKES = {
         "runtime.transaction", PUBLISH, "publish(pending.outputs(), {}, pending.member)"
     ),
     "committed by who was given up and is back": mistake(
-        "runtime.pending", "        if member.id != self.member.id:\n            return False\n", ""
+        "runtime.pending", "        if not member.id or member.id != self.member.id:\n            return False\n", ""
     ),
     "metadata taken late": mistake(
         "runtime.transaction", PUBLISH, "publish(pending.outputs(), offsets, self._input.membership())"
@@ -206,7 +206,6 @@ MISTAKES = {
         "return differing(self._readable(names))",
         "return []",
     ),
-    "changes at one time have one revision": mistake("checkpoint.checkpoints", "random.randint(1, _WIDEST_STEP)", "1"),
     "one checkpoint is kept": mistake("checkpoint.retention", "KEPT_MANIFESTS = 3", "KEPT_MANIFESTS = 1"),
     "segments of older checkpoints are deleted": mistake(
         "checkpoint.checkpoints", ".union(*(each.segments for each in kept.values()))", ""
@@ -267,7 +266,6 @@ MISTAKES = {
 }
 
 SEEN_AT = {
-    "changes at one time have one revision": 1773,
     "outputs are not sent": 0,
     "offsets are not committed": 0,
     "committed by who was given up and is back": 211,
