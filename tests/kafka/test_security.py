@@ -356,7 +356,9 @@ def test_a_call_that_comes_too_late_tells_the_reason_and_leaves_nothing_open(
     (tmp_path / "x.yaml").write_text(CONFIG.format(user="x", folder=tmp_path, bootstrap="b", authority="a"))
     output = KafkaOutput(load(tmp_path / "x.yaml", {}), "x.one")
     with pytest.raises(WorkerError, match=r"^send_offsets_to_transaction: forbidden; .*WRITE on topic x-predictions"):
-        output.publish([Outgoing("x-predictions", b"k", b"v", [], 0)], {0: CommittedOffset(1)}, Membership("", None))
+        output.publish(
+            [Outgoing("x-predictions", b"k", b"v", [], 0)], {0: CommittedOffset(1)}, Membership("m", object())
+        )
     assert Refusing.called[-1] == "abort_transaction"
 
 

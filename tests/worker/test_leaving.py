@@ -32,12 +32,15 @@ sys.exit(cli.main(["run", {config!r}]))
 
 
 def ended(tmp_path: Path, *, hangs: bool, fails: bool, asks: bool = False) -> tuple[int, str]:
+    """The exit code, and what was said after the line that says what is started."""
     config = tmp_path / "worker.yaml"
     topics = "input: {topic: a}\noutput: {topic: b}\ndead_letter: {topic: c}\n"
     config.write_text(f'{topics}kafka: {{bootstrap.servers: "x:1"}}\ncheckpoint: {{url: "memory://x"}}\n')
     code = HANGING.format(hangs=hangs, fails=fails, asks=asks, config=str(config))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stderr
+    started, _, said = done.stderr.partition("\n")
+    assert '"event": "starting"' in started
+    return done.returncode, said
 
 
 def test_it_ends_though_a_write_hangs(tmp_path: Path) -> None:
