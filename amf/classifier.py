@@ -87,7 +87,8 @@ class ForestClassifier(Forest[Params]):
 
     def _encode(self, y: Any, n: int) -> Labels:
         known = len(self._classes)
-        if n == len(y) == 1 and (code := self._classes.code_of_scalar(y[0])) >= 0:
+        is_row = isinstance(y, list | tuple | np.ndarray)  # of a pandas Series y[0] is what has the name 0
+        if is_row and n == len(y) == 1 and (code := self._classes.code_of_scalar(y[0])) >= 0:
             return Labels(np.array([code]), _LABELLED, {}, known)  # many streams come one event at a time
         labels, places, rows = distinct(y)
         if len(places) != n:

@@ -184,7 +184,7 @@ class Columns:
         rows = [self.cells(features) for features in objects]
         try:
             cells = np.array(rows, np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             for name, value in chain.from_iterable(zip(self.names, row, strict=True) for row in rows):
                 _number(name, 0.0 if value is None else value)
             raise
@@ -212,9 +212,11 @@ class Columns:
 
 
 def _number(name: str, value: Any) -> float:
-    """Raises TypeError where the value of a feature is none that it can have."""
+    """Raises TypeError where the value of a feature is none that it can have, ValueError where it is too large."""
     try:
         return float(value)
+    except OverflowError:
+        raise ValueError(f"feature {name!r} is beyond the range of float64") from None
     except (TypeError, ValueError):
         kind = type(value).__name__
         raise TypeError(

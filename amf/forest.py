@@ -159,14 +159,16 @@ class Forest(ForestState[Params]):
         """
         if self.feature_names is None and self.n_features:
             raise ValueError("the features of this forest have no names: it learned from arrays")
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError(f"the name of a feature is a str, got {list(names)}")
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
         known = self.feature_names or ()
         if len({*known, *names}) != len(known) + len(names):
             raise ValueError(f"a feature is named twice: {sorted({*known} & {*names}) or list(names)}")
         like = [None] * len(names) if like is None else list(like)
         if len(like) != len(names):
             raise ValueError(f"like has {len(like)} entries for {len(names)} names")
+        if not all(column is None or isinstance(column, int) for column in like):
+            raise TypeError(f"like holds places of columns, or None, got {like}")
         if not all(column is None or 0 <= column < len(known) + place for place, column in enumerate(like)):
             raise ValueError(f"like names a column that comes later or not at all: {like}")
         self._require_room_for_features(len(names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -62,8 +62,7 @@ class Classes:
 
 def scalars(y: Any) -> list[Label | None]:
     """Labels as Python scalars, None where missing (None, NaN, NA). Raises TypeError for anything that is no scalar."""
-    if isinstance(y, str | bytes):
-        raise TypeError(f"y is a {type(y).__name__}; it must hold a label for each row")
+    _require_labels(y)
     values = y.tolist() if isinstance(y, np.ndarray) else list(y)
     for row, value in enumerate(values):
         if isinstance(value, np.generic):
@@ -75,6 +74,13 @@ def scalars(y: Any) -> list[Label | None]:
         if isinstance(value, float) and value != value:
             values[row] = None
     return values
+
+
+def _require_labels(y: Any) -> None:
+    """Raise TypeError for what is no row of labels: a text, a table, or a mapping, whose keys are not its labels."""
+    if isinstance(y, str | bytes | Mapping) or getattr(y, "ndim", 1) != 1:
+        shape = f" of shape {y.shape}" if hasattr(y, "shape") else ""
+        raise TypeError(f"y is a {type(y).__name__}{shape}; it must hold a label for each row, (n,)")
 
 
 def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.intp]]:
@@ -115,6 +121,8 @@ def numbers(y: Any) -> NDArray[np.float64]:
         for row, value in enumerate(y):
             if isinstance(value, str | bool):
                 raise TypeError(f"y[{row}] is {value!r}; a label is a number, or None")
+            if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+                raise ValueError(f"y[{row}] is beyond {LARGEST_NUMBER:g}; labels must lie within that of 0")
         y = [np.nan if value is None else float(value) for value in y]
     values = np.array(y, np.float64, order="C")  # never the caller's own, which may be read-only or not aligned
     wild = np.flatnonzero(np.abs(values) > LARGEST_NUMBER)

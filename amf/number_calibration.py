@@ -4,12 +4,15 @@ The mean is the least-squares blend, over the forest's own past, of the aggregat
 and the mean of all labels: on pure noise the last of them wins, on a series without noise the leaves, on most data the
 aggregate. The spread is that of the mixture over prunings and trees, stretched below and above by factors that follow
 the labels which fell outside of the 5 % and the 95 % quantile (adaptive conformal inference), so that these are what
-they are called. So is the median, which of skewed labels is not their mean: it follows the labels above and below it,
-in units of the spread. All are state of the forest and change with labelled rows only, one row after the other.
+they are called. The median, which of skewed labels is not their mean, is the one of three that has lost least of late,
+where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean; and
+the median of the labels alone, which an outlier leaves as it is, while the spread that it blows up is no unit any more.
+All are state of the forest and change with labelled rows only, one row after the other.
 
 state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf;
 mean and number of labels; logarithms of the stretches, the number of labels that they have followed, and the median
-less the mean; the recent losses (losses.py).
+less the mean; the absolute errors of the three medians, of late; the median of the labels alone and how far a label is
+from it; the recent losses (losses.py).
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE = range(11)
-_LOSSES = index(11)
+_OF_MEDIAN, _OF_MEAN, _OF_LABELS, _CENTRE, _DEVIATION = range(11, 16)
+_LOSSES = index(16)
 N_STATE = int(_LOSSES) + N_LOSSES
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
@@ -38,6 +42,12 @@ TAIL_QUANTILE = 1.6448536269514722
 """Of a normal distribution at 95 %, in standard deviations."""
 _SLOWEST_MEDIAN = 0.02
 """Of a spread, twice what one label moves the median by in the end."""
+_REMEMBERED = 1.0 - 1.0 / 64.0
+"""What is left of the error of a median at the next label."""
+_FASTEST_CENTRE = 1.0 / 16.0
+"""Of their deviation what a label moves the median of the labels alone by, and what a deviation moves that."""
+_FURTHEST = 4.0
+"""Deviations that the deviation of one label counts at most."""
 _LARGEST_STRETCH = 5.0
 _MOST_LABELS = 2.0**53
 
@@ -55,10 +65,13 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     most = np.zeros(int(_LOSSES))
     most[[_AA, _AR, _RR, _AG, _RG]] = largest * _MOST_LABELS
     most[[_LABELS, _FOLLOWED]] = _MOST_LABELS
+    most[[_OF_MEDIAN, _OF_MEAN, _OF_LABELS]] = 16.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)
+    most[[_CENTRE, _DEVIATION]] = 4.0 * LARGEST_NUMBER
     most[[_DOWN, _UP, _MIDDLE]] = _LARGEST_STRETCH
     most[_MEAN] = 1.1 * LARGEST_NUMBER
     in_range = bool(np.all(np.abs(state[: int(_LOSSES)]) <= most))
-    positive = bool(np.all(state[[_AA, _RR, _LABELS, _FOLLOWED]] >= 0.0))
+    of_sign = [_AA, _RR, _LABELS, _FOLLOWED, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, _DEVIATION]
+    positive = bool(np.all(state[of_sign] >= 0.0))
     return in_range and positive and are_sound(losses_of(state), largest)
 
 
@@ -77,19 +90,25 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
             continue
         mean = _blend(aggregate, leaf, state)
         calibrated[i, MEAN] = mean
-        calibrated[i, BELOW] = spread * exp(state[_DOWN])
-        calibrated[i, ABOVE] = spread * exp(state[_UP])
-        lowest, highest = mean - TAIL_QUANTILE * calibrated[i, BELOW], mean + TAIL_QUANTILE * calibrated[i, ABOVE]
-        calibrated[i, MEDIAN] = median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
+        lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
+        highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
+        median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
+        calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, state)
+        lowest, highest = min(lowest, likeliest), max(highest, likeliest)
+        calibrated[i, BELOW], calibrated[i, ABOVE] = (mean - lowest) / TAIL_QUANTILE, (highest - mean) / TAIL_QUANTILE
         if labelled[i]:
             label = labels[i]
             if mean == mean:
                 remember_losses(
                     _square(mean - label), _square(aggregate - label), _square(state[_MEAN] - label), state, _LOSSES
                 )
+                state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
+                state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - mean)
+                state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
                 if spread > 0.0:
                     _follow(label, lowest, median, highest, state)
                 _remember(aggregate - leaf, state[_MEAN] - leaf, label - leaf, state)
+            _follow_alone(label, state)
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / state[_LABELS]
 
@@ -126,10 +145,9 @@ def _blend(aggregate, leaf, state):
         ratio = state[_AR] / state[_AA]
         rest = state[_RR] - ratio * state[_AR]
         if rest > 1e-6 * state[_RR]:
-            beta = (state[_RG] - ratio * state[_AG]) / rest
-        alpha = (state[_AG] - beta * state[_AR]) / state[_AA]
-        alpha = min(max(alpha, -1.0), 1.0)
-        beta = min(max(beta, -0.5), 1.0)
+            beta = min(max((state[_RG] - ratio * state[_AG]) / rest, -0.5), 1.0)
+        # The best one beside that beta: on noise the two are nearly one, and a bound of one is no bound of the other.
+        alpha = min(max((state[_AG] - beta * state[_AR]) / state[_AA], -1.0), 1.0)
     return leaf + alpha * (aggregate - leaf) + beta * (state[_MEAN] - leaf)
 
 
@@ -157,6 +175,31 @@ def _follow(label, lowest, median, highest, state):
     state[_UP] = min(max(state[_UP] + gain * (over - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_MIDDLE] = min(max(state[_MIDDLE] + step * side, -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_FOLLOWED] += 1.0
+
+
+@inlined
+def _likeliest_median(median, mean, state):
+    """Of the three medians the one that has lost least of late."""
+    if state[_OF_LABELS] < min(state[_OF_MEDIAN], state[_OF_MEAN]):
+        return state[_CENTRE]
+    return mean if state[_OF_MEAN] < state[_OF_MEDIAN] else median
+
+
+@inlined
+def _follow_alone(label, state):
+    """Move the median of the labels alone, and how far a label is from it, which an outlier hardly moves."""
+    if state[_LABELS] == 0.0:
+        state[_CENTRE] = label
+        return
+    miss = label - state[_CENTRE]
+    if state[_DEVIATION] == 0.0:
+        state[_DEVIATION] = abs(miss)
+    step = _FASTEST_CENTRE * state[_DEVIATION]
+    if abs(miss) <= step:
+        state[_CENTRE] = label
+    else:
+        state[_CENTRE] += step if miss > 0.0 else -step
+    state[_DEVIATION] += _FASTEST_CENTRE * (min(abs(miss), _FURTHEST * state[_DEVIATION]) - state[_DEVIATION])
 
 
 @inlined

@@ -164,6 +164,11 @@ def _std(forecasts: BatchForecasts) -> NDArray[np.float64]:
 
 def _quantiles(forecasts: BatchForecasts, probabilities: Sequence[float]) -> NDArray[np.float64]:
     mean, below, above, median = forecasts.outputs[:, [MEAN, BELOW, ABOVE, MEDIAN]].T
-    down, up = median - (mean - TAIL_QUANTILE * below), mean + TAIL_QUANTILE * above - median
+    # Where the median is a tail's quantile, rounding may set it beyond.
+    down = np.maximum(median - (mean - TAIL_QUANTILE * below), 0.0)
+    up = np.maximum(mean + TAIL_QUANTILE * above - median, 0.0)
     steps = [float(normal_quantile(float(probability))) / TAIL_QUANTILE for probability in probabilities]
-    return np.column_stack([median + step * (down if step < 0.0 else up) for step in steps])
+    quantiles = np.empty((len(median), len(steps)))
+    for place, step in enumerate(steps):
+        quantiles[:, place] = median + step * (down if step < 0.0 else up)
+    return quantiles

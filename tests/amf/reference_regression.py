@@ -161,8 +161,8 @@ class Blend:
     """The forest's forecast: leaf + a * (mean over prunings - leaf) + b * (mean of all labels - leaf).
 
     The weights a, b are those that would have been best so far: least squares over the forest's own past forecasts,
-    then each within bounds. Where the first difference has hardly varied they are 1 and 0; where both have varied in
-    step, b is 0.
+    b within bounds, and then the a that is best beside it, within bounds, too. Where the first difference has hardly
+    varied they are 1 and 0; where both have varied in step, b is 0.
     """
 
     moments: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))  # both differences with both and the label
@@ -172,9 +172,8 @@ class Blend:
         if aa <= 1e-12 * rr:
             return 1.0, 0.0
         rest = rr - ar / aa * ar
-        b = (ry - ar / aa * ay) / rest if rest > 1e-6 * rr else 0.0
-        a = (ay - b * ar) / aa
-        return min(max(a, -1.0), 1.0), min(max(b, -0.5), 1.0)
+        b = min(max((ry - ar / aa * ay) / rest, -0.5), 1.0) if rest > 1e-6 * rr else 0.0
+        return min(max((ay - b * ar) / aa, -1.0), 1.0), b
 
     def forecast(self, outlook: Outlook) -> float:
         a, b = self.weights()
@@ -186,46 +185,75 @@ class Blend:
 
 
 @dataclass
-class Stretch:
-    """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched, and the
-    distance from the forecast to the median in units of the scale."""
+class MedianOfLabels:
+    """The median of the labels alone, and their deviation from it, by which a label moves both."""
+
+    n: int = 0
+    centre: float = 0.0
+    deviation: float = 0.0
+
+    def learn(self, y: float) -> None:
+        self.n += 1
+        if self.n == 1:
+            self.centre = y
+            return
+        miss = y - self.centre
+        self.deviation = self.deviation or abs(miss)
+        step = self.deviation / 16
+        self.centre = y if abs(miss) <= step else self.centre + math.copysign(step, miss)
+        self.deviation += (min(abs(miss), 4 * self.deviation) - self.deviation) / 16
+
+
+@dataclass
+class Quantiles:
+    """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched; the
+    distance from the forecast to the median in units of the scale; and what this median, the forecast itself and the
+    median of the labels alone have lost of late, of which the best one is the median."""
 
     n: int = 0
     down: float = 0.0
     up: float = 0.0
     middle: float = 0.0
+    losses: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    labels: MedianOfLabels = field(default_factory=MedianOfLabels)
 
     def tails(self, forecast: float, scale: float) -> tuple[float, float]:
         furthest = NormalDist().inv_cdf(1 - TAIL) * scale
         return forecast - furthest * math.exp(self.down), forecast + furthest * math.exp(self.up)
 
-    def median(self, forecast: float, scale: float) -> float:
+    def medians(self, forecast: float, scale: float) -> list[float]:
         low, high = self.tails(forecast, scale)
-        return min(max(forecast + self.middle * scale, low), high)
+        return [min(max(forecast + self.middle * scale, low), high), forecast, self.labels.centre]
+
+    def three(self, forecast: float, scale: float) -> tuple[float, float, float]:
+        """Those of 5, 50 and 95 %: the tails give way to the median."""
+        low, high = self.tails(forecast, scale)
+        median = min(zip(self.losses, self.medians(forecast, scale), strict=True), key=lambda each: each[0])[1]
+        return min(low, median), median, max(high, median)
 
     def quantile(self, forecast: float, scale: float, probability: float) -> float:
         """Half of a normal distribution on each side of the median, with the tails where they are."""
-        low, high = self.tails(forecast, scale)
-        median = self.median(forecast, scale)
+        low, median, high = self.three(forecast, scale)
         step = NormalDist().inv_cdf(probability) / NormalDist().inv_cdf(1 - TAIL)
         return median + step * (median - low if probability < 0.5 else high - median)
 
-    def std(self, scale: float) -> float:
-        return scale * (math.exp(self.down) + math.exp(self.up)) / 2
+    def std(self, forecast: float, scale: float) -> float:
+        low, _, high = self.three(forecast, scale)
+        return (high - low) / 2 / NormalDist().inv_cdf(1 - TAIL)
 
     def learn(self, forecast: float, scale: float, y: float) -> None:
         """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside. One
         above the median moves that up, one below down: at rest as many are above as below."""
+        low, _, high = self.three(forecast, scale)
+        medians = self.medians(forecast, scale)
+        self.losses = [(1 - 1 / 64) * loss + abs(y - median) for loss, median in zip(self.losses, medians, strict=True)]
         if scale == 0:
             return
-        median = self.median(forecast, scale)
-        step = max(20 / (self.n + 20), 0.05)
-        below = y < self.quantile(forecast, scale, TAIL)
-        above = y > self.quantile(forecast, scale, 1 - TAIL)
-        self.down = min(max(self.down + step * (below - TAIL), -WIDEST), WIDEST)
-        self.up = min(max(self.up + step * (above - TAIL), -WIDEST), WIDEST)
-        small = max(5 / (self.n + 20), 0.02)
-        self.middle = min(max(self.middle + small * (float(y > median) - float(y < median)) / 2, -WIDEST), WIDEST)
+        step, small = max(20 / (self.n + 20), 0.05), max(5 / (self.n + 20), 0.02)
+        self.down = min(max(self.down + step * ((y < low) - TAIL), -WIDEST), WIDEST)
+        self.up = min(max(self.up + step * ((y > high) - TAIL), -WIDEST), WIDEST)
+        side = float(y > medians[0]) - float(y < medians[0])
+        self.middle = min(max(self.middle + small * side / 2, -WIDEST), WIDEST)
         self.n += 1
 
 
@@ -248,7 +276,7 @@ class RegressionForest:
         words = SplitMix64(seed)
         self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
         self.calibration = calibration
-        self.blend, self.stretch, self.losses = Blend(), Stretch(), RecentLosses()
+        self.blend, self.quantiles, self.losses = Blend(), Quantiles(), RecentLosses()
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
         """Of the mixture of all trees; their origins are the same number."""
@@ -267,8 +295,8 @@ class RegressionForest:
         if outlook is None:
             return Forecast(math.nan, math.nan, math.nan, (math.nan, math.nan, math.nan))
         mean, scale = self.centre(outlook), math.sqrt(outlook.variance)
-        low, middle, high = (self.stretch.quantile(mean, scale, p) for p in (TAIL, 0.5, 1 - TAIL))
-        return Forecast(mean, outlook.origin + outlook.mean, self.stretch.std(scale), (low, middle, high))
+        three, std = self.quantiles.three(mean, scale), self.quantiles.std(mean, scale)
+        return Forecast(mean, outlook.origin + outlook.mean, std, three)
 
     def weighted_depth(self, x: np.ndarray) -> float:
         return sum(tree.weighted_depth(x) for tree in self.trees) / len(self.trees)
@@ -280,8 +308,9 @@ class RegressionForest:
         if outlook is not None and self.calibration:
             forecasts = self.centre(outlook), outlook.origin + outlook.mean, outlook.origin
             self.losses.add(*((forecast - y) ** 2 for forecast in forecasts))
-            self.stretch.learn(self.centre(outlook), math.sqrt(outlook.variance), y)
+            self.quantiles.learn(self.centre(outlook), math.sqrt(outlook.variance), y)
             self.blend.learn(outlook, y)
+        self.quantiles.labels.learn(y)
         for tree in self.trees:
             tree.learn(x, y)
 

@@ -217,6 +217,17 @@ def test_a_missing_label_is_none_or_nan_or_na(system, missing):
     assert marked.n_samples == 19
 
 
+def test_rows_of_a_frame_are_learned_one_by_one(system):
+    """A Series is asked for its first label, not for the one that has the name 0."""
+    x, y = system.stream(20, 3)
+    frame, labels = pd.DataFrame(x), pd.Series(y)
+    whole, single = system.new(), system.new()
+    whole.partial_fit(x[5:], y[5:])
+    for row in range(5, 20):
+        single.partial_fit(frame.iloc[row : row + 1], labels.iloc[row : row + 1])
+    assert single.dumps() == whole.dumps()
+
+
 # Copies.
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import fields
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import amf
+
+
+def ones(n, d=5):
+    return np.ones((n, d))
+
 
 BAD_PARAMETERS = [
     ({"n_estimators": 0}, "n_estimators must be a whole number from 1"),
@@ -39,6 +45,31 @@ def test_a_bad_parameter_is_named(system, parameters, message):
         return
     with pytest.raises(ValueError, match=message):
         system.new(**parameters)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [pd.DataFrame({"u": [1.0, 2.0], "v": [3.0, 4.0]}), pd.DataFrame({"u": [1.0, 2.0]}), {"a": 1, "b": 2}, ones(2, 1)],
+    ids=["frame", "column", "mapping", "table"],
+)
+def test_what_is_no_row_of_labels_is_refused(system, y):
+    """The names of a frame's columns, and the keys of a mapping, are not its labels."""
+    forest = system.new()
+    with pytest.raises(TypeError, match=r"y is a \w+.*; it must hold a label for each row, \(n,\)"):
+        forest.partial_fit(ones(2), y)
+    assert forest.n_samples == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "like", "kind"), [("abc", None, TypeError), (["z"], [0.0], TypeError), (["z"], ["a"], TypeError)]
+)
+def test_bad_columns_leave_the_forest_as_it_was(system, names, like, kind):
+    forest = system.new()
+    forest.add_features(["a"])
+    with pytest.raises(kind):
+        forest.add_features(names, like=like)
+    assert forest.feature_names == ("a",)
+    assert forest.dumps()
 
 
 def test_a_parameter_that_there_is_not_is_named_with_those_that_there_are(system):
@@ -73,10 +104,6 @@ def test_a_parameter_or_preset_that_does_not_exist_is_an_error(system):
         system.kind.preset("best")
 
 
-def ones(n, d=5):
-    return np.ones((n, d))
-
-
 BAD_CALLS = {
     "one dimension": (lambda f, ask, a, b: f.partial_fit(np.ones(5), [a]), r"two dimensions .*got shape \(5,\)"),
     "three dimensions": (lambda f, ask, a, b: ask(np.ones((1, 5, 1))), r"two dimensions .*got shape \(1, 5, 1\)"),
@@ -89,7 +116,10 @@ BAD_CALLS = {
     "text": (lambda f, ask, a, b: f.partial_fit([["a", "b", "c", "d", "e"]], [a]), "could not convert string"),
     "label is a list": (lambda f, ask, a, b: f.partial_fit(ones(2), [a, [a]]), r"y\[1\] is a list; a label is"),
     "label is bytes": (lambda f, ask, a, b: f.partial_fit(ones(2), [b"no", a]), r"y\[0\] is a bytes; a label is"),
-    "labels in columns": (lambda f, ask, a, b: f.partial_fit(ones(2), np.ones((2, 1))), r"y\[0\] is a list; a label"),
+    "labels in columns": (
+        lambda f, ask, a, b: f.partial_fit(ones(2), np.ones((2, 1))),
+        "it must hold a label for each row",
+    ),
     "labels in a text": (lambda f, ask, a, b: f.partial_fit(ones(3), "abc"), "y is a str; it must hold a label for"),
     "names for an array": (lambda f, ask, a, b: f.add_features(["a"]), "the features of this forest have no names"),
 }
@@ -131,7 +161,7 @@ def test_limits_are_errors_and_nothing_is_learned(system):
         forest.add_features(["a", "b", "c", "d"])
     with pytest.raises(ValueError, match="named twice"):
         forest.add_features(["a", "b", "a"])
-    with pytest.raises(TypeError, match=r"the name of a feature is a str, got \[1\]"):
+    with pytest.raises(TypeError, match=r"the name of a feature is a str in a list of names, got \[1\]"):
         forest.add_features([1])
     forest.add_features([])
     assert forest.dumps() == empty

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from reference import average_over_prunings
-from reference_regression import Blend, Labels, Outlook, RegressionForest, RegressionTree, Stretch
+from reference_regression import Blend, Labels, MedianOfLabels, Outlook, Quantiles, RegressionForest, RegressionTree
 from trees import nodes_of, trees_of
 
 import amf
@@ -259,26 +259,37 @@ def test_blend_does_not_divide_what_has_not_varied():
         assert blend.weights()[1] == 0.0
 
 
-def test_stretch_leaves_one_label_in_twenty_outside_on_either_side():
+def test_quantiles_leave_one_label_in_twenty_outside_on_either_side_and_half_of_them_below_the_median():
     rng = np.random.default_rng(0)
-    stretch, below, above, lower = Stretch(), 0, 0, 0
+    quantiles, below = Quantiles(), np.zeros(3)
     labels = rng.exponential(5.0, 4000)  # a scale five times too small, and all of the tail on one side
     for y in labels:
-        below += y < stretch.quantile(5.0, 1.0, 0.05)
-        above += y > stretch.quantile(5.0, 1.0, 0.95)
-        lower += y < stretch.quantile(5.0, 1.0, 0.5)
-        stretch.learn(5.0, 1.0, y)
-    assert below / 4000 == pytest.approx(0.05, abs=0.01)
-    assert above / 4000 == pytest.approx(0.05, abs=0.01)
-    assert lower / 4000 == pytest.approx(0.5, abs=0.02)
-    assert stretch.quantile(5.0, 1.0, 0.5) == pytest.approx(5.0 * np.log(2.0), abs=0.3)
-    assert stretch.up > stretch.down + 0.3
-    assert stretch.quantile(5.0, 1.0, 0.95) - stretch.quantile(5.0, 1.0, 0.05) == pytest.approx(
-        2 * 1.6448536269514722 * stretch.std(1.0)
-    )
+        below += y < np.array(quantiles.three(5.0, 1.0))
+        quantiles.learn(5.0, 1.0, y)
+        quantiles.labels.learn(y)
+    assert below / 4000 == pytest.approx(np.array([0.05, 0.5, 0.95]), abs=0.02)
+    assert quantiles.quantile(5.0, 1.0, 0.5) == pytest.approx(5.0 * np.log(2.0), abs=0.7)
+    assert quantiles.up > quantiles.down + 0.3
+    low, _, high = quantiles.three(5.0, 1.0)
+    assert high - low == pytest.approx(2 * 1.6448536269514722 * quantiles.std(5.0, 1.0))
     for _ in range(20000):
-        stretch.learn(5.0, 1.0, 5.0)
-    assert (stretch.down, stretch.up, stretch.median(5.0, 1.0)) == (-5.0, -5.0, pytest.approx(5.0, abs=0.02))
+        quantiles.learn(5.0, 1.0, 5.0)
+        quantiles.labels.learn(5.0)
+    assert (quantiles.down, quantiles.up, quantiles.quantile(5.0, 1.0, 0.5)) == (-5.0, -5.0, pytest.approx(5.0))
+
+
+def test_an_outlier_moves_the_median_of_the_labels_as_any_label_does():
+    rng = np.random.default_rng(0)
+    median = MedianOfLabels()
+    for y in rng.normal(3.0, 2.0, 1000):
+        median.learn(y)
+    before = median.centre
+    median.learn(1e30)
+    assert median.centre - before < 0.5
+    for y in rng.normal(3.0, 2.0, 200):
+        median.learn(y)
+    assert median.centre == pytest.approx(3.0, abs=1.0)
+    assert median.deviation < 10.0
 
 
 def test_labels_say_how_many_equal_one_value():
@@ -395,3 +406,33 @@ def test_quantiles_are_what_they_are_called_whatever_the_shape_of_the_noise(shap
     if shape != "normal":  # The median loses least where errors are counted as they are, and not squared.
         errors = np.abs(y[1000:, None] - np.column_stack((told.quantiles[1000:, 1], told.mean[1000:]))).mean(axis=0)
         assert errors[0] < 0.97 * errors[1]
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("signal", [0.0, 0.05])
+def test_where_nothing_tells_the_mean_of_all_labels_wins(d, signal):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(size=(3000, d))
+        y = signal * x[:, 0] + rng.normal(size=3000)
+        told = amf.AMFRegressor(seed=seed).prequential(x, y)
+        errors = np.square(y[1000:] - np.array([told.mean, told.raw_mean, np.full(3000, y.mean())])[:, 1000:]).mean(
+            axis=1
+        )
+        assert errors[0] < 1.02 * errors[1:].min()
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6, -1e6])
+def test_an_outlier_does_not_take_the_median_along(size):
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-1.0, 1.0, size=(4000, 3))
+    y = 2.0 * x[:, 0] + rng.normal(0.0, 0.5, 4000)
+    y[500] = size
+    told = amf.AMFRegressor(seed=2).prequential(x, y)
+    assert np.abs(y - told.quantiles[:, 1])[2000:].mean() < 1.1 * np.abs(y - np.median(y))[2000:].mean()
+    assert np.all(np.diff(told.quantiles[1:], axis=1) >= 0.0)
+
+
+def test_no_quantiles_are_no_columns():
+    forest = amf.AMFRegressor(2, seed=1).partial_fit([[1.0], [2.0]], [1.0, 2.0])
+    assert forest.predict_quantiles([[1.0], [2.0], [3.0]], []).shape == (3, 0)

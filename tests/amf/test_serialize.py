@@ -1,8 +1,9 @@
 """The bytes of a forest: canonical, documented, readable for ever.
 
 Golden files: tests/golden holds one forest of each family and format ever released, `<family>-<format>.amf`, and beside
-it, as JSON, rows to go on with, the engine that did, the forecasts it made and the digest of the bytes afterwards.
-Whoever changes a bit of a forest sees it here, has to change amf.ENGINE, and writes those of the current format anew:
+it, as JSON, rows to go on with, the engine that did, the forecasts it made and the digest of the bytes afterwards; and
+digests.json has those of a forest of each system. Whoever changes a bit of a forest sees it here, has to change
+amf.ENGINE, and writes those of the current format anew:
 
     PYTHONPATH=. python tests/amf/test_serialize.py
 """
@@ -25,6 +26,7 @@ from amf.packing import heads_of, pack
 from amf.serialize import FORMAT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+DIGESTS = GOLDEN / "digests.json"
 CURRENT = GOLDEN / f"amf-classifier-{FORMAT}.amf"
 PREFIX = struct.Struct("<4sIQ")
 
@@ -163,8 +165,23 @@ def hexed(table):
     return [[value.hex() for value in row] for row in table.tolist()]
 
 
+def digest_of(name):
+    """Of a forest of this system that has learned, and of what it said on the way. No row depends on a C library."""
+    rng = np.random.default_rng(7)
+    x, rest = rng.integers(0, 64, (400, 4)) / 64.0, rng.random(400)
+    x[rng.random(400) < 0.1, 3] = 1.0 if "unrestricted" in name else np.nan
+    told = x[:, 0] + 0.5 * x[:, 1] + 0.25 * rest
+    forest = amf.SYSTEMS[name](3, seed=5)
+    said = forest.prequential(x, told.tolist() if name.endswith("regressor") else (4 * told).astype(int).tolist())
+    return hashlib.blake2b(b"".join(np.ascontiguousarray(each).tobytes() for each in said) + forest.dumps()).hexdigest()
+
+
 def write_golden():
     """Write the golden files of the current format."""
+    known, digests = json.loads(DIGESTS.read_text()), {name: digest_of(name) for name in amf.SYSTEMS}
+    if known["engine"] == amf.ENGINE and any(digests.get(name) != bits for name, bits in known["digests"].items()):
+        raise SystemExit(f"bits have changed since engine {amf.ENGINE}: give it another name first")
+    DIGESTS.write_text(json.dumps({"engine": amf.ENGINE, "digests": digests}, indent=1) + "\n")
     forest, (x, y) = example(), stream(20, seed=1)
     CURRENT.write_bytes(forest.dumps())
     forecasts = hexed(forest.predict_learn(x, y))
@@ -181,6 +198,12 @@ def test_golden_files_load_and_go_on_to_known_forecasts(path):
     if after["engine"] == amf.ENGINE:
         assert hexed(forecasts) == after["forecasts"]
         assert digest(forest) == after["digest"]
+
+
+@pytest.mark.parametrize("name", amf.SYSTEMS)
+def test_bits_are_those_of_the_engine_whatever_the_system(name):
+    known = json.loads(DIGESTS.read_text())
+    assert (digest_of(name), amf.ENGINE) == (known["digests"][name], known["engine"])
 
 
 def test_the_golden_file_of_the_current_format_is_canonical_and_of_this_engine():

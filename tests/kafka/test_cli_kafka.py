@@ -123,6 +123,18 @@ def test_produce_takes_ids_and_times_from_columns(config: Path, broker: Broker, 
     assert abs(other.timestamp - time.time() * 1000) < 3_600_000
 
 
+def test_produce_says_that_events_are_older_than_the_topic_keeps_them(
+    config: Path, topics: Names, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topics.create("events", config={"retention.ms": "86400000"})
+    (tmp_path / "rows.csv").write_text("when,a\n2024-05-17T12:30:00Z,1\n2024-05-17T12:30:01Z,2\n")
+    command = ["produce", str(tmp_path / "rows.csv"), "--config", str(config), "--time", "when"]
+    assert cli.main(command) == 0
+    assert capsys.readouterr().err.count(f"row 0 is older than topic {topic} keeps events (retention.ms)") == 1
+    assert cli.main(command[:-2]) == 0
+    assert "older than topic" not in capsys.readouterr().err
+
+
 def test_a_row_from_a_pipe_is_published_before_the_next_one_comes(config: Path, broker: Broker, topics: Names) -> None:
     topic = topics.create("events")
     command = [sys.executable, "-m", "worker", "produce", "-", "--config", str(config)]

@@ -139,7 +139,7 @@ def test_a_model_that_adapts_shows_the_weights_of_its_features_and_what_moved_it
         page.get_by_role("button", name="hotels", exact=True).click()
         sheet = page.get_by_role("dialog")
         expect(sheet.locator("#model-note")).to_contain_text("adaptive-classifier")
-        expect(sheet.locator("dl")).to_contain_text("replaced so far")
+        expect(sheet.locator("dl")).to_contain_text("Trees replaced")
         for section, ending in (("#model-weights", "\u00d7"), ("#model-moves", "")):
             expect(sheet.locator(f"{section} li")).to_have_count(5)
             lengths, ends, texts = zip(*sheet.evaluate(BARS, section), strict=True)

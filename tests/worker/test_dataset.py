@@ -111,6 +111,13 @@ def test_a_cell_is_a_number_or_a_category_by_itself(csv_file: CsvFile) -> None:
     assert [row.features for row in rows] == [{"a": float(i), "b": value} for i, value in enumerate(found)]
 
 
+def test_booleans_are_those_of_an_event(csv_file: CsvFile) -> None:
+    rows = list(open_rows(csv_file("a,b,y\ntrue,x,true\nFalse,TRUE,false\nfalsely,t,1\n"), label="y"))
+    assert [row.features["a"] for row in rows] == [1.0, 0.0, "falsely"]
+    assert [row.features["b"] for row in rows] == ["x", 1.0, "t"]
+    assert [row.label for row in rows] == ["true", "false", 1]
+
+
 def test_a_row_does_not_depend_on_the_rows_after_it(csv_file: CsvFile) -> None:
     lines = ["a,b", "1,2", ",Rome", "x,3", "2,1_0"]
     whole = list(open_rows(csv_file("\n".join(lines))))
@@ -485,6 +492,12 @@ def test_a_text_column_that_is_as_good_as_unique_is_named(csv_file: CsvFile) -> 
         assert not list(odd_columns(open_rows(path, label="y", **other)))  # type: ignore[arg-type]
     few = csv_file("id,y\n" + "".join(f"tx-{i},{i % 2}\n" for i in range(50)))
     assert not list(odd_columns(open_rows(few, label="y")))
+
+
+def test_the_name_of_a_column_is_quoted_as_a_shell_takes_it(csv_file: CsvFile) -> None:
+    path = csv_file("booked at,y\n" + "".join(f"at {i},1\n" for i in range(200)))
+    [sentence] = odd_columns(open_rows(path, label="y"))
+    assert "--drop 'booked at' leaves it out" in sentence
 
 
 def test_a_column_of_numbers_with_a_few_texts_of_their_own_is_not_as_good_as_unique(csv_file: CsvFile) -> None:

@@ -25,7 +25,7 @@ from worker.base.labels import (
     State,
     Unlabelled,
 )
-from worker.base.metrics import TOP_MODELS, Metrics, reference
+from worker.base.metrics import QUERIES, TOP_MODELS, Metrics, reference
 from worker.base.records import ClassScores, NumberScores
 from worker.state.model import Figures
 
@@ -50,8 +50,16 @@ def test_names_follow_the_conventions(metrics: Metrics) -> None:
         assert re.fullmatch(r"\S.*\.", family.sentence)
 
 
+@pytest.mark.parametrize("query", QUERIES.values())
+def test_what_is_asked_most_often_is_there(metrics: Metrics, query: str) -> None:
+    names = re.findall(r"\bamf_\w+?(?=(?:_bucket|_sum|_count)?\b)", query)
+    assert names
+    assert set(names) <= set(metrics.families())
+
+
 def test_reference_has_one_row_per_metric(metrics: Metrics) -> None:
-    header, _, *rows = [line for line in reference().splitlines() if line.startswith("|")]
+    _, _, of_metrics = reference().rpartition("\n\n")
+    header, _, *rows = [line for line in of_metrics.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert [row[0] for row in cells] == [f"`{name}`" for name in metrics.families()]
     assert {len(row) for row in cells} == {header.count("|") - 1} == {5}

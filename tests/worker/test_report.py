@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,8 @@ def test_a_curve_is_made_of_means_over_windows(values: list[float]) -> None:
     assert len(points) <= 130
     assert [row for row, _ in points] == sorted({row for row, _ in points})
     assert points[-1][0] == running[-1][0] == len(values)
+    widths = np.diff([0, *(row for row, _ in points)])
+    assert len(widths) == 1 or widths[-1] >= widths[0] / 2, "the last window is no chance"
     start = 0
     for (row, mean), (_, so_far) in zip(points, running, strict=True):
         assert mean == pytest.approx(sum(values[start:row]) / (row - start), abs=1e-9)
@@ -133,7 +136,7 @@ def test_a_sample_is_spread_over_all_pairs() -> None:
     sample = Sample()
     for i in range(50_000):
         sample.add(float(i), 0.0)
-    places = [a for a, _ in sample.pairs]
+    places = [a for a, _ in sample.rows]
     assert 900 < len(places) <= 2001
     assert len(set(np.diff(places))) == 1
     assert places[-1] > 49_000
@@ -142,6 +145,25 @@ def test_a_sample_is_spread_over_all_pairs() -> None:
 def test_the_calibration_error_is_a_mean_over_forecasts() -> None:
     assert calibration_error([Bin(1, 0.5, 1.0), Bin(3, 0.2, 0.1)]) == pytest.approx((0.5 + 3 * 0.1) / 4)
     assert calibration_error([]) is None
+
+
+def test_quantiles_that_are_right_over_all_rows_alone_are_told_from_those_that_are_right(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    logarithms = 3.0 * rng.random(4000) + rng.normal(0.0, 1.3, 4000)
+    for labels, is_uneven in ((np.exp(logarithms), True), (logarithms, False)):
+        report = report_of(tmp_path, labels)
+        fifths = report.coverage_by_size()
+        assert [each.smallest for each in fifths] == sorted(each.smallest for each in fifths)
+        assert np.mean([each.shares for each in fifths], axis=0) == pytest.approx([0.05, 0.5, 0.95], abs=0.03)
+        assert any("not for small and large" in verdict.sentence for verdict in text.verdicts(report)) == is_uneven
+    assert not report_of(tmp_path, logarithms[:300]).coverage_by_size()
+
+
+def test_rows_that_are_refused_are_the_first_news() -> None:
+    report = Report(rows=100, rejects=Counter({"wrong-type": 20}))
+    assert next(text.verdicts(report)) == ("20 of 100 rows were refused, and no figure is of them.", False)
+    report.rejects["wrong-type"] = 5
+    assert "refused" not in next(text.verdicts(report)).sentence
 
 
 # As tables

@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Abort, Refused
-from worker.base.records import NumberScores
+from worker.base.records import Membership, NumberScores
 from worker.base.status import (
     MOST_QUESTIONS,
     MOST_TREES,
@@ -28,7 +28,7 @@ from worker.base.status import (
     short,
 )
 from worker.runtime.loop import GAUGES_EVERY_S
-from worker.runtime.status import HISTORY, REST, Reporter, _quantile
+from worker.runtime.status import HISTORY, OUTSIDE_S, REST, Reporter, _quantile
 from worker.state import descriptions
 from worker.task.checkpointer import Checkpointer
 
@@ -99,6 +99,23 @@ def test_a_worker_without_partitions_stands_by_and_is_ready() -> None:
     worker._worker.assigned([])
     second(worker, bench)
     assert (worker.board.status.unready, worker.board.status.partitions) == (None, [])
+
+
+def test_a_worker_that_its_group_does_not_know_any_more_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the broker has been away for longer than a session: a worker that stands by is told from it."""
+    bench = Bench()
+    worker = bench.worker().join_idle()
+    worker._worker.assigned([])
+    second(worker, bench)
+    assert worker.board.status.unready is None
+    member = worker.input.membership
+    monkeypatch.setattr(worker.input, "membership", lambda: Membership("", None))
+    bench.clock.sleep(OUTSIDE_S + 1.0)
+    second(worker, bench)
+    assert (worker.board.status.unready or "").startswith("no member of the group for ")
+    monkeypatch.setattr(worker.input, "membership", member)
+    second(worker, bench)
+    assert worker.board.status.unready is None
 
 
 def test_many_partitions_that_are_not_live_are_counted_and_not_named() -> None:

@@ -337,6 +337,16 @@ class Metrics:
             family.forget("partition", gone)
 
 
+QUERIES = {
+    "How many events a second?": "sum(rate(amf_events_total[1m]))",
+    "How far behind?": "max(amf_consumer_lag_seconds)",
+    "How long from a record to its prediction, at 99 %?": "histogram_quantile(0.99, sum by (le) "
+    "(rate(amf_end_to_end_latency_seconds_bucket[5m])))",
+    "What log-loss?": "sum(rate(amf_log_loss_sum[15m])) / sum(rate(amf_log_loss_count[15m]))",
+    "What is refused, and why?": "sum by (code) (increase(amf_dead_letters_total[1h])) > 0",
+}
+
+
 def reference() -> str:
     """All metrics as a page in Markdown."""
     lines = [
@@ -352,6 +362,12 @@ def reference() -> str:
         "Memory, CPU time and open files of the process are there under the names that every Prometheus client uses:",
         "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_cpu_seconds_total`,",
         "`process_open_fds`, `process_max_fds`, `process_start_time_seconds`.",
+        "",
+        "Asked most often:",
+        "",
+        "| Question | Query |",
+        "| --- | --- |",
+        *(f"| {question} | `{query}` |" for question, query in QUERIES.items()),
         "",
         "| Metric | Kind | Labels | Unit | Meaning |",
         "| --- | --- | --- | --- | --- |",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from worker.adapters.kafka import KafkaAdmin, KafkaPublisher
+from worker.adapters.kafka import KafkaAdmin, KafkaPublisher, KafkaTopic
 from worker.base.errors import ConfigError
 from worker.base.log import Log
 from worker.cli.dataset import Rows, key_of, message
@@ -31,9 +31,18 @@ def produce(
     if KafkaAdmin(config).missing([topic]):
         raise ConfigError(f"there is no topic {topic}. `amf-worker check {config_path} --create-topics` makes it")
     publisher = KafkaPublisher(config, topic)
+    kept_since_ms = _kept_since_ms(config)
     started = time.monotonic()
     try:
         for row in rows:
+            if kept_since_ms is not None and 0 <= row.time_ms < kept_since_ms:
+                _log.warning(
+                    "events-expire",
+                    f"row {row.number} is older than topic {topic} keeps events (retention.ms): Kafka deletes such "
+                    "ones within minutes, be they read or not, and their predictions, which have their times, too",
+                    hint="Raise retention.ms of both topics before, or leave --time out",
+                )
+                kept_since_ms = None
             if rate is not None:
                 publisher.wait(started + row.number / rate - time.monotonic())
             publisher.send(key_of(row), message(row, config.input.codec), row.time_ms)
@@ -44,3 +53,10 @@ def produce(
         raise
     publisher.finish()
     return publisher.delivered
+
+
+def _kept_since_ms(config: Config) -> int | None:
+    """What is older than this the broker deletes from the input topic; None where it deletes nothing by age."""
+    topic = KafkaTopic(config, config.input.topic)
+    kept_ms = -1 if topic.is_mock else int(topic.settings().get("retention.ms", -1))
+    return None if kept_ms < 0 else time.time_ns() // 1_000_000 - kept_ms

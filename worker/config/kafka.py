@@ -14,7 +14,7 @@ from worker.config.values import Kind, choice, folder_name, text
 
 REQUIRED = "bootstrap.servers"
 CHECKED: Mapping[str, Kind[str]] = {
-    REQUIRED: text(r"(?s).*\S.*", "host:port of one or more brokers"),
+    REQUIRED: text(r"\s*[^\s,]+(?:\s*,\s*[^\s,]+)*\s*", "host:port of one or more brokers, with commas between them"),
     "client.id": text(r"[ -~]{1,249}", "1 to 249 ASCII characters"),
     "group.id": folder_name(),
     "group.instance.id": text(r"[A-Za-z0-9._-]{1,249}", "1 to 249 letters, digits, `.`, `_` and `-`"),

@@ -267,7 +267,9 @@ def store_url() -> Kind[str]:
         match = re.fullmatch(r"([a-z][a-z0-9+.-]{0,15})://([^\s#]*)", value)
         # The text is never shown: what is no URL at all may still be a credential.
         if match is None:
-            raise UnfitError("something that is no such URL")
+            raise UnfitError(
+                "a path: file:// belongs before it" if value[:1] == "/" else "something that is no such URL"
+            )
         scheme, rest = match.groups()
         if scheme not in STORE_SCHEMES:
             raise UnfitError(f"the scheme {scheme}")

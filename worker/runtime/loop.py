@@ -81,8 +81,7 @@ class Worker:
         self._transactions = Transactions(source, open_output, config.delivery, metrics, clock)
         self._executor = TaskExecutor(self._tasks, self._transactions, metrics, clock, pools.appliers, board)
         self._reporter = Reporter(board, metrics, clock)
-        self._verdict: WorkerError | None = None
-        """Why the worker ends, in order, with an error."""
+        self._verdict: WorkerError | None = None  # why the worker ends, in order, with an error
         self._gauges_s = 0.0
         self._pace = Pace(config.transaction.interval_s, clock)
 
@@ -131,6 +130,7 @@ class Worker:
         self._read_again()
         self._consume()
         member = self._input.membership()
+        self._reporter.saw(member)
         self._executor.renew(member)
         self._stop_all(self._executor.commit(at_once=False))
         self._open_assigned()

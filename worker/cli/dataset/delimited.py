@@ -1,10 +1,10 @@
 """Rows of text: a header and cells, between commas, semicolons, tabs or bars; from a file, gzip or not, or from stdin.
 
-A cell that is written as a number is one, an empty cell is a missing value, any other text is a category. Each cell
-speaks for itself: what a row says does not depend on the rows after it, and a stray text costs its column nothing. A
-number that is not finite (nan, inf, 1e400) is a missing value, and counted. Between semicolons, where spreadsheets
-write 3,5 for 3.5, a comma is the point of a number. What stands between thousands is said by who reads the file: 1,234
-is a number for some and another one for others.
+A cell that is written as a number is one, true and false are 1 and 0 as the booleans of an event are, an empty cell is
+a missing value, any other text is a category. Each cell speaks for itself: what a row says does not depend on the rows
+after it, and a stray text costs its column nothing. A number that is not finite (nan, inf, 1e400) is a missing value,
+and counted. Between semicolons, where spreadsheets write 3,5 for 3.5, a comma is the point of a number. What stands
+between thousands is said by who reads the file: 1,234 is a number for some and another one for others.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
 _MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
 """With a decimal comma it has three digits behind the point."""
 _ENOUGH = 10
+_BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 class DelimitedRows(FileRows):
@@ -252,5 +253,6 @@ def _value(text: str) -> Value:
     """One cell by itself. NaN or infinite where it is no finite number and no text either."""
     if not text:
         return None
-    number = number_of(text)
+    number = _BOOLEANS.get(text.lower()) if len(text) < 6 else None
+    number = number_of(text) if number is None else number
     return text if number is None else number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from math import isfinite
 
@@ -37,7 +38,8 @@ def odd_columns(rows: FileRows) -> Iterator[str]:
         elif name != rows.roles.label and _is_as_good_as_unique(texts, sum(value is not None for value in values)):
             yield (
                 f"column {name!r} has {len(set(texts)):,} different texts in {len(texts):,} rows: as good as unique, "
-                f"it costs memory and teaches nothing. --drop {name} leaves it out; --id and --time give it another use"
+                f"it costs memory and teaches nothing. --drop {shlex.quote(name)} leaves it out; --id and --time give "
+                "it another use"
             )
 
 

@@ -6,6 +6,7 @@ are missing values. Columns of anything else (lists, structs, bytes) have to be 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
@@ -38,7 +39,7 @@ class ParquetRows(FileRows):
                 if not _is_feature(schema.field(name).type):
                     raise ConfigError(
                         f"{path}: column {name!r} is of type {schema.field(name).type}, which no feature can have; "
-                        f"--drop {name} leaves it out"
+                        f"--drop {shlex.quote(name)} leaves it out"
                     )
             for option, name in columns._replace(drop=()).options():
                 if not _is_feature(schema.field(name).type):

@@ -10,6 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from amf import class_text
@@ -18,6 +20,7 @@ from worker.base.records import ClassScores, Estimate, NumberScores, Prediction
 _MOST_WINDOWS = 60
 _FEWEST_ROWS = 20
 _MOST_PAIRS = 2000
+_FEWEST_OF_FIFTHS = 500
 N_BINS = 10
 
 
@@ -45,8 +48,12 @@ class Curve:
         windows = [*self._windows, (self._sum, self._n)] if self._n else self._windows
         together = max(math.ceil(len(windows) / _MOST_WINDOWS), math.ceil(_FEWEST_ROWS / self._width))
         points, row = [], 0
-        for start in range(0, len(windows), together):
-            part = windows[start : start + together]
+        starts = list(range(0, len(windows), together))
+        # A few rows at the end are no window of their own: their mean would be chance.
+        if len(starts) > 1 and sum(n for _, n in windows[starts[-1] :]) < together * self._width / 2:
+            starts.pop()
+        for start, stop in zip(starts, [*starts[1:], len(windows)], strict=True):
+            part = windows[start:stop]
             n = sum(n for _, n in part)
             row += n
             points.append((row, sum(total for total, _ in part) / n))
@@ -62,18 +69,18 @@ class Curve:
 
 
 class Sample:
-    """Some pairs out of many, evenly spread: every k-th, k doubling while there are too many."""
+    """Some rows of numbers out of many, evenly spread: every k-th, k doubling while there are too many."""
 
     def __init__(self) -> None:
-        self.pairs: list[tuple[float, float]] = []
+        self.rows: list[tuple[float, ...]] = []
         self._every, self._seen = 1, 0
 
-    def add(self, a: float, b: float) -> None:
+    def add(self, *row: float) -> None:
         if self._seen % self._every == 0:
-            self.pairs.append((a, b))
+            self.rows.append(row)
         self._seen += 1
-        if len(self.pairs) > _MOST_PAIRS:
-            self.pairs = self.pairs[::2]
+        if len(self.rows) > _MOST_PAIRS:
+            self.rows = self.rows[::2]
             self._every *= 2
 
 
@@ -83,6 +90,15 @@ class Bin(NamedTuple):
     n: int
     mean_probability: float
     share_true: float
+
+
+class Fifth(NamedTuple):
+    """A fifth of the estimates."""
+
+    smallest: float
+    largest: float
+    shares: Sequence[float]
+    """Of labels up to each of the QUANTILES."""
 
 
 def calibration_error(bins: Iterable[Bin]) -> float | None:
@@ -179,7 +195,7 @@ class Report:
     below: list[int] = field(default_factory=lambda: [0, 0, 0])
     """Labels up to each of the QUANTILES."""
     estimates: Sample = field(default_factory=Sample)
-    """Some pairs of label and estimate."""
+    """Of some rows the label, the estimate and its quantiles."""
     loss_curve: Curve = field(default_factory=Curve)
     error_curve: Curve = field(default_factory=Curve)
     """Squared errors."""
@@ -231,7 +247,18 @@ class Report:
         for place, quantile in enumerate(estimate.quantiles or ()):
             self.below[place] += estimate.label <= quantile
         self.error_curve.add(estimate.loss)
-        self.estimates.add(estimate.label, estimate.prediction)
+        self.estimates.add(estimate.label, estimate.prediction, *(estimate.quantiles or ()))
+
+    def coverage_by_size(self) -> list[Fifth]:
+        """How many labels were up to each quantile, by how large the estimate was; none of few rows."""
+        rows = sorted(self.estimates.rows, key=lambda row: row[1])
+        bounds = [round(part * len(rows) / 5) for part in range(6)]
+        fifths = [rows[start:stop] for start, stop in pairwise(bounds)] if len(rows) >= _FEWEST_OF_FIFTHS else []
+        places = range(2, 2 + len(self.below))
+        return [
+            Fifth(part[0][1], part[-1][1], [fmean(row[0] <= row[place] for row in part) for place in places])
+            for part in fifths
+        ]
 
     def confidence(self) -> list[Bin]:
         """How often the likeliest class was right, by how likely it was said to be."""

@@ -102,7 +102,7 @@ def _of_numbers(report: Report) -> Iterator[str]:
     if not report.numbers.count:
         return
     yield _learning(report.error_curve, "RMSE", report.baseline.rmse, scale=math.sqrt)
-    pairs = report.estimates.pairs
+    pairs = [(label, estimate) for label, estimate, *_ in report.estimates.rows]
     # Outliers would leave a dot of all others.
     cuts = quantiles([value for pair in pairs for value in pair], n=200) if len(pairs) > 1 else [0.0, 1.0]
     low, high = cuts[0], cuts[-1]
@@ -112,8 +112,15 @@ def _of_numbers(report: Report) -> Iterator[str]:
         Axis("label", low, high),
         Axis("estimate", low, high),
     )
-    yield _section("Labels and estimates", drawn, f"{len(inside):,} rows, evenly spread; the line is where they agree.")
+    yield _section(
+        "Labels and estimates",
+        drawn,
+        f"{len(inside):,} rows, evenly spread and without the outermost; the line is where they agree.",
+    )
     yield _section("Calibration", _table(text.QUANTILE_HEADERS, text.quantile_rows(report)))
+    if fifths := text.fifth_rows(report):
+        sentence = "How many labels were up to a quantile, by a fifth of the estimates each, small ones first."
+        yield _section("Calibration by size", _table(text.FIFTH_HEADERS, fifths), sentence)
 
 
 def _learning(

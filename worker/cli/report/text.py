@@ -15,6 +15,8 @@ MOST_MODELS = 20
 MOST_CLASSES = 8
 MOST_FEATURES = 12
 REST = "(others)"
+_UNEVEN = 0.15
+"""How far from one half the share of labels up to the median may be in a fifth of the estimates."""
 
 
 def show(report: Report) -> None:
@@ -45,6 +47,9 @@ def show(report: Report) -> None:
     if report.numbers.count:
         print()
         table(QUANTILE_HEADERS, quantile_rows(report), title="how many labels were up to a quantile")
+        if fifths := fifth_rows(report):
+            print()
+            table(FIFTH_HEADERS, fifths, title="the same by a fifth of the estimates each")
     if report.features:
         print()
         headers, cells = features_table(report)
@@ -87,7 +92,11 @@ class Verdict(NamedTuple):
 
 def verdicts(report: Report) -> Iterator[Verdict]:
     """Whether the models are any use, for each sort of label."""
-    baseline = report.baseline
+    baseline, refused = report.baseline, report.rejects.total()
+    if refused > report.rows / 10:
+        yield Verdict(
+            f"{count(refused)} of {count(report.rows)} rows were refused, and no figure is of them.", good=False
+        )
     pairs = (
         ("log-loss", report.log_loss, baseline.log_loss, figure),
         ("RMSE", report.rmse, baseline.rmse, unit),
@@ -96,11 +105,17 @@ def verdicts(report: Report) -> Iterator[Verdict]:
         if ours is None or theirs is None:
             continue
         than = f"{name} {text(ours)} against {text(theirs)} of the baseline ({baseline.says})"
-        if ours < theirs:
+        if ours < 0.999 * theirs:
             less = f"{1 - ours / theirs:.1%} less"
             yield Verdict(f"The forecasts tell more than the labels alone: {than}, {less}.", good=True)
         else:
             yield Verdict(f"The forecasts tell no more than the labels alone: {than}.", good=False)
+    if any(abs(each.shares[1] - 0.5) > _UNEVEN for each in report.coverage_by_size()):
+        yield Verdict(
+            "The quantiles are right over all rows, but not for small and large estimates alike. Of amounts and "
+            "durations take the logarithm as the label: its quantiles are those of the amounts.",
+            good=False,
+        )
     if not report.is_scored:
         yield Verdict(f"No forecast was scored: {_why_none(report)}.", good=False)
     if report.interrupted:
@@ -127,6 +142,7 @@ def refusals(report: Report) -> Iterator[str]:
 
 _MODEL_HEADERS = ("model", "labelled", "log-loss", "baseline", "accuracy", "RMSE", "baseline", "nodes", "depth")
 QUANTILE_HEADERS = ("quantile", "said", "came true")
+FIFTH_HEADERS = ("estimates", *(f"up to {name}" for name in QUANTILES))
 CALIBRATION_HEADERS = ("said", "came true", "forecasts")
 
 
@@ -190,6 +206,12 @@ def quantile_rows(report: Report) -> list[Sequence[str]]:
     """What was said of the labels, and what came true."""
     n = report.numbers.count
     return [(name, figure(float(name)), figure(c / n)) for name, c in zip(QUANTILES, report.below, strict=True)]
+
+
+def fifth_rows(report: Report) -> list[Sequence[str]]:
+    """How many labels were up to each quantile, by how large the estimate was."""
+    fifths = report.coverage_by_size()
+    return [(f"{unit(each.smallest)} to {unit(each.largest)}", *map(figure, each.shares)) for each in fifths]
 
 
 class FeatureColumn(NamedTuple):

@@ -77,14 +77,14 @@ function render(found) {
   const facts = [
     ["Learned", number(found.samples)],
     ["Recent loss", loss(of.calibrated)],
-    ["of the baseline", loss(of.baseline)],
-    ["of the trees alone", loss(of.trees)],
+    ["Loss of the baseline", loss(of.baseline)],
+    ["Loss of the trees alone", loss(of.trees)],
     ...Object.entries(SCORES)
       .filter(([name]) => name in found.scores)
-      .map(([name, [title, format]]) => [title, format(found.scores[name])]),
+      .map(([name, [title, format]]) => [`${title}, of ${number(found.scores.count)} here`, format(found.scores[name])]),
     ["Trees", number(found.trees)],
     ...(found.adaptation
-      ? [["that forecast", number(found.adaptation.forecasting)], ["replaced so far", number(found.adaptation.swaps)]]
+      ? [["Trees that forecast", number(found.adaptation.forecasting)], ["Trees replaced", number(found.adaptation.swaps)]]
       : []),
     ["Nodes", number(found.nodes)],
     ["Depth of leaves", found.depth.toFixed(1)],

@@ -207,6 +207,7 @@ function renderState({ at_ms, unready, partitions }) {
   const stopped = partitions.filter((each) => each.state === "stopped").length;
   if (!at_ms) pill("starting", "warn");
   else if (stopped) pill(`${stopped} of ${partitions.length} stopped`, "bad");
+  else if (unready?.startsWith("no member")) pill("out of the group", "bad");
   else if (unready) pill(partitions.length ? "getting ready" : "joining the group", "warn");
   else pill(partitions.length ? "live" : "live, standing by", "good");
   const still = performance.now() - movedAt;
