@@ -5,14 +5,15 @@ and the mean of all labels: on pure noise the last of them wins, on a series wit
 aggregate. The spread is that of the mixture over prunings and trees, stretched below and above by factors that follow
 the labels which fell outside of the 5 % and the 95 % quantile (adaptive conformal inference), so that these are what
 they are called. The median, which of skewed labels is not their mean, is the one of three that has lost least of late,
-where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean; and
-the median of the labels alone, which an outlier leaves as it is, while the spread that it blows up is no unit any more.
+where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean, moved
+by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while the
+spread that it blows up is no unit any more.
 All are state of the forest and change with labelled rows only, one row after the other.
 
 state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf;
 mean and number of labels; logarithms of the stretches, the number of labels that they have followed, and the median
-less the mean; the absolute errors of the three medians, of late; the median of the labels alone and how far a label is
-from it; the recent losses (losses.py).
+less the mean; the absolute errors of the three medians, of late; the median of the labels alone and that of the mean's
+errors, each with how far one is from it; the recent losses (losses.py).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE = range(11)
-_OF_MEDIAN, _OF_MEAN, _OF_LABELS, _CENTRE, _DEVIATION = range(11, 16)
-_LOSSES = index(16)
+_OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(11, 14)
+_CENTRE, _ERROR = index(14), index(16)  # each a median, and behind it the deviation from it
+_LOSSES = index(18)
 N_STATE = int(_LOSSES) + N_LOSSES
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
@@ -65,12 +67,12 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     most = np.zeros(int(_LOSSES))
     most[[_AA, _AR, _RR, _AG, _RG]] = largest * _MOST_LABELS
     most[[_LABELS, _FOLLOWED]] = _MOST_LABELS
-    most[[_OF_MEDIAN, _OF_MEAN, _OF_LABELS]] = 16.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)
-    most[[_CENTRE, _DEVIATION]] = 4.0 * LARGEST_NUMBER
+    most[[_OF_MEDIAN, _OF_MEAN, _OF_LABELS]] = 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)
+    most[int(_CENTRE) : int(_LOSSES)] = 16.0 * LARGEST_NUMBER
     most[[_DOWN, _UP, _MIDDLE]] = _LARGEST_STRETCH
     most[_MEAN] = 1.1 * LARGEST_NUMBER
     in_range = bool(np.all(np.abs(state[: int(_LOSSES)]) <= most))
-    of_sign = [_AA, _RR, _LABELS, _FOLLOWED, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, _DEVIATION]
+    of_sign = [_AA, _RR, _LABELS, _FOLLOWED, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, int(_CENTRE) + 1, int(_ERROR) + 1]
     positive = bool(np.all(state[of_sign] >= 0.0))
     return in_range and positive and are_sound(losses_of(state), largest)
 
@@ -103,12 +105,13 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                     _square(mean - label), _square(aggregate - label), _square(state[_MEAN] - label), state, _LOSSES
                 )
                 state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
-                state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - mean)
+                state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
                 state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
                 if spread > 0.0:
                     _follow(label, lowest, median, highest, state)
                 _remember(aggregate - leaf, state[_MEAN] - leaf, label - leaf, state)
-            _follow_alone(label, state)
+                _follow_alone(label - mean, state, _ERROR)
+            _follow_alone(label, state, _CENTRE)
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / state[_LABELS]
 
@@ -182,24 +185,19 @@ def _likeliest_median(median, mean, state):
     """Of the three medians the one that has lost least of late."""
     if state[_OF_LABELS] < min(state[_OF_MEDIAN], state[_OF_MEAN]):
         return state[_CENTRE]
-    return mean if state[_OF_MEAN] < state[_OF_MEDIAN] else median
+    return mean + state[_ERROR] if state[_OF_MEAN] < state[_OF_MEDIAN] else median
 
 
 @inlined
-def _follow_alone(label, state):
-    """Move the median of the labels alone, and how far a label is from it, which an outlier hardly moves."""
-    if state[_LABELS] == 0.0:
-        state[_CENTRE] = label
+def _follow_alone(value, state, at):
+    """Move a median, at this place of the state, and the deviation from it, neither of which an outlier moves far."""
+    if state[at] == 0.0 and state[at + index(1)] == 0.0:
+        state[at], state[at + index(1)] = value, abs(value)
         return
-    miss = label - state[_CENTRE]
-    if state[_DEVIATION] == 0.0:
-        state[_DEVIATION] = abs(miss)
-    step = _FASTEST_CENTRE * state[_DEVIATION]
-    if abs(miss) <= step:
-        state[_CENTRE] = label
-    else:
-        state[_CENTRE] += step if miss > 0.0 else -step
-    state[_DEVIATION] += _FASTEST_CENTRE * (min(abs(miss), _FURTHEST * state[_DEVIATION]) - state[_DEVIATION])
+    miss = value - state[at]
+    step = _FASTEST_CENTRE * state[at + index(1)]
+    state[at] = value if abs(miss) <= step else state[at] + step if miss > 0.0 else state[at] - step
+    state[at + index(1)] += _FASTEST_CENTRE * (min(abs(miss), _FURTHEST * state[at + index(1)]) - state[at + index(1)])
 
 
 @inlined

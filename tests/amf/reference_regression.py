@@ -185,21 +185,17 @@ class Blend:
 
 
 @dataclass
-class MedianOfLabels:
-    """The median of the labels alone, and their deviation from it, by which a label moves both."""
+class Median:
+    """A median of numbers that come one by one, and their deviation from it, by which one of them moves both."""
 
-    n: int = 0
     centre: float = 0.0
     deviation: float = 0.0
 
     def learn(self, y: float) -> None:
-        self.n += 1
-        if self.n == 1:
-            self.centre = y
+        if self.centre == self.deviation == 0:
+            self.centre, self.deviation = y, abs(y)
             return
-        miss = y - self.centre
-        self.deviation = self.deviation or abs(miss)
-        step = self.deviation / 16
+        miss, step = y - self.centre, self.deviation / 16
         self.centre = y if abs(miss) <= step else self.centre + math.copysign(step, miss)
         self.deviation += (min(abs(miss), 4 * self.deviation) - self.deviation) / 16
 
@@ -207,15 +203,16 @@ class MedianOfLabels:
 @dataclass
 class Quantiles:
     """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched; the
-    distance from the forecast to the median in units of the scale; and what this median, the forecast itself and the
-    median of the labels alone have lost of late, of which the best one is the median."""
+    distance from the forecast to the median in units of the scale; and what this median, the forecast moved by the
+    median of its errors, and the median of the labels alone have lost of late, of which the best one is the median."""
 
     n: int = 0
     down: float = 0.0
     up: float = 0.0
     middle: float = 0.0
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    labels: MedianOfLabels = field(default_factory=MedianOfLabels)
+    errors: Median = field(default_factory=Median)
+    labels: Median = field(default_factory=Median)
 
     def tails(self, forecast: float, scale: float) -> tuple[float, float]:
         furthest = NormalDist().inv_cdf(1 - TAIL) * scale
@@ -223,7 +220,11 @@ class Quantiles:
 
     def medians(self, forecast: float, scale: float) -> list[float]:
         low, high = self.tails(forecast, scale)
-        return [min(max(forecast + self.middle * scale, low), high), forecast, self.labels.centre]
+        return [
+            min(max(forecast + self.middle * scale, low), high),
+            forecast + self.errors.centre,
+            self.labels.centre,
+        ]
 
     def three(self, forecast: float, scale: float) -> tuple[float, float, float]:
         """Those of 5, 50 and 95 %: the tails give way to the median."""
@@ -247,6 +248,7 @@ class Quantiles:
         low, _, high = self.three(forecast, scale)
         medians = self.medians(forecast, scale)
         self.losses = [(1 - 1 / 64) * loss + abs(y - median) for loss, median in zip(self.losses, medians, strict=True)]
+        self.errors.learn(y - forecast)
         if scale == 0:
             return
         step, small = max(20 / (self.n + 20), 0.05), max(5 / (self.n + 20), 0.02)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from reference import average_over_prunings
-from reference_regression import Blend, Labels, MedianOfLabels, Outlook, Quantiles, RegressionForest, RegressionTree
+from reference_regression import Blend, Labels, Median, Outlook, Quantiles, RegressionForest, RegressionTree
 from trees import nodes_of, trees_of
 
 import amf
@@ -280,7 +280,7 @@ def test_quantiles_leave_one_label_in_twenty_outside_on_either_side_and_half_of_
 
 def test_an_outlier_moves_the_median_of_the_labels_as_any_label_does():
     rng = np.random.default_rng(0)
-    median = MedianOfLabels()
+    median = Median()
     for y in rng.normal(3.0, 2.0, 1000):
         median.learn(y)
     before = median.centre

@@ -61,6 +61,7 @@ class KafkaInput:
         self._ends: dict[int, int] = {}
         self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
         self._consumer: Consumer = client(Consumer, self._properties)
+        self._is_open = True
         self._offsets = Offsets(config, self._needs)
         self._rejoined_s: list[float] = []
         self._released_s = time.monotonic()
@@ -196,7 +197,7 @@ class KafkaInput:
         self._owned.clear()
         self._unproven.clear()
         self.close()
-        self._consumer = client(Consumer, self._properties)
+        self._consumer, self._is_open = client(Consumer, self._properties), True
         self.subscribe(self._listener)
 
     def hold(self, partitions: Sequence[int]) -> None:
@@ -302,8 +303,9 @@ class KafkaInput:
         """
         faulthandler.dump_traceback_later(CLOSE_S, exit=True, file=sys.__stderr__ or sys.stderr)
         try:
-            for _ in range(2):
+            for _ in range(2 if self._is_open else 0):
                 self._consumer.consume(1, 0)
+            self._is_open = False
             self._consumer.close()
         finally:
             faulthandler.cancel_dump_traceback_later()
