@@ -1,5 +1,6 @@
 """`python -m worker` is `amf-worker`: the first lines of the program, so that Ctrl-C is no traceback from here on."""
 
+import faulthandler
 import os
 import sys
 
@@ -7,6 +8,7 @@ import sys
 def main() -> int:
     """Run the command line; returns the exit code."""
     _open_standard_streams()
+    faulthandler.enable()  # A crash of a library in C says where.
     try:
         from worker import cli
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import time
-from typing import NoReturn
+import weakref
+from typing import ClassVar, NoReturn
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.conftest import Names
-from worker.adapters.kafka import KafkaInput, KafkaOutput
+from worker.adapters.kafka import KafkaInput, KafkaOutput, producer
 from worker.adapters.kafka.mock import start_mock_cluster
-from worker.base.records import Membership, Outgoing, Record
+from worker.base.errors import Unknown
+from worker.base.records import CommittedOffset, Membership, Outgoing, Record
 from worker.config import loads
 
 CONFIG = """
@@ -25,18 +29,99 @@ checkpoint: {url: "memory://producer"}
 
 
 class Fenced:
-    """A producer that is told of its end again and again."""
+    """A producer that says of its end again and again, and has records on their way."""
 
-    def purge(self) -> NoReturn:
+    left = 3
+    ended_with: ClassVar[list[int]] = []
+
+    def purge(self) -> None: ...
+
+    def flush(self, timeout_s: float) -> NoReturn:
+        type(self).left -= 1
         raise KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
 
-    flush = purge
+    def __len__(self) -> int:
+        return self.left
+
+    def __del__(self) -> None:
+        self.ended_with.append(self.left)
 
 
-def test_a_producer_that_was_fenced_is_closed_all_the_same() -> None:
+def test_a_producer_that_was_fenced_ends_when_no_record_is_left_of_it() -> None:
+    """It would free memory twice where a broker answers while it ends."""
     output = KafkaOutput(loads(CONFIG, {}), None)
     output._producer = Fenced()
     output.close()
+    assert Fenced.ended_with == [0]
+
+
+def test_a_producer_that_keeps_its_records_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fenced, "left", 10**9)
+    monkeypatch.setattr(producer, "DROP_S", 0.01)
+    Fenced.ended_with.clear()
+    output = KafkaOutput(loads(CONFIG, {}), None)
+    output._producer = Fenced()
+    output.close()
+    assert len(Fenced.ended_with) == 1
+
+
+class Served:
+    """A producer whose fatal illness comes to light while it waits for the broker, in one of two ways."""
+
+    def begin_transaction(self) -> None: ...
+
+    def produce(self, *arguments: object, **options: object) -> None: ...
+
+    def poll(self, timeout_s: float) -> NoReturn:
+        raise KafkaException(KafkaError(KafkaError._FENCED, "late", fatal=True))
+
+    def flush(self, timeout_s: float) -> NoReturn:
+        self.poll(timeout_s)
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_fatal_error_that_shows_while_records_are_sent_is_an_unknown_outcome(transactional: bool) -> None:
+    """Anything else would end the worker, for a twin of its name as for a fault of the network."""
+    output = KafkaOutput(loads(CONFIG, {}), None)
+    output.close()
+    output._producer, output._transactional = Served(), transactional
+    with pytest.raises(Unknown, match=r"^produce: late"):
+        output.publish([Outgoing("predictions", b"k", b"v", [], 1)], {}, Membership("m", object()))
+
+
+@pytest.mark.kafka
+def test_of_an_instance_that_is_dropped_nothing_lives_on(broker: Broker, topics: Names) -> None:
+    """No thread, no connection and no output: how often garbage is collected does not matter."""
+    predictions, name, group = topics.create("predictions"), topics.name("transactional"), topics.name("group")
+    config = loads(CONFIG.replace("localhost:1", broker.bootstrap), {})
+    asked = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    member = Membership("m", asked.consumer_group_metadata())
+    gc.collect()
+    gc.disable()
+    try:
+        before = n_threads()
+        fenced, then = KafkaOutput(config, name), KafkaOutput(config, name)
+        outputs = Outputs([Outgoing(predictions, b"k", b"v", [], 1)])
+        living = weakref.ref(outputs)
+        try:
+            fenced.publish(outputs, {0: CommittedOffset(1)}, member)
+        except Unknown:
+            del outputs
+        fenced.close()
+        then.close()
+        assert (n_threads(), living()) == (before, None)
+    finally:
+        gc.enable()
+        asked.close()
+
+
+class Outputs(list[Outgoing]):
+    """A list that can be referred to weakly."""
+
+
+def n_threads() -> int:
+    """Those of clients included, which are none of the interpreter's."""
+    return len(os.listdir("/proc/self/task"))
 
 
 def test_a_timestamp_is_published_as_it_is_and_never_the_time_of_day() -> None:
@@ -57,10 +142,10 @@ def test_a_record_without_a_timestamp_has_none_through_a_broker_however_often_it
     events, predictions, stamps = topics.create("events"), topics.create("predictions"), [-1, 1, 1_700_000_000_000]
     text = CONFIG.replace("localhost:1", broker.bootstrap).replace("topic: events", f"topic: {events}")
     config = loads(text.replace("group.id: group", f"group.id: {topics.name('group')}"), {})
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    client = Producer({"bootstrap.servers": broker.bootstrap})
     for stamp in stamps:
-        producer.produce(events, b"v", b"k", timestamp=stamp)
-    producer.flush()
+        client.produce(events, b"v", b"k", timestamp=stamp)
+    client.flush()
     source, records, deadline = KafkaInput(config), list[Record](), time.monotonic() + 30
     source.assign({0: 0})
     while len(records) < len(stamps):

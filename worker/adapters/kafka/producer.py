@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,9 @@ from worker.config import Config
 
 SEND_OFFSETS_S = 5.0
 """Longest wait for the group to take the offsets of a transaction: milliseconds, unless the client is stuck."""
+
+DROP_S, DROP_EVERY_S = 5.0, 0.05
+"""How long a producer is given to drop its records: milliseconds, unless a thread of it is stuck."""
 
 
 def transactional_id(config: Config) -> str:
@@ -83,7 +87,7 @@ class KafkaOutput:
             self._call("commit_transaction", CALL_S)
             failpoint("committed")
         else:
-            left = self._producer.flush(CALL_S)
+            left = self._serve("flush", CALL_S)
             if left or self._failed:
                 self._producer.purge()
                 if self._failed is not None:
@@ -100,14 +104,22 @@ class KafkaOutput:
                 raise Unknown(str(error)) from error
 
     def close(self) -> None:
-        """Drop what was not sent."""
-        with suppress(KafkaException):  # a producer that was fenced says so once more
-            self._producer.purge()
-            self._producer.flush(0)
+        """Drop what was not sent, and end the client at once, whoever still refers to this instance.
+
+        Not before no record is left: librdkafka 2.16 frees what it keeps of a transaction's error when it begins to
+        end, and once more where a broker then answers that the producer was fenced.
+        """
+        deadline = time.monotonic() + DROP_S
+        left = True
+        while left and time.monotonic() < deadline:
+            with suppress(KafkaException):  # a producer that was fenced says so once more
+                self._producer.purge()
+                self._producer.flush(DROP_EVERY_S)
+            left = len(self._producer) > 0
+        del self._producer
 
     def _send(self, outgoing: Sequence[Outgoing]) -> None:
         produce: Any = self._producer.produce
-        poll = self._producer.poll
         # In a transaction a failed delivery fails the commit; only without one have reports to be looked at.
         report = None if self._transactional else self._on_delivery
         for record in outgoing:
@@ -125,12 +137,20 @@ class KafkaOutput:
                     )
                     break
                 except BufferError:
-                    if poll(CALL_S) == 0:
+                    if self._serve("poll", CALL_S) == 0:
                         raise Unknown(f"produce: the queue did not move in {CALL_S:g} s") from None
                 except KafkaException as exception:
                     error = error_of(exception)
                     raise failure(error, decision(error), "produce", f"WRITE on topic {record.topic}") from exception
-        poll(0)
+        self._serve("poll", 0.0)
+
+    def _serve(self, method: str, timeout_s: float) -> int:
+        """`poll` or `flush`; an instance that is fatally ill says so in either of them. Raises Unknown."""
+        try:
+            served: int = getattr(self._producer, method)(timeout_s)
+        except KafkaException as exception:
+            raise failure(error_of(exception), Unknown, "produce", *self._needs) from exception
+        return served
 
     def _on_delivery(self, error: KafkaError | None, _: Any) -> None:
         # Beside a refusal the other records of its batch fail too, for no reason of their own.
@@ -158,14 +178,18 @@ class KafkaOutput:
             error = outcome.get(timeout=SEND_OFFSETS_S)
         except queue.Empty:
             raise Unknown(f"send_offsets_to_transaction did not return in {SEND_OFFSETS_S:g} s") from None
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            # It refers to this frame: both would live on, and all outputs with them, until garbage is collected.
+            del error
 
     def _init(self) -> None:
         try:
             self._call("init_transactions", CALL_S)
         except Unknown as unknown:
-            self._producer.poll(0)  # the connections report here, and nowhere else
+            self._serve("poll", 0.0)  # the connections report here, and nowhere else
             self._admission.require("init_transactions")
             if isinstance(unknown.__cause__, KafkaException) and unanswered(error_of(unknown.__cause__)):
                 trouble = self._admission.trouble

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -49,7 +50,10 @@ class KafkaPublisher:
         """Take note of deliveries for so long. Raises WorkerError."""
         until = time.monotonic() + seconds
         while True:
-            self._producer.poll(max(0.0, until - time.monotonic()))
+            try:
+                self._producer.poll(max(0.0, until - time.monotonic()))
+            except KafkaException as exception:  # an instance that is fatally ill says so here
+                raise self._undelivered(self._explained(error_of(exception))) from exception
             if self._failed is not None:
                 raise self._undelivered(self._explained(self._failed))
             if time.monotonic() >= until:
@@ -71,8 +75,9 @@ class KafkaPublisher:
         return explained(error, "produce", f"WRITE on topic {self._topic}")
 
     def _undelivered(self, reason: str) -> WorkerError:
-        self._producer.purge()
-        self._producer.flush(0)
+        with suppress(KafkaException):  # one that is fatally ill says so once more
+            self._producer.purge()
+            self._producer.flush(0)
         return Fatal(
             f"{self._sent - self.delivered} of {self._sent} records for {self._topic} were not delivered: {reason}"
         )
