@@ -42,7 +42,7 @@ class Forest(ForestState[Params]):
     @classmethod
     def preset(cls, name: str, *, n_threads: int = 1, **overrides: Any) -> Self:
         """A forest with the parameters under a name: "default" or "paper" (params.py)."""
-        return cls.from_params(cls.Parameters.preset(name, **overrides), n_threads)
+        return cls(n_threads=n_threads, **(cls.Parameters.preset(name).changed() | overrides))
 
     @classmethod
     def from_params(cls, params: Params, n_threads: int = 1) -> Self:

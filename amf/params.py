@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
+
 from amf.labels import LARGEST_NUMBER, Label, class_text, scalars
 from amf.modes import MODES
 
@@ -92,6 +94,10 @@ class ForestParams:
     max_categories: int = 100
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, np.generic):  # what searches over parameters hand in
+                object.__setattr__(self, f.name, value.item())
         check_whole("n_estimators", self.n_estimators, 1, 10_000)
         check_whole("seed", self.seed, 0, 2**64 - 1)
         check_choice("scaling", self.scaling, ("auto", "none"))

@@ -75,6 +75,14 @@ def test_bad_columns_leave_the_forest_as_it_was(system, names, like, kind):
 def test_a_parameter_that_there_is_not_is_named_with_those_that_there_are(system):
     with pytest.raises(TypeError, match=r"^\w+ has no parameter 'random_state'; there are .*n_threads.*, seed"):
         system.new(random_state=3)
+    with pytest.raises(TypeError, match=r"^\w+ has no parameter 'random_state'; there are "):
+        type(system.new()).preset("default", random_state=3)
+
+
+def test_numbers_of_numpy_are_parameters_as_those_of_python_are(system):
+    """Searches over parameters hand them in."""
+    given = system.new(n_estimators=np.int64(2), seed=np.uint64(3), calibration=np.bool_(False))
+    assert given.dumps() == system.new(n_estimators=2, seed=3, calibration=False).dumps()
 
 
 BAD_PARAMETERS_OF_ONE = [

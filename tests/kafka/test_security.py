@@ -274,10 +274,10 @@ def endings(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize("name", REASONS)
 def test_a_worker_that_is_refused_ends_and_says_what_to_do(name: str, endings: dict[str, tuple[int, str]]) -> None:
     code, log = endings[name]
-    last = log.splitlines()[-1]
+    last = json.loads(log.splitlines()[-1])
     assert (code, "Traceback" in log) == (1, False), log[-4000:]
-    assert last.startswith("amf-worker: "), log[-4000:]
-    assert re.search(REASONS[name], last), last
+    assert last["event"] == "ended", log[-4000:]
+    assert re.search(REASONS[name], last["fact"]), last
     assert "hunter" not in log
 
 

@@ -262,7 +262,7 @@ def test_check_and_the_start_say_what_a_changed_configuration_refuses(
     worker.run(lambda: False)
     lines = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert any(line.startswith("partition 0: 1 of 1 models, 'model-0' among them") for line in lines)
-    assert any(line.startswith("partition 0: 3 records ended as dead letters") for line in lines)
+    assert any(line.startswith("partition 0: dead letters with the code spec-changed: 3, ") for line in lines)
 
 
 def test_check_says_where_a_lineage_leads_nowhere(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from worker.base.status import (
     short,
 )
 from worker.runtime.loop import GAUGES_EVERY_S
-from worker.runtime.status import HISTORY, OUTSIDE_S, REST, Reporter, _quantile
+from worker.runtime.status import HISTORY, OUTSIDE_S, REST, UNLABELLED, Reporter, _quantile
 from worker.state import descriptions
 from worker.task.checkpointer import Checkpointer
 
@@ -430,3 +430,30 @@ def test_a_reporter_shows_a_worker_that_has_done_nothing() -> None:
     Reporter(board, bench.worker().metrics, bench.clock).refresh({}, [])
     assert board.status.at_ms == bench.clock.wall_ms()
     assert board.status.point == board.history[0]
+
+
+def test_a_worker_whose_events_have_no_label_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A label under a misspelt name is no error in any event."""
+    bench = Bench()
+    worker = bench.worker()
+    reporter = Reporter(Board(), worker.metrics, bench.clock)
+
+    def told() -> int:
+        reporter.refresh({}, [])
+        return caplog.text.count("had a label")
+
+    worker.metrics.events_total.add(UNLABELLED - 1)
+    assert told() == 0
+    worker.metrics.events_total.add(1)
+    assert (told(), told()) == (1, 1)
+
+
+def test_a_worker_that_has_learned_says_nothing_of_labels(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    worker = bench.worker()
+    reporter = Reporter(Board(), worker.metrics, bench.clock)
+    worker.metrics.learned_samples_total.add(1)
+    reporter.refresh({}, [])
+    worker.metrics.events_total.add(10 * UNLABELLED)
+    reporter.refresh({}, [])
+    assert "had a label" not in caplog.text

@@ -41,7 +41,7 @@ class Rejects:
             offset, reason = self._last[code]
             _log.warning(
                 "dead-letter",
-                f"{where}: {count} records ended as dead letters with the code {code}, the last at offset {offset}",
+                f"{where}: dead letters with the code {code}: {count}, the last at offset {offset}",
                 detail=reason,
                 hint=_HINTS.get(code, _HINT),
                 partition=partition,

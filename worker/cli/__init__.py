@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.say_what_was_left_out()
     if arguments.command is commands.run and (silent := commands.held_up_by()):
         # Python would wait for these threads; what they leave behind is no more than a kill would.
-        print(f"amf-worker: {silent} does not answer, going without it", file=sys.stderr, flush=True)
+        logs.say_at_the_end(f"{silent} does not answer, going without it")
         os._exit(code)
     return code
 
@@ -56,6 +56,5 @@ def _fail(error: object, code: int, debug: bool) -> int:
     logs.say_what_was_left_out()  # The reason is the last thing to be read.
     if debug:
         traceback.print_exc()
-    for line in str(error).splitlines():
-        print(f"amf-worker: {line}", file=sys.stderr)
+    logs.say_at_the_end(str(error))
     return code

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from worker.base.log import LONGEST, Event
+from worker.base.log import LONGEST, Event, Log
+
+_log = Log(__name__)
 
 Format = Literal["auto", "human", "json"]
 EVERY_S = 60.0
@@ -49,6 +51,15 @@ def use_format(chosen: Format, worker: str | None = None) -> None:
     is_human = sys.stderr.isatty() if chosen == "auto" else chosen == "human"
     for handler in logging.getLogger("worker").handlers:
         handler.setFormatter(Human(worker) if is_human else Json(worker))
+
+
+def say_at_the_end(text: str) -> None:
+    """Why the program ends, or what it leaves behind: an error of the log where that is JSON, else plain lines."""
+    if any(isinstance(handler.formatter, Json) for handler in logging.getLogger("worker").handlers):
+        _log.error("ended", text)
+    else:
+        for line in text.splitlines():
+            print(f"amf-worker: {line}", file=sys.stderr, flush=True)
 
 
 def say_what_was_left_out() -> None:
@@ -176,6 +187,7 @@ class RateLimited(logging.Handler):
         self._timer: threading.Timer | None = None
 
     def setFormatter(self, formatter: logging.Formatter | None) -> None:  # noqa: N802 (logging's own name)
+        super().setFormatter(formatter)
         self._target.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:

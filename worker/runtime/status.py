@@ -42,6 +42,8 @@ REST = 100
 OUTSIDE_S = 5.0
 """How long a member may be without an id before it is out of its group."""
 OUTSIDE = "no member of the group"
+UNLABELLED = 1000
+"""How many events without a single label are unusual enough to be told."""
 _MOST_NAMED = 10
 
 
@@ -85,6 +87,8 @@ class Reporter:
         """Whether the group has said which partitions are this worker's, be it none."""
         self._member_s = clock.monotonic()
         """When the group last had this worker as a member."""
+        self._awaits_label = True
+        """Whether no event has had a label yet, and nothing was said about it."""
 
     def saw(self, member: Membership) -> None:
         """Who the worker is to its group now."""
@@ -95,6 +99,7 @@ class Reporter:
 
     def refresh(self, tasks: Mapping[int, Task], leaders: Sequence[ModelRow]) -> None:
         """Show the worker as of now; `leaders` are the models with the most traffic, first the first."""
+        self._look_for_labels()
         now_ms = self._clock.wall_ms()
         partitions = list(self._partitions(tasks, now_ms / 1000))
         self._points.append(self._point(now_ms, partitions, leaders))
@@ -110,6 +115,20 @@ class Reporter:
             calibration=self._calibration(),
             point=self._points[-1],
         )
+
+    def _look_for_labels(self) -> None:
+        """Say once that nothing is learned: a name that is misspelt in every event is no error in any of them."""
+        if not self._awaits_label:
+            return
+        if self._metrics.learned_samples_total.series()[Unlabelled()]:
+            self._awaits_label = False
+        elif (events := int(self._metrics.events_total.series()[Unlabelled()])) >= UNLABELLED:
+            self._awaits_label = False
+            _log.warning(
+                "no-labels",
+                f"none of the first {events:,} events had a label: they are predicted, and nothing is learned",
+                hint="A label stands beside `features` and is called `label`",
+            )
 
     def _partitions(self, tasks: Mapping[int, Task], now_s: float) -> Iterator[PartitionStatus]:
         lag, lag_seconds, saved, unsaved = (

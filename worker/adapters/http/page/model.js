@@ -11,8 +11,20 @@ let model = null;
 let chart = null;
 let askedAt = 0;
 
+// The model that the page's address names, if any: a link to it can be sent around.
+export function showLinkedModel() {
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  if (wanted.has("model")) showModel({ key: wanted.get("model"), partition: wanted.get("partition") });
+}
+
+function link(row) {
+  const { pathname, search } = location;
+  history.replaceState(null, "", row ? `#${new URLSearchParams({ model: row.key, partition: row.partition })}` : pathname + search);
+}
+
 export function showModel(row) {
   model = row;
+  link(row);
   askedAt = 0;
   $("#model-key").textContent = visible(row.key);
   clear("Asking …");
@@ -31,6 +43,7 @@ export function hideModel() {
 sheet.addEventListener("close", () => {
   chart?.remove();
   model = chart = null;
+  link(null);
 });
 sheet.addEventListener("click", (event) => event.target === sheet && sheet.close());
 

@@ -3,7 +3,7 @@
 import { ask } from "./ask.js";
 import { Chart } from "./charts.js";
 import { bytes, compact, duration, element, loss, NONE, number, percent, time, visible } from "./text.js";
-import { hideModel, refreshModel, showModel } from "./model.js";
+import { hideModel, refreshModel, showLinkedModel, showModel } from "./model.js";
 
 const EVERY_MS = 1000;
 const POINTS = 900;
@@ -344,9 +344,13 @@ function renderDeadLetters(letters, total) {
 
 // --- the turn -------------------------------------------------------------------------------------------------------
 
+let hasBegun = false;
+
 async function turn() {
   try {
     await look();
+    if (!hasBegun) showLinkedModel();
+    hasBegun = true;
     misses = 0;
     seenAt = Date.now();
     root.classList.remove("lost");
