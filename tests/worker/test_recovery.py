@@ -455,6 +455,30 @@ def test_what_must_be_replayed_must_be_learned_by_the_same_learner(
     assert (worker.stops(), learned(bench)) == ({}, [0, 1, 2, 3])
 
 
+def test_another_learner_is_on_record_before_anything_is_committed_under_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Killed before its first checkpoint it learns again what it has learned, and the former version must not."""
+    bench = saved_bench()
+    bench.feed("b")
+    engine = amf.ENGINE
+    monkeypatch.setattr(amf, "ENGINE", "another")
+    worker = bench.worker("two").join().turns(2)
+    assert worker.faults.seen.index("store create:done") < worker.faults.seen.index("begin")
+    manifest = bench.newest()
+    assert (manifest.offset, manifest.engine, manifest.revision > 0) == (5, "another", True)
+    worker.kill()
+    monkeypatch.undo()
+    assert run_into_stop(bench.worker("three")) == {"engine-changed": 1}
+    assert f"1 records up to offset 6 must be replayed as they were learned, by another, and this is {engine}" in (
+        caplog.text
+    )
+    monkeypatch.setattr(amf, "ENGINE", "another")
+    bench.feed("a")
+    worker = bench.worker("four").join().turns(2)
+    assert (worker.stops(), learned(bench)) == ({}, list(range(7)))
+
+
 def test_another_intake_is_on_record_before_anything_is_committed_under_it() -> None:
     bench = saved_bench()
     bench.config = of_input(bench.config, tombstones="reset")

@@ -310,12 +310,13 @@ class Recovery:
         return self._out_of_band(checkpoints, manifest)
 
     def _brought_up_to_date(self, checkpoints: Checkpoints, manifest: Manifest, live_from: int) -> Manifest:
-        """A checkpoint that knows how many partitions there are now, and what is taken from now on.
+        """A checkpoint that knows how many partitions there are now, what is taken from now on, and who learns of it.
 
-        While records are to be replayed it stays as it is: the next one will know.
+        Whoever replays records must know that of them. While some are to be replayed it stays as it is: the next one
+        will know.
         """
-        known = (manifest.partitions or self._partitions, manifest.intake or self._intake)
-        if manifest.offset < live_from or known == (self._partitions, self._intake):
+        known = (manifest.partitions or self._partitions, manifest.intake or self._intake, manifest.engine)
+        if manifest.offset < live_from or known == (self._partitions, self._intake, amf.ENGINE):
             return manifest
         return self._out_of_band(checkpoints, manifest)
 
@@ -324,7 +325,7 @@ class Recovery:
         return checkpoints.write(
             offset=manifest.offset,
             start_offset=manifest.start_offset,
-            engine=manifest.engine,
+            engine=amf.ENGINE,
             created_ms=self._clock.wall_ms(),
             dirty={},
             previous=manifest,
