@@ -109,8 +109,8 @@ def require_engine(manifest: Manifest, live_from: int) -> None:
             "engine-changed",
             f"{manifest.location.title}: {live_from - manifest.offset} records up to offset {live_from} must be "
             f"replayed as they were learned, by {manifest.engine}, and this is {amf.ENGINE}",
-            "Start the former version once more and stop it in order (SIGTERM), which leaves nothing to be replayed; "
-            "then upgrade",
+            f"Start the version with {manifest.engine} once more and stop it in order (SIGTERM), which leaves nothing "
+            "to be replayed; then change over",
         )
 
 
