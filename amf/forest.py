@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Self
 
@@ -32,17 +32,22 @@ class Forest(ForestState[Params]):
     """
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
-        known = [field.name for field in fields(self.Parameters)]
-        for name in parameters.keys() - known:
-            listed = ", ".join(sorted({"n_threads", *known}))
-            raise TypeError(f"{type(self).__name__} has no parameter {name!r}; there are {listed}")
+        self._require_known(parameters)
         self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
         self._start()
 
     @classmethod
     def preset(cls, name: str, *, n_threads: int = 1, **overrides: Any) -> Self:
         """A forest with the parameters under a name: "default" or "paper" (params.py)."""
-        return cls(n_threads=n_threads, **(cls.Parameters.preset(name).changed() | overrides))
+        cls._require_known(overrides)
+        return cls.from_params(cls.Parameters.preset(name, **overrides), n_threads)
+
+    @classmethod
+    def _require_known(cls, parameters: Mapping[str, Any]) -> None:
+        known = [field.name for field in fields(cls.Parameters)]
+        for name in parameters.keys() - known:
+            listed = ", ".join(sorted({"n_threads", *known}))
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}; there are {listed}")
 
     @classmethod
     def from_params(cls, params: Params, n_threads: int = 1) -> Self:

@@ -34,7 +34,7 @@ from amf.binding import (
 from amf.boxes import padded
 from amf.forest import Forest
 from amf.labels import numbers
-from amf.params import check_whole
+from amf.params import check_whole, plain
 from amf.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.state import ONE_NODE
@@ -121,6 +121,7 @@ class Group:
         and for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves
         none of these forests (see `partial_fit`).
         """
+        n_threads = plain(n_threads)
         check_whole("n_threads", n_threads, 1, 10_000)
         place = _whole("slots", slots)
         if place.ndim != 1:

@@ -13,6 +13,11 @@ from amf.modes import MODES
 Mode = Literal["existing", "sampled", "expected"]
 
 
+def plain(value: Any) -> Any:
+    """A scalar of numpy, which searches over parameters hand in, as one of Python; anything else as it is."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+
+
 def check(holds: bool, message: str) -> None:
     """Raise ValueError with this message unless what is asked for holds."""
     if not holds:
@@ -95,9 +100,7 @@ class ForestParams:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, np.generic):  # what searches over parameters hand in
-                object.__setattr__(self, f.name, value.item())
+            object.__setattr__(self, f.name, plain(getattr(self, f.name)))
         check_whole("n_estimators", self.n_estimators, 1, 10_000)
         check_whole("seed", self.seed, 0, 2**64 - 1)
         check_choice("scaling", self.scaling, ("auto", "none"))

@@ -19,7 +19,7 @@ from amf.batches import SEGMENTS
 from amf.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding
 from amf.forgetting import shrink
 from amf.modes import MODES
-from amf.params import check_whole
+from amf.params import check_whole, plain
 from amf.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.rng import seed_words
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, numbers_of
@@ -76,6 +76,7 @@ class ForestState(System[Params]):
 
     @n_threads.setter
     def n_threads(self, value: int) -> None:
+        value = plain(value)
         check_whole("n_threads", value, 1, 10_000)
         self._n_threads = value
 

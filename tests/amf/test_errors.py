@@ -81,7 +81,7 @@ def test_a_parameter_that_there_is_not_is_named_with_those_that_there_are(system
 
 def test_numbers_of_numpy_are_parameters_as_those_of_python_are(system):
     """Searches over parameters hand them in."""
-    given = system.new(n_estimators=np.int64(2), seed=np.uint64(3), calibration=np.bool_(False))
+    given = system.new(n_estimators=np.int64(2), seed=np.uint64(3), calibration=np.bool_(False), n_threads=np.int8(1))
     assert given.dumps() == system.new(n_estimators=2, seed=3, calibration=False).dumps()
 
 

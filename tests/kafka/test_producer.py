@@ -89,6 +89,30 @@ def test_a_fatal_error_that_shows_while_records_are_sent_is_an_unknown_outcome(t
         output.publish([Outgoing("predictions", b"k", b"v", [], 1)], {}, Membership("m", object()))
 
 
+class Full(Served):
+    """A producer whose queue is full, and stays so while its connections say that they fail."""
+
+    def produce(self, *arguments: object, **options: object) -> NoReturn:
+        raise BufferError
+
+    def poll(self, timeout_s: float) -> int:  # type: ignore[override]
+        return 1
+
+    def __len__(self) -> int:
+        return 9
+
+
+def test_a_queue_that_does_not_move_is_an_unknown_outcome_whatever_else_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer, "CALL_S", 0.05)
+    output = KafkaOutput(loads(CONFIG, {}), None)
+    output.close()
+    output._producer = Full()
+    with pytest.raises(Unknown, match=r"^produce: the queue did not move in 0\.05 s"):
+        output.publish([Outgoing("predictions", b"k", b"v", [], 1)], {}, Membership("m", object()))
+
+
 @pytest.mark.kafka
 def test_of_an_instance_that_is_dropped_nothing_lives_on(broker: Broker, topics: Names) -> None:
     """No thread, no connection and no output: how often garbage is collected does not matter."""

@@ -172,7 +172,6 @@ def test_whoever_chooses_keys_and_names_makes_no_markup(worker: Traffic, tmp_pat
             page.get_by_role("button", name="Close").click()
             expect(page).to_have_url(worker.url)
             page.goto(address)
-            page.reload()
             expect(page.locator("#model-key")).to_have_text(shown)
             page.get_by_role("button", name="Close").click()
         assert page.title() == "amf-worker"

@@ -5,8 +5,10 @@ test_simulation.py puts them together at random.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -913,6 +915,28 @@ def test_a_start_waits_for_an_answer_as_long_as_it_takes_and_says_so(
     told = [record.getMessage() for record in caplog.records]
     waits = "broker: not there yet, trying again for as long as it takes: no broker"
     assert told == [waits] * 100 + ["broker: there is an answer"]
+
+
+def test_a_client_that_did_not_start_is_gone_at_the_next_attempt() -> None:
+    """Threads and connections of each would live until garbage is collected, which may be in an hour."""
+
+    class Client: ...
+
+    clients: list[weakref.ref[Client]] = []
+
+    def ask() -> int:
+        assert [each() for each in clients] == [None] * len(clients)
+        client = Client()
+        clients.append(weakref.ref(client))
+        if len(clients) < 5:
+            raise Unanswered(f"no coordinator for {client}")
+        return len(clients)
+
+    gc.disable()
+    try:
+        assert Retry(FakeClock(), lambda: False, 60.0).ask("producer", ask) == 5
+    finally:
+        gc.enable()
 
 
 def test_a_start_that_gets_a_bad_answer_gives_up_after_a_minute_of_them() -> None:

@@ -437,23 +437,26 @@ def test_a_worker_whose_events_have_no_label_says_so_once(caplog: pytest.LogCapt
     bench = Bench()
     worker = bench.worker()
     reporter = Reporter(Board(), worker.metrics, bench.clock)
+    worker.metrics.events_total.add(10 * UNLABELLED)  # of which none was good
 
     def told() -> int:
         reporter.refresh({}, [])
         return caplog.text.count("had a label")
 
-    worker.metrics.events_total.add(UNLABELLED - 1)
+    worker.metrics.predictions_total.add(UNLABELLED - 1)
     assert told() == 0
-    worker.metrics.events_total.add(1)
+    worker.metrics.predictions_total.add(1)
     assert (told(), told()) == (1, 1)
 
 
-def test_a_worker_that_has_learned_says_nothing_of_labels(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_whose_models_have_learned_before_says_nothing_of_labels(caplog: pytest.LogCaptureFixture) -> None:
+    """They came late before, and do so again."""
     bench = Bench()
-    worker = bench.worker()
-    reporter = Reporter(Board(), worker.metrics, bench.clock)
-    worker.metrics.learned_samples_total.add(1)
-    reporter.refresh({}, [])
-    worker.metrics.events_total.add(10 * UNLABELLED)
-    reporter.refresh({}, [])
+    bench.feed(*"abab")
+    bench.worker("one").join().turns(2).close()
+    worker = bench.worker("two").join().turns(1)
+    worker.metrics.predictions_total.add(10 * UNLABELLED)
+    bench.clock.now_s += 2 * GAUGES_EVERY_S
+    worker.turns(1)
+    assert worker.board.status.leaders
     assert "had a label" not in caplog.text

@@ -77,17 +77,16 @@ class Retry:
             try:
                 answer = self._aside(call)
             except Transient as error:
-                reason = error
                 deadline = None if isinstance(error, Unanswered) else deadline or self._deadline()
                 if deadline is not None and deadline.remaining() <= _RETRY_S:
                     raise
+                how_long = "for as long as it takes" if deadline is None else f"for {self._limit_s:g} s"
+                _log.warning("waiting", f"{what}: not there yet, trying again {how_long}", detail=error)
             else:
                 if waited:
                     _log.info("answered", f"{what}: there is an answer")
                 return answer
             waited = True
-            how_long = "for as long as it takes" if deadline is None else f"for {self._limit_s:g} s"
-            _log.warning("waiting", f"{what}: not there yet, trying again {how_long}", detail=reason)
             self._clock.sleep(_RETRY_S)
             if self._should_stop():
                 raise Stopped
@@ -112,9 +111,14 @@ class Retry:
                     raise Stopped from None
                 continue
             thread.join()  # It is at its end, and must not look as if it still asked.
-            if error is not None:
-                raise error
-            return answer  # type: ignore[return-value]
+            try:
+                if error is not None:
+                    raise error
+                return answer  # type: ignore[return-value]
+            finally:
+                # It refers to this frame: both would live on, and a client that did not start with them, until garbage
+                # is collected.
+                del error
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._clock, self._limit_s)

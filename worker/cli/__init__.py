@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is commands.run and (silent := commands.held_up_by()):
         # Python would wait for these threads; what they leave behind is no more than a kill would.
         logs.say_at_the_end(f"{silent} does not answer, going without it")
+        logs.say_what_was_left_out()
         os._exit(code)
     return code
 
@@ -56,5 +57,6 @@ def _fail(error: object, code: int, debug: bool) -> int:
     logs.say_what_was_left_out()  # The reason is the last thing to be read.
     if debug:
         traceback.print_exc()
-    logs.say_at_the_end(str(error))
+    fact, hint = (error.fact, error.hint) if isinstance(error, WorkerError) else (str(error), None)
+    logs.say_at_the_end(fact, hint)
     return code

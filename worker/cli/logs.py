@@ -53,12 +53,12 @@ def use_format(chosen: Format, worker: str | None = None) -> None:
         handler.setFormatter(Human(worker) if is_human else Json(worker))
 
 
-def say_at_the_end(text: str) -> None:
+def say_at_the_end(text: str, hint: str | None = None) -> None:
     """Why the program ends, or what it leaves behind: an error of the log where that is JSON, else plain lines."""
     if any(isinstance(handler.formatter, Json) for handler in logging.getLogger("worker").handlers):
-        _log.error("ended", text)
+        _log.error("ended", text, hint=hint)
     else:
-        for line in text.splitlines():
+        for line in (f"{text}. {hint}" if hint else text).splitlines():
             print(f"amf-worker: {line}", file=sys.stderr, flush=True)
 
 

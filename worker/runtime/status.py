@@ -99,7 +99,7 @@ class Reporter:
 
     def refresh(self, tasks: Mapping[int, Task], leaders: Sequence[ModelRow]) -> None:
         """Show the worker as of now; `leaders` are the models with the most traffic, first the first."""
-        self._look_for_labels()
+        self._look_for_labels(leaders)
         now_ms = self._clock.wall_ms()
         partitions = list(self._partitions(tasks, now_ms / 1000))
         self._points.append(self._point(now_ms, partitions, leaders))
@@ -116,17 +116,17 @@ class Reporter:
             point=self._points[-1],
         )
 
-    def _look_for_labels(self) -> None:
+    def _look_for_labels(self, leaders: Sequence[ModelRow]) -> None:
         """Say once that nothing is learned: a name that is misspelt in every event is no error in any of them."""
         if not self._awaits_label:
             return
-        if self._metrics.learned_samples_total.series()[Unlabelled()]:
+        if any(each.samples for each in leaders):
             self._awaits_label = False
-        elif (events := int(self._metrics.events_total.series()[Unlabelled()])) >= UNLABELLED:
+        elif (predicted := int(self._metrics.predictions_total.series()[Unlabelled()])) >= UNLABELLED:
             self._awaits_label = False
             _log.warning(
                 "no-labels",
-                f"none of the first {events:,} events had a label: they are predicted, and nothing is learned",
+                f"none of the first {predicted:,} events that were predicted had a label: nothing is learned",
                 hint="A label stands beside `features` and is called `label`",
             )
 

@@ -138,8 +138,7 @@ class Transactions:
     def close(self) -> None:
         """Drop the producer, and with it what is still pending."""
         self.pending = None
-        if self._output is not None:
-            self._output.close()
+        self._close_output()
 
     def _done(self, pending: Pending) -> None:
         self._committed |= {number: each.offset for number, each in pending.part_offsets().items()}
@@ -181,9 +180,12 @@ class Transactions:
     def _replace_output(self, pending: Pending) -> None:
         """Drop the producer. The next one, opened under the same id, ends what this one left open."""
         pending.unknown = self._delivery == "exactly-once"
-        if self._output is not None:
-            self._output.close()
-        self._output = None
+        self._close_output()
+
+    def _close_output(self) -> None:
+        output, self._output = self._output, None
+        if output is not None:
+            output.close()
 
     def _was_committed(self, pending: Pending) -> bool:
         """Ask whether the part took effect; its offsets were committed all or none. Raises Transient."""

@@ -25,6 +25,9 @@ SEND_OFFSETS_S = 5.0
 DROP_S, DROP_EVERY_S = 5.0, 0.05
 """How long a producer is given to drop its records: milliseconds, unless a thread of it is stuck."""
 
+ROOM_EVERY_S = 0.1
+"""How often it is looked whether the queue has room."""
+
 
 def transactional_id(config: Config) -> str:
     """Stable over restarts where the worker has a name, so that a restart settles what the dead one left open."""
@@ -43,6 +46,7 @@ class KafkaOutput:
         self._topic = config.input.topic
         self._transactional = transactional_id is not None
         self._failed: KafkaError | None = None
+        self._is_closed = False
         self._needs = (
             f"READ on topic {self._topic}",
             f"READ on group {config.kafka['group.id']}",
@@ -104,11 +108,15 @@ class KafkaOutput:
                 raise Unknown(str(error)) from error
 
     def close(self) -> None:
-        """Drop what was not sent, and end the client at once, whoever still refers to this instance.
+        """Drop what was not sent, and end the client, whoever still refers to this instance.
 
-        Not before no record is left: librdkafka 2.16 frees what it keeps of a transaction's error when it begins to
-        end, and once more where a broker then answers that the producer was fenced.
+        A thread of the client that asks for an address holds that up. It ends when no record is left: librdkafka 2.16
+        frees what it keeps of a transaction's error when it begins to end, and once more where a broker then answers
+        that the producer was fenced.
         """
+        if self._is_closed:
+            return
+        self._is_closed = True
         deadline = time.monotonic() + DROP_S
         left = True
         while left and time.monotonic() < deadline:
@@ -137,12 +145,19 @@ class KafkaOutput:
                     )
                     break
                 except BufferError:
-                    if self._serve("poll", CALL_S) == 0:
-                        raise Unknown(f"produce: the queue did not move in {CALL_S:g} s") from None
+                    self._await_room()
                 except KafkaException as exception:
                     error = error_of(exception)
                     raise failure(error, decision(error), "produce", f"WRITE on topic {record.topic}") from exception
         self._serve("poll", 0.0)
+
+    def _await_room(self) -> None:
+        """Wait until a record has left the queue, whatever else the client says meanwhile. Raises Unknown."""
+        n, deadline = len(self._producer), time.monotonic() + CALL_S
+        while len(self._producer) >= n:
+            if time.monotonic() >= deadline:
+                raise Unknown(f"produce: the queue did not move in {CALL_S:g} s")
+            self._serve("poll", ROOM_EVERY_S)
 
     def _serve(self, method: str, timeout_s: float) -> int:
         """`poll` or `flush`; an instance that is fatally ill says so in either of them. Raises Unknown."""

@@ -19,7 +19,13 @@ export function showLinkedModel() {
 
 function link(row) {
   const { pathname, search } = location;
-  history.replaceState(null, "", row ? `#${new URLSearchParams({ model: row.key, partition: row.partition })}` : pathname + search);
+  history.replaceState(null, "", row ? `#${named(row, "model")}` : pathname + search);
+}
+
+function named({ key, partition }, name = "key") {
+  const parameters = new URLSearchParams({ [name]: key });
+  if (partition !== null) parameters.set("partition", partition);
+  return parameters;
 }
 
 export function showModel(row) {
@@ -28,7 +34,8 @@ export function showModel(row) {
   askedAt = 0;
   $("#model-key").textContent = visible(row.key);
   clear("Asking …");
-  sheet.showModal();
+  if (!sheet.open) sheet.showModal();
+  chart?.remove();
   chart = new Chart($("#model-curve"), {
     title: "Recent loss", unit: "beside that of a forecast that knows the labels alone", format: loss, least: 1e-6,
     curves: [{ name: "model", color: "--c0" }, { name: "baseline", color: "--soft", dashed: true }],
@@ -60,7 +67,7 @@ async function look() {
   const asked = model;
   askedAt = performance.now();
   try {
-    const found = await ask(`models?key=${encodeURIComponent(asked.key)}&partition=${asked.partition}`);
+    const found = await ask(`models?${named(asked)}`);
     if (asked === model) render(found);
   } catch (error) {
     if (asked === model) $("#model-note").textContent = visible(error.message);

@@ -349,7 +349,10 @@ let hasBegun = false;
 async function turn() {
   try {
     await look();
-    if (!hasBegun) showLinkedModel();
+    if (!hasBegun) {
+      showLinkedModel();
+      addEventListener("hashchange", showLinkedModel);
+    }
     hasBegun = true;
     misses = 0;
     seenAt = Date.now();
