@@ -48,7 +48,7 @@ MISTAKES = {
         "runtime.transaction", "            self._output.abort()\n", "            pass\n"
     ),
     "producer kept after an unknown result": mistake(
-        "runtime.transaction", "        self._output = None\n\n    def _was", "\n    def _was"
+        "runtime.transaction", "output, self._output = self._output, None", "output = self._output"
     ),
     "offsets of the whole with a part of the outputs": mistake(
         "runtime.pending", "CommittedOffset(last.offset + 1,", "CommittedOffset(whole.offset,"
