@@ -57,6 +57,5 @@ def _fail(error: object, code: int, debug: bool) -> int:
     logs.say_what_was_left_out()  # The reason is the last thing to be read.
     if debug:
         traceback.print_exc()
-    fact, hint = (error.fact, error.hint) if isinstance(error, WorkerError) else (str(error), None)
-    logs.say_at_the_end(fact, hint)
+    logs.say_at_the_end(error)
     return code

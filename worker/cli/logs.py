@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from worker.base.errors import WorkerError
 from worker.base.log import LONGEST, Event, Log
 
 _log = Log(__name__)
@@ -53,12 +54,13 @@ def use_format(chosen: Format, worker: str | None = None) -> None:
         handler.setFormatter(Human(worker) if is_human else Json(worker))
 
 
-def say_at_the_end(text: str, hint: str | None = None) -> None:
+def say_at_the_end(why: object) -> None:
     """Why the program ends, or what it leaves behind: an error of the log where that is JSON, else plain lines."""
     if any(isinstance(handler.formatter, Json) for handler in logging.getLogger("worker").handlers):
-        _log.error("ended", text, hint=hint)
+        fact, hint = (why.fact, why.hint) if isinstance(why, WorkerError) else (str(why), None)
+        _log.error("ended", fact, hint=hint)
     else:
-        for line in (f"{text}. {hint}" if hint else text).splitlines():
+        for line in str(why).splitlines():
             print(f"amf-worker: {line}", file=sys.stderr, flush=True)
 
 

@@ -352,8 +352,8 @@ async function turn() {
     if (!hasBegun) {
       showLinkedModel();
       addEventListener("hashchange", showLinkedModel);
+      hasBegun = true;
     }
-    hasBegun = true;
     misses = 0;
     seenAt = Date.now();
     root.classList.remove("lost");
