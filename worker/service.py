@@ -1,17 +1,14 @@
-"""One worker process: the adapters joined to the runtime, signals, and the metrics server."""
+"""One worker process: the adapters joined to the runtime, and the metrics server."""
 
 from __future__ import annotations
 
 import faulthandler
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Literal, TypeAlias
 
 import amf
@@ -136,29 +133,15 @@ def watched(pulse: Pulse, patience_s: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-class Signals:
-    """SIGTERM or SIGINT asks for an orderly end; a second one ends the process at once, which loses nothing."""
-
-    def __init__(self) -> None:
-        self.stop = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._received)
-
-    def _received(self, number: int, _: FrameType | None) -> None:
-        if self.stop:
-            os._exit(128 + number)
-        self.stop = True
-        _log.info("stopping", f"{signal.Signals(number).name}: finishing; a second signal ends at once")
-
-
-def run(config: Config, path: str, until: Until = None, workers: Sequence[int] = ()) -> None:
-    """Work until SIGTERM or SIGINT, or until the partitions are at their ends. Raises ConfigError, WorkerError.
+def run(
+    config: Config, path: str, should_stop: Callable[[], bool], until: Until = None, workers: Sequence[int] = ()
+) -> None:
+    """Work until it should stop, or until the partitions are at their ends. Raises ConfigError, WorkerError.
 
     A start waits for its broker for as long as it takes. What the broker refuses ends it. With an end and
     `input.repartition` it is the internal topic that is worked off. workers: ports of all that were started with it.
     """
     give_back_early()
-    signals = Signals()
     metrics = Metrics()
     group, topic, port = str(config.kafka["group.id"]), config.input.topic, config.metrics.port
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
@@ -171,7 +154,7 @@ def run(config: Config, path: str, until: Until = None, workers: Sequence[int] =
         served = f"metrics at http://{address}/metrics, a page that shows them at http://{address}/"
         _log.info("metrics-served", served)
         with watched(pulse, patience_s=move_s):
-            _work(config, path, until, metrics, board, signals, pulse)
+            _work(config, path, should_stop, until, metrics, board, pulse)
     except Stopped:
         _log.info("stopped", "told to stop before it had begun")
     finally:
@@ -182,14 +165,14 @@ def run(config: Config, path: str, until: Until = None, workers: Sequence[int] =
 def _work(
     config: Config,
     path: str,
+    should_stop: Callable[[], bool],
     until: Until,
     metrics: Metrics,
     board: Board,
-    signals: Signals,
     pulse: Pulse,
 ) -> None:
     """Start, and work to the end. Raises ConfigError, WorkerError; Stopped where it comes to no start."""
-    start = Retry(SystemClock(), lambda: signals.stop, START_S, pulse.moved)
+    start = Retry(SystemClock(), should_stop, START_S, pulse.moved)
     admin = KafkaAdmin(config)
     start.ask("broker", lambda: require_topics(admin, config, path))
     identity = transactional_id(config)
@@ -203,9 +186,9 @@ def _work(
     _compile_kernels(config)
     gc_tuning.calm()
     if forwarder is None:
-        worker.run(pulse.at_each_turn("worker", lambda: signals.stop))
+        worker.run(pulse.at_each_turn("worker", should_stop))
     else:
-        _run_both(worker, forwarder, lambda: signals.stop, pulse)
+        _run_both(worker, forwarder, should_stop, pulse)
 
 
 def held_up_by() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +17,12 @@ Main = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Main:
-    """Run a command line: exit code, stdout, stderr. However slow the machine is, nothing is said of work under way."""
+def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Main]:
+    """Run a command line: exit code, stdout, stderr. However slow the machine is, nothing is said of work under way.
+
+    What signals do, which `run` sets for its process, is restored.
+    """
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     monkeypatch.setattr(terminal, "_PATIENCE_S", 3600.0)
     monkeypatch.setattr(terminal, "_PLAIN_LINE_S", 3600.0)
 
@@ -30,7 +35,9 @@ def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         out, err = capsys.readouterr()
         return code, out, err
 
-    return run
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

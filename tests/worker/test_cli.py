@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ from worker.base.errors import ConfigError, WorkerError
 from worker.checkpoint import Checkpoints, Location, SavedModel
 from worker.cli import check, commands, terminal
 from worker.cli.files import replacing, require_place
-from worker.config import effective, load
+from worker.config import Config, effective, load
 
 COMMANDS = ("init", "run", "check", "produce", "evaluate", "inspect", "reset", "reshard", "demo", "completion")
 HOUR_MS = 3_600_000
@@ -179,15 +179,19 @@ def test_the_log_has_time_level_and_logger(main: Main, config: Path, capsys: pyt
 
 def test_run_hands_the_configuration_to_the_service(main: Main, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(service, "run", lambda *arguments, **options: given.append((*arguments, options)))
+
+    def run(config: Config, path: str, should_stop: Callable[[], bool], **options: object) -> None:
+        given.append((config, path, should_stop(), options))
+
+    monkeypatch.setattr(service, "run", run)
     for options in ((), ("--until", "end"), ("--until", "0:1000,12:0", "--workers-at", "9464,9465")):
         code, out, err = main("run", config, *options)
         [line] = err.splitlines()
         assert (code, out, json.loads(line)["event"]) == (0, "", "starting")
     assert given == [
-        (load(config, {}), str(config), {"until": None, "workers": ()}),
-        (load(config, {}), str(config), {"until": "end", "workers": ()}),
-        (load(config, {}), str(config), {"until": {0: 1000, 12: 0}, "workers": (9464, 9465)}),
+        (load(config, {}), str(config), False, {"until": None, "workers": ()}),
+        (load(config, {}), str(config), False, {"until": "end", "workers": ()}),
+        (load(config, {}), str(config), False, {"until": {0: 1000, 12: 0}, "workers": (9464, 9465)}),
     ]
 
 

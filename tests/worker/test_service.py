@@ -84,9 +84,8 @@ def test_a_worker_of_several_shows_its_own_port_and_those_of_all(monkeypatch: py
 
     own, other = free_ports(2)
     monkeypatch.setattr(service, "_work", work)
-    for of_the_process in ("give_back_early", "Signals"):
-        monkeypatch.setattr(service, of_the_process, lambda: None)
-    service.run(loads(CONFIG, {"PORT": str(own)}), "worker.yaml", workers=(other, own))
+    monkeypatch.setattr(service, "give_back_early", lambda: None)
+    service.run(loads(CONFIG, {"PORT": str(own)}), "worker.yaml", lambda: False, workers=(other, own))
     [status] = shown
     assert (status["port"], status["workers"]) == (own, [other, own])
 

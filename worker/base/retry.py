@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from worker.base.aside import Aside
 from worker.base.errors import Transient, Unanswered
 from worker.base.log import Log
 from worker.base.ports import Clock, Deadline
@@ -93,32 +92,11 @@ class Retry:
 
     def _aside(self, call: Callable[[], T]) -> T:
         """The outcome of a call in a thread of its own: a client that waits for its broker hears of no signal."""
-        outcome = SimpleQueue[tuple[T, None] | tuple[None, BaseException]]()
-
-        def attempt() -> None:
-            try:
-                outcome.put((call(), None))
-            except BaseException as error:
-                outcome.put((None, error))
-
-        thread = threading.Thread(target=attempt, name=ASKING, daemon=True)
-        thread.start()
-        while True:
-            try:
-                answer, error = outcome.get(timeout=_LOOK_EVERY_S)
-            except Empty:
-                if self._should_stop():
-                    raise Stopped from None
-                continue
-            thread.join()  # It is at its end, and must not look as if it still asked.
-            try:
-                if error is not None:
-                    raise error
-                return answer  # type: ignore[return-value]
-            finally:
-                # It refers to this frame: both would live on, and a client that did not start with them, until garbage
-                # is collected.
-                del error
+        attempt = Aside(ASKING, call)
+        while not attempt.ends_within(_LOOK_EVERY_S):
+            if self._should_stop():
+                raise Stopped
+        return attempt.answer()
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._clock, self._limit_s)

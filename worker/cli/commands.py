@@ -53,14 +53,16 @@ def run(arguments: Namespace) -> int:
     from worker import __version__
     from worker.base.log import Log
     from worker.cli import logs
+    from worker.cli.signals import Signals
 
     config = _load(arguments.config, settings)
     logs.use_format(config.logging.format, config.kafka.get("group.instance.id", config.kafka.get("client.id")))
+    signals = Signals()  # Before it is said that it starts, and before libraries are imported, which takes a second.
     Log(__name__).info("starting", f"amf-worker {__version__} starts with {arguments.config}")
     with gc_tuning.paused():
         from worker import service
 
-    service.run(config, arguments.config, until=arguments.until, workers=arguments.workers_at)
+    service.run(config, arguments.config, signals.should_stop, until=arguments.until, workers=arguments.workers_at)
     return DONE
 
 

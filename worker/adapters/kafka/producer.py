@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import queue
 import secrets
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from worker.adapters.kafka.consumer import positions
 from worker.adapters.kafka.errors import CALL_S, Admission, client, decision, error_of, failure, refused, unanswered
+from worker.base.aside import Aside
 from worker.base.errors import Abort, Refused, Transient, Unanswered, Unknown, WorkerError
 from worker.base.failpoints import failpoint
 from worker.base.records import CommittedOffset, Membership, Outgoing
@@ -179,26 +178,13 @@ class KafkaOutput:
         it is given (its issues 5456, 5511). Then the thread that waits is left behind with its producer; should it go
         on one day, the epoch of the next producer has fenced it.
         """
-        outcome = queue.SimpleQueue[BaseException | None]()
-
-        def call() -> None:
-            try:
-                self._call("send_offsets_to_transaction", offsets, metadata, SEND_OFFSETS_S)
-                outcome.put(None)
-            except BaseException as error:
-                outcome.put(error)
-
-        threading.Thread(target=call, name="send-offsets", daemon=True).start()
-        try:
-            error = outcome.get(timeout=SEND_OFFSETS_S)
-        except queue.Empty:
-            raise Unknown(f"send_offsets_to_transaction did not return in {SEND_OFFSETS_S:g} s") from None
-        try:
-            if error is not None:
-                raise error
-        finally:
-            # It refers to this frame: both would live on, and all outputs with them, until garbage is collected.
-            del error
+        sending = Aside(
+            "send-offsets",
+            lambda: self._call("send_offsets_to_transaction", offsets, metadata, SEND_OFFSETS_S),
+        )
+        if not sending.ends_within(SEND_OFFSETS_S):
+            raise Unknown(f"send_offsets_to_transaction did not return in {SEND_OFFSETS_S:g} s")
+        sending.answer()
 
     def _init(self) -> None:
         try:
