@@ -294,12 +294,14 @@ def _forwarder(
     """What fills the internal topic, which is made if it is missing."""
     own = repartition.of_forwarder(config)
     source = KafkaInput(own)
+    partitions = start.ask("broker", lambda: admin.facts(config.input.topic)).partitions
     if not start.ask("internal topic", lambda: make_internal_topic(admin, config)):
-        _require_offsets(own, admin, source, start)
+        _require_offsets(own, partitions, source, start)
     return Forwarder(
         own,
         key_reader(own),
         _room(start, admin, own),
+        partitions,
         source,
         lambda: KafkaOutput(own, repartition.forwarder_id(identity)),
         metrics,
@@ -308,10 +310,10 @@ def _forwarder(
     )
 
 
-def _require_offsets(config: Config, admin: KafkaAdmin, source: KafkaInput, start: Retry) -> None:
+def _require_offsets(config: Config, partitions: int, source: KafkaInput, start: Retry) -> None:
     """Raises WorkerError where the forwarders have forwarded, but the group has forgotten how far they came."""
     internal = KafkaTopic(config, config.output.topic)
-    numbers = range(start.ask("broker", lambda: admin.facts(config.input.topic)).partitions)
+    numbers = range(partitions)
     # In this order: an offset is committed before the first record is forwarded.
     if start.ask("broker", lambda: internal.is_mock) or not any(start.ask("internal topic", internal.ends).values()):
         return

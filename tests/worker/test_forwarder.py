@@ -38,6 +38,7 @@ class Bench:
         of_input = replace(given.input, model_key="field:shop", repartition=True, **settings)
         self.config = repartition.of_forwarder(replace(given, input=of_input))
         self.clock = FakeClock()
+        self.partitions = partitions
         self.broker = Broker(partitions, self.clock)
 
     def feed(self, *values: bytes | None, partition: int = 0) -> None:
@@ -68,6 +69,7 @@ class Bound:
             bench.config,
             key_reader(bench.config),
             MAX_MESSAGE_BYTES,
+            bench.partitions,
             self.input,
             lambda: FakeOutput(bench.broker, name, hook or self.faults),
             self.metrics,
@@ -242,6 +244,37 @@ def test_a_start_is_chosen_once_and_known_before_anything_is_forwarded() -> None
     bench.feed_shops("c")
     bench.forwarder("two").join().turns(2)
     assert bench.forwarded() == [(b"c", 0, 3)]
+
+
+def test_a_partition_that_is_added_is_forwarded_from_its_beginning() -> None:
+    bench = Bench(start="latest")
+    bench.feed_shops("not wanted")
+    bench.forwarder("one").join().turns(2)
+    bench.broker.add_partition()
+    bench.feed_shops("a", "b", partition=1)  # producers see it at once, consumers some minutes later
+    two = bench.forwarder("two").join().turns(2)
+    bench.feed_shops("c", partition=1)
+    two.turns(1)
+    assert bench.forwarded() == [(b"a", 1, 0), (b"b", 1, 1), (b"c", 1, 2)]
+
+
+def test_of_two_that_begin_together_the_later_one_starts_where_it_is_told_to() -> None:
+    bench = Bench(2, start="latest")
+    bench.feed_shops("not wanted", partition=0)
+    bench.feed_shops("not wanted", partition=1)
+    bench.forwarder("one").join(0).turns(2)
+    two = bench.forwarder("two").join(1).turns(2)
+    bench.feed_shops("a", partition=1)
+    two.turn()
+    assert bench.forwarded() == [(b"a", 1, 1)]
+
+
+def test_beside_offsets_that_others_have_set_nothing_is_left_out() -> None:
+    bench = Bench(2, start="latest")
+    bench.feed_shops("a", partition=1)
+    bench.broker.committed[0] = 0
+    bench.forwarder().join().turns(2)
+    assert bench.forwarded() == [(b"a", 1, 0)]
 
 
 def test_records_that_were_deleted_before_they_were_forwarded_are_an_error() -> None:

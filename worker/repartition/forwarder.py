@@ -9,7 +9,7 @@ and so the process; the offsets say where the next one goes on.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import amf
 from worker.base.errors import Fatal
@@ -33,8 +33,11 @@ PATIENCE_S = 60.0
 
 Well below max.poll.interval.ms.
 """
-_OURS = "forwarder"
-"""What is committed along with offsets: their leader epochs are those of the records before them."""
+_OURS = "forwarder since partitions "
+"""What is committed along with offsets, before the number of partitions that the input had when the group began.
+
+The leader epochs of such offsets are those of the records before them.
+"""
 
 
 class Forwarder:
@@ -45,13 +48,18 @@ class Forwarder:
         config: Config,
         key_of: KeyOf,
         max_message_bytes: int,
+        partitions: int,
         source: Input,
         open_output: Callable[[], Output],
         metrics: Metrics,
         clock: Clock,
         board: Board | None = None,
     ) -> None:
+        """partitions: of the input, as it is now."""
         self._config = config
+        self._partitions = partitions
+        self._began_with: int | None = None
+        """Partitions of the input when the group began to forward, None as long as nobody has looked."""
         self._board = Board() if board is None else board
         self._rekey = _Rekeying(config, key_of, max_message_bytes)
         self._input = source
@@ -115,18 +123,27 @@ class Forwarder:
     # --- partitions come and go (called from within consume and close) ------------------------------------------------
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        """Go on at the committed offsets; where there are none, at `input.start`."""
+        """Go on at the committed offsets; where there are none, at `input.start`.
+
+        A partition that was added since the group began is read from its beginning: all its records came since then.
+        """
         deadline = self._deadline()
-        committed = retry(self._clock, deadline, "committed offsets", lambda: self._input.committed(partitions))
+        asked = range(max(self._partitions, *(number + 1 for number in partitions)))
+        committed = retry(self._clock, deadline, "committed offsets", lambda: self._input.committed(asked))
+        if self._began_with is None:
+            self._began_with = _beginning(committed.values(), self._partitions)
         for number in partitions:
             known = committed[number]
             if known is None:
-                bounds = self._bounds(number, deadline)
-                self._starts[number] = bounds.low if self._config.input.start == "earliest" else bounds.high
+                bounds, added = self._bounds(number, deadline), number >= self._began_with
+                self._starts[number] = bounds.low if added or self._config.input.start == "earliest" else bounds.high
             self._positions[number] = self._starts[number] if known is None else known.offset
         # Whoever sets offsets may leave the epoch of an earlier commit, but not what is committed here along with them.
-        ours = {number: each for number, each in committed.items() if each is not None and each.metadata == _OURS}
-        epochs = {number: each.leader_epoch for number, each in ours.items()}
+        epochs = {
+            number: each.leader_epoch
+            for number in partitions
+            if (each := committed[number]) is not None and each.metadata.startswith(_OURS)
+        }
         self._input.assign({number: self._positions[number] for number in partitions}, epochs)
 
     def revoked(self, partitions: Sequence[int]) -> None:
@@ -150,13 +167,13 @@ class Forwarder:
         pending = Pending(member, dead_letter_for=self._rekey.dead_letter_for)
         if self._starts:
             # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
-            pending.offsets = {number: CommittedOffset(start) for number, start in self._starts.items()}
+            pending.offsets = {number: self._offset(start) for number, start in self._starts.items()}
             self._starts = {}
             self._transactions.pending = pending
             return
         waiting, self._waiting = self._waiting, defaultdict(list)
         for number, records in waiting.items():
-            behind = CommittedOffset(records[-1].offset + 1, _OURS, records[-1].leader_epoch)
+            behind = self._offset(records[-1].offset + 1, records[-1].leader_epoch)
             pending.add(number, records, self._rekeyed(number, records), behind)
         if pending.offsets:
             self._transactions.pending = pending
@@ -223,6 +240,9 @@ class Forwarder:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
+    def _offset(self, offset: int, leader_epoch: int | None = None) -> CommittedOffset:
+        return CommittedOffset(offset, f"{_OURS}{self._began_with}", leader_epoch)
+
     def _bounds(self, number: int, deadline: Deadline) -> Bounds:
         return retry(self._clock, deadline, "offsets", lambda: self._input.bounds(number))
 
@@ -234,6 +254,16 @@ class Forwarder:
             high = self._input.high_watermark(number)
             if high is not None:
                 self._metrics.forwarder_lag_records.set(max(0, high - position), input_partition=number)
+
+
+def _beginning(committed: Iterable[CommittedOffset | None], partitions: int) -> int:
+    """With how many partitions the group began, of which these are the committed offsets; `partitions` if it does now.
+
+    Where all offsets were set by others, nothing tells: 0, so that of a partition without one nothing is lost.
+    """
+    known = [each.metadata for each in committed if each is not None]
+    counts = [int(each.removeprefix(_OURS)) for each in known if each.startswith(_OURS)]
+    return min(counts, default=0 if known else partitions)
 
 
 class _Rekeying:

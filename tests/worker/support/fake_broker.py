@@ -129,6 +129,11 @@ class Broker:
         self._late: list[tuple[str, int]] = []
         self._history: defaultdict[int, list[CommittedOffset]] = defaultdict(list)
 
+    def add_partition(self) -> None:
+        """As `kafka-topics --alter --partitions` does it: nobody in the group knows of it yet."""
+        number = len(self.logs)
+        self.logs[number], self.furthest[number] = Log(), -1
+
     # Transactions. Calls of a producer that is not the newest of its id raise Unknown, as any fatal error does.
 
     def init(self, identity: str) -> int:
