@@ -34,9 +34,8 @@ def saved_bench(partitions: int = 1, **settings: Any) -> Bench:
 
 
 def add_partitions(bench: Bench, count: int) -> None:
-    for number in range(len(bench.broker.logs), count):
-        bench.broker.logs[number] = Log()
-        bench.broker.furthest[number] = -1
+    for _ in range(len(bench.broker.logs), count):
+        bench.broker.add_partition()
     bench.setting = replace(bench.setting, partitions=count)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.availability import Unavailable
 from tests.worker.support.versitygw import VERSITYGW, S3Server
 from worker.adapters.store import open_store
-from worker.base.errors import AlreadyExists, Fatal, Transient
+from worker.base.errors import AlreadyExists, Denied, Transient
 from worker.base.ports import ObjectStore
 
 pytestmark = pytest.mark.full
@@ -80,18 +80,18 @@ def test_a_listing_of_several_pages_is_whole(s3_server: S3Server, store: ObjectS
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_wrong_secret_is_final_and_not_repeated(
+def test_a_wrong_secret_is_refused_and_not_repeated(
     s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
-    with pytest.raises(Fatal, match=r"the server answered 403 Forbidden \(SignatureDoesNotMatch\)") as error:
+    with pytest.raises(Denied, match=r"the server answered 403 Forbidden \(SignatureDoesNotMatch\)") as error:
         CALLS[call](open_store(f"{s3_server.url}/folder"))
     assert "hush" not in str(error.value)
     assert list(s3_server.bucket.iterdir()) == []
 
 
 def test_a_bucket_that_does_not_exist_is_named(s3_server: S3Server) -> None:
-    with pytest.raises(Fatal, match="s3://nowhere/a: the bucket does not exist"):
+    with pytest.raises(Denied, match="s3://nowhere/a: the bucket does not exist"):
         open_store("s3://nowhere").create("a", b"1")
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.worker.support.stores import DictStore, S3Stub, s3_stub
 from tests.worker.support.versitygw import S3Server
 from worker.adapters.store import open_store
-from worker.base.errors import AlreadyExists, ConfigError, Fatal, NotFound, Transient, WorkerError
+from worker.base.errors import AlreadyExists, ConfigError, Denied, NotFound, Transient, WorkerError
 from worker.base.ports import Deadline, ObjectStore
 
 
@@ -355,11 +355,11 @@ def test_an_overloaded_server_is_transient(s3: S3Stub, call: str, status: int) -
 
 
 @pytest.mark.parametrize(("call", "status"), [*((call, 403) for call in CALLS), ("read", 400), ("read", 401)])
-def test_a_refusal_is_final(s3: S3Stub, call: str, status: int) -> None:
+def test_a_refusal_is_told_apart(s3: S3Stub, call: str, status: int) -> None:
     s3.scripted = [status]
     with pytest.raises(WorkerError, match=rf"s3://bucket/folder/a: the server answered {status}.*\(Scripted\)") as e:
         CALLS[call](open_store("s3://bucket/folder"))
-    assert type(e.value) is Fatal
+    assert type(e.value) is Denied
 
 
 def test_a_missing_bucket_is_named_when_writing(s3: S3Stub) -> None:

@@ -23,7 +23,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, JoinError, PreconditionError
 from obstore.store import MemoryStore, from_url
 
-from worker.base.errors import AlreadyExists, ConfigError, Fatal, NotFound, Transient
+from worker.base.errors import AlreadyExists, ConfigError, Denied, Fatal, NotFound, Transient
 from worker.base.ports import ObjectStore
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def _translated_os(verb: str, path: Path) -> Iterator[None]:
     except _ABSENT as error:
         raise NotFound(f"cannot {verb} {path}: {error.strerror}") from None
     except OSError as error:
-        kind = Transient if error.errno in _MAY_PASS else Fatal
+        kind = Transient if error.errno in _MAY_PASS else Denied
         raise kind(f"cannot {verb} {path}: {error.strerror}") from error
 
 
@@ -248,7 +248,7 @@ class ObstoreStore:
                 obstore.put(self._backend, _checked(name), data, mode="create")
                 return
             except FileNotFoundError:
-                raise Fatal(f"cannot write {self._url}/{name}: the bucket does not exist") from None
+                raise Denied(f"cannot write {self._url}/{name}: the bucket does not exist") from None
             except (AlreadyExistsError, PreconditionError):
                 # This may be our own write: obstore retries a put whose answer was lost. So the content decides.
                 pass
@@ -296,7 +296,7 @@ class ObstoreStore:
         except FileNotFoundError as error:
             raise NotFound(f"cannot {verb} {self._url}/{name}: {_reason(error)}") from None
         except (BaseError, OSError, ValueError) as error:
-            kind = Transient if _may_pass(error) else Fatal
+            kind = Transient if _may_pass(error) else Denied
             raise kind(f"cannot {verb} {self._url}/{name}: {_reason(error)}") from None
 
 

@@ -51,6 +51,13 @@ class Unanswered(Transient):
     """Nobody answered, or who did is not ready yet: a start waits for that without a limit, all others as above."""
 
 
+class Denied(Transient):
+    """A dependency refuses, for want of a right or an object's state: a start ends with it, a worker at work waits.
+
+    Its partitions would only move on to others, who are refused as well; whoever gives the right back finds it working.
+    """
+
+
 class Abort(WorkerError):
     """The open transaction must be aborted; its outputs are kept and sent again in the next one."""
 

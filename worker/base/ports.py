@@ -49,7 +49,8 @@ class ObjectStore(Protocol):
     """Immutable objects by name. Every method blocks until it is done or has given up, and may be called by any thread.
 
     A name is a path of segments joined by `/`; a segment is not empty, does not begin with a dot and holds no control
-    character. All methods raise `Transient` where the same call may succeed later, and `WorkerError` where it will not.
+    character. All methods raise `Transient` where the same call may succeed later, `Denied` where it is refused, and
+    another `WorkerError` where it never will.
     After `Transient` from `create` or `delete` the outcome is unknown; both may simply be called again.
     """
 

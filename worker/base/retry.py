@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from worker.base.aside import Aside
-from worker.base.errors import Transient, Unanswered
+from worker.base.errors import Denied, Transient, Unanswered
 from worker.base.log import Log
 from worker.base.ports import Clock, Deadline
 
@@ -65,7 +65,8 @@ class Retry:
         self._moved = moved
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
-        """The answer to a call. Raises Stopped as soon as the start is told to stop, Transient, and what else it does.
+        """The answer to a call. Raises Stopped as soon as the start is told to stop, Transient, and what else it does:
+        Denied at once.
 
         What it waits for is told.
         """
@@ -75,6 +76,8 @@ class Retry:
             self._moved()
             try:
                 answer = self._aside(call)
+            except Denied:
+                raise
             except Transient as error:
                 deadline = None if isinstance(error, Unanswered) else deadline or self._deadline()
                 if deadline is not None and deadline.remaining() <= _RETRY_S:
