@@ -42,14 +42,15 @@ _CAPACITY, _N_BYTES = int(CAPACITY), int(N_BYTES)
 class Binding:
     """The words of one forest, in memory that never moves.
 
-    words: uint64 (N_WORDS,). address: of them.
+    words: uint64 (N_WORDS,). address: of them. addresses: the same as an array of one, as kernels take it.
     """
 
-    __slots__ = ("_reached", "address", "words")
+    __slots__ = ("_reached", "address", "addresses", "words")
 
     def __init__(self) -> None:
         self.words = np.zeros(N_WORDS, np.uint64)
         self.address = address_of(self.words)
+        self.addresses = np.array([self.address], np.uint64)
         self._reached: tuple[NDArray[Any] | None, ...] = (None,) * (_WHOLES - _N_BLOCKS)
 
     @property

@@ -20,7 +20,7 @@ from amf.partition_params import (
     IncreasingLifetimeForestClassifierParams,
     MondrianForestClassifierParams,
 )
-from amf.samples import BatchForecasts, Labels
+from amf.samples import BatchForecasts, Labels, label_of_one
 from amf.systems import amf_classifier
 
 Params = TypeVar(
@@ -33,7 +33,7 @@ Params = TypeVar(
 
 _SCARCE = 0.1
 """`pause` of a tree that is a quarter full."""
-_LABELLED = np.ones(1, np.bool_)
+_ROWS = (list, tuple, np.ndarray)  # of a pandas Series y[0] is what has the name 0
 
 
 class Forecasts(NamedTuple):
@@ -66,7 +66,7 @@ class ForestClassifier(Forest[Params]):
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: class probabilities (n, K) as `prequential`; arguments as `partial_fit`."""
-        return self.prequential(X, y).probabilities
+        return self._learn(X, y, publish=True).outputs
 
     def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how deep the trees were there."""
@@ -87,9 +87,8 @@ class ForestClassifier(Forest[Params]):
 
     def _encode(self, y: Any, n: int) -> Labels:
         known = len(self._classes)
-        is_row = isinstance(y, list | tuple | np.ndarray)  # of a pandas Series y[0] is what has the name 0
-        if is_row and n == len(y) == 1 and (code := self._classes.code_of_scalar(y[0])) >= 0:
-            return Labels(np.array([code]), _LABELLED, {}, known)  # many streams come one event at a time
+        if n == 1 and isinstance(y, _ROWS) and len(y) == 1 and (code := self._classes.code_of_scalar(y[0])) >= 0:
+            return label_of_one(np.int64, code, known)
         labels, places, rows = distinct(y)
         if len(places) != n:
             raise ValueError(f"y has {len(places)} labels for {n} rows of X")

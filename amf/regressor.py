@@ -57,7 +57,7 @@ class ForestRegressor(Forest[Params]):
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""
-        return self.prequential(X, y).mean
+        return self._learn(X, y, publish=True).outputs[:, MEAN]
 
     def prequential(self, X: ArrayLike, y: Any) -> RegressionForecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how sure the forecast was and how deep the trees were."""

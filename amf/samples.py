@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,12 @@ class Labels(NamedTuple):
         return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs)
 
 
+@lru_cache(maxsize=1024)
+def label_of_one(code: type[np.generic], value: int | None, n_outputs: int) -> Labels:
+    """The label of a single row, None where it has none: many streams come one event at a time."""
+    return Labels(np.array([value or 0], code), np.array([value is not None]), {}, n_outputs)
+
+
 class BatchForecasts(NamedTuple):
     """What a forest says of a batch."""
 
@@ -61,16 +68,16 @@ class _Scratch(threading.local):
         self._floats, self._reals = np.empty(0, np.float32), np.empty(0)
 
     def floats(self, size: int) -> NDArray[np.float32]:
-        """So many float32 with anything in them, until the next call."""
+        """At least so many float32 with anything in them, until the next call."""
         if self._floats.size < size:
             self._floats = np.empty(size, np.float32)
-        return self._floats[:size]
+        return self._floats
 
     def reals(self, size: int) -> NDArray[np.float64]:
-        """So many float64 with anything in them, until the next call."""
+        """At least so many float64 with anything in them, until the next call."""
         if self._reals.size < size:
             self._reals = np.empty(size)
-        return self._reals[:size]
+        return self._reals
 
 
 SCRATCH = _Scratch()

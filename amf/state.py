@@ -22,7 +22,7 @@ from amf.modes import MODES
 from amf.params import check_whole, plain
 from amf.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.rng import seed_words
-from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, numbers_of
+from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, label_of_one, numbers_of
 from amf.scaling import Scaling, first_infinite
 from amf.system import NO_STATE, Params, System
 from amf.threads import side_by_side, spans
@@ -31,6 +31,7 @@ from amf.vectors import LANES
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 ONE_NODE = 8  # rows of a tree that never splits
 
+_FROM_THE_FIRST = np.zeros(1, np.int64)
 _LARGEST, _N_KEPT, _KEPT_ROOM = int(LARGEST), int(N_KEPT), int(KEPT_ROOM)
 
 
@@ -133,6 +134,8 @@ class ForestState(System[Params]):
         return self._pass(x, self._unlabelled(x.shape[0]), publish=True)
 
     def _unlabelled(self, n: int) -> Labels:
+        if n == 1:
+            return label_of_one(self._code, None, self._n_outputs)  # type: ignore[arg-type]
         return Labels(np.zeros(n, self._code), np.zeros(n, np.bool_), {}, self._n_outputs)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
@@ -141,11 +144,12 @@ class ForestState(System[Params]):
             raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}")
         if not 1 <= x.shape[1] <= self.params.max_features:
             raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
-        if self.n_features and x.shape[1] != self.n_features:
-            raise ValueError(f"X has {x.shape[1]} features, this forest learned from {self.n_features}")
+        known = self.n_features
+        if known and x.shape[1] != known:
+            raise ValueError(f"X has {x.shape[1]} features, this forest learned from {known}")
         # Of one type whatever the caller's array is: for each type that they meet, kernels are compiled anew.
         x = x.view() if x.flags.aligned else x.copy()
-        x.flags.writeable = False
+        x.setflags(write=False)
         infinite = first_infinite(x)
         if infinite >= 0:
             row, column = divmod(infinite, x.shape[1])
@@ -154,8 +158,8 @@ class ForestState(System[Params]):
 
     def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> BatchForecasts:
         n = x.shape[0]
-        outputs = np.zeros((n, labels.n_outputs))
-        forecasts = BatchForecasts(outputs, np.zeros_like(outputs), np.zeros((n, 2)))
+        said = n, labels.n_outputs
+        forecasts = BatchForecasts(np.zeros(said), np.zeros(said), np.zeros((n, 2)))
         start = 0
         for row, label in labels.arrivals.items():
             self._batches(x, labels, forecasts, start, row, publish=publish)
@@ -194,7 +198,7 @@ class ForestState(System[Params]):
             return
         at_once = max(1, min(n, MOST_FORECASTS // (n_trees * n_outputs)))
         self._kernels.run(
-            np.array([binding.address], np.uint64), 0, 1, np.zeros(1, np.int64), np.array([n]),
+            binding.addresses, 0, 1, _FROM_THE_FIRST, np.array([n]),
             x, labels.values, labels.labelled, publish,
             SCRATCH.floats((n + SEGMENTS + 1) * self._scaling.weights.shape[0]),
             SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
