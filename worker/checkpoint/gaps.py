@@ -12,6 +12,9 @@ partition are named by the configured lineage, and a later one lies at a higher 
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 import msgspec
 
 from worker.base.ports import ObjectStore
@@ -27,6 +30,29 @@ def gaps_of(store: ObjectStore, location: Location) -> list[int]:
     """Offsets at which this partition went on after a gap, the newest first."""
     names = [path.rpartition("/")[2] for path in store.list(_folder(location))]
     return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
+
+
+def before_gap(location: Location) -> Location:
+    """The configured location of a partition; `location` is that or one of those after its gaps."""
+    lineage, _, gap = location.lineage.rpartition(f"~p{location.partition}@")
+    return msgspec.structs.replace(location, lineage=lineage) if lineage and gap.isdecimal() else location
+
+
+def folders_after_gaps(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Folders in which the histories of partitions went on after their gaps, the newest first, by the configured one.
+
+    paths: names of objects, those that record the gaps among them.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder.endswith("/gaps") and name.isascii() and name.isdigit():
+            found[folder.removesuffix("/gaps")].append(int(name))
+    after = {}
+    for folder, gaps in found.items():
+        lineage, topic, partition = folder.rsplit("/", 2)
+        after[folder] = [f"{lineage}~p{partition}@{gap}/{topic}/{partition}" for gap in sorted(gaps, reverse=True)]
+    return after
 
 
 def record_gap(store: ObjectStore, location: Location, offset: int) -> None:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from worker.base.errors import Fatal
 from worker.base.ports import ObjectStore
+from worker.checkpoint.gaps import before_gap, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
 from worker.checkpoint.names import is_ours, of_kind
 
 
 def history(store: ObjectStore, under: str = "", but: str | None = None) -> list[Manifest]:
-    """The newest checkpoint of each partition of the one topic and lineage in a folder.
+    """The newest checkpoint of each partition of the one topic and lineage in a folder, after its last gap.
 
     What is in the folder `but` is left out. Raises WorkerError unless there is just one, whole, with all partitions.
     """
     histories: dict[tuple[str, str, str, str], list[Manifest]] = defaultdict(list)
-    for listing in describe(store, under):
-        if but is not None and listing.folder.startswith(f"{but}/"):
+    paths, left_out = set(store.list(under)), set[str]()
+    for folder, after in folders_after_gaps(paths).items():
+        if but is not None and folder.startswith(f"{but}/"):
+            left_out.update(after)
+        else:
+            left_out.update((folder, *after[1:]))
+            paths.update(store.list(after[0]))
+    for listing in _describe(store, paths):
+        if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):
             continue
         if listing.problems or listing.newest is None:
             raise Fatal(
@@ -31,7 +39,7 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
         where = listing.newest.location
         if where.prefix != listing.folder:
             raise Fatal(f"the URL of the store must be the one that {where.group}/ lies in, not a folder below it")
-        histories[where.group, where.lineage, where.topic, where.topic_id].append(listing.newest)
+        histories[where.group, before_gap(where).lineage, where.topic, where.topic_id].append(listing.newest)
     if len(histories) != 1:
         found = ", ".join(f"{topic} of group {group}, lineage {of}" for group, of, topic, _ in sorted(histories))
         place = f" in {under}" if under else ""
@@ -62,8 +70,12 @@ class Listing(msgspec.Struct, frozen=True):
 
 def describe(store: ObjectStore, under: str = "") -> Iterator[Listing]:
     """What lies in each folder of checkpoints below the store's URL, which may itself be one, or in a folder there."""
+    yield from _describe(store, store.list(under))
+
+
+def _describe(store: ObjectStore, paths: Iterable[str]) -> Iterator[Listing]:
     files: dict[str, list[str]] = defaultdict(list)
-    for path in store.list(under):
+    for path in paths:
         folder, _, name = path.rpartition("/")
         if is_ours(name):
             files[folder].append(name)

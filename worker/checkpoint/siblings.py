@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from worker.base.ports import ObjectStore
+from worker.checkpoint.gaps import folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
 from worker.checkpoint.names import Location, is_ours, of_kind
 
@@ -29,12 +30,14 @@ def of_another_topic(store: ObjectStore, location: Location) -> Manifest | None:
 def _one_of_each(
     store: ObjectStore, folder: str, start: str = "", but: str | None = None, *, oldest: bool = False
 ) -> Iterator[Manifest]:
-    """The newest readable manifest, or the oldest, of each folder of a partition, the lowest partition first.
+    """The newest readable manifest, or the oldest, of each partition, the lowest first.
 
-    Only below those folders whose names begin with `start`, and not with `but`. Each is read when it is asked for.
+    Only below those folders whose names begin with `start`, and not with `but`. Each is read when it is asked for. The
+    newest one lies after the last gap of its partition.
     """
     manifests: dict[str, list[str]] = defaultdict(list)
-    for path in store.list(folder):
+    paths = store.list(folder)
+    for path in paths:
         where, _, name = path.rpartition("/")
         below = path.removeprefix(f"{folder}/")
         if (
@@ -44,5 +47,10 @@ def _one_of_each(
             and (but is None or not below.startswith(but))
         ):
             manifests[where] += of_kind("manifest", [name])
+    after_gaps = {} if oldest else folders_after_gaps(paths)
     for where in sorted(manifests, key=lambda where: int(where.rpartition("/")[2])):
-        yield from islice(readable(store, where, sorted(manifests[where], reverse=not oldest), lambda _: None), 1)
+        names, found_in = manifests[where], where
+        if where in after_gaps:
+            found_in = after_gaps[where][0]
+            names = of_kind("manifest", filter(is_ours, (path.rpartition("/")[2] for path in store.list(found_in))))
+        yield from islice(readable(store, found_in, sorted(names, reverse=not oldest), lambda _: None), 1)

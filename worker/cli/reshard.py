@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from worker.base.errors import Fatal
 from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Location, Manifest, ModelEntry, SavedModel, Table, state_hash
+from worker.checkpoint.gaps import before_gap
 from worker.cli.terminal import Advance, count, size, table
 from worker.repartition.partitioner import partition_of
 
@@ -44,8 +45,8 @@ def reshard(
         raise Fatal(f"there are {len(old)} partitions; Kafka can only add some to a topic (--topic names a new one)")
     kept = [_in_their_place(manifest, len(old), drop_astray=drop_astray) for manifest in old]
     places = _places(old, partitions, topic, into)
-    if places[0][0].prefix == old[0].location.prefix:
-        raise Fatal(f"the models are in lineage {old[0].location.lineage} already", "Name another one with --into")
+    if places[0][0].prefix == before_gap(old[0].location).prefix:
+        raise Fatal(f"the models are in lineage {places[0][0].lineage} already", "Name another one with --into")
     _require_unused(target, places)
     entries: list[dict[str, ModelEntry]] = [{} for _ in places]
     sizes: list[dict[str, int]] = [{} for _ in places]
@@ -72,7 +73,7 @@ def reshard(
                 created_ms=max(manifest.created_ms for manifest in old),
                 models=Table.of(entries[number], sizes[number]),
                 state_hash=state_hash(entries[number]),
-                origin=f"reshard of lineage {old[0].location.lineage} with {len(old)} partitions",
+                origin=f"reshard of lineage {before_gap(old[0].location).lineage} with {len(old)} partitions",
                 adopted=False,
                 partitions=partitions,
                 intake=old[0].intake if all(manifest.intake == old[0].intake for manifest in old) else None,
@@ -123,7 +124,7 @@ def _places(
     old: Sequence[Manifest], partitions: int, topic: tuple[str, str] | None, into: str | None
 ) -> list[tuple[Location, int]]:
     """Location and first offset of each new partition."""
-    was = old[0].location
+    was = before_gap(old[0].location)
     name, topic_id = topic or (was.topic, was.topic_id)
     offsets = [0 if topic else manifest.offset for manifest in old]
     return [

@@ -1,0 +1,88 @@
+"""After an accepted gap a partition has a lineage of its own: tools, siblings and warm starts find it there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.support.stores import DictStore
+from tests.worker.test_loop import Bench
+from tests.worker.test_recovery import add_partitions, lineages, of_input, saved_bench
+from worker.base.ports import TopicState
+from worker.checkpoint import Location, history
+from worker.checkpoint.gaps import before_gap
+from worker.cli.drained import require_drained
+from worker.cli.reshard import reshard
+from worker.runtime.preflight import known_partitions, of_checkpoints
+from worker.task.warm_start import WarmStart
+
+FOLDER = Location("group", "main", "events", "topic-id", 0).topic_prefix
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Two partitions, of which the first went on after a gap; all is saved."""
+    bench = saved_bench(2)
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.feed(*"bab")
+    bench.broker.logs[0].low = 7
+    bench.worker("two").join().turns(2).close()
+    assert lineages(bench)[-1] == "main~p0@7"
+    return bench
+
+
+def places(bench: Bench, under: str = "") -> list[tuple[int, str, int]]:
+    found = history(bench.store, under)
+    return [(each.location.partition, each.location.lineage, each.offset) for each in found]
+
+
+@pytest.mark.parametrize("under", ["", FOLDER])
+def test_its_newest_checkpoint_is_the_one_after_the_gap(bench: Bench, under: str) -> None:
+    assert places(bench, under) == [(0, "main~p0@7", 8), (1, "main", 5)]
+
+
+def test_of_several_gaps_the_last_one_counts(bench: Bench) -> None:
+    bench.feed(*"ab")
+    bench.broker.logs[0].low = 9
+    bench.worker("three").join().turns(2).close()
+    assert places(bench, FOLDER) == [(0, "main~p0@9", 10), (1, "main", 5)]
+
+
+def test_its_models_can_move_to_other_partitions(bench: Bench) -> None:
+    worker = bench.worker("three")
+    add_partitions(bench, 3)
+    old = history(bench.store, FOLDER)
+    require_drained(old, 3, worker.input, bench.clock)
+    written = reshard(old, bench.store, DictStore(), 3, drop_astray=True)
+    assert [each.location.lineage for each in written] == ["main~3"] * 3
+    assert [each.offset for each in written] == [8, 5, 0]
+
+
+def test_a_start_knows_of_partitions_that_were_added_since(bench: Bench) -> None:
+    add_partitions(bench, 3)
+    bench.config = of_input(bench.config, on_repartition="new-models")
+    for number in range(3):
+        bench.feed("a", partition=number)
+    bench.worker("three").join().turns(3).close()
+    bench.config = of_input(bench.config, on_repartition="fail")
+    state = TopicState("topic-id", 3, dict.fromkeys(range(3), 0))
+    assert known_partitions(bench.config, state, bench.store) == 3
+    assert of_checkpoints(bench.config, state, bench.store).level == "ok"
+
+
+def test_a_warm_start_takes_the_models_after_the_gap(bench: Bench) -> None:
+    origin, _ = WarmStart(bench.store, 2, "group/other/events-topic-id").models_of(0)
+    assert "main~p0@7/events-topic-id/0 at offset 8" in origin
+
+
+def test_the_gaps_of_the_history_that_begins_are_left_out_of_a_warm_start(bench: Bench) -> None:
+    begun = Location("group", "other", "events", "topic-id", 0).topic_prefix
+    for name in list(bench.store.objects):
+        bench.store.objects[name.replace("/main", "/other", 1)] = bench.store.objects[name]
+    assert [each.location.lineage for each in history(bench.store, but=begun)] == ["main~p0@7", "main"]
+
+
+@pytest.mark.parametrize(
+    ("lineage", "configured"), [("main", "main"), ("main~p0@7", "main"), ("main~p1@7", "main~p1@7"), ("~p0@", "~p0@")]
+)
+def test_the_configured_lineage(lineage: str, configured: str) -> None:
+    assert before_gap(Location("group", lineage, "events", "topic-id", 0)).lineage == configured
