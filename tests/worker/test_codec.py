@@ -396,6 +396,13 @@ def test_prediction_record_keeps_key_timestamp_and_headers_ours_last() -> None:
     assert out.headers == of.headers + PROVENANCE
 
 
+def test_a_prediction_does_not_carry_the_schema_of_the_events_value() -> None:
+    of = record(headers=[("a", b"1"), ("__value_schema_id", b"\1" + b"x" * 16), ("__key_schema_id", b"\1")])
+    out = envelope.prediction_record("predictions", of, b"{}", PROVENANCE, MAX_BYTES)
+    assert out.headers == [("a", b"1"), ("__key_schema_id", b"\1"), *PROVENANCE]
+    assert dead_letter("dead", of, Reject("a", "b"), PROVENANCE, MAX_BYTES).headers[:3] == of.headers
+
+
 def test_prediction_record_drops_the_inputs_headers_only_where_they_do_not_fit() -> None:
     of = record(headers=[("a", b"x" * 500), ("ä", b"y" * 500)])
     whole = record_bytes(b"k", b"{}", of.headers + PROVENANCE)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.worker.support.fake_clients import FakeOutput
 from tests.worker.test_loop import Bench, Bound, lose_and_come_back
-from worker.base.errors import Abort, StateLost
+from worker.base.errors import Abort, StateLost, Unknown
 from worker.base.records import Membership
 from worker.runtime.reloads import Reloads
 from worker.state.model_store import ModelStore
@@ -243,4 +243,23 @@ def test_at_the_end_what_is_gathered_is_committed_and_saved() -> None:
     worker.turn()
     worker.close()
     assert (bench.broker.committed, bench.newest().offset) == ({0: 2}, 2)
+    assert bench.published() == bench.expected()
+
+
+@pytest.mark.parametrize(("point", "error"), [("offsets", Abort("not now")), ("begin", Unknown("not now"))])
+def test_while_nothing_can_be_committed_what_is_read_stays_bounded(point: str, error: Exception) -> None:
+    bench = Bench(interval_s=60.0)
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=10))
+    worker = bench.worker()
+    worker.join()
+    worker.faults.at(point, *[error] * 5_000)
+    for _ in range(200):
+        bench.feed("a")
+        worker.turns(1)
+        bench.clock.now_s += 1
+        assert worker.buffered() <= 10
+    worker.faults.forget(point)
+    for _ in range(100):
+        worker.turns(1)
+        bench.clock.now_s += 1
     assert bench.published() == bench.expected()

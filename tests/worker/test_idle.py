@@ -89,6 +89,12 @@ def test_of_a_model_in_several_lineages_the_newest_time_counts(main: Main, tmp_p
     assert main("inspect", url, "--idle", "30d")[1] == "b\n"
 
 
+def test_a_producer_whose_clock_is_ahead_makes_no_model_idle(main: Main, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    save(url, {"new": 40 * DAY_MS, "old": 9 * DAY_MS, "ahead": 10**6 * DAY_MS})
+    assert main("inspect", url, "--idle", "30d")[1] == "old\n"
+
+
 @pytest.mark.parametrize("span", ["30", "d", "-1d", "1w", ""])
 def test_a_span_without_a_unit_is_refused(main: Main, span: str) -> None:
     code, _, err = main("inspect", "file:///nowhere", "--idle", span)

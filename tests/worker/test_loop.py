@@ -164,6 +164,10 @@ class Bound:
         """Where the next record is that its task takes."""
         return self._worker._tasks[partition].position
 
+    def buffered(self) -> int:
+        """Records that were read and are not taken yet."""
+        return sum(len(task.buffer) for task in self._worker._tasks.values())
+
     def turns(self, n: int) -> Bound:
         for _ in range(n):
             self.turn()

@@ -244,7 +244,7 @@ def inspect(arguments: Namespace) -> int:
     if arguments.idle is not None:
         from worker.cli.idle import show_idle
 
-        found, problems = show_idle(store, arguments.idle)
+        found, problems = show_idle(store, arguments.idle, now_ms)
     elif arguments.export is not None:
         key, file = arguments.export
         found, problems = listing.export(store, key, Path(file))

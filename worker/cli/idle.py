@@ -22,11 +22,12 @@ from worker.codec import decode_key
 from worker.config import Config
 
 
-def show_idle(store: ObjectStore, idle_s: float) -> tuple[int, list[str]]:
+def show_idle(store: ObjectStore, idle_s: float, now_ms: int) -> tuple[int, list[str]]:
     """Print the keys of models that learned nothing in the last `idle_s` seconds of event time, the idlest first.
 
-    What counts is the newest record that any model learned: a topic that stands still makes no model idle. Returns how
-    many checkpoints there are, and what is damaged.
+    What counts is the newest record that any model learned: a topic that stands still makes no model idle. One from
+    after `now_ms`, by a producer whose clock is ahead, makes none idle either. Returns how many checkpoints there are,
+    and what is damaged.
     """
     found, problems, sizes, last_ms = 0, [], dict[str, int](), dict[str, int]()
     with status("reading checkpoints"):
@@ -38,7 +39,7 @@ def show_idle(store: ObjectStore, idle_s: float) -> tuple[int, list[str]]:
                 last_ms[key] = max(last_ms.get(key, -1), entry.summary.get("last_ms", -1))
                 sizes[key] = entry.length
     known = {key: time_ms for key, time_ms in last_ms.items() if time_ms >= 0}
-    until_ms = max(known.values(), default=0) - round(idle_s * 1000)
+    until_ms = max((time_ms for time_ms in known.values() if time_ms <= now_ms), default=0) - round(idle_s * 1000)
     idle = sorted((time_ms, key) for key, time_ms in known.items() if time_ms < until_ms)
     for _, key in idle:
         print(line_of(key))

@@ -15,6 +15,8 @@ _MARKERS_BYTES = 512
 _MAX_REASON_CHARS = 500
 _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 """W3C Trace Context: what ties an output to the request that it came of."""
+_SCHEMA_OF_VALUE = "__value_schema_id"
+"""In which Confluent's clients look for the schema of a value first: that of the input says nothing of a prediction."""
 _MAX_TRACE_BYTES = 1024
 """That of one request takes some 600 at most."""
 
@@ -44,13 +46,15 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> in
 def prediction_record(topic: str, record: Record, value: bytes | None, provenance: Headers, max_bytes: int) -> Outgoing:
     """The output record with the encoded prediction `value` for the input `record`.
 
-    It carries the input's headers as they are, then `provenance`. Where they make it larger than `max_bytes`, the
+    It carries the input's headers as they are, but for the one that names the schema of its value, then `provenance`.
+    Where they make it larger than `max_bytes`, the
     input's headers are dropped and counted in `headers-dropped`, those of W3C Trace Context last.
     """
     headers = provenance
     if record.headers:
         room = max_bytes - len(record.key or b"") - len(value or b"")
-        headers = _with_input_headers(record, provenance, room, "headers-dropped")
+        inherited = [header for header in record.headers if header[0] != _SCHEMA_OF_VALUE]
+        headers = _with_input_headers(inherited, provenance, room, "headers-dropped")
     return Outgoing(topic, record.key, value, headers, record.timestamp_ms)
 
 
@@ -67,31 +71,31 @@ def dead_letter(topic: str, record: Record, why: Reject, provenance: Headers, ma
     if key and record_bytes(key, None, ours) + _MARKERS_BYTES > max_bytes:
         ours.append(("error-key-dropped", b"%d" % len(key)))
         key = None
-    headers = _with_input_headers(record, ours, max_bytes - len(key or b""), "error-headers-dropped")
+    headers = _with_input_headers(record.headers, ours, max_bytes - len(key or b""), "error-headers-dropped")
     if value and record_bytes(key, value, headers) > max_bytes:
         ours += [
             ("error-truncated", b"true"),
             ("error-size", b"%d" % len(value)),
             ("error-sha256", hashlib.sha256(value).hexdigest().encode()),
         ]
-        headers = _with_input_headers(record, ours, max_bytes - len(key or b""), "error-headers-dropped")
+        headers = _with_input_headers(record.headers, ours, max_bytes - len(key or b""), "error-headers-dropped")
         value = value[: max(0, max_bytes - record_bytes(key, None, headers))]
     return Outgoing(topic, key, value, headers, record.timestamp_ms)
 
 
-def _with_input_headers(record: Record, ours: Headers, room: int, dropped: str) -> Headers:
+def _with_input_headers(inherited: Headers, ours: Headers, room: int, dropped: str) -> Headers:
     """The input's headers and ours, if they fit into `room` bytes; else ours and, under `dropped`, how many went.
 
     The trace goes with the others only where it does not fit either, or is none.
     """
-    if not record.headers:
+    if not inherited:
         return ours
-    headers = [*record.headers, *ours]
+    headers = [*inherited, *ours]
     if record_bytes(None, None, headers) <= room:
         return headers
-    trace = [header for header in record.headers if header[0] in _TRACE_HEADERS]
+    trace = [header for header in inherited if header[0] in _TRACE_HEADERS]
     if record_bytes(None, None, trace) <= _MAX_TRACE_BYTES:
-        headers = [*trace, *ours, (dropped, b"%d" % (len(record.headers) - len(trace)))]
+        headers = [*trace, *ours, (dropped, b"%d" % (len(inherited) - len(trace)))]
         if record_bytes(None, None, headers) <= room:
             return headers
-    return [*ours, (dropped, b"%d" % len(record.headers))]
+    return [*ours, (dropped, b"%d" % len(inherited))]

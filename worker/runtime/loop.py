@@ -107,7 +107,7 @@ class Worker:
 
     def close(self) -> None:
         """Finish what is pending, save, and leave the group."""
-        self._stop_all(self._executor.commit_gathered())
+        self._stop(self._executor.commit_gathered())
         self._input.close()
         # What the consumer did not ask back, having lost it.
         self._forget(list(self._tasks))
@@ -132,7 +132,7 @@ class Worker:
         member = self._input.membership()
         self._reporter.saw(member)
         self._executor.renew(member)
-        self._stop_all(self._executor.commit(at_once=False))
+        self._stop(self._executor.commit(at_once=False))
         self._open_assigned()
         self._look_after_lost_records()
         if not self._executor.is_committing:
@@ -171,7 +171,7 @@ class Worker:
         failpoint("revoked")
         self._rebalanced("revoked", partitions)
         deadline = Deadline.after(self._clock, REVOKE_S)
-        self._stop_all(self._executor.commit_before_leaving(partitions, self._input.membership, deadline))
+        self._stop(self._executor.commit_before_leaving(partitions, self._input.membership, deadline))
         self._save_and_forget(partitions)
 
     def lost(self, partitions: Sequence[int]) -> None:
@@ -206,10 +206,13 @@ class Worker:
     def _consume(self) -> None:
         """Read records for the next transaction."""
         wait_s, n_buffered = self._pace.next_piece_s(), sum(len(task.buffer) for task in self._tasks.values())
-        most = max(1, self._config.transaction.max_records - self._executor.n_gathered - n_buffered)
+        limit = self._config.transaction.max_records
+        most = max(1, limit - self._executor.n_gathered - n_buffered)
         # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
         if self._executor.is_committing:
             self._pace.is_due, most, wait_s = True, 1, AGAIN_S
+            for task in [each for each in self._tasks.values() if each.buffer and n_buffered >= limit]:
+                self._wait(task, "outputs are not committed, and the records of a whole transaction wait behind them")
         elif n_buffered:
             wait_s = 0.0
         elif self._tasks.any_opening:
@@ -238,7 +241,7 @@ class Worker:
             elif isinstance(outcome, StateLost):
                 self._reload(task, outcome)
             elif isinstance(outcome, PartitionStopped):
-                self._stop(task, outcome)
+                self._stop({task.number: outcome})
             elif task.state is State.LIVE:
                 live.append((task, records, outcome))
                 self._pace.is_due |= outcome.stop is not None
@@ -250,7 +253,7 @@ class Worker:
         self._executor.gather(member, live)
         self._pace.is_due |= self._executor.n_gathered >= self._config.transaction.max_records
         if self._pace.is_due:
-            self._stop_all(self._executor.commit_gathered())
+            self._stop(self._executor.commit_gathered())
 
     def _wait(self, task: Task, trouble: str) -> None:
         """The next records cannot be taken yet: they are read again later, for as long as it takes."""
@@ -277,7 +280,7 @@ class Worker:
         for task, error in self._tasks.opened():
             if isinstance(error, PartitionStopped):
                 # It stays assigned, so that nobody else takes it and stumbles likewise, but it is not read.
-                self._stop(task, error)
+                self._stop({task.number: error})
             elif error is not None:
                 self._reload(task, error)
             elif task.has_replayed:
@@ -305,21 +308,18 @@ class Worker:
         self._executor.take_back([task.number])
         stop = self._tasks.reload(task, error)
         if stop is not None:
-            self._stop(task, stop)
+            self._stop({task.number: stop})
 
-    def _stop_all(self, stops: Mapping[int, PartitionStopped]) -> None:
+    def _stop(self, stops: Mapping[int, PartitionStopped]) -> None:
+        """Stop partitions under a name; the others go on."""
         for number, error in stops.items():
-            self._stop(self._tasks[number], error)
-
-    def _stop(self, task: Task, error: PartitionStopped) -> None:
-        """Stop one partition under a name; the others go on."""
-        fact = f"{error.code}: {error.fact}"
-        _log.error("partition-stopped", fact, hint=error.hint, partition=task.number, code=error.code)
-        self._metrics.partition_stops_total.add(1, code=error.code)
-        if task.is_at_work and error.code in _LEAVES_GOOD_STATE:
-            self._save(task, Deadline.after(self._clock, REVOKE_S))
-        task.stop()
-        self._input.pause(task.number)
+            task, fact = self._tasks[number], f"{error.code}: {error.fact}"
+            _log.error("partition-stopped", fact, hint=error.hint, partition=number, code=error.code)
+            self._metrics.partition_stops_total.add(1, code=error.code)
+            if task.is_at_work and error.code in _LEAVES_GOOD_STATE:
+                self._save(task, Deadline.after(self._clock, REVOKE_S))
+            task.stop()
+            self._input.pause(number)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class Worker:
             try:
                 task.checkpointer.look_after()
             except PartitionStopped as error:
-                self._stop(task, error)
+                self._stop({task.number: error})
             except StateLost as error:
                 self._reload(task, error)
         by_checkpointer = {task.checkpointer: task for task in self._tasks.at_work()}
@@ -343,7 +343,7 @@ class Worker:
         try:
             task.checkpointer.save(task.position, deadline)
         except PartitionStopped as error:
-            self._stop(task, error)
+            self._stop({task.number: error})
         except StateLost as error:
             fact = f"partition {task.number}: not saved, who takes it over replays more"
             _log.error("checkpoint-failed", fact, detail=error, partition=task.number)
@@ -365,7 +365,7 @@ class Worker:
                 _log.warning("trying-again", fact, detail=error, partition=task.number)
                 continue
             except PartitionStopped as error:
-                self._stop(task, error)
+                self._stop({task.number: error})
                 continue
             if not goes_on:
                 self._save_and_forget([task.number])

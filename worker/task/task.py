@@ -300,8 +300,8 @@ class Task:
         """
         at_end = self._state in (State.REPLAY, State.LIVE) and not self.buffer and (end_seen or 0) >= high
         n = 0 if at_end else max(0, high - max(self.position, 0))
-        if n == 0:
-            # What comes later cannot have waited before, however long ago the last record came.
+        # What comes later cannot have waited before, however long ago the last record came; and no record is of later.
+        if n == 0 or (self._up_to_ms or 0) > now_ms:
             self._up_to_ms = now_ms
         return n, None if self._up_to_ms is None else max(0, now_ms - self._up_to_ms) / 1000
 
@@ -345,8 +345,11 @@ class Task:
             result.depths = [np.concatenate(result.depths)]
         if records:
             self.position, self._leader_epoch = records[-1].offset + 1, records[-1].leader_epoch
-            self._up_to_ms = max(self._up_to_ms or 0, records[-1].timestamp_ms)
-            self.models.note_times(arrivals.keys, [record.timestamp_ms for record in records])
+            times = [record.timestamp_ms for record in records]
+            # Not the latest of them: the clock of one producer may be ahead. Without a time it is negative.
+            if (earliest_ms := min(times)) >= 0:
+                self._up_to_ms = max(self._up_to_ms or 0, earliest_ms)
+            self.models.note_times(arrivals.keys, times)
         self.trouble = None
         return result
 
