@@ -253,20 +253,23 @@ def test_a_backlog_is_as_old_as_what_was_taken_last() -> None:
 
 def test_a_producer_whose_clock_is_ahead_hides_no_lag() -> None:
     bench = Bench(interval_s=60.0)
-    worker = bench.worker().join()
-    worker.turns(1)
+    worker = bench.worker().join_idle()
+    worker.input.batch_records = lambda: 1
     log, now_ms = bench.broker.logs[0], bench.clock.wall_ms()
-    for ahead_ms in (3_600_000, 0):
+    for ahead_ms in (0, 3_600_000, *[0] * 8):
         log.records.append(Record(log.high, now_ms + ahead_ms, b"k", b'{"features": [1.0]}', []))
         log.high += 1
-    worker.turns(2)
+    worker.take()
+    worker.turns(1)
+    while worker.position(0) < 2:
+        bench.clock.now_s += GAUGES_EVERY_S
+        worker.turn()
     worker.input.paused.add(0)
-    bench.feed("a")
     bench.clock.now_s += 300
     worker.turns(1)
     n, seconds = lag(worker)
-    assert n == 1
-    assert 300 <= (seconds or 0) < 310
+    assert n == 8
+    assert 300 <= (seconds or 0) < 320
 
 
 def test_markers_of_transactions_are_no_lag() -> None:
