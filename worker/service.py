@@ -295,6 +295,7 @@ def _forwarder(
     own = repartition.of_forwarder(config)
     source = KafkaInput(own)
     partitions = start.ask("broker", lambda: admin.facts(config.input.topic)).partitions
+    metrics.forwarder_topic_partitions.set(partitions)
     if not start.ask("internal topic", lambda: make_internal_topic(admin, config)):
         _require_offsets(own, partitions, source, start)
     return Forwarder(
@@ -313,11 +314,10 @@ def _forwarder(
 def _require_offsets(config: Config, partitions: int, source: KafkaInput, start: Retry) -> None:
     """Raises WorkerError where the forwarders have forwarded, but the group has forgotten how far they came."""
     internal = KafkaTopic(config, config.output.topic)
-    numbers = range(partitions)
     # In this order: an offset is committed before the first record is forwarded.
     if start.ask("broker", lambda: internal.is_mock) or not any(start.ask("internal topic", internal.ends).values()):
         return
-    committed = start.ask("committed offsets", lambda: source.committed(numbers))
+    committed = start.ask("committed offsets", lambda: source.committed(range(partitions)))
     if all(offset is None for offset in committed.values()):
         raise Fatal(
             f"group {config.kafka['group.id']} has no committed offsets on {config.input.topic} though its records are "

@@ -55,6 +55,11 @@ def by_partition(metric: str) -> Query:
     return Query(f"max by (partition) ({metric}{{WORKERS}})", "{{partition}}")
 
 
+def by_input_partition(metric: str) -> Query:
+    """A gauge of the forwarders' partitions, as above."""
+    return Query(f"max by (input_partition) ({metric}{{WORKERS}})", "input, {{input_partition}}")
+
+
 def by_model(metric: str) -> Query:
     """A gauge of the top models."""
     return Query(f"max by (model) ({metric}{{WORKERS}})", "{{model}}")
@@ -104,7 +109,8 @@ OVERVIEW = (
             Panel("Events", "Taken in and committed, by outcome.", "cps",
                   (rate("amf_events_total", "events"), rate("amf_predictions_total", "predictions"),
                    rate("amf_learned_samples_total", "labels learned"))),
-            Panel("Lag", "For how long records wait, by partition.", "s", (by_partition("amf_consumer_lag_seconds"),)),
+            Panel("Lag", "For how long records wait, by partition; with input.repartition also to be forwarded.", "s",
+                  (by_partition("amf_consumer_lag_seconds"), by_input_partition("amf_forwarder_lag_seconds"))),
             Panel("Latency", "From the timestamp of a record to the commit of its prediction.", "s",
                   (quantile("0.5", "amf_end_to_end_latency_seconds"),
                    quantile("0.99", "amf_end_to_end_latency_seconds"))),
@@ -230,6 +236,19 @@ STATE = (
         ),
     ),
     Row(
+        "Forwarder (input.repartition)",
+        (
+            Panel("Forwarded", "Records of the input that went to the topic keyed by model, and those rejected.", "cps",
+                  (rate("amf_forwarded_records_total", "forwarded"),
+                   rate("amf_forwarder_dead_letters_total", "rejected"))),
+            Panel("Records not forwarded", "By partition of the input.", "short",
+                  (by_input_partition("amf_forwarder_lag_records"),)),
+            Panel("Partitions that nobody forwards", "Of the input: what no forwarder reads.", "short",
+                  (Query("max(amf_forwarder_topic_partitions{WORKERS}) - (count(count by (input_partition)"
+                         " (amf_forwarder_lag_records{WORKERS})) or vector(0))", "partitions"),)),
+        ),
+    ),
+    Row(
         "Checkpoints",
         (
             Panel("Age", "Of the newest checkpoint of each partition.", "s",
@@ -268,7 +287,7 @@ STATE = (
 DASHBOARDS = {
     "amf-overview": ("AMF worker: overview", "Is it healthy, does it keep up, does it learn?", OVERVIEW),
     "amf-learning": ("AMF worker: learning", "What the models are worth, all together and the top ones.", LEARNING),
-    "amf-state": ("AMF worker: state and recovery", "Partitions, checkpoints and memory.", STATE),
+    "amf-state": ("AMF worker: state and recovery", "Partitions, the forwarder, checkpoints and memory.", STATE),
 }
 """uid and name of the file -> title, description, rows."""
 

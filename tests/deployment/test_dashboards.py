@@ -27,7 +27,7 @@ from tests.kafka.test_start import page, within
 from tests.kafka.workers import WorkerProcess
 
 CONFIG = """
-input: {{topic: events, start: earliest}}
+input: {{topic: events, start: earliest, repartition: true}}
 output: {{topic: predictions}}
 dead_letter: {{topic: dead-letters}}
 kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker, Message, committed_offsets, read_all
+from tests.kafka.test_start import page, within
 from tests.kafka.workers import WorkerProcess, wait_for_progress
 from worker.adapters.kafka import KafkaAdmin, make_internal_topic
 from worker.base.errors import WorkerError
@@ -49,13 +51,13 @@ metrics: {{listen: "127.0.0.1:0"}}
 class Job:
     """Topics and a configuration of one test."""
 
-    def __init__(self, broker: Broker, topics, folder: Path) -> None:
+    def __init__(self, broker: Broker, topics, folder: Path, partitions: int = PARTITIONS) -> None:
         self.broker = broker
         self.events, self.predictions, self.dead = (topics.name(kind) for kind in ("events", "predictions", "dead"))
         self.group = topics.name("group")
         self.internal = f"{self.group}-{self.events}-repartition"
-        broker.create_topic(self.events, PARTITIONS, {"retention.ms": "86400000"})
-        broker.create_topic(self.predictions, PARTITIONS)
+        broker.create_topic(self.events, partitions, {"retention.ms": "86400000"})
+        broker.create_topic(self.predictions, partitions)
         broker.create_topic(self.dead)
         self.folder = folder
         self.config = folder / "worker.yaml"
@@ -154,6 +156,25 @@ def test_models_named_by_a_field_learn_from_events_of_all_partitions(job: Job):
         job.feed(300, SEED + 1)
         job.require_exact(1200, a)
         assert a.terminate() == 0
+
+
+@pytest.mark.full
+def test_a_worker_is_ready_once_its_forwarder_is_in_its_group_be_it_to_stand_by(broker, topics, tmp_path):
+    job = Job(broker, topics, tmp_path, partitions=1)
+
+    def is_ready(worker: WorkerProcess) -> bool:
+        with suppress(AssertionError, OSError):  # It is not served yet, or answers 503.
+            return page(worker, "/ready") == "ready\n"
+        return False
+
+    with job.worker("a") as a, job.worker("b") as b:
+        for worker in (a, b):
+            within(120, worker, lambda worker=worker: is_ready(worker))
+        shown = [page(worker, "/metrics") for worker in (a, b)]
+        assert all("\namf_forwarder_topic_partitions 1.0\n" in metrics for metrics in shown)
+        lag = '\namf_forwarder_lag_records{input_partition="0"} 0.0\n'
+        within(30, a, lambda: sum(lag in page(worker, "/metrics") for worker in (a, b)) == 1)
+        assert (a.terminate(), b.terminate()) == (0, 0)
 
 
 @pytest.mark.full

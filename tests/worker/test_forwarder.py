@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S, Broker
+from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS, TRANSACTION_TIMEOUT_S, Broker
 from tests.worker.support.fake_clients import FakeInput, FakeOutput
 from tests.worker.support.fakes import Crash, FakeClock, Faults, Hook, config
 from worker.base.errors import Abort, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
-from worker.base.records import Outgoing, Record
+from worker.base.records import Membership, Outgoing, Record
+from worker.base.standing import OUTSIDE_S
 from worker.base.status import Board
 from worker.config import repartition
 from worker.repartition.forwarder import Forwarder
@@ -141,6 +142,7 @@ def test_a_record_without_a_model_key_is_a_dead_letter_of_the_same_transaction()
     shown = [(each.topic, each.partition, each.offset, each.key, each.code) for each in forwarder.board.dead_letters]
     assert shown == [("events", 0, offset, "record key", "missing-model-key") for offset in (1, 2)]
     assert list(forwarder.metrics.forwarded_records_total.series().values()) == [1]
+    assert list(forwarder.metrics.forwarder_dead_letters_total.series().values()) == [2]
 
 
 def test_a_dead_letter_is_shown_once_it_is_committed() -> None:
@@ -187,16 +189,91 @@ def test_a_flood_of_dead_letters_ends_the_forwarder_once_they_are_committed() ->
     assert len(bench.broker.published) == 6
 
 
-def test_the_lag_is_what_was_not_read() -> None:
+def lag(forwarder: Bound) -> dict[int, tuple[float, float | None]]:
+    """Records and seconds by which each input partition is behind."""
+    seconds = forwarder.metrics.forwarder_lag_seconds.series()
+    records = forwarder.metrics.forwarder_lag_records.series()
+    return {labels.input_partition: (n, seconds.get(labels)) for labels, n in records.items()}
+
+
+def test_the_lag_is_what_was_not_forwarded() -> None:
     bench = Bench(partitions=2)
     bench.feed_shops("a", "b", "c", partition=1)
     forwarder = bench.forwarder().join()
-    forwarder.input.batch_records = lambda: 2
+    forwarder.input.batch_records = lambda: 1
     forwarder.turn()
-    assert {labels[0]: n for labels, n in forwarder.metrics.forwarder_lag_records.series().items()} == {0: 0, 1: 1}
+    assert bench.forwarded() == [], "the first transaction has the starts alone"
+    assert {number: n for number, (n, _) in lag(forwarder).items()} == {0: 0, 1: 3}
+    forwarder.turn()
+    assert {number: n for number, (n, _) in lag(forwarder).items()} == {0: 0, 1: 1}
     bench.forwarder("two").join(1)
     forwarder.turn()
-    assert {labels[0]: n for labels, n in forwarder.metrics.forwarder_lag_records.series().items()} == {0: 0}
+    assert lag(forwarder) == {0: (0, 0.0)}
+
+
+def test_a_backlog_is_as_old_as_what_was_forwarded_last() -> None:
+    bench = Bench()
+    bench.feed_shops(*"abcde")
+    forwarder = bench.forwarder().join()
+    forwarder.input.batch_records = lambda: 1
+    n, seconds = lag(forwarder.turns(2))[0]
+    assert (n, seconds) == (3, pytest.approx((bench.clock.wall_ms() - FIRST_TIMESTAMP_MS) / 1000, abs=10))
+    forwarder.input.batch_records = lambda: 1_000
+    assert lag(forwarder.turns(1)) == {0: (0, 0.0)}
+
+
+def test_what_was_read_and_cannot_be_forwarded_waits() -> None:
+    bench = Bench()
+    forwarder = bench.forwarder().join().turns(2)
+    forwarder.faults.at("commit", *[Abort("x")] * 1000)
+    bench.feed_shops("a")
+    for n in (1, 2, 3):
+        bench.clock.now_s += 100
+        found, seconds = lag(forwarder.turns(1))[0]
+        assert found == n
+        assert (seconds or 0) > 100 * (n - 1)
+        bench.feed_shops("b")  # which is read, and gets no further
+
+
+def test_a_record_from_the_future_does_not_hide_the_lag() -> None:
+    bench = Bench()
+    bench.feed_shops(*"abc")
+    log = bench.broker.logs[0]
+    ahead_ms = bench.clock.wall_ms() + 86_400_000
+    log.records[0] = msgspec.structs.replace(log.records[0], timestamp_ms=ahead_ms)
+    forwarder = bench.forwarder().join()
+    forwarder.input.batch_records = lambda: 1
+    forwarder.turns(1)
+    forwarder.input.paused.add(0)
+    forwarder.turns(1)
+    bench.clock.now_s += 400
+    n, seconds = lag(forwarder.turns(1))[0]
+    assert (n, seconds) == (2, pytest.approx(400, abs=10))
+
+
+def test_markers_of_transactions_are_no_lag() -> None:
+    bench = Bench()
+    bench.feed_shops("a")
+    bench.broker.logs[0].high += 1
+    forwarder = bench.forwarder().join().turns(2)
+    bench.clock.now_s += 1_000
+    assert lag(forwarder.turns(2)) == {0: (0, 0.0)}
+
+
+def test_a_forwarder_says_whether_its_group_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    forwarder = bench.forwarder()
+    assert forwarder.board.forwarder_trouble == "the forwarders' group has not assigned partitions yet"
+    forwarder.join().turns(1)
+    assert forwarder.board.forwarder_trouble is None
+    member = forwarder.input.membership
+    monkeypatch.setattr(forwarder.input, "membership", lambda: Membership("", None))
+    bench.clock.now_s += OUTSIDE_S + 1
+    forwarder.turns(1)
+    assert (forwarder.board.forwarder_trouble or "").startswith("no member of the forwarders' group for ")
+    monkeypatch.setattr(forwarder.input, "membership", member)
+    forwarder.turns(1)
+    assert forwarder.board.forwarder_trouble is None
 
 
 # Where a partition starts

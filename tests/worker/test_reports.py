@@ -272,6 +272,25 @@ def test_a_producer_whose_clock_is_ahead_hides_no_lag() -> None:
     assert 300 <= (seconds or 0) < 320
 
 
+def test_a_record_from_the_future_does_not_hide_the_lag() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b", "a")
+    log = bench.broker.logs[0]
+    log.records[0] = msgspec.structs.replace(log.records[0], timestamp_ms=bench.clock.wall_ms() + 86_400_000)
+    worker = bench.worker().join_idle()
+    worker.input.batch_records = lambda: 1
+    worker.take()
+    while not worker.metrics.consumer_lag_seconds.series():
+        bench.clock.now_s += 2
+        worker.turns(1)
+    worker.input.paused.add(0)
+    bench.clock.now_s += 400
+    worker.turns(1)
+    n, seconds = lag(worker)
+    assert n > 0
+    assert (seconds or 0) >= 400
+
+
 def test_markers_of_transactions_are_no_lag() -> None:
     bench = Bench(interval_s=60.0)
     bench.feed("a")

@@ -12,6 +12,7 @@ import pytest
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Abort, Refused
 from worker.base.records import Membership, NumberScores
+from worker.base.standing import OUTSIDE_S
 from worker.base.status import (
     MOST_QUESTIONS,
     MOST_TREES,
@@ -28,7 +29,7 @@ from worker.base.status import (
     short,
 )
 from worker.runtime.loop import GAUGES_EVERY_S
-from worker.runtime.status import HISTORY, OUTSIDE_S, REST, UNLABELLED, Reporter, _quantile
+from worker.runtime.status import HISTORY, REST, UNLABELLED, Reporter, _quantile
 from worker.state import descriptions
 from worker.task.checkpointer import Checkpointer
 
@@ -114,6 +115,17 @@ def test_a_worker_that_its_group_does_not_know_any_more_is_not_ready(monkeypatch
     second(worker, bench)
     assert (worker.board.status.unready or "").startswith("no member of the group for ")
     monkeypatch.setattr(worker.input, "membership", member)
+    second(worker, bench)
+    assert worker.board.status.unready is None
+
+
+def test_a_worker_whose_forwarder_is_out_of_its_group_is_not_ready() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    worker.board.forwarder_trouble = "no member of the forwarders' group for 7 s"
+    second(worker, bench)
+    assert worker.board.status.unready == "no member of the forwarders' group for 7 s"
+    worker.board.forwarder_trouble = None
     second(worker, bench)
     assert worker.board.status.unready is None
 

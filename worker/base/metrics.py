@@ -218,7 +218,20 @@ class Metrics:
             "Since when records wait to be taken in, by the time of the last one taken; 0 where none waits.",
         )
         self.forwarded_records_total = Counter(Unlabelled, "records", "Records forwarded to the internal topic.")
+        self.forwarder_dead_letters_total = Counter(
+            Unlabelled,
+            "records",
+            "Records rejected in place of being forwarded. They are in `amf_dead_letters_total` too, and no events.",
+        )
+        self.forwarder_topic_partitions = Gauge(
+            Unlabelled, "partitions", "Partitions of the topic to forward when this worker started, whoever has them."
+        )
         self.forwarder_lag_records = Gauge(ByInputPartition, "records", "Records of the input not yet forwarded.")
+        self.forwarder_lag_seconds = Gauge(
+            ByInputPartition,
+            "seconds",
+            "Since when records wait to be forwarded, by the time of the last one taken; 0 where none waits.",
+        )
         self.replayed_records_total = Counter(Unlabelled, "records", "Records taken in again after a restore.")
         sizes = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
         self.batch_records = Histogram(Unlabelled, "records", "Records of a batch.", sizes)
@@ -340,6 +353,7 @@ class Metrics:
 QUERIES = {
     "How many events a second?": "sum(rate(amf_events_total[1m]))",
     "How far behind?": "max(amf_consumer_lag_seconds)",
+    "How far behind is the forwarder of `input.repartition`?": "max(amf_forwarder_lag_seconds)",
     "How long from a record to its prediction, at 99 %?": "histogram_quantile(0.99, sum by (le) "
     "(rate(amf_end_to_end_latency_seconds_bucket[5m])))",
     "What log-loss?": "sum(rate(amf_log_loss_sum[15m])) / sum(rate(amf_log_loss_count[15m]))",

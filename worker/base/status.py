@@ -268,6 +268,8 @@ class Board:
         """The last points, oldest first."""
         self.dead_letters: deque[DeadLetter] = deque(maxlen=RECENT_DEAD_LETTERS)
         """The last ones, oldest first."""
+        self.forwarder_trouble: str | None = None
+        """Why the forwarder gets no records; None where it does, or where there is none."""
         self._questions: queue.Queue[tuple[Question, Future[Any]]] = queue.Queue(MOST_QUESTIONS)
 
     def ask(self, question: Question) -> Future[Any]:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import amf
 from worker.base.errors import Fatal
+from worker.base.lag import Lag
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, Output
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Outgoing, Record, Reject
 from worker.base.rejects import Rejects, unpublishable
 from worker.base.retry import Retry, Stopped, retry
+from worker.base.standing import Standing
 from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
 from worker.codec import envelope
 from worker.config import Config
@@ -66,11 +68,14 @@ class Forwarder:
         self._transactions = Transactions(source, open_output, config.delivery, metrics, clock)
         self._metrics = metrics
         self._clock = clock
+        self._standing = Standing(clock, "the forwarders' group")
+        self._board.forwarder_trouble = self._standing.trouble()
         self._positions: dict[int, int] = {}
         """Offset of the next record to be read, by partition that is owned."""
         self._starts: dict[int, int] = {}
         """Those of them that were chosen here and are not committed."""
         self._waiting: dict[int, list[Record]] = defaultdict(list)
+        self._lags: dict[int, Lag] = defaultdict(Lag)
         self._rejects: dict[int, Rejects] = {}
         """Dead letters of the pending transaction, by partition."""
         self._rejects_in_a_row: Counter[int] = Counter()
@@ -104,6 +109,8 @@ class Forwarder:
         # While a transaction is open only the callbacks are wanted, not more records than must be held.
         records, missing = self._input.consume(1 if pending else limits.max_records, limits.interval_s)
         member = self._input.membership()
+        self._standing.saw(member)
+        self._board.forwarder_trouble = self._standing.trouble()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
             if number in self._positions:
@@ -127,6 +134,7 @@ class Forwarder:
 
         A partition that was added since the group began is read from its beginning: all its records came since then.
         """
+        self._standing.has_joined = True
         deadline = self._deadline()
         asked = range(max(self._partitions, *(number + 1 for number in partitions)))
         committed = retry(self._clock, deadline, "committed offsets", lambda: self._input.committed(asked))
@@ -155,16 +163,21 @@ class Forwarder:
         self._transactions.drop(partitions)
         for number in partitions:
             for part in (
-                self._positions, self._starts, self._waiting, self._rejects, self._rejects_in_a_row, self._letters
+                self._positions, self._starts, self._waiting, self._lags, self._rejects, self._rejects_in_a_row,
+                self._letters,
             ):  # fmt: skip
                 part.pop(number, None)
-        self._metrics.forwarder_lag_records.forget("input_partition", set(partitions))
+        for family in (self._metrics.forwarder_lag_records, self._metrics.forwarder_lag_seconds):
+            family.forget("input_partition", set(partitions))
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
     def _begin(self, member: Membership) -> None:
         """Make the next transaction of what has been read, if that is anything."""
         pending = Pending(member, dead_letter_for=self._rekey.dead_letter_for)
+        # Not of what is read later: it waits behind a transaction that comes to no end.
+        for number, records in self._waiting.items():
+            self._lags[number].took([record.timestamp_ms for record in records])
         if self._starts:
             # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
             pending.offsets = {number: self._offset(start) for number, start in self._starts.items()}
@@ -211,6 +224,7 @@ class Forwarder:
             of_partition.report(self._metrics, f"{self._config.input.topic}[{number}]", number)
         n_rejects = sum(of_partition.counts.total() for of_partition in rejects.values())
         self._metrics.forwarded_records_total.add(pending.committed - n_rejects)
+        self._metrics.forwarder_dead_letters_total.add(n_rejects)
         most = self._config.dead_letter.max_consecutive
         for number, n in self._rejects_in_a_row.items():
             if n > most:
@@ -250,10 +264,20 @@ class Forwarder:
         return Deadline.after(self._clock, PATIENCE_S)
 
     def _show_lag(self) -> None:
+        """Records that were read wait as the others do: a broker that refuses transactions must not hide them."""
+        pending, now_ms = self._transactions.pending, self._clock.wall_ms()
         for number, position in self._positions.items():
             high = self._input.high_watermark(number)
-            if high is not None:
-                self._metrics.forwarder_lag_records.set(max(0, high - position), input_partition=number)
+            if high is None:
+                continue
+            held = (pending and pending.records.get(number)) or self._waiting.get(number)
+            # At an end that was seen there are at most markers of transactions left.
+            at_end = not held and (self._input.end_seen(number) or 0) >= high
+            n = 0 if at_end else max(0, high - (held[0].offset if held else position))
+            seconds = self._lags[number].seconds(n, now_ms)
+            self._metrics.forwarder_lag_records.set(n, input_partition=number)
+            if seconds is not None:
+                self._metrics.forwarder_lag_seconds.set(seconds, input_partition=number)
 
 
 def _beginning(committed: Iterable[CommittedOffset | None], partitions: int) -> int:

@@ -130,7 +130,7 @@ class Worker:
         self._read_again()
         self._consume()
         member = self._input.membership()
-        self._reporter.saw(member)
+        self._reporter.standing.saw(member)
         self._executor.renew(member)
         self._stop(self._executor.commit(at_once=False))
         self._open_assigned()
@@ -162,7 +162,7 @@ class Worker:
     def assigned(self, partitions: Sequence[int]) -> None:
         """Take partitions; nothing is read of them before it is known where they start and their models are here."""
         self._rebalanced("assigned", partitions)
-        self._reporter.has_joined = True
+        self._reporter.standing.has_joined = True
         if partitions:
             self._tasks.open(partitions)
 

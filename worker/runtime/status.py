@@ -15,7 +15,7 @@ from worker.base.labels import ByPartition, ByVerdict, Unlabelled
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock
-from worker.base.records import Membership
+from worker.base.standing import Standing
 from worker.base.status import (
     Board,
     Confidence,
@@ -39,9 +39,6 @@ TURN_S = 0.002
 """Time after which a turn answers no further question."""
 REST = 100
 """How many times as long as answers took none is given: they cost the loop one hundredth of its time at most."""
-OUTSIDE_S = 5.0
-"""How long a member may be without an id before it is out of its group."""
-OUTSIDE = "no member of the group"
 UNLABELLED = 1000
 """How many events without a single label are unusual enough to be told."""
 _MOST_NAMED = 10
@@ -83,17 +80,9 @@ class Reporter:
         self._before = _Sums.of(metrics, clock.monotonic())
         self._confidences = deque([_confidences(metrics)], maxlen=HISTORY)
         self._rest_until_s = 0.0
-        self.has_joined = False
-        """Whether the group has said which partitions are this worker's, be it none."""
-        self._member_s = clock.monotonic()
-        """When the group last had this worker as a member."""
+        self.standing = Standing(clock)
         self._awaits_label = True
         """Whether no event has had a label yet, and nothing was said about it."""
-
-    def saw(self, member: Membership) -> None:
-        """Who the worker is to its group now."""
-        if member.id:
-            self._member_s = self._clock.monotonic()
 
     # --- what is shown ------------------------------------------------------------------------------------------------
 
@@ -203,11 +192,9 @@ class Reporter:
         }
 
     def _unready(self, tasks: Mapping[int, Task]) -> str | None:
-        if not self.has_joined:
-            return "the group has not assigned partitions yet"
-        outside_s = self._clock.monotonic() - self._member_s
-        if outside_s > OUTSIDE_S:
-            return f"{OUTSIDE} for {outside_s:.0f} s: does the broker answer?"
+        outside = self.standing.trouble() or self._board.forwarder_trouble
+        if outside is not None:
+            return outside
         others = [(number, task.state.value) for number, task in sorted(tasks.items()) if task.state is not State.LIVE]
         named = ", ".join(f"{number} ({state})" for number, state in others[:_MOST_NAMED])
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""

@@ -25,6 +25,7 @@ import numpy as np
 
 import amf
 from worker.base.errors import CorruptCheckpoint
+from worker.base.lag import Lag
 from worker.base.log import Log
 from worker.base.ports import SchemaRegistry
 from worker.base.records import CommittedOffset, Event, Outgoing, Record, Reject
@@ -93,8 +94,7 @@ class Task:
         """What the broker says where the next record does not exist any more."""
         self.trouble: str | None = None
         """What the next records need and was not there, until some of them could be taken."""
-        self._up_to_ms: int | None = None
-        """Until when all there was is in the models, in ms since the epoch: the time of a record, or of the clock."""
+        self._lag = Lag()
         self.wait_until_s = 0.0
         """When a task that waits is to be read again, in the clock's monotonic seconds."""
         self._checkpointer: Checkpointer | None = None
@@ -300,10 +300,7 @@ class Task:
         """
         at_end = self._state in (State.REPLAY, State.LIVE) and not self.buffer and (end_seen or 0) >= high
         n = 0 if at_end else max(0, high - max(self.position, 0))
-        # What comes later cannot have waited before, however long ago the last record came; and no record is of later.
-        if n == 0 or (self._up_to_ms or 0) > now_ms:
-            self._up_to_ms = now_ms
-        return n, None if self._up_to_ms is None else max(0, now_ms - self._up_to_ms) / 1000
+        return n, self._lag.seconds(n, now_ms)
 
     def next_batch(self, copied_bytes: int) -> tuple[list[Record], int]:
         """The records to take next: to be replayed or to be predicted, never both; at least one, if there are any.
@@ -346,9 +343,7 @@ class Task:
         if records:
             self.position, self._leader_epoch = records[-1].offset + 1, records[-1].leader_epoch
             times = [record.timestamp_ms for record in records]
-            # Not the latest of them: the clock of one producer may be ahead. Without a time it is negative.
-            if (earliest_ms := min(times)) >= 0:
-                self._up_to_ms = max(self._up_to_ms or 0, earliest_ms)
+            self._lag.took(times)
             self.models.note_times(arrivals.keys, times)
         self.trouble = None
         return result

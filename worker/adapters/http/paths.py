@@ -11,7 +11,8 @@ PATHS = {
     " paths below, and no other host for anything.",
     "/metrics": "The [metrics](metrics.md), in the formats of Prometheus and OpenMetrics.",
     "/live": "A probe: 200 while the loop moves, else 503 and why.",
-    "/ready": "A probe: 200 once all partitions of the worker are live, also where it has none; else 503 and why.",
+    "/ready": "A probe: 200 once all partitions of the worker are live, also where it has none, and the forwarder of"
+    " `input.repartition` is in its group; else 503 and why.",
     "/status": "The last second as JSON: partitions, the models with the most traffic, the last"
     f" {RECENT_DEAD_LETTERS} dead letters (where and why, and nothing of their values); with `run --processes` also the"
     " ports of all workers of the command (`workers`), this one's (`port`) among them: the others' pages have the other"
