@@ -4,7 +4,8 @@ a partition cannot keep what it knows."""
 from __future__ import annotations
 
 SPEC_CHANGED = (
-    "Set the parameters back, which loses nothing, or let these models start anew (models.on_spec_change: restart); "
+    "Set the parameters back, which loses nothing of these models (those that keys have begun since are refused then), "
+    "or let these models start anew (models.on_spec_change: restart); "
     "`amf-worker check CONFIG --connect` says what has changed"
 )
 

@@ -34,7 +34,8 @@ class Input:
         default="earliest",
         metadata=key(
             kinds.choice("earliest", "latest"),
-            "Where a partition starts that has neither a committed offset nor a checkpoint: earliest or latest.",
+            "Where a partition starts that has neither a committed offset nor a checkpoint: earliest or latest; one that "
+            "was added to the topic later is read from its beginning. Under `repartition` the internal topic always is.",
             Decides.HISTORY,
         ),
     )

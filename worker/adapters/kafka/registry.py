@@ -26,7 +26,8 @@ T = TypeVar("T")
 MAX_SCHEMAS = 10_000
 """Schemas that are remembered; the one after them makes all be asked for again."""
 REST_S = 5.0
-"""A registry that could not be asked is left alone for so long: partitions that need nothing of it go on meanwhile."""
+"""A registry that could not be asked is left alone for so long, and so is one that has no such schema, with questions
+for that schema: partitions that need nothing of it go on meanwhile."""
 
 _NO_SCHEMA = 40403
 _NO_GUIDS = 404
@@ -56,6 +57,8 @@ class ConfluentRegistry:
             **({} if self._config.ca_location is None else {"ssl.ca.location": self._config.ca_location}),
         }
         self._rests_until_s = 0.0
+        self._missing_until_s: dict[bytes, float] = {}
+        """Schemas that the registry did not have, and when it is asked for them again."""
         self._schemas = self._open()
 
     def read_avro(self, value: bytes, n: int) -> object:
@@ -145,11 +148,17 @@ class ConfluentRegistry:
         name = f"id {number}" if by_id else f"GUID {guid}"
         if by_id and number > _MAX_ID:
             return Reject("unknown-schema", f"no schema registry has a schema of {name}")
+        if time.monotonic() < self._missing_until_s.get(frame, 0.0):
+            return self._unknown(name)
         try:
             schema = self._asked(lambda: client.get_schema(number) if by_id else client.get_schema_by_guid(guid))
         except _Refused as no:
             if no.code == _NO_SCHEMA or (no.code == _NO_GUIDS and not by_id):
-                # Not remembered: it may be registered yet.
+                # It may be registered yet. But each question may take as long as the registry pleases, and all
+                # partitions wait for the answer.
+                if len(self._missing_until_s) >= MAX_SCHEMAS:
+                    self._missing_until_s.clear()
+                self._missing_until_s[frame] = time.monotonic() + REST_S
                 return self._unknown(name)
             raise self._resting(str(no)) from None
         if not isinstance(schema.schema_str, str):
