@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore, TopicState
 from worker.base.retry import ASKING, Retry, Stopped
 from worker.base.status import Board, Status
+from worker.base.watchdog import Guard
 from worker.checkpoint import MOST_WRITES, Location
 from worker.config import Address, Config, repartition
 from worker.repartition.forwarder import Forwarder
@@ -113,15 +113,14 @@ class Pulse:
 def watched(pulse: Pulse, patience_s: float) -> Iterator[None]:
     """End a process that is not alive for so much longer, with the stacks of its threads; nothing is lost by that.
 
-    A call into a library that never returns keeps the partitions from others. It may also keep the interpreter: the
-    timer is one that does without.
+    A call into a library that never returns keeps the partitions from others.
     """
-    ended = threading.Event()
+    ended, guard = threading.Event(), Guard()
 
     def watch() -> None:
         while not ended.wait(WATCH_EVERY_S):
             if pulse.trouble() is None:
-                faulthandler.dump_traceback_later(patience_s + WATCH_EVERY_S, exit=True)
+                guard.renew(patience_s + WATCH_EVERY_S)
 
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)
     thread.start()
@@ -130,7 +129,7 @@ def watched(pulse: Pulse, patience_s: float) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        faulthandler.cancel_dump_traceback_later()
+        guard.lift()
 
 
 def run(

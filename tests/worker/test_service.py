@@ -128,10 +128,36 @@ def test_a_process_whose_loop_is_stuck_ends_and_shows_where() -> None:
     assert "a_call_that_never_returns" in done.stderr
 
 
+CLOSES = """
+import time
+from worker import service
+from worker.adapters.kafka import consumer
+service.WATCH_EVERY_S, consumer.CLOSE_S = 0.05, 0.5
+class Client:
+    def close(self):
+        time.sleep({seconds})
+source = consumer.KafkaInput.__new__(consumer.KafkaInput)
+source._consumer, source._is_open = Client(), False
+with service.watched(service.Pulse(service.SystemClock(), {within_s}), patience_s={within_s}):
+    source.close()
+    time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "within_s", "where"), [(30, 300, "in close"), (0, 0.5, "in <module>")])
+def test_a_client_that_does_not_close_and_a_loop_that_does_not_move_each_end_the_process(
+    seconds: float, within_s: float, where: str
+) -> None:
+    program = CLOSES.format(seconds=seconds, within_s=within_s)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert where in done.stderr
+
+
 def test_a_process_whose_loop_moves_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.service.WATCH_EVERY_S", 0.01)
     armed: list[float] = []
-    monkeypatch.setattr("faulthandler.dump_traceback_later", lambda seconds, exit: armed.append(seconds))
+    monkeypatch.setattr("faulthandler.dump_traceback_later", lambda seconds, **_: armed.append(seconds))
     pulse = Pulse(SystemClock(), 300.0)
     with watched(pulse, patience_s=300.0):
         deadline = time.monotonic() + 30
