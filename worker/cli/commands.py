@@ -83,7 +83,8 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     if ports := processes.ports(config, n):
         program += ["--workers-at", ",".join(map(str, ports))]
     members = ({**settings, **processes.of_member(config, number)} for number in range(1, n + 1))
-    return processes.run([processes.command_line(program, each) for each in members], final=UNUSABLE)
+    commands = [processes.command_line(program, each) for each in members]
+    return processes.run(commands, final=UNUSABLE, have_end=until is not None)
 
 
 def held_up_by() -> str | None:
