@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import signal
 import subprocess
 import time
@@ -56,11 +55,6 @@ def ports(config: Config, n: int) -> range:
     """Where the first n workers are found; empty where each takes any free port."""
     first = config.metrics.port
     return range(first, first + n) if first else range(0)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def command_line(program: Sequence[str], settings: Mapping[str, str]) -> list[str]:

@@ -68,9 +68,10 @@ def run(arguments: Namespace) -> int:
 
 def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     from worker import processes
+    from worker.base import cores
     from worker.cli import logs
 
-    n = processes.usable_cores() if arguments.processes == "auto" else arguments.processes
+    n = cores.usable() if arguments.processes == "auto" else arguments.processes
     config = _load(arguments.config, settings)
     logs.use_format(config.logging.format)
     # -P: no other `worker` that lies in the folder where this was started gets in the way.
