@@ -27,7 +27,7 @@ from worker.adapters.malloc import give_back_early
 from worker.adapters.spill import Spill
 from worker.adapters.store import open_store
 from worker.base import gc_tuning
-from worker.base.errors import Fatal
+from worker.base.errors import ConfigError, Fatal
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore, TopicState
@@ -234,12 +234,7 @@ def build(
         registry=open_registry(config),
         spill=_spill(config),
     )
-    ends: Mapping[int, int] | None = None
-    if until == "end":
-        found = start.ask("ends of the topic", topic.ends)
-        ends = {number: found[number] for number in range(facts.partitions)}
-    elif until is not None:
-        ends = until
+    ends = _ends(until, topic, facts.partitions, start)
     return Worker(
         config,
         setting,
@@ -259,6 +254,20 @@ def build(
         ends,
         board,
     )
+
+
+def _ends(until: Until, topic: KafkaTopic, partitions: int, start: Retry) -> Mapping[int, int] | None:
+    """Where the run ends. Raises ConfigError for a partition that is not there, and never read."""
+    if until == "end":
+        found = start.ask("ends of the topic", topic.ends)
+        return {number: found[number] for number in range(partitions)}
+    strange = sorted(number for number in until or () if number >= partitions)
+    if strange:
+        raise ConfigError(
+            f"--until names partitions {strange}, and this run reads 0 to {partitions - 1} of topic {topic.name}",
+            "Name some of those, or take `end` for all of them",
+        )
+    return until
 
 
 def _known(config: Config, facts: TopicState, store: ObjectStore) -> TopicState:

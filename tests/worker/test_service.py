@@ -18,9 +18,10 @@ import amf
 from tests.kafka.servers import free_ports
 from tests.worker.support.fakes import FakeClock
 from worker import service
-from worker.base.errors import WorkerError
+from worker.base.errors import ConfigError, WorkerError
+from worker.base.retry import Retry
 from worker.config import Config, loads
-from worker.service import Pulse, SystemClock, _announce, _run_both, watched
+from worker.service import Pulse, SystemClock, Until, _announce, _ends, _run_both, watched
 
 CONFIG = """
 input: {topic: events}
@@ -167,6 +168,34 @@ def test_a_process_whose_loop_moves_is_left_alone(monkeypatch: pytest.MonkeyPatc
     n = len(armed)
     time.sleep(0.05)
     assert len(armed) == n, "it goes on after the end"
+
+
+class Topic:
+    """With three partitions."""
+
+    name = "events"
+
+    def ends(self) -> dict[int, int]:
+        return {0: 10, 1: 20, 2: 0}
+
+
+@pytest.mark.parametrize(
+    ("until", "partitions", "expected"),
+    [
+        (None, 3, None),
+        ("end", 3, {0: 10, 1: 20, 2: 0}),
+        ("end", 2, {0: 10, 1: 20}),  # one was added that the models do not know
+        ({2: 100, 0: 5}, 3, {2: 100, 0: 5}),
+    ],
+)
+def test_where_a_run_ends(until: Until, partitions: int, expected: dict[int, int] | None) -> None:
+    assert _ends(until, Topic(), partitions, Retry(FakeClock(), lambda: False, 1.0)) == expected  # type: ignore[arg-type]
+
+
+def test_an_end_of_a_partition_that_is_not_there_is_refused() -> None:
+    """It would be reached at once, with nothing read and exit code 0."""
+    with pytest.raises(ConfigError, match=r"--until names partitions \[2, 7\], .* reads 0 to 1 of topic events\. Name"):
+        _ends({7: 100, 0: 5, 2: 0}, Topic(), 2, Retry(FakeClock(), lambda: False, 1.0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
