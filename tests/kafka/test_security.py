@@ -73,7 +73,7 @@ REFUSED = {
     "cannot-see": ("TOPIC", "events", "DESCRIBE"),
     "cannot-write": ("TOPIC", "cannot-write-predictions", "WRITE"),
     "cannot-join": ("GROUP", "cannot-join", "READ"),
-    "cannot-transact": ("TRANSACTIONAL_ID", "cannot-transact.one", "WRITE"),
+    "cannot-transact": ("TRANSACTIONAL_ID", "cannot-transact:one", "WRITE"),
 }
 """User -> the type and name of a resource, and the operation there that it lacks and its worker ends without."""
 WORDS = {"TOPIC": "topic", "GROUP": "group", "TRANSACTIONAL_ID": "transactional.id"}
@@ -97,7 +97,7 @@ def grants_of(user: str) -> Iterator[tuple[str, str, str, str]]:
         ("TOPIC", f"{user}-predictions"): f"WRITE {configs}",
         ("TOPIC", "dead-letters"): f"WRITE {configs}",
         ("GROUP", user): "READ",
-        ("TRANSACTIONAL_ID", f"{user}.one"): "WRITE",
+        ("TRANSACTIONAL_ID", f"{user}:one"): "WRITE",
     }
     if user in REFUSED:
         kind, name, lacks = REFUSED[user]
@@ -354,7 +354,7 @@ def test_a_call_that_comes_too_late_tells_the_reason_and_leaves_nothing_open(
 ) -> None:
     monkeypatch.setattr(producer, "Producer", Refusing)
     (tmp_path / "x.yaml").write_text(CONFIG.format(user="x", folder=tmp_path, bootstrap="b", authority="a"))
-    output = KafkaOutput(load(tmp_path / "x.yaml", {}), "x.one")
+    output = KafkaOutput(load(tmp_path / "x.yaml", {}), "x:one")
     with pytest.raises(WorkerError, match=r"^send_offsets_to_transaction: forbidden; .*WRITE on topic x-predictions"):
         output.publish(
             [Outgoing("x-predictions", b"k", b"v", [], 0)], {0: CommittedOffset(1)}, Membership("m", object())
