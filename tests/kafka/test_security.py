@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,8 +21,8 @@ from tests.kafka.broker import committed_offsets, read_all
 from tests.kafka.secured import SecuredBroker
 from tests.kafka.workers import WorkerProcess, require_each_once, wait_for_progress
 from worker.adapters.kafka import KafkaOutput, producer
-from worker.adapters.kafka.errors import Admission, explained, failure
-from worker.base.errors import Abort, Fatal, Transient, Unanswered, WorkerError
+from worker.adapters.kafka.errors import Admission, client, explained, failure
+from worker.base.errors import Abort, ConfigError, Fatal, Transient, Unanswered, WorkerError
 from worker.base.records import CommittedOffset, Membership, Outgoing
 from worker.config import load
 
@@ -318,6 +318,27 @@ def test_what_is_forbidden_is_not_tried_again() -> None:
     forbidden = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "no", retriable=True)
     assert type(failure(forbidden, Transient, "x")) is Fatal
     assert type(failure(KafkaError(KafkaError._STATE, "odd"), Transient, "x")) is Transient
+
+
+def test_properties_that_were_taken_before_are_no_mistake_of_the_configuration(tmp_path: Path) -> None:
+    """A certificate that is being replaced, when a worker at work makes its next client, ends no worker."""
+    authority = tmp_path / "ca.pem"
+
+    def made(properties: Mapping[str, str], logger: object) -> object:
+        if not authority.exists():
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed"))
+        return object()
+
+    given = {"ssl.ca.location": str(authority), "client.id": tmp_path.name}
+    with pytest.raises(ConfigError, match=r"refuses the properties: ssl\.ca\.location failed"):
+        client(made, given)
+    authority.touch()
+    client(made, given)
+    authority.unlink()
+    with pytest.raises(Transient, match=r"at the moment: ssl\.ca\.location failed"):
+        client(made, {"ssl.ca.location": str(authority)})
+    with pytest.raises(ConfigError):
+        client(made, given | {"client.id": "another"})
 
 
 @pytest.mark.parametrize(("otherwise", "kind"), [(Transient, Unanswered), (Fatal, Unanswered), (Abort, Abort)])
