@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import signal
 import subprocess
 import time
@@ -58,11 +57,6 @@ def ports(config: Config, n: int) -> range:
     return range(first, first + n) if first else range(0)
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def command_line(program: Sequence[str], settings: Mapping[str, str]) -> list[str]:
     """The command line of a worker with these settings."""
     return [*program, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
@@ -76,10 +70,10 @@ class _Member:
         self.failures = 0
         """In a row."""
         self.code: int | None = None
-        """How it ended, if that was in order or for good."""
+        """How it ended, if that was for good."""
         self.start_at_s = 0.0
         self.has_worked = False
-        """Whether it has failed after a while only: what it is given could be used then."""
+        """Whether it has ever lived for a while: what it is given could be used then."""
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
@@ -106,30 +100,32 @@ class _Member:
         code = None if self._process is None else self._process.poll()
         if code is not None:
             self._process = None
+            self.has_worked |= self._is_steady()
         return code
 
     def fail(self, how: str) -> None:
         """It does not run, though it should: it is to be started again after a pause."""
-        now_s = time.monotonic()
-        was_steady = now_s - self._started_s >= STEADY_S
-        self.has_worked |= was_steady
-        self.failures = 1 if was_steady else self.failures + 1
+        self.failures = 1 if self._is_steady() else self.failures + 1
         pause_s = backoff_s(self.failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        self.start_at_s = now_s + pause_s
+        self.start_at_s = time.monotonic() + pause_s
         _log.warning("process-ended", f"{self.name} {how}, to be started again in {pause_s:g} s")
 
     def signal(self, number: int) -> None:
         if self._process is not None:
             self._process.send_signal(number)
 
+    def _is_steady(self) -> bool:
+        return time.monotonic() - self._started_s >= STEADY_S
 
-def run(commands: Sequence[Sequence[str]], *, final: int) -> int:
-    """Run these commands until SIGTERM or SIGINT, which all get as SIGTERM, or until each has ended in order.
 
-    Those that end otherwise are started again, at longer and longer intervals. `final` is the exit code of what no
-    other start would change: all are told to stop then. Not so where it comes from one that has worked before: somebody
-    may be at its file, or have its port, and the others work. Returns the exit code, 0 if all have ended in order. A
-    second signal ends all at once.
+def run(commands: Sequence[Sequence[str]], *, final: int, have_end: bool) -> int:
+    """Run these commands until SIGTERM or SIGINT, which all get as SIGTERM, or until each has come to its end.
+
+    Only where they have one is it an end in order, with 0: one that has none was told to stop by somebody else. Those
+    that end otherwise are started again, at longer and longer intervals. `final` is the exit code of what no other
+    start would change: all are told to stop then. Not so where it comes from one that has worked before: somebody may
+    be at its file, or have its port, and the others work. Returns the exit code, 0 if all have ended in order. A second
+    signal ends all at once.
     """
     members = [_Member(f"process {number} of {len(commands)}", command) for number, command in enumerate(commands, 1)]
     received: list[int] = []
@@ -139,15 +135,15 @@ def run(commands: Sequence[Sequence[str]], *, final: int) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, receive)
-    return _end(members, received, _watch(members, received, final))
+    return _end(members, received, _watch(members, received, final, have_end))
 
 
-def _watch(members: Sequence[_Member], received: Sequence[int], final: int) -> int:
+def _watch(members: Sequence[_Member], received: Sequence[int], final: int, have_end: bool) -> int:
     """Start again who ends, until all are to end; returns the exit code for that reason."""
     while not received:
         for member in members:
             code = member.ended()
-            if code == 0 or (code == final and not member.has_worked):
+            if (code == 0 and have_end) or (code == final and not member.has_worked):
                 member.code = code
             elif code is not None:
                 member.fail(f"ended with {_meaning(code)}")
@@ -185,7 +181,9 @@ def _end(members: Sequence[_Member], received: Sequence[int], code: int) -> int:
 
 
 def _meaning(code: int) -> str:
-    return f"code {code}" if code >= 0 else signal.Signals(-code).name
+    if code == 0:
+        return "code 0, as after a SIGTERM of its own"
+    return f"code {code}" if code > 0 else signal.Signals(-code).name
 
 
 def _end_with_parent() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,12 +27,13 @@ from worker.adapters.malloc import give_back_early
 from worker.adapters.spill import Spill
 from worker.adapters.store import open_store
 from worker.base import gc_tuning
-from worker.base.errors import Fatal
+from worker.base.errors import ConfigError, Fatal
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore, TopicState
 from worker.base.retry import ASKING, Retry, Stopped
 from worker.base.status import Board, Status
+from worker.base.watchdog import Guard
 from worker.checkpoint import MOST_WRITES, Location
 from worker.config import Address, Config, repartition
 from worker.repartition.forwarder import Forwarder
@@ -113,15 +113,14 @@ class Pulse:
 def watched(pulse: Pulse, patience_s: float) -> Iterator[None]:
     """End a process that is not alive for so much longer, with the stacks of its threads; nothing is lost by that.
 
-    A call into a library that never returns keeps the partitions from others. It may also keep the interpreter: the
-    timer is one that does without.
+    A call into a library that never returns keeps the partitions from others.
     """
-    ended = threading.Event()
+    ended, guard = threading.Event(), Guard()
 
     def watch() -> None:
         while not ended.wait(WATCH_EVERY_S):
             if pulse.trouble() is None:
-                faulthandler.dump_traceback_later(patience_s + WATCH_EVERY_S, exit=True)
+                guard.renew(patience_s + WATCH_EVERY_S)
 
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)
     thread.start()
@@ -130,7 +129,7 @@ def watched(pulse: Pulse, patience_s: float) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        faulthandler.cancel_dump_traceback_later()
+        guard.lift()
 
 
 def run(
@@ -235,12 +234,7 @@ def build(
         registry=open_registry(config),
         spill=_spill(config),
     )
-    ends: Mapping[int, int] | None = None
-    if until == "end":
-        found = start.ask("ends of the topic", topic.ends)
-        ends = {number: found[number] for number in range(facts.partitions)}
-    elif until is not None:
-        ends = until
+    ends = _ends(until, topic, facts.partitions, start)
     return Worker(
         config,
         setting,
@@ -260,6 +254,20 @@ def build(
         ends,
         board,
     )
+
+
+def _ends(until: Until, topic: KafkaTopic, partitions: int, start: Retry) -> Mapping[int, int] | None:
+    """Where the run ends. Raises ConfigError for a partition that is not there, and never read."""
+    if until == "end":
+        found = start.ask("ends of the topic", topic.ends)
+        return {number: found[number] for number in range(partitions)}
+    strange = sorted(number for number in until or () if number >= partitions)
+    if strange:
+        raise ConfigError(
+            f"--until names partitions {strange}, and this run reads 0 to {partitions - 1} of topic {topic.name}",
+            "Name some of those, or take `end` for all of them",
+        )
+    return until
 
 
 def _known(config: Config, facts: TopicState, store: ObjectStore) -> TopicState:

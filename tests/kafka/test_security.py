@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,8 +21,8 @@ from tests.kafka.broker import committed_offsets, read_all
 from tests.kafka.secured import SecuredBroker
 from tests.kafka.workers import WorkerProcess, require_each_once, wait_for_progress
 from worker.adapters.kafka import KafkaOutput, producer
-from worker.adapters.kafka.errors import Admission, explained, failure
-from worker.base.errors import Abort, Fatal, Transient, Unanswered, WorkerError
+from worker.adapters.kafka.errors import Admission, client, explained, failure
+from worker.base.errors import Abort, ConfigError, Fatal, Transient, Unanswered, WorkerError
 from worker.base.records import CommittedOffset, Membership, Outgoing
 from worker.config import load
 
@@ -73,7 +73,7 @@ REFUSED = {
     "cannot-see": ("TOPIC", "events", "DESCRIBE"),
     "cannot-write": ("TOPIC", "cannot-write-predictions", "WRITE"),
     "cannot-join": ("GROUP", "cannot-join", "READ"),
-    "cannot-transact": ("TRANSACTIONAL_ID", "cannot-transact.one", "WRITE"),
+    "cannot-transact": ("TRANSACTIONAL_ID", "cannot-transact:one", "WRITE"),
 }
 """User -> the type and name of a resource, and the operation there that it lacks and its worker ends without."""
 WORDS = {"TOPIC": "topic", "GROUP": "group", "TRANSACTIONAL_ID": "transactional.id"}
@@ -97,7 +97,7 @@ def grants_of(user: str) -> Iterator[tuple[str, str, str, str]]:
         ("TOPIC", f"{user}-predictions"): f"WRITE {configs}",
         ("TOPIC", "dead-letters"): f"WRITE {configs}",
         ("GROUP", user): "READ",
-        ("TRANSACTIONAL_ID", f"{user}.one"): "WRITE",
+        ("TRANSACTIONAL_ID", f"{user}:one"): "WRITE",
     }
     if user in REFUSED:
         kind, name, lacks = REFUSED[user]
@@ -320,6 +320,27 @@ def test_what_is_forbidden_is_not_tried_again() -> None:
     assert type(failure(KafkaError(KafkaError._STATE, "odd"), Transient, "x")) is Transient
 
 
+def test_properties_that_were_taken_before_are_no_mistake_of_the_configuration(tmp_path: Path) -> None:
+    """A certificate that is being replaced, when a worker at work makes its next client, ends no worker."""
+    authority = tmp_path / "ca.pem"
+
+    def made(properties: Mapping[str, str], logger: object) -> object:
+        if not authority.exists():
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed"))
+        return object()
+
+    given = {"ssl.ca.location": str(authority), "client.id": tmp_path.name}
+    with pytest.raises(ConfigError, match=r"refuses the properties: ssl\.ca\.location failed"):
+        client(made, given)
+    authority.touch()
+    client(made, given)
+    authority.unlink()
+    with pytest.raises(Transient, match=r"at the moment: ssl\.ca\.location failed"):
+        client(made, {"ssl.ca.location": str(authority)})
+    with pytest.raises(ConfigError):
+        client(made, given | {"client.id": "another"})
+
+
 @pytest.mark.parametrize(("otherwise", "kind"), [(Transient, Unanswered), (Fatal, Unanswered), (Abort, Abort)])
 def test_where_nobody_answers_it_says_so_unless_more_is_known(
     otherwise: type[WorkerError], kind: type[WorkerError]
@@ -354,7 +375,7 @@ def test_a_call_that_comes_too_late_tells_the_reason_and_leaves_nothing_open(
 ) -> None:
     monkeypatch.setattr(producer, "Producer", Refusing)
     (tmp_path / "x.yaml").write_text(CONFIG.format(user="x", folder=tmp_path, bootstrap="b", authority="a"))
-    output = KafkaOutput(load(tmp_path / "x.yaml", {}), "x.one")
+    output = KafkaOutput(load(tmp_path / "x.yaml", {}), "x:one")
     with pytest.raises(WorkerError, match=r"^send_offsets_to_transaction: forbidden; .*WRITE on topic x-predictions"):
         output.publish(
             [Outgoing("x-predictions", b"k", b"v", [], 0)], {0: CommittedOffset(1)}, Membership("m", object())

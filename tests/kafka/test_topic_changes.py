@@ -446,11 +446,13 @@ def test_run_until_offsets_or_the_end_is_a_command(job: Job, tmp_path: Path) -> 
     job.create_input(2)
     (tmp_path / "worker.yaml").write_text(job.text())
 
-    def run(end: str) -> None:
+    def run(end: str, code: int = 0) -> str:
         command = [sys.executable, "-m", "worker", "run", str(tmp_path / "worker.yaml"), "--until", end]
         done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WITHIN_S)
-        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.returncode == code, done.stderr[-4000:]
+        return done.stderr
 
+    assert "--until names partitions [7]" in run("7:4", code=2)
     run("end")
     assert job.published() == []
     job.feed(6)

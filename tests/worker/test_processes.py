@@ -32,9 +32,10 @@ import sys
 from worker import processes
 processes.FIRST_PAUSE_S, processes.LONGEST_PAUSE_S, processes.LEAVE_S = 0.05, 0.1, 2.0
 processes.STEADY_S = float(sys.argv.pop(1))
+have_end = sys.argv.pop(1) == "True"
 programs = sys.argv[1:]
 commands = [[sys.executable, "-c", program, str(number)] for number, program in enumerate(programs, 1)]
-sys.exit(processes.run(commands, final=2))
+sys.exit(processes.run(commands, final=2, have_end=have_end))
 """
 WORK = """
 import os, signal, sys, time
@@ -64,10 +65,12 @@ time.sleep(60)
 class Command:
     """The supervisor of these programs, a process whose folder is `folder`."""
 
-    def __init__(self, folder: Path, *programs: str, steady_s: float = processes.STEADY_S) -> None:
+    def __init__(
+        self, folder: Path, *programs: str, steady_s: float = processes.STEADY_S, have_end: bool = False
+    ) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR, str(steady_s), *programs],
+            [sys.executable, "-c", SUPERVISOR, str(steady_s), str(have_end), *programs],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
@@ -138,7 +141,7 @@ def test_a_signal_ends_all_in_order(tmp_path):
 
 
 def test_who_ends_unasked_is_started_again_and_the_others_do_not_notice(tmp_path):
-    command = Command(tmp_path, WORK, FAIL_ONCE)
+    command = Command(tmp_path, WORK, FAIL_ONCE + WORK)
     command.await_files("came-back")
     assert len(command.await_files("started-1-*")) == 1
     command.process.terminate()
@@ -146,7 +149,18 @@ def test_who_ends_unasked_is_started_again_and_the_others_do_not_notice(tmp_path
 
 
 def test_all_that_come_to_their_end_are_the_end(tmp_path):
-    assert Command(tmp_path, "pass", FAIL_ONCE).ends() == 0
+    assert Command(tmp_path, "pass", FAIL_ONCE, have_end=True).ends() == 0
+
+
+def test_one_that_has_no_end_and_is_told_to_stop_alone_is_started_again(tmp_path):
+    """As the runbook says of a worker with a partition that has stopped."""
+    command = Command(tmp_path, WORK, WORK)
+    [first] = command.await_files("started-2-*")
+    os.kill(int(first.name.rpartition("-")[2]), signal.SIGTERM)
+    command.await_files("started-2-*", 2)
+    assert len(command.await_files("started-1-*")) == 1
+    command.process.terminate()
+    assert command.ends() == 0
 
 
 def test_where_every_process_fails_again_and_again_so_does_the_command(tmp_path):
@@ -170,6 +184,23 @@ if tries == 1:
     time.sleep(1)
     sys.exit(1)
 if tries == 2:
+    sys.exit({UNUSABLE})
+{WORK}
+"""
+    command = Command(tmp_path, WORK, program, steady_s=0.9)
+    command.await_files("started-2-*")
+    assert len(command.await_files("started-1-*")) == 1
+    command.process.terminate()
+    assert command.ends() == 0
+
+
+def test_who_has_worked_and_ends_with_an_unusable_configuration_does_not_end_the_others(tmp_path):
+    """Though it has never failed before."""
+    program = f"""
+import os, sys, time
+if not os.path.exists('worked'):
+    open('worked', 'w').close()
+    time.sleep(1)
     sys.exit({UNUSABLE})
 {WORK}
 """
@@ -236,7 +267,10 @@ def test_each_process_is_this_program_with_the_same_options(tmp_path, monkeypatc
     (tmp_path / "worker.yaml").write_text(CONFIG)
     (tmp_path / "worker.py").write_text("raise SystemExit('another one')")
     started: list[list[str]] = []
-    monkeypatch.setattr(processes, "run", lambda commands, *, final: started.extend(commands) or 0)
+    ends: list[bool] = []
+    monkeypatch.setattr(
+        processes, "run", lambda commands, *, have_end, **_: ends.append(have_end) or started.extend(commands) or 0
+    )
     options = [] if until is None else ["--until", until]
     given = [
         "run",
@@ -248,6 +282,7 @@ def test_each_process_is_this_program_with_the_same_options(tmp_path, monkeypatc
         *options,
     ]
     assert cli.main(given) == 0
+    assert ends == [until is not None]
     assert len(started) == 2
     for command, port in zip(started, (9000, 9001), strict=True):
         program, typed = command[: command.index("run")], command[command.index("run") :]
@@ -262,6 +297,6 @@ def test_each_process_is_this_program_with_the_same_options(tmp_path, monkeypatc
 def test_where_each_takes_any_free_port_nobody_knows_the_others(tmp_path, monkeypatch):
     (tmp_path / "worker.yaml").write_text(CONFIG.replace("65530", "0"))
     started: list[list[str]] = []
-    monkeypatch.setattr(processes, "run", lambda commands, *, final: started.extend(commands) or 0)
+    monkeypatch.setattr(processes, "run", lambda commands, **_: started.extend(commands) or 0)
     assert cli.main(["run", str(tmp_path / "worker.yaml"), "--processes", "2"]) == 0
     assert ["--workers-at" in command for command in started] == [False, False]

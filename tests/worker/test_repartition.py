@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from worker.adapters.kafka import transactional_id
 from worker.base.errors import ConfigError
 from worker.config import Config, loads, repartition
 
@@ -76,7 +77,23 @@ def test_the_forwarder_reads_the_input_in_a_group_of_its_own_exactly_once() -> N
     assert config.consumer_properties()["group.id"] == "amf-repartition"
     assert config.consumer_properties()["client.id"] == "me"
     assert (config.input.start, config.delivery) == ("latest", "exactly-once")
-    assert repartition.forwarder_id("amf.one") == "amf.one-repartition"
+    assert repartition.forwarder_id("amf:one") == "amf:one:repartition"
+
+
+def test_no_two_workers_or_forwarders_have_one_transactional_id() -> None:
+    """They would fence each other for ever."""
+    names = [("amf", "prod.w-0"), ("amf.prod", "w-0"), ("amf", "w"), ("amf", "w-repartition"), ("amf-repartition", "w")]
+    text = TEXT.format(
+        topic="events",
+        model_key="key",
+        repartition="true",
+        codec="json",
+        output="p",
+        group='"${GROUP}", group.instance.id: "${NAME}"',
+    )
+    ids = [transactional_id(loads(text, {"GROUP": group, "NAME": name})) for group, name in names]
+    ids += [repartition.forwarder_id(each) for each in ids]
+    assert len(set(ids)) == len(ids)
 
 
 def test_the_worker_reads_the_internal_topic_from_its_beginning() -> None:

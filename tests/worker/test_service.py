@@ -18,9 +18,10 @@ import amf
 from tests.kafka.servers import free_ports
 from tests.worker.support.fakes import FakeClock
 from worker import service
-from worker.base.errors import WorkerError
+from worker.base.errors import ConfigError, WorkerError
+from worker.base.retry import Retry
 from worker.config import Config, loads
-from worker.service import Pulse, SystemClock, _announce, _run_both, watched
+from worker.service import Pulse, SystemClock, Until, _announce, _ends, _run_both, watched
 
 CONFIG = """
 input: {topic: events}
@@ -128,10 +129,36 @@ def test_a_process_whose_loop_is_stuck_ends_and_shows_where() -> None:
     assert "a_call_that_never_returns" in done.stderr
 
 
+CLOSES = """
+import time
+from worker import service
+from worker.adapters.kafka import consumer
+service.WATCH_EVERY_S, consumer.CLOSE_S = 0.05, 0.5
+class Client:
+    def close(self):
+        time.sleep({seconds})
+source = consumer.KafkaInput.__new__(consumer.KafkaInput)
+source._consumer, source._is_open = Client(), False
+with service.watched(service.Pulse(service.SystemClock(), {within_s}), patience_s={within_s}):
+    source.close()
+    time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "within_s", "where"), [(30, 300, "in close"), (0, 0.5, "in <module>")])
+def test_a_client_that_does_not_close_and_a_loop_that_does_not_move_each_end_the_process(
+    seconds: float, within_s: float, where: str
+) -> None:
+    program = CLOSES.format(seconds=seconds, within_s=within_s)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert where in done.stderr
+
+
 def test_a_process_whose_loop_moves_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.service.WATCH_EVERY_S", 0.01)
     armed: list[float] = []
-    monkeypatch.setattr("faulthandler.dump_traceback_later", lambda seconds, exit: armed.append(seconds))
+    monkeypatch.setattr("faulthandler.dump_traceback_later", lambda seconds, **_: armed.append(seconds))
     pulse = Pulse(SystemClock(), 300.0)
     with watched(pulse, patience_s=300.0):
         deadline = time.monotonic() + 30
@@ -141,6 +168,34 @@ def test_a_process_whose_loop_moves_is_left_alone(monkeypatch: pytest.MonkeyPatc
     n = len(armed)
     time.sleep(0.05)
     assert len(armed) == n, "it goes on after the end"
+
+
+class Topic:
+    """With three partitions."""
+
+    name = "events"
+
+    def ends(self) -> dict[int, int]:
+        return {0: 10, 1: 20, 2: 0}
+
+
+@pytest.mark.parametrize(
+    ("until", "partitions", "expected"),
+    [
+        (None, 3, None),
+        ("end", 3, {0: 10, 1: 20, 2: 0}),
+        ("end", 2, {0: 10, 1: 20}),  # one was added that the models do not know
+        ({2: 100, 0: 5}, 3, {2: 100, 0: 5}),
+    ],
+)
+def test_where_a_run_ends(until: Until, partitions: int, expected: dict[int, int] | None) -> None:
+    assert _ends(until, Topic(), partitions, Retry(FakeClock(), lambda: False, 1.0)) == expected  # type: ignore[arg-type]
+
+
+def test_an_end_of_a_partition_that_is_not_there_is_refused() -> None:
+    """It would be reached at once, with nothing read and exit code 0."""
+    with pytest.raises(ConfigError, match=r"--until names partitions \[2, 7\], .* reads 0 to 1 of topic events\. Name"):
+        _ends({7: 100, 0: 5, 2: 0}, Topic(), 2, Retry(FakeClock(), lambda: False, 1.0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,10 @@ def run(arguments: Namespace) -> int:
 
 def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     from worker import processes
+    from worker.base import cores
     from worker.cli import logs
 
-    n = processes.usable_cores() if arguments.processes == "auto" else arguments.processes
+    n = cores.usable() if arguments.processes == "auto" else arguments.processes
     config = _load(arguments.config, settings)
     logs.use_format(config.logging.format)
     # -P: no other `worker` that lies in the folder where this was started gets in the way.
@@ -83,7 +84,8 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     if ports := processes.ports(config, n):
         program += ["--workers-at", ",".join(map(str, ports))]
     members = ({**settings, **processes.of_member(config, number)} for number in range(1, n + 1))
-    return processes.run([processes.command_line(program, each) for each in members], final=UNUSABLE)
+    commands = [processes.command_line(program, each) for each in members]
+    return processes.run(commands, final=UNUSABLE, have_end=until is not None)
 
 
 def held_up_by() -> str | None:

@@ -23,8 +23,9 @@ line and what was expected. `amf-worker check FILE --verbose` prints the effecti
 What `kafka` holds are librdkafka's properties: TLS and SASL go there. Those on which the guarantees rest
 (`isolation.level`, `transactional.id`, ...) are reserved: setting one is an error that says why. With ACLs a
 worker's user needs READ on the input topic and the group, WRITE on the output and dead-letter topics and on the
-transactional id `<group.id>.<group.instance.id>` (prefix `<group.id>.` without instance ids); DESCRIBE_CONFIGS on
-the topics lets it check their settings. What is missing is named, and so is what to do.
+transactional id `<group.id>:<group.instance.id>` (prefix `<group.id>:` without instance ids, and with
+`input.repartition`); DESCRIBE_CONFIGS on the topics lets it check their settings. What is missing is named, and so is
+what to do.
 
 A key changes the models or it does not, which matters when it is changed while there are checkpoints:
 

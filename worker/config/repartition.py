@@ -52,8 +52,8 @@ def of_forwarder(config: Config) -> Config:
 
 
 def forwarder_id(transactional_id: str) -> str:
-    """The forwarder's transactional id beside the worker's."""
-    return f"{transactional_id}{_SUFFIX}"
+    """The forwarder's transactional id beside the worker's; no worker has it, whose name has no colon."""
+    return f"{transactional_id}:repartition"
 
 
 def problems(config: Config) -> Iterator[tuple[str, str]]:

@@ -34,8 +34,9 @@ class Input:
         default="earliest",
         metadata=key(
             kinds.choice("earliest", "latest"),
-            "Where a partition starts that has neither a committed offset nor a checkpoint: earliest or latest; one that "
-            "was added to the topic later is read from its beginning. Under `repartition` the internal topic always is.",
+            "Where a partition starts that has neither a committed offset nor a checkpoint: earliest or latest; one "
+            "that was added to the topic later is read from its beginning. Under `repartition` the internal topic "
+            "always is.",
             Decides.HISTORY,
         ),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,6 +16,7 @@ from worker.base.errors import Abort, Fatal, Transient
 from worker.base.log import Log
 from worker.base.ports import Listener
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Record
+from worker.base.watchdog import within
 from worker.config import Config
 
 _log = Log(__name__)
@@ -301,14 +300,11 @@ class KafkaInput:
         interpreter: of a static one nobody is left then who answers what is asked there (librdkafka's issues 4041 and
         4884). So what is due is called before.
         """
-        faulthandler.dump_traceback_later(CLOSE_S, exit=True, file=sys.__stderr__ or sys.stderr)
-        try:
+        with within(CLOSE_S):
             for _ in range(2 if self._is_open else 0):
                 self._consumer.consume(1, 0)
             self._is_open = False
             self._consumer.close()
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
     def _give_up(self, partitions: Sequence[int]) -> None:
         for number in partitions:

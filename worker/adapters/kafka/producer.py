@@ -29,10 +29,12 @@ ROOM_EVERY_S = 0.1
 
 
 def transactional_id(config: Config) -> str:
-    """Stable over restarts where the worker has a name, so that a restart settles what the dead one left open."""
-    group = config.kafka["group.id"]
-    instance = config.kafka.get("group.instance.id")
-    return f"{group}.{instance}" if instance else f"{group}.{secrets.token_hex(8)}"
+    """Stable over restarts where the worker has a name, so that a restart settles what the dead one left open.
+
+    The colon is in no group's and no worker's name: two with one id would fence each other for ever.
+    """
+    instance = config.kafka.get("group.instance.id") or secrets.token_hex(8)
+    return f"{config.kafka['group.id']}:{instance}"
 
 
 class KafkaOutput:

@@ -1,0 +1,90 @@
+"""Deadlines of the process: the earliest of them counts, whatever the others do and whoever keeps the interpreter."""
+
+from __future__ import annotations
+
+import faulthandler
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from worker.base.watchdog import Guard, within
+
+PROGRAM = """
+import ctypes, threading, time
+from worker.base.watchdog import Guard, within
+loop = Guard()
+def moves():
+    while True:
+        loop.renew(300.0)
+        time.sleep(0.02)
+def stuck(in_c):
+    if in_c:
+        ctypes.PyDLL(None).sleep(30)  # and keeps the interpreter
+    time.sleep(30)
+"""
+
+
+def ended(program: str) -> tuple[int, str, float]:
+    began_s = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", PROGRAM + program], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr, time.monotonic() - began_s
+
+
+@pytest.mark.parametrize("in_c", [False, True])
+def test_the_earliest_counts_while_another_is_renewed(in_c: bool) -> None:
+    code, said, seconds = ended(f"""
+threading.Thread(target=moves, daemon=True).start()
+time.sleep(0.1)
+with within(1.0):
+    stuck({in_c})
+""")
+    assert (code, seconds < 20) == (1, True)
+    assert said.startswith("Timeout (0:00:01)!")
+    assert "in stuck" in said
+
+
+def test_the_others_stay_where_one_is_lifted() -> None:
+    code, said, seconds = ended("""
+loop.renew(1.0)
+with within(0.5):
+    pass
+stuck(False)
+""")
+    assert (code, seconds < 20) == (1, True)
+    assert "in stuck" in said
+
+
+def test_a_time_that_is_over_ends_it_at_once() -> None:
+    code, _, seconds = ended("loop.renew(0.0); stuck(False)")
+    assert (code, seconds < 20) == (1, True)
+
+
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float | None]]:
+    """What the timer was set to, one after the other; None where it was stopped."""
+    told: list[float | None] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: told.append(seconds))
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: told.append(None))
+    yield told
+    assert told[-1] is None, "the next test would be ended by it"
+
+
+def test_the_timer_is_set_where_the_earliest_changes_and_else_left_alone(timer: list[float | None]) -> None:
+    loop = Guard()
+    loop.renew(300.0)
+    with within(45.0):
+        assert timer == [300.0, 45.0]
+        loop.renew(200.0)
+        with within(60.0):
+            pass
+        assert timer == [300.0, 45.0]
+        with within(30.0):
+            assert timer[2:] == [30.0]
+        assert timer[3:] == pytest.approx([45.0], abs=5.0)
+    assert timer[4:] == pytest.approx([200.0], abs=5.0)
+    loop.lift()
+    loop.lift()
+    assert timer[5:] == [None]
