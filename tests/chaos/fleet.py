@@ -105,6 +105,10 @@ class Fleet:
         stat = Path(f"/proc/{self._processes[name].pid}/stat")
         return self.await_that(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", timeout_s)
 
+    def has_ended(self, name: str) -> bool:
+        """Whether a worker is at its end."""
+        return self._processes[name].poll() is not None
+
     def await_death(self, name: str, timeout_s: float, code: int = -signal.SIGKILL) -> bool:
         """Wait for a worker to end, with this exit code, by what was done to it; False if it is alive."""
         process = self._processes[name]

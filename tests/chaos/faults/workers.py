@@ -94,15 +94,15 @@ def twin(arena: Arena) -> str:
     fleet, victim = arena.fleet, arena.victim()
     other = f"{victim}-twin"
     fleet.start(other, identity=victim)
-    in_turn = (other, victim, other)
-    gave_way = next((name for name in in_turn if fleet.await_death(name, REACHED_WITHIN_S, code=1)), None)
+    fleet.await_that(lambda: any(fleet.has_ended(name) for name in (victim, other)), 3 * REACHED_WITHIN_S)
+    gave_way = [name for name in (victim, other) if fleet.await_death(name, 0.0, code=1)]
     if arena.cluster.setup.is_static(victim):
-        assert gave_way is not None, f"{victim} and its twin both live"
+        assert gave_way, f"{victim} and its twin both live"
     if other in fleet.names:
         fleet.kill(other)
     if victim not in fleet.names:
         fleet.start(victim)
-    return f"{gave_way or 'nobody'} gave way"
+    return f"{' and '.join(gave_way) or 'nobody'} gave way"
 
 
 @fault(weight=1)
