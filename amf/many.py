@@ -56,6 +56,9 @@ class Group:
 
     A call asks nothing of a forest but whether it has moved since the last one: it does not matter how many forests the
     group has, and little how many get a row. Each of them may be used by itself in between.
+
+    Copies go on by themselves: one by `copy.deepcopy` or `pickle` has copies of the forests, one by `copy.copy` has the
+    same ones.
     """
 
     def __init__(self) -> None:
@@ -64,6 +67,15 @@ class Group:
         """Of their words (binding.py), 0 where a slot is empty."""
         self._slots: dict[int, int] = {}
         """Id of a forest -> its slot."""
+
+    def __getstate__(self) -> dict[int, Forest[Any]]:
+        # Addresses are those of these very forests in this very process: whoever brings forests takes them anew.
+        return {slot: self._forest(slot) for slot in self._slots.values()}
+
+    def __setstate__(self, forests: dict[int, Forest[Any]]) -> None:
+        self.__init__()  # type: ignore[misc]
+        for slot, forest in forests.items():
+            self.put(slot, forest)
 
     def put(self, slot: int, forest: Any) -> None:
         """Take a forest in, in place of the one that has the slot. Raises ValueError where it does not fit."""
