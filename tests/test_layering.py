@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 AMF_BASE = (
-    "amf._cache amf._parts amf._kernel amf.vectors amf.pages amf.threads amf.addresses amf.labels amf.params "
+    "amf._cache amf._parts amf._kernel amf.vectors amf.pages amf.threads amf.turns amf.addresses amf.labels amf.params "
     "amf.partition_params amf.rng amf.elementary amf.boxes amf.forecasters amf.aggregation amf.losses amf.arena "
     "amf.modes amf.univariate amf.adaptation_state amf.adaptation amf.watching"
 )
