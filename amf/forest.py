@@ -13,6 +13,7 @@ from amf import serialize
 from amf.attributions import Attributions
 from amf.binding import Binding
 from amf.explain import Adaptation, Description, mean_depth, survey
+from amf.labels import plain
 from amf.losses import Losses
 from amf.packing import heads_of
 from amf.state import ForestState
@@ -173,6 +174,7 @@ class Forest(ForestState[Params]):
         """
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
+        names = [plain(name) for name in names]
         with self._turn:
             known, columns = self._named(names), self._columns_like(like, len(names))
             self._require_room_for_features(len(names))
@@ -194,7 +196,7 @@ class Forest(ForestState[Params]):
 
     def _columns_like(self, like: Sequence[int | None] | None, n_more: int) -> list[int | None]:
         """The column that each of so many new ones is like. Raises ValueError or TypeError for what is no such list."""
-        columns: list[int | None] = [None] * n_more if like is None else list(like)
+        columns: list[int | None] = [None] * n_more if like is None else [plain(column) for column in like]
         if len(columns) != n_more:
             raise ValueError(f"like has {len(columns)} entries for {n_more} names")
         if not all(column is None or isinstance(column, int) for column in columns):

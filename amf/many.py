@@ -33,8 +33,8 @@ from amf.binding import (
 )
 from amf.boxes import padded
 from amf.forest import Forest
-from amf.labels import numbers
-from amf.params import check_whole, plain
+from amf.labels import numbers, plain
+from amf.params import check_whole
 from amf.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.state import ONE_NODE
@@ -87,6 +87,7 @@ class Group:
 
     def put(self, slot: int, forest: Any) -> None:
         """Take a forest in, in place of the one that has the slot. Raises ValueError where it does not fit."""
+        slot = plain(slot)
         check_whole("slot", slot, 0, 2**31)
         with self._turn:
             self._require_fit(slot, forest)
@@ -113,7 +114,7 @@ class Group:
     def remove(self, slot: int) -> None:
         """Let go of the forest in a slot, if there is one."""
         with self._turn:
-            forest = self._forests[slot] if slot < len(self._forests) else None
+            forest = self._forests[slot] if 0 <= slot < len(self._forests) else None
             if forest is not None:
                 self._forests[slot], self._addresses[slot] = None, 0
                 del self._slots[id(forest)]

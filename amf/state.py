@@ -18,8 +18,9 @@ from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole
 from amf.batches import SEGMENTS
 from amf.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding
 from amf.forgetting import shrink
+from amf.labels import plain
 from amf.modes import MODES
-from amf.params import check_whole, plain
+from amf.params import check_whole
 from amf.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.rng import seed_words
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, label_of_one, numbers_of
