@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
+from math import isinf
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -71,7 +73,8 @@ class _AMFModel(base.Estimator):
         columns, start = self._learner.columns, 0
         objects = [_named(sample) for sample in samples]
         for row, (features, label) in enumerate(zip(objects, labels, strict=True)):
-            if label is not None and label == label and columns.new(features):
+            if _is_label(label) and columns.new(features):
+                _require_finite(features)
                 # Earlier samples knew nothing of these columns. The order within an object is not to matter.
                 self._learn_rows(objects[start:row], labels[start:row])
                 columns.add(columns.new(dict(sorted(features.items()))))
@@ -180,4 +183,15 @@ class AdaptiveAMFRegressor(AMFRegressor):
 
 
 def _named(sample: Features) -> dict[str, Any]:
-    return {str(name): value for name, value in sample.items()}
+    return {name if isinstance(name, str) else str(name): value for name, value in sample.items()}
+
+
+def _is_label(label: Any) -> bool:
+    return label is not None and type(label).__name__ != "NAType" and label == label
+
+
+def _require_finite(features: Mapping[str, Any]) -> None:
+    """Raises ValueError before the forest has columns for what it is going to refuse."""
+    for name, value in features.items():
+        if isinstance(value, Real) and isinf(value):
+            raise ValueError(f"feature {name!r} is infinite; numbers must be finite, None or NaN stands for missing")
