@@ -83,6 +83,10 @@ class Columns:
     A feature is a number, a string, or None, NaN or absent where it is missing; a boolean is 0 or 1. Columns come by
     `add` alone, for what the forest is going to learn: to ask leaves no trace.
 
+    That a value is missing tells a forest nothing by itself: trees cut between values. Of a feature that is `True` or
+    absent, or has one text or none, nothing can be learned. Where absence means something give it a value, such as
+    `False` or "no".
+
     On its way to a row an object is a list of cells, one for a number and one for all the categories of a feature, so
     that the work in Python does not grow with the number of categories.
 

@@ -88,13 +88,19 @@ class _Scratch(threading.local):
 SCRATCH = _Scratch()
 
 
+def unmasked(X: ArrayLike) -> Any:  # noqa: N803
+    """X, with NaN for what is masked. Raises TypeError for dates, durations, complex numbers and bytes.
+
+    Numpy would turn all these into numbers without a word.
+    """
+    require_reals("X", X if hasattr(X, "dtype") else np.asarray(X))
+    return np.ma.filled(X.astype(np.float64), np.nan) if isinstance(X, np.ma.MaskedArray) else X
+
+
 def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     """X as float64 in rows, NaN for what is masked or NA. Raises ValueError for texts, with what to do about them, and
-    TypeError for dates, durations, complex numbers and bytes, which numpy would turn into numbers without a word."""
-    given: Any = X if isinstance(X, np.ndarray) else np.asarray(X)
-    require_reals("X", given)
-    if isinstance(given, np.ma.MaskedArray):
-        given = np.ma.filled(given.astype(np.float64), np.nan)
+    TypeError as `unmasked` does."""
+    given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
     try:
         return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
     except ValueError as error:

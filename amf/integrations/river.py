@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
+from amf.labels import is_na
 
 try:
     from river import base
@@ -187,7 +188,7 @@ def _named(sample: Features) -> dict[str, Any]:
 
 
 def _is_label(label: Any) -> bool:
-    return label is not None and type(label).__name__ != "NAType" and label == label
+    return label is not None and not is_na(label) and label == label
 
 
 def _require_finite(features: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import amf
+from amf.samples import unmasked
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -51,9 +52,7 @@ class _AMFEstimator(BaseEstimator):
     def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, **known: Any) -> Self:  # noqa: N803
         before = dict(vars(self))
         try:
-            with _texts_explained():
-                is_regressor = isinstance(self, RegressorMixin)
-                x, labels = validate_data(self, X, y, reset=anew, y_numeric=is_regressor, **_NUMBERS)
+            x, labels = self._validated(X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin))
             forest = self._new_forest(labels, **known) if anew else self.forest_
             if anew and hasattr(self, "feature_names_in_"):
                 forest.add_features(self.feature_names_in_.tolist())
@@ -74,9 +73,13 @@ class _AMFEstimator(BaseEstimator):
     def _checked(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Rows to predict. Raises NotFittedError where nothing has been learned."""
         check_is_fitted(self, "forest_")
-        with _texts_explained():
-            checked: NDArray[Any] = validate_data(self, X, reset=False, **_NUMBERS)
+        checked: NDArray[Any] = self._validated(X, reset=False)
         return checked
+
+    def _validated(self, X: ArrayLike, *y: ArrayLike, **options: Any) -> Any:  # noqa: N803
+        rows = X if np.asarray(X).dtype.kind == "c" else unmasked(X)  # scikit-learn refuses complex numbers itself
+        with _texts_explained():
+            return validate_data(self, rows, *y, **options, **_NUMBERS)
 
     def _forest_params(self) -> dict[str, Any]:
         """Arguments of the forest: the estimator's own by their names, plain numbers for those of numpy."""

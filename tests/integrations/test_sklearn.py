@@ -250,3 +250,14 @@ def test_a_fit_that_fails_leaves_what_was_fitted_before(change: dict[str, Any]) 
 def test_jobs_are_counted_as_joblib_does(n_jobs: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     assert AMFClassifier(2, n_jobs=n_jobs).fit([[0.0], [1.0]], [0, 1]).forest_.n_threads == threads
+
+
+def test_what_is_masked_is_missing_and_dates_are_refused() -> None:
+    x, y = np.random.default_rng(0).random((40, 2)), np.arange(40) % 2
+    masked, holes = np.ma.array(x, mask=x > 0.7), np.where(x > 0.7, np.nan, x)
+    one, other = (AMFClassifier(2, random_state=1).fit(rows, y) for rows in (masked, holes))
+    assert one.forest_.dumps() == other.forest_.dumps()
+    np.testing.assert_array_equal(one.predict_proba(masked), one.predict_proba(holes))
+    for dates in (x.astype("M8[s]"), pd.DataFrame({"a": pd.date_range("2020", periods=40)})):
+        with pytest.raises(TypeError, match=r"X holds dates .* give seconds"):
+            AMFClassifier(2).fit(dates, y)
