@@ -53,6 +53,8 @@ def class_text(label: Label) -> str:
     Integers are float64 once one label of an array is missing. From 2**53 on, where float64 no longer tells them apart,
     a float is another class than an integer.
     """
+    if type(label) is int:
+        return str(label)
     if isinstance(label, bool):
         return "true" if label else "false"
     if isinstance(label, float) and abs(label) < _ALL_EXACT and label.is_integer():
@@ -78,7 +80,8 @@ class Classes:
 
     def code_of_scalar(self, label: Any) -> int:
         """Number of the class of anything, -1 where it is new, missing or no label at all."""
-        label = plain(label)
+        if type(label) not in _PYTHONS_OWN:
+            label = plain(label)
         return self.code(label) if isinstance(label, str | int) else -1
 
     def add(self, label: Label) -> int:

@@ -100,6 +100,8 @@ def unmasked(X: ArrayLike) -> Any:  # noqa: N803
 def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     """X as float64 in rows, NaN for what is masked or NA. Raises ValueError for texts, with what to do about them, and
     TypeError as `unmasked` does."""
+    if type(X) is np.ndarray and X.dtype.kind == "f":  # nothing to look for: many streams come one row at a time
+        return np.ascontiguousarray(X, np.float64)
     given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
     try:
         return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
