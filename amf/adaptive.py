@@ -31,22 +31,25 @@ class _AdaptiveForest(Forest[Params]):
         above them (adaptation.py). Of two features that tell the same each gets its share. A feature of which no two
         values were seen cannot be cut: its weight is 0.
         """
-        return np.where(self._scaling.moves > 0, self._state.weights, 0.0)
+        with self._turn:
+            return np.where(self._scaling.moves > 0, self._state.weights, 0.0)
 
     @property
     def adaptation(self) -> Adaptation:
         """How the forest has changed with its samples."""
-        state, forecasting = self._state, int(np.count_nonzero(self._forecasts))
-        columns = state.roles, self.n_samples - self._births, state.losses, state.judged
-        trees = tuple(
-            TreeStanding(_ROLES[role], age, loss / max(judged, 1.0) if judged else None)
-            for role, age, loss, judged in zip(*(column.tolist() for column in columns), strict=True)
-        )
-        return Adaptation(forecasting, int(state.swaps[0]), tuple(self.feature_weights.tolist()), trees)
+        with self._turn:
+            state, forecasting = self._state, int(np.count_nonzero(self._forecasts))
+            columns = state.roles, self.n_samples - self._births, state.losses, state.judged
+            trees = tuple(
+                TreeStanding(_ROLES[role], age, loss / max(judged, 1.0) if judged else None)
+                for role, age, loss, judged in zip(*(column.tolist() for column in columns), strict=True)
+            )
+            return Adaptation(forecasting, int(state.swaps[0]), tuple(self.feature_weights.tolist()), trees)
 
     def feature_usage(self) -> NDArray[np.float64]:
-        heads = (heads for heads, asked in zip(self._heads(), self._forecasts, strict=True) if asked)
-        return survey(heads, self.n_features).usage
+        with self._turn:
+            heads = (heads for heads, asked in zip(self._heads(), self._forecasts, strict=True) if asked)
+            return survey(heads, self.n_features).usage
 
     @property
     def _state(self) -> State:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
-from math import isnan
+from math import isnan, nan
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from amf.labels import is_na, plain, require_reals
 
 _COLUMN = re.compile(r"((?:[^=\\]|\\[=\\])*+)(?:=(.*+))?", re.DOTALL)
 _ANOTHER = 0.0  # code of a category without a column
@@ -82,6 +83,10 @@ class Columns:
     A feature is a number, a string, or None, NaN or absent where it is missing; a boolean is 0 or 1. Columns come by
     `add` alone, for what the forest is going to learn: to ask leaves no trace.
 
+    That a value is missing tells a forest nothing by itself: trees cut between values. Of a feature that is `True` or
+    absent, or has one text or none, nothing can be learned. Where absence means something give it a value, such as
+    `False` or "no".
+
     On its way to a row an object is a list of cells, one for a number and one for all the categories of a feature, so
     that the work in Python does not grow with the number of categories.
 
@@ -137,14 +142,15 @@ class Columns:
         """
         new = []
         for name, value in features.items():
+            name, value = _bare(name), _bare(value)
             if isinstance(value, str):
                 known = self._categories[name].codes if name in self._categories else ()
                 if value not in known and len(known) < self._forest.params.max_categories:
-                    new.append(Column(name, value))
+                    new.append(_column(name, value))
             elif name not in self._numbers and value is not None and not isnan(_number(name, value)):
-                new.append(Column(name))
+                new.append(_column(name))
         if not new and not len(self):
-            new = [Column(name) for name in features][:1]
+            new = [_column(_bare(name)) for name in features][:1]
         return new
 
     def add(self, columns: Sequence[Column]) -> None:
@@ -159,6 +165,7 @@ class Columns:
         """Numbers and codes of categories, None where missing. What has no column is left out."""
         cells: list[Any] = [None] * len(self.names)
         for name, value in features.items():
+            name, value = _bare(name), _bare(value)
             if isinstance(value, str):
                 categories = self._categories.get(name)
                 if categories is not None:
@@ -185,9 +192,7 @@ class Columns:
         try:
             cells = np.array(rows, np.float64)
         except (TypeError, ValueError, OverflowError):
-            for name, value in chain.from_iterable(zip(self.names, row, strict=True) for row in rows):
-                _number(name, 0.0 if value is None else value)
-            raise
+            cells = np.array([list(map(_number, self.names, row)) for row in rows], np.float64)
         return self.rows(cells.reshape(len(objects), len(self.names)))
 
     def _enter(self, columns: Sequence[Column]) -> None:
@@ -211,10 +216,24 @@ class Columns:
         self._factors = np.where(np.isnan(self._codes), 1.0, 0.0)
 
 
+def _bare(value: Any) -> Any:
+    """A text as a str: the member of an enumeration, for one, is another key than its value."""
+    return plain(value) if isinstance(value, str) and type(value) is not str else value
+
+
+def _column(name: Any, category: str | None = None) -> Column:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a feature is a str, got {name!r}")
+    return Column(name, category)
+
+
 def _number(name: str, value: Any) -> float:
     """Raises TypeError where the value of a feature is none that it can have, ValueError where it is too large."""
+    if value is None or is_na(value):
+        return nan
+    require_reals(f"feature {name!r}", value)
     try:
-        return float(value)
+        return float(None if isinstance(value, bytes | bytearray) else value)  # type: ignore[arg-type]
     except OverflowError:
         raise ValueError(f"feature {name!r} is beyond the range of float64") from None
     except (TypeError, ValueError):

@@ -13,11 +13,13 @@ from amf import serialize
 from amf.attributions import Attributions
 from amf.binding import Binding
 from amf.explain import Adaptation, Description, mean_depth, survey
+from amf.labels import plain
 from amf.losses import Losses
 from amf.packing import heads_of
 from amf.state import ForestState
 from amf.system import Params
 from amf.threads import side_by_side, spans
+from amf.turns import take_turns
 
 
 def _unpickled(system: type[Any], data: bytes, n_threads: int) -> Any:
@@ -29,6 +31,9 @@ class Forest(ForestState[Params]):
 
     State is a pure function of the parameters and the labelled samples in their order: batches, threads and save-load
     do not change a bit.
+
+    Calls on a forest take turns: threads may share it, and one that asks while another one learns waits until that call
+    has ended. In a process that is forked meanwhile the forest is lost (LostForestError), and no other one.
     """
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
@@ -68,31 +73,34 @@ class Forest(ForestState[Params]):
     @property
     def mean_depth(self) -> float:
         """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
-        return mean_depth(self._arena)
+        with self._turn:
+            return mean_depth(self._arena)
 
     @property
     def losses(self) -> Losses | None:
         """Recent mean losses of the forecasts that were calibrated, those of the trees alone, and of a baseline that
         knows the labels alone (losses.py); None where the forest is not calibrated."""
-        return Losses.of(self._losses) if self.params.calibration else None
+        with self._turn:
+            return Losses.of(self._losses) if self.params.calibration else None
 
     def describe(self) -> Description:
         """The forest in numbers; `print` shows them as a sentence."""
-        found = survey(self._heads(), self.n_features)
-        return Description(
-            n_trees=self.params.n_estimators,
-            n_samples=self.n_samples,
-            n_features=self.n_features,
-            n_nodes=self.n_nodes,
-            n_leaves=found.n_leaves,
-            mean_depth=self.mean_depth,
-            max_depth=found.max_depth,
-            mean_weighted_depth=found.mean_weighted_depth,
-            nbytes=self.nbytes,
-            classes=None if self.class_labels is None else tuple(self.class_labels),
-            losses=self.losses,
-            adaptation=self.adaptation,
-        )
+        with self._turn:
+            found = survey(self._heads(), self.n_features)
+            return Description(
+                n_trees=self.params.n_estimators,
+                n_samples=self.n_samples,
+                n_features=self.n_features,
+                n_nodes=self.n_nodes,
+                n_leaves=found.n_leaves,
+                mean_depth=self.mean_depth,
+                max_depth=found.max_depth,
+                mean_weighted_depth=found.mean_weighted_depth,
+                nbytes=self.nbytes,
+                classes=None if self.class_labels is None else tuple(self.class_labels),
+                losses=self.losses,
+                adaptation=self.adaptation,
+            )
 
     @property
     def adaptation(self) -> Adaptation | None:
@@ -104,7 +112,8 @@ class Forest(ForestState[Params]):
 
         A diagnostic: a feature that is used much need not be causal, nor one of two equal features be used at all.
         """
-        return survey(self._heads(), self.n_features).usage
+        with self._turn:
+            return survey(self._heads(), self.n_features).usage
 
     def _heads(self) -> Iterator[NDArray[np.int32]]:
         """Heads of the nodes of each tree, with the odds of stopping at a node in ODDS."""
@@ -142,19 +151,20 @@ class Forest(ForestState[Params]):
         plus the sum over all features, up to rounding. Says what the forecast rests on, not what would happen if a
         value were another one. Takes about as long as a forecast. Changes nothing.
         """
-        x = self._question(X)
-        n, d = x.shape
-        attributions = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,))))
-        known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
-        arrays = x[:, known], attributions.forecasts, attributions.prior, attributions.features[:, known]
-        words, attribute = self._bind(room=0).words, self._kernels.attribute
-        parts = spans(n, self._n_threads) if n > 1 else ()
-        if len(parts) < 2:
-            attribute(words, *arrays)
+        with self._turn:
+            x = self._question(X)
+            n, d = x.shape
+            attributions = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,))))
+            known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
+            arrays = x[:, known], attributions.forecasts, attributions.prior, attributions.features[:, known]
+            words, attribute = self._bind(room=0).words, self._kernels.attribute
+            parts = spans(n, self._n_threads) if n > 1 else ()
+            if len(parts) < 2:
+                attribute(words, *arrays)
+                return attributions
+            rows_of = ([array[int(first) : int(last)] for array in arrays] for first, last in parts)
+            side_by_side(self._n_threads, attribute, [(words, *rows) for rows in rows_of])
             return attributions
-        rows_of = ([array[int(first) : int(last)] for array in arrays] for first, last in parts)
-        side_by_side(self._n_threads, attribute, [(words, *rows) for rows in rows_of])
-        return attributions
 
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         """Append named features.
@@ -162,45 +172,59 @@ class Forest(ForestState[Params]):
         Every earlier sample lacked the value; or, where `like` names a column, had 0 there if it had a value of that
         column: so does a category that is met for the first time beside the other categories of its feature.
         """
-        if self.feature_names is None and self.n_features:
-            raise ValueError("the features of this forest have no names: it learned from arrays")
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
+        names = [plain(name) for name in names]
+        with self._turn:
+            known, columns = self._named(names), self._columns_like(like, len(names))
+            self._require_room_for_features(len(names))
+            try:
+                self._grow_features(columns)
+            except BaseException as error:
+                self._lose(error)
+                raise
+            self.feature_names = known or None
+
+    def _named(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names of all features with these ones at the end. Raises ValueError where they cannot have them."""
+        if self.feature_names is None and self.n_features:
+            raise ValueError("the features of this forest have no names: it learned from arrays")
         known = self.feature_names or ()
         if len({*known, *names}) != len(known) + len(names):
             raise ValueError(f"a feature is named twice: {sorted({*known} & {*names}) or list(names)}")
-        like = [None] * len(names) if like is None else list(like)
-        if len(like) != len(names):
-            raise ValueError(f"like has {len(like)} entries for {len(names)} names")
-        if not all(column is None or isinstance(column, int) for column in like):
-            raise TypeError(f"like holds places of columns, or None, got {like}")
-        if not all(column is None or 0 <= column < len(known) + place for place, column in enumerate(like)):
-            raise ValueError(f"like names a column that comes later or not at all: {like}")
-        self._require_room_for_features(len(names))
-        try:
-            self._grow_features(like)
-        except BaseException as error:
-            self._lose(error)
-            raise
-        self.feature_names = (*known, *names) or None
+        return (*known, *names)
+
+    def _columns_like(self, like: Sequence[int | None] | None, n_more: int) -> list[int | None]:
+        """The column that each of so many new ones is like. Raises ValueError or TypeError for what is no such list."""
+        columns: list[int | None] = [None] * n_more if like is None else [plain(column) for column in like]
+        if len(columns) != n_more:
+            raise ValueError(f"like has {len(columns)} entries for {n_more} names")
+        if not all(column is None or isinstance(column, int) for column in columns):
+            raise TypeError(f"like holds places of columns, or None, got {columns}")
+        known = self.n_features
+        if not all(column is None or 0 <= column < known + place for place, column in enumerate(columns)):
+            raise ValueError(f"like names a column that comes later or not at all: {columns}")
+        return columns
 
     def dumps(self) -> bytes:
         """Versioned canonical bytes (serialize.py): equal states give equal bytes. `amf.loads` reads them."""
-        return serialize.dumps(self)
+        with self._turn:
+            return serialize.dumps(self)
 
     def copy(self) -> Self:
         """This forest in memory of its own: both go on bit for bit, and neither sees what the other learns.
 
-        Takes as long as copying `nbytes` bytes does. Nothing may learn in this forest meanwhile; afterwards another
-        thread may do with the copy whatever it likes.
+        Takes as long as copying `nbytes` bytes does; whoever learns in this forest waits meanwhile.
         """
         twin = self.__new__(type(self))
-        vars(twin).update(vars(self))
-        twin._binding = Binding()
-        twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
-        twin._recall(self.class_labels)
-        twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
-        twin._adaptation = self._adaptation.copy()
+        with self._turn:
+            vars(twin).update(vars(self))
+            take_turns(twin)
+            twin._binding = Binding()
+            twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
+            twin._recall(self.class_labels)
+            twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
+            twin._adaptation = self._adaptation.copy()
         return twin
 
     def __copy__(self) -> Self:

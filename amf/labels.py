@@ -1,4 +1,4 @@
-"""Classes and their numbers. A class is the text of its label: 1 and "1" are one class, True is "true"."""
+"""Classes and their numbers. A class is the text of its label: 1, 1.0 and "1" are one class, True is "true"."""
 
 from __future__ import annotations
 
@@ -13,13 +13,53 @@ LARGEST_NUMBER = 1e75
 """Labels that are numbers may be as large as this: the square of their sum stays finite."""
 _FEW = 64  # labels, below which a loop is quicker than a sort
 _PLAIN = {frozenset({str}), frozenset({int}), frozenset({bool})}
+_PYTHONS_OWN = frozenset({str, int, float, bool})
+_ALL_EXACT = 2.0**53  # below, float64 tells integers from their neighbours
+_NO_REALS = {"M": "dates", "m": "durations", "c": "complex numbers", "S": "bytes"}
+
+
+def plain(value: Any) -> Any:
+    """A scalar as one of Python's own: of numpy, or of a class that derives from str, int or float; others as they are.
+
+    So the member of an enumeration is its value, as in JSON, whatever its class says when it is asked for a text.
+    """
+    if type(value) in _PYTHONS_OWN:
+        return value
+    if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
+        return value.item()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
+
+
+def is_na(value: Any) -> bool:
+    """Whether it is what pandas has for a missing value."""
+    return type(value).__name__ == "NAType"
+
+
+def require_reals(name: str, values: Any) -> None:
+    """Raises TypeError where an array, or anything with a dtype, holds what numpy would turn into wrong numbers."""
+    kind = getattr(getattr(values, "dtype", None), "kind", "f")
+    if kind in _NO_REALS:
+        what = f"{name} holds {_NO_REALS[kind]} ({values.dtype}), which are no numbers"
+        raise TypeError(f"{what}: give seconds since some day as float, NaN where missing" if kind in "Mm" else what)
 
 
 def class_text(label: Label) -> str:
-    """Text that identifies the class of a label: the text of its JSON scalar."""
+    """Text that identifies the class of a label: that of its JSON scalar, and of 1.0 that of 1.
+
+    Integers are float64 once one label of an array is missing. From 2**53 on, where float64 no longer tells them apart,
+    a float is another class than an integer.
+    """
+    if type(label) is int:
+        return str(label)
     if isinstance(label, bool):
         return "true" if label else "false"
-    return str(label)
+    if isinstance(label, float) and abs(label) < _ALL_EXACT and label.is_integer():
+        return str(int(label))
+    return str(plain(label))
 
 
 class Classes:
@@ -40,8 +80,8 @@ class Classes:
 
     def code_of_scalar(self, label: Any) -> int:
         """Number of the class of anything, -1 where it is new, missing or no label at all."""
-        if isinstance(label, np.generic):
-            label = label.item()
+        if type(label) not in _PYTHONS_OWN:
+            label = plain(label)
         return self.code(label) if isinstance(label, str | int) else -1
 
     def add(self, label: Label) -> int:
@@ -52,23 +92,24 @@ class Classes:
         return code
 
     def as_array(self) -> NDArray[Any]:
-        """The labels as a 1-d array, of object type where they are of several types."""
-        if len({type(label) for label in self.labels}) > 1:
-            array = np.empty(len(self.labels), object)
-            array[:] = self.labels
-            return array
-        return np.array(self.labels)
+        """The labels as a 1-d array, of object type where no other one holds all of them as they are."""
+        kinds = {type(label) for label in self.labels}
+        if len(kinds) < 2:
+            array = np.array(self.labels)
+            # Of integers on both sides of 2**63 numpy makes float64, and a text loses zeros at its end.
+            if array.tolist() == self.labels and (array.dtype.kind != "f" or int not in kinds):
+                return array
+        array = np.empty(len(self.labels), object)
+        array[:] = self.labels
+        return array
 
 
 def scalars(y: Any) -> list[Label | None]:
     """Labels as Python scalars, None where missing (None, NaN, NA). Raises TypeError for anything that is no scalar."""
     _require_labels(y)
     values = y.tolist() if isinstance(y, np.ndarray) else list(y)
-    for row, value in enumerate(values):
-        if isinstance(value, np.generic):
-            values[row] = value = value.item()
-        if type(value).__name__ == "NAType":  # that of pandas
-            values[row] = value = None
+    for row, given in enumerate(values):
+        value = values[row] = None if is_na(given) else plain(given)
         if value is not None and not isinstance(value, str | int | float):
             raise TypeError(f"y[{row}] is a {type(value).__name__}; a label is a str, int, float, bool, or None")
         if isinstance(value, float) and value != value:
@@ -81,6 +122,12 @@ def _require_labels(y: Any) -> None:
     if isinstance(y, str | bytes | Mapping) or getattr(y, "ndim", 1) != 1:
         shape = f" of shape {y.shape}" if hasattr(y, "shape") else ""
         raise TypeError(f"y is a {type(y).__name__}{shape}; it must hold a label for each row, (n,)")
+    require_reals("y", y)
+
+
+def _is_array(y: Any, kinds: str) -> bool:
+    """Whether y is a 1-d array of one of these kinds, all of whose numbers count."""
+    return isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in kinds and not isinstance(y, np.ma.MaskedArray)
 
 
 def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.intp]]:
@@ -88,7 +135,7 @@ def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.i
 
     Labels of different types are different here, though they may be one class: 1 and True must not meet in one key.
     """
-    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biufU" and len(y) > _FEW:
+    if _is_array(y, "biufU") and len(y) > _FEW:
         _, first, inverse = np.unique(y, return_index=True, return_inverse=True)
         order = np.argsort(first)
         rank = np.empty_like(order)
@@ -97,7 +144,8 @@ def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.i
     if isinstance(y, list) and frozenset(map(type, y)) - {type(None)} in _PLAIN:
         place_of = {label: place for place, label in enumerate(dict.fromkeys(y))}
         in_order = np.fromiter(map(place_of.__getitem__, y), np.intp, len(y))
-        return list(place_of), in_order, np.fromiter(map(y.index, place_of), np.intp, len(place_of))
+        row_of = dict(zip(reversed(y), range(len(y) - 1, -1, -1), strict=True))  # the first row of each comes last
+        return list(place_of), in_order, np.fromiter(map(row_of.__getitem__, place_of), np.intp, len(place_of))
     labels: list[Label | None] = []
     rows: list[int] = []
     places: list[int] = []
@@ -116,7 +164,7 @@ def numbers(y: Any) -> NDArray[np.float64]:
 
     Raises TypeError for anything that is no number, ValueError for one whose square would leave the range of float64.
     """
-    if not (isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "iuf"):
+    if not _is_array(y, "iuf"):
         y = scalars(y)
         for row, value in enumerate(y):
             if isinstance(value, str | bool):

@@ -31,8 +31,10 @@ class Learner(Protocol):
     """A forest that learns one sample at a time, of any system: `amf.SYSTEMS` has their classes.
 
     Its state is a pure function of `params` and of the labelled samples in their order. Batches, threads, copies and
-    bytes do not change a bit of it, and neither do samples without a label, nor questions. A call that raises leaves
-    it as it was. What a label is, and what a forecast is beyond a `Forecast`, is the system's own.
+    bytes do not change a bit of it, and neither do samples without a label, nor questions. A call that
+    raises ValueError or TypeError leaves it as it was; what is cut short by anything else may be lost, and says so then
+    (`amf.LostForestError`). Calls take turns, from whichever threads they come. What a label is, and what a forecast is
+    beyond a `Forecast`, is the system's own.
 
     X is (n, d) numbers, NaN where missing; y is (n,) labels, None or NaN where there is none. ValueError and TypeError
     say what is wrong with them.

@@ -26,7 +26,8 @@ class LifetimeForest(Forest[Params]):
         It is the same in all trees, as long as none has forgotten one of the sides of its root for lack of memory.
         """
         found = np.empty(self.params.n_estimators)
-        leaf_forecasts.lifetimes(*self._arena.arguments, *self._schedule, found)
+        with self._turn:
+            leaf_forecasts.lifetimes(*self._arena.arguments, *self._schedule, found)
         return found
 
     @property

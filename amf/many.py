@@ -33,12 +33,13 @@ from amf.binding import (
 )
 from amf.boxes import padded
 from amf.forest import Forest
-from amf.labels import numbers
-from amf.params import check_whole, plain
+from amf.labels import numbers, plain
+from amf.params import check_whole
 from amf.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.state import ONE_NODE
 from amf.threads import side_by_side
+from amf.turns import Turn, take_turns, together
 
 
 class Sizes(NamedTuple):
@@ -56,18 +57,50 @@ class Group:
 
     A call asks nothing of a forest but whether it has moved since the last one: it does not matter how many forests the
     group has, and little how many get a row. Each of them may be used by itself in between.
+
+    Calls on a group take turns, and so do those on its forests: one that is in a call of the group cannot be used by
+    another thread until that has ended.
+
+    Copies go on by themselves: one by `copy.deepcopy` or `pickle` has copies of the forests, one by `copy.copy` has the
+    same ones.
     """
 
+    _turn: Turn
+
     def __init__(self) -> None:
+        take_turns(self)
         self._forests: list[Forest[Any] | None] = []
         self._addresses = np.zeros(0, np.uint64)
         """Of their words (binding.py), 0 where a slot is empty."""
         self._slots: dict[int, int] = {}
         """Id of a forest -> its slot."""
 
+    def __getstate__(self) -> dict[int, Forest[Any]]:
+        # Addresses are those of these very forests in this very process: whoever brings forests takes them anew.
+        with self._turn:
+            return {slot: self._forest(slot) for slot in self._slots.values()}
+
+    def __setstate__(self, forests: dict[int, Forest[Any]]) -> None:
+        self.__init__()  # type: ignore[misc]
+        for slot, forest in forests.items():
+            self.put(slot, forest)
+
     def put(self, slot: int, forest: Any) -> None:
         """Take a forest in, in place of the one that has the slot. Raises ValueError where it does not fit."""
+        slot = plain(slot)
         check_whole("slot", slot, 0, 2**31)
+        with self._turn:
+            self._require_fit(slot, forest)
+            self.remove(slot)
+            if slot >= len(self._forests):
+                more = max(slot + 1 - len(self._forests), len(self._forests) // 8)
+                self._forests += [None] * more
+                self._addresses = np.append(self._addresses, np.zeros(more, np.uint64))
+            self._forests[slot], self._addresses[slot] = forest, forest._binding.address
+            self._slots[id(forest)] = slot
+
+    def _require_fit(self, slot: int, forest: Any) -> None:
+        """Raises ValueError where a forest cannot be the one of this slot."""
         if self._slots.get(id(forest), slot) != slot:
             raise ValueError("a forest stands in two slots: what it may need is reserved for one of them alone")
         had = self._forests[slot] if slot < len(self._forests) else None
@@ -77,25 +110,20 @@ class Group:
                 raise ValueError(f"{name} is a {type(forest).__name__}, another one a {type(other).__name__}")
             if forest._kernels is not other._kernels:
                 raise ValueError(f"{name} is {forest!r}, another one {other!r}: they have other kernels")
-        self.remove(slot)
-        if slot >= len(self._forests):
-            more = max(slot + 1 - len(self._forests), len(self._forests) // 8)
-            self._forests += [None] * more
-            self._addresses = np.append(self._addresses, np.zeros(more, np.uint64))
-        self._forests[slot], self._addresses[slot] = forest, forest._binding.address
-        self._slots[id(forest)] = slot
 
     def remove(self, slot: int) -> None:
         """Let go of the forest in a slot, if there is one."""
-        forest = self._forests[slot] if slot < len(self._forests) else None
-        if forest is not None:
-            self._forests[slot], self._addresses[slot] = None, 0
-            del self._slots[id(forest)]
+        with self._turn:
+            forest = self._forests[slot] if 0 <= slot < len(self._forests) else None
+            if forest is not None:
+                self._forests[slot], self._addresses[slot] = None, 0
+                del self._slots[id(forest)]
 
     def sizes(self, slots: NDArray[np.int64]) -> Sizes:
         """How large the forests in these slots are. Raises ValueError where there is none."""
-        self._require(slots)
-        words = self._words(slots).astype(np.int64)
+        with self._turn:
+            self._require(slots)
+            words = self._words(slots).astype(np.int64)
         return Sizes(words[:, N_SAMPLES], words[:, N_NODES], words[:, N_BYTES])
 
     def predict_learn(
@@ -119,13 +147,24 @@ class Group:
 
         A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such
         and for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves
-        none of these forests (see `partial_fit`).
+        none of these forests (see `partial_fit`). Nobody else can use these forests until the call has ended.
         """
         n_threads = plain(n_threads)
         check_whole("n_threads", n_threads, 1, 10_000)
         place = _whole("slots", slots)
         if place.ndim != 1:
             raise ValueError(f"slots have shape {place.shape}, they must be (n,)")
+        with self._turn:
+            return self._predict_learn(X, place, labels, predict, n_threads)
+
+    def _predict_learn(
+        self,
+        X: ArrayLike,  # noqa: N803
+        place: NDArray[np.int64],
+        labels: ArrayLike,
+        predict: bool,
+        n_threads: int,
+    ) -> Any:
         self._require(place)
         some = self._forest(place[0]) if place.size else self._any()
         x = some._rows(X)
@@ -141,16 +180,18 @@ class Group:
             x.flags.writeable = False  # kernels are compiled anew for each type, and know this one
         starts = np.flatnonzero(np.diff(place, prepend=-1))
         ends, mine = np.append(starts[1:], n), place[starts]
-        words = self._words(mine)
-        _check(mine, words, x, y, np.repeat(np.arange(mine.size), ends - starts), order)
-        width = int(words[:, N_OUTPUTS].max()) if n else some._n_outputs
-        said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
-        try:
-            self._pass(mine, words, x, y, starts, ends, said, predict, n_threads)
-        except BaseException as error:
-            for slot in mine.tolist():
-                self._forest(slot)._lose(error)
-            raise
+        forests = self._those(mine)
+        with together([forest._turn for forest in forests]):
+            words = self._words(mine)
+            _check(mine, words, x, y, np.repeat(np.arange(mine.size), ends - starts), order)
+            width = int(words[:, N_OUTPUTS].max()) if n else some._n_outputs
+            said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
+            try:
+                self._pass(mine, words, x, y, starts, ends, said, predict, n_threads)
+            except BaseException as error:
+                for forest in forests:
+                    forest._lose(error)
+                raise
         if not is_sorted:
             for array in said:
                 array[order] = array.copy()
@@ -236,8 +277,14 @@ class Group:
         words = np.empty((slots.size, N_WORDS), np.uint64)
         survey(self._addresses[slots], words)
         for i in np.flatnonzero(words[:, IS_CURRENT] == 0).tolist():
-            words[i] = self._forest(slots[i])._current().words
+            forest = self._forest(slots[i])
+            with forest._turn:
+                words[i] = forest._current().words
         return words
+
+    def _lose(self, error: BaseException) -> None:
+        """Go on where another thread was in the middle of a call that will never end (turns.py)."""
+        self.__setstate__({slot: forest for slot, forest in enumerate(self._forests) if forest is not None})
 
     def _require(self, slots: NDArray[np.int64]) -> None:
         """Raises ValueError unless there is a forest in each of these slots."""
@@ -254,6 +301,9 @@ class Group:
         forest: Forest[Any] | None = self._forests[slot]
         assert forest is not None
         return forest
+
+    def _those(self, slots: NDArray[np.int64]) -> list[Forest[Any]]:
+        return list(map(self._forests.__getitem__, slots.tolist()))  # type: ignore[arg-type]
 
     def _any(self) -> Forest[Any]:
         """One of them: of what follows from the variant they all say the same."""

@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-
-from amf.labels import LARGEST_NUMBER, Label, class_text, scalars
+from amf.labels import LARGEST_NUMBER, Label, class_text, plain, scalars
 from amf.modes import MODES
 
 Mode = Literal["existing", "sampled", "expected"]
-
-
-def plain(value: Any) -> Any:
-    """A scalar of numpy, which searches over parameters hand in, as one of Python; anything else as it is."""
-    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
 
 
 def check(holds: bool, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,14 +71,15 @@ class ForestRegressor(Forest[Params]):
         """Standard deviation (n,) of the label at each row. Changes nothing."""
         return _std(self._ask(X))
 
-    def predict_quantiles(self, X: ArrayLike, probabilities: Sequence[float] = QUANTILES) -> NDArray[np.float64]:  # noqa: N803
+    def predict_quantiles(self, X: ArrayLike, probabilities: Iterable[float] = QUANTILES) -> NDArray[np.float64]:  # noqa: N803
         """Quantiles (n, len(probabilities)) of the label at each row, each probability in (0, 1). Changes nothing.
 
         Those of 0.05, 0.5 and 0.95 are calibrated. The others follow from half of a normal distribution on each side of
         the median.
         """
+        probabilities = list(probabilities) if isinstance(probabilities, Iterable) else [probabilities]
         if not all(0.0 < probability < 1.0 for probability in probabilities):
-            raise ValueError(f"probabilities must lie between 0 and 1, got {list(probabilities)}")
+            raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities}")
         return _quantiles(self._ask(X), probabilities)
 
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
@@ -86,7 +87,7 @@ class ForestRegressor(Forest[Params]):
         return Attributions(*(array[..., 0] for array in super().attribute(X)))
 
     def _published(self, forecasts: BatchForecasts) -> RegressionForecasts:
-        quantiles = _quantiles(forecasts, QUANTILES)
+        quantiles = _quantiles(forecasts, list(QUANTILES))
         depth, weighted_depth = forecasts.depths.T
         return RegressionForecasts(
             forecasts.outputs[:, MEAN], forecasts.raw[:, MEAN], _std(forecasts), quantiles, depth, weighted_depth
@@ -162,7 +163,7 @@ def _std(forecasts: BatchForecasts) -> NDArray[np.float64]:
     return 0.5 * (forecasts.outputs[:, BELOW] + forecasts.outputs[:, ABOVE])
 
 
-def _quantiles(forecasts: BatchForecasts, probabilities: Sequence[float]) -> NDArray[np.float64]:
+def _quantiles(forecasts: BatchForecasts, probabilities: list[float]) -> NDArray[np.float64]:
     mean, below, above, median = forecasts.outputs[:, [MEAN, BELOW, ABOVE, MEDIAN]].T
     # Where the median is a tail's quantile, rounding may set it beyond.
     down = np.maximum(median - (mean - TAIL_QUANTILE * below), 0.0)

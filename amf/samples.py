@@ -9,10 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.labels import is_na, require_reals
+
 ROWS_PER_CALL = 1024
 """Rows of a forest in one call of a kernel, for which memory is reserved before."""
 MOST_FORECASTS = 1 << 18
 """Numbers in the buffer of what trees say, which so has 2 MB at most, or room for one row."""
+
+
+_NONE_FOR_NA = np.frompyfunc(lambda value: None if is_na(value) else value, 1, 1)
 
 
 class Labels(NamedTuple):
@@ -83,10 +88,23 @@ class _Scratch(threading.local):
 SCRATCH = _Scratch()
 
 
+def unmasked(X: ArrayLike) -> Any:  # noqa: N803
+    """X, with NaN for what is masked. Raises TypeError for dates, durations, complex numbers and bytes.
+
+    Numpy would turn all these into numbers without a word.
+    """
+    require_reals("X", X if hasattr(X, "dtype") else np.asarray(X))
+    return np.ma.filled(X.astype(np.float64), np.nan) if isinstance(X, np.ma.MaskedArray) else X
+
+
 def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
-    """X as float64 in rows. Raises ValueError for texts, with what to do about them."""
-    try:
+    """X as float64 in rows, NaN for what is masked or NA. Raises ValueError for texts, with what to do about them, and
+    TypeError as `unmasked` does."""
+    if type(X) is np.ndarray and X.dtype.kind == "f":  # nothing to look for: many streams come one row at a time
         return np.ascontiguousarray(X, np.float64)
+    given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
+    try:
+        return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise

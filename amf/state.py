@@ -18,14 +18,16 @@ from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole
 from amf.batches import SEGMENTS
 from amf.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding
 from amf.forgetting import shrink
+from amf.labels import plain
 from amf.modes import MODES
-from amf.params import check_whole, plain
+from amf.params import check_whole
 from amf.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.rng import seed_words
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, label_of_one, numbers_of
 from amf.scaling import Scaling, first_infinite
 from amf.system import NO_STATE, Params, System
 from amf.threads import side_by_side, spans
+from amf.turns import take_turns
 from amf.vectors import LANES
 
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
@@ -56,6 +58,7 @@ class ForestState(System[Params]):
     """Trees, features, generators and calibration of a forest, and how rows pass through them."""
 
     def _set_up(self, params: Params, n_threads: int) -> None:
+        take_turns(self)
         self.params: Params = params
         self.n_threads = n_threads
         self.feature_names: tuple[str, ...] | None = None
@@ -102,19 +105,20 @@ class ForestState(System[Params]):
         return self._arena.nbytes + self._scaling.nbytes + self._adaptation.nbytes
 
     def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> BatchForecasts:  # noqa: N803
-        x = self._rows(X)
-        labels = self._encode(y, x.shape[0])
-        try:
-            if not self.n_features:
+        with self._turn:
+            x = self._rows(X)
+            labels = self._encode(y, x.shape[0])
+            try:
+                if not self.n_features:
+                    if labels.labelled.any():
+                        self._grow_features([None] * x.shape[1])
+                    else:
+                        x = x[:, :0]
+                return self._pass(x, labels, publish=publish)
+            except BaseException as error:
                 if labels.labelled.any():
-                    self._grow_features([None] * x.shape[1])
-                else:
-                    x = x[:, :0]
-            return self._pass(x, labels, publish=publish)
-        except BaseException as error:
-            if labels.labelled.any():
-                self._lose(error)
-            raise
+                    self._lose(error)
+                raise
 
     def _lose(self, error: BaseException) -> None:
         """Give up a state that is no forest's: some trees have learned rows that others have not."""
@@ -128,10 +132,11 @@ class ForestState(System[Params]):
         return self._rows(X)
 
     def _ask(self, X: ArrayLike) -> BatchForecasts:  # noqa: N803
-        x = self._question(X)
-        if not self.n_features:
-            x = x[:, :0]
-        return self._pass(x, self._unlabelled(x.shape[0]), publish=True)
+        with self._turn:
+            x = self._question(X)
+            if not self.n_features:
+                x = x[:, :0]
+            return self._pass(x, self._unlabelled(x.shape[0]), publish=True)
 
     def _unlabelled(self, n: int) -> Labels:
         if n == 1:

@@ -14,6 +14,7 @@ from amf.boxes import LARGEST
 from amf.labels import Label
 from amf.params import ForestParams
 from amf.samples import BatchForecasts, Labels
+from amf.turns import Turn
 
 NO_STATE = np.empty(0)
 Params = TypeVar("Params", bound=ForestParams)
@@ -31,6 +32,7 @@ class System(ABC, Generic[Params]):
     """Type of labels as kernels take them."""
 
     params: Params
+    _turn: Turn
     _calibration: NDArray[np.float64]
     _adaptation: NDArray[np.float64]
 

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 AMF_BASE = (
-    "amf._cache amf._parts amf._kernel amf.vectors amf.pages amf.threads amf.addresses amf.labels amf.params "
+    "amf._cache amf._parts amf._kernel amf.vectors amf.pages amf.threads amf.turns amf.addresses amf.labels amf.params "
     "amf.partition_params amf.rng amf.elementary amf.boxes amf.forecasters amf.aggregation amf.losses amf.arena "
     "amf.modes amf.univariate amf.adaptation_state amf.adaptation amf.watching"
 )
@@ -45,13 +45,14 @@ MAY_IMPORT = {
     # The library, from the ground up. A system never imports another.
     AMF_BASE: AMF_BASE,
     AMF_TREES: AMF_TREES,
-    "amf.features amf.systems": "",
+    "amf.features": "amf.labels",
+    "amf.systems": "",
     "amf.number_means": f"{AMF_TREES} amf.number_calibration",
     "amf.leaf_forecasts": f"{AMF_TREES} amf.number_means",
     "amf.systems.*": f"{AMF_TREES} {AMF_LABELS} {AMF_CALIBRATIONS}",
     AMF_CALIBRATIONS: AMF_TREES,
     "amf.serialize": AMF_TREES,
-    "amf.samples": "",
+    "amf.samples": "amf.labels",
     "amf.system": f"{AMF_TREES} amf.samples",
     "amf.state": f"{AMF_TREES} amf.samples amf.system",
     "amf.forest": f"{AMF_TREES} amf.system amf.state amf.serialize",
@@ -64,7 +65,8 @@ MAY_IMPORT = {
     "amf.kernels": "amf._cache amf.learner amf.registry amf.many",
     "amf.many": f"{AMF_TREES} {AMF_FOREST}",
     "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels amf.many",
-    "amf.integrations amf.integrations.* amf.plot": "amf",
+    "amf.integrations amf.integrations.*": "amf amf.labels amf.samples",
+    "amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",
     BASE: BASE,

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
+from math import isinf
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import amf
+from amf.labels import is_na
 
 try:
     from river import base
@@ -71,7 +74,8 @@ class _AMFModel(base.Estimator):
         columns, start = self._learner.columns, 0
         objects = [_named(sample) for sample in samples]
         for row, (features, label) in enumerate(zip(objects, labels, strict=True)):
-            if label is not None and label == label and columns.new(features):
+            if _is_label(label) and columns.new(features):
+                _require_finite(features)
                 # Earlier samples knew nothing of these columns. The order within an object is not to matter.
                 self._learn_rows(objects[start:row], labels[start:row])
                 columns.add(columns.new(dict(sorted(features.items()))))
@@ -180,4 +184,15 @@ class AdaptiveAMFRegressor(AMFRegressor):
 
 
 def _named(sample: Features) -> dict[str, Any]:
-    return {str(name): value for name, value in sample.items()}
+    return {name if isinstance(name, str) else str(name): value for name, value in sample.items()}
+
+
+def _is_label(label: Any) -> bool:
+    return label is not None and not is_na(label) and label == label
+
+
+def _require_finite(features: Mapping[str, Any]) -> None:
+    """Raises ValueError before the forest has columns for what it is going to refuse."""
+    for name, value in features.items():
+        if isinstance(value, Real) and isinf(value):
+            raise ValueError(f"feature {name!r} is infinite; numbers must be finite, None or NaN stands for missing")

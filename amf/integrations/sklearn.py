@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import amf
+from amf.samples import unmasked
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -49,12 +50,17 @@ class _AMFEstimator(BaseEstimator):
         return self._learn(X, y, anew=True)
 
     def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, **known: Any) -> Self:  # noqa: N803
-        with _texts_explained():
-            x, labels = validate_data(self, X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin), **_NUMBERS)
-        forest = self._new_forest(labels, **known) if anew else self.forest_
-        if anew and hasattr(self, "feature_names_in_"):
-            forest.add_features(self.feature_names_in_.tolist())
-        self.forest_ = forest.partial_fit(x, self._targets(labels))
+        before = dict(vars(self))
+        try:
+            x, labels = self._validated(X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin))
+            forest = self._new_forest(labels, **known) if anew else self.forest_
+            if anew and hasattr(self, "feature_names_in_"):
+                forest.add_features(self.feature_names_in_.tolist())
+            self.forest_ = forest.partial_fit(x, self._targets(labels))
+        except BaseException:
+            # Else what was fitted before would go on under the names and classes of what could not be.
+            self.__dict__ = before
+            raise
         return self
 
     def _new_forest(self, y: NDArray[Any]) -> Any:
@@ -67,9 +73,13 @@ class _AMFEstimator(BaseEstimator):
     def _checked(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Rows to predict. Raises NotFittedError where nothing has been learned."""
         check_is_fitted(self, "forest_")
-        with _texts_explained():
-            checked: NDArray[Any] = validate_data(self, X, reset=False, **_NUMBERS)
+        checked: NDArray[Any] = self._validated(X, reset=False)
         return checked
+
+    def _validated(self, X: ArrayLike, *y: ArrayLike, **options: Any) -> Any:  # noqa: N803
+        rows = X if np.asarray(X).dtype.kind == "c" else unmasked(X)  # scikit-learn refuses complex numbers itself
+        with _texts_explained():
+            return validate_data(self, rows, *y, **options, **_NUMBERS)
 
     def _forest_params(self) -> dict[str, Any]:
         """Arguments of the forest: the estimator's own by their names, plain numbers for those of numpy."""
@@ -78,7 +88,7 @@ class _AMFEstimator(BaseEstimator):
         if not isinstance(random_state, Integral):
             random_state = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         params["seed"] = int(random_state)
-        params["n_threads"] = {None: 1, -1: os.cpu_count() or 1}.get(n_jobs, n_jobs)
+        params["n_threads"] = _threads(n_jobs)
         params["max_features"] = self.n_features_in_
         return params
 
@@ -86,6 +96,16 @@ class _AMFEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _threads(n_jobs: Any) -> int:
+    """How many threads `n_jobs` stands for, as joblib counts: -1 is all processors, -2 all but one."""
+    if n_jobs is None:
+        return 1
+    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or not n_jobs:
+        raise ValueError(f"n_jobs must be None or a whole number other than 0, got {n_jobs!r}")
+    n = int(n_jobs)
+    return n if n > 0 else max((os.cpu_count() or 1) + 1 + n, 1)
 
 
 def _require_no_weights(options: Mapping[str, Any]) -> None:
@@ -119,7 +139,8 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
     ----------
     n_estimators, scaling, prior, smoothing, dirichlet, pause, charge_first, split_pure, purity, mode, calibration,
     max_bytes : see amf.AMFClassifierParams.
-    n_jobs : threads over the trees. None: 1, -1: as many as there are processors. No result depends on it.
+    n_jobs : threads over the trees. None: 1, -1: as many as there are processors, -2: one fewer. No result depends on
+        it.
     random_state : of the random partition. An integer gives the same forest each time; None draws a new seed at each
         `fit`, a RandomState is drawn from.
 

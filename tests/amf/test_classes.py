@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,21 @@ from reference_calibration import CalibratedForest
 from test_classifier import data, same_rows
 
 import amf
+from amf.labels import distinct
+
+
+class Name(str, enum.Enum):  # noqa: UP042
+    OK = "ok"
+    BAD = "bad"
+
+
+class Text(enum.StrEnum):
+    OK = "ok"
+
+
+class Whole(int, enum.Enum):
+    ONE = 1
+
 
 LABELS = st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False))
 
@@ -29,7 +46,10 @@ def learned(labels, **parameters):
         ([1, "1", np.int64(1), np.str_("1")], [1]),
         (["true", True, np.True_], ["true"]),
         ([False, "false"], [False]),
-        ([1, 1.0, True], [1, 1.0, True]),
+        ([1, 1.0, True], [1, True]),
+        ([0.0, -0.0, 0, "0"], [0.0]),
+        ([2**53, 2.0**53, 2**53 + 1], [2**53, 2.0**53, 2**53 + 1]),
+        ([Name.OK, "ok", Name.BAD, Text.OK, Whole.ONE, 1, "Name.OK"], ["ok", "bad", 1, "Name.OK"]),
         (["a", None, float("nan"), "b", "a"], ["a", "b"]),
         ([0.1, "0.1", 1e22, "1e+22"], [0.1, 1e22]),
         ([10**30, str(10**30)], [10**30]),
@@ -152,3 +172,67 @@ def test_of_equally_likely_classes_the_first_is_predicted():
     probabilities = forest.predict_proba(x[:1])[0]
     assert probabilities[1] == probabilities[2] > probabilities[0]
     assert forest.predict(x[:1]).tolist() == ["b"]
+
+
+# Labels in whatever form they come.
+
+
+def test_integers_are_the_same_classes_where_one_of_them_is_missing():
+    forest = learned(np.array([0, 1] * 40))
+    forest.partial_fit(points(80), np.array([0, 1, np.nan, 1] * 20))
+    forest.partial_fit(points(2), [0.0, "1"])
+    assert forest.class_labels == [0, 1]
+
+
+@pytest.mark.parametrize("n", [5, 80])
+def test_a_negative_zero_is_the_class_of_zero_in_one_batch_and_row_by_row(n):
+    y = np.array([0.0, -0.0, 1.0, -0.0, 0.0] * (n // 5))
+    whole, single = learned(y), amf.AMFClassifier(2)
+    for row in range(n):
+        single.partial_fit(points(n)[row : row + 1], y[row : row + 1])
+    assert whole.class_labels == single.class_labels == [0.0, 1.0]
+    assert whole.dumps() == single.dumps()
+
+
+def test_members_of_enumerations_are_their_values_wherever_they_are_named():
+    forest = learned([Name.OK, Name.BAD] * 3, classes=[Name.OK, Name.BAD])
+    assert [type(label) for label in forest.class_labels] == [str, str]
+    assert forest.partial_fit(points(2), [Name.OK, "bad"]).dumps() == amf.loads(forest.dumps()).dumps()
+    assert [amf.class_text(label) for label in (Name.OK, Whole.ONE, 2.0, -0.0)] == ["ok", "1", "2", "0"]
+
+
+@pytest.mark.parametrize("labels", [[5, 2**63 + 12345], [-5, 2**63], ["a", "a\0"], [2**63 + 1, 2**63 + 3]], ids=str)
+def test_what_is_predicted_is_a_label_that_came(labels):
+    forest = learned(labels * 10)
+    assert forest.class_labels == forest.classes_.tolist() == labels
+    for label in forest.predict(points(20)).tolist():
+        assert (type(label), label) in [(type(known), known) for known in labels]
+
+
+def test_labels_that_are_masked_are_missing():
+    y = np.ma.array([0, 1, 2] * 30, mask=[False, True, False] * 30)
+    forest = learned(y)
+    assert (forest.n_samples, forest.class_labels) == (60, [0, 2])
+    mean = amf.AMFRegressor(2).partial_fit(points(90), y.astype(float))
+    assert mean.n_samples == 60
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [("M8[s]", "y holds dates .* seconds since"), ("m8[ns]", "y holds durations"), ("c16", "y holds complex numbers")],
+)
+@pytest.mark.parametrize("n", [3, 90])
+def test_what_is_no_label_is_refused(dtype, message, n):
+    for forest in (amf.AMFClassifier(2), amf.AMFRegressor(2)):
+        with pytest.raises(TypeError, match=message):
+            forest.partial_fit(points(n), np.arange(n).astype(dtype))
+
+
+def test_many_labels_in_a_list_take_no_longer_than_in_an_array():
+    y = list(range(30_000))
+    labels, places, rows = distinct(y * 2)
+    assert labels == y
+    assert places.tolist() == y * 2
+    assert rows.tolist() == y
+    with pytest.raises(ValueError, match="more than max_classes"):
+        learned(y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -271,3 +273,49 @@ def test_categories_that_come_late_might_have_been_there_from_the_start(scaling:
 
 def test_the_examples_run():
     assert doctest.testmod(amf.features) == (0, 9)
+
+
+# Values and names of other kinds
+
+
+class City(str, enum.Enum):  # noqa: UP042
+    ROME = "Rome"
+    NAME = "city"
+
+
+def test_members_of_enumerations_are_their_values() -> None:
+    columns, forest = learned({City.NAME: City.ROME}, {"city": "Rome"}, {"city": City.ROME})
+    assert forest.feature_names == ("city=Rome",)
+    assert {*map(type, forest.feature_names)} == {str}
+    assert rows(columns, {City.NAME: City.ROME}, {"city": "Rome"}) == [[1.0], [1.0]]
+
+
+def test_what_pandas_has_for_missing_is_missing() -> None:
+    columns, forest = learned({"age": 3, "city": pd.NA}, {"age": pd.NA, "city": "Rome"})
+    assert forest.feature_names == ("age", "city=Rome")
+    np.testing.assert_array_equal(rows(columns, {"age": pd.NA, "city": pd.NA}), [[NAN, NAN]])
+
+
+@pytest.mark.parametrize("name", [1, None, b"age"])
+def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
+    with pytest.raises(TypeError, match=f"the name of a feature is a str, got {name!r}"):
+        learned({name: 1.0})
+
+
+@pytest.mark.parametrize(
+    "value", [b"1", np.bytes_(b"1"), np.datetime64(5, "s"), np.timedelta64(5, "s"), np.complex64(1)]
+)
+def test_what_numpy_would_take_for_a_number_is_no_feature(value: Any) -> None:
+    columns, forest = learned()
+    with pytest.raises(TypeError, match="feature 'age'"):
+        columns.new({"age": value})
+    assert forest.feature_names is None
+
+
+def test_a_forest_takes_places_and_names_of_numpy() -> None:
+    forest = amf.AMFClassifier(2)
+    forest.add_features([np.str_("a"), City.ROME])
+    forest.add_features(["b"], like=[np.int64(0)])
+    assert forest.feature_names == ("a", "Rome", "b")
+    assert {*map(type, forest.feature_names)} == {str}
+    assert amf.loads(forest.dumps()).dumps() == forest.dumps()

@@ -344,3 +344,10 @@ def test_a_group_asks_before_it_lets_go():
             group.sizes(np.array(slots))
     with pytest.raises(ValueError, match="slots have shape"):
         group.predict_learn([[0.0]], [[0]], [-1])
+
+
+def test_slots_may_be_numbers_of_numpy_and_none_lies_before_the_first():
+    group, forest = amf.Group(), forests_of(amf.AMFClassifier, 1)[0]
+    group.put(np.int64(0), forest)
+    group.remove(-1)
+    assert group.sizes(np.array([0])).samples.tolist() == [forest.n_samples]

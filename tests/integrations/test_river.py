@@ -227,3 +227,26 @@ def test_the_regressor_beats_rivers_own_in_rivers_own_evaluation() -> None:
         for model in (AMFRegressor(seed=1), scaled)
     )
     assert own < rivers
+
+
+def test_what_is_refused_brings_no_columns() -> None:
+    model = AMFClassifier(seed=1, n_estimators=2)
+    model.learn_one({"a": 1.0}, 0)
+    before = model.forest.dumps()
+    for value in (np.inf, np.float32("-inf")):
+        for name in ("a", "b"):
+            with pytest.raises(ValueError, match=f"feature '{name}' is infinite"):
+                model.learn_one({name: value, "c": "q"}, 1)
+    assert model.forest.dumps() == before
+    assert model._learner.columns.names == ["a"]
+
+
+def test_what_pandas_has_for_missing_is_missing() -> None:
+    model, other = (AMFClassifier(seed=1, n_estimators=2) for _ in range(2))
+    frame = pd.DataFrame({"a": pd.array([1, None, 3], "Int64"), "b": pd.array(["u", "v", None], "string")})
+    model.learn_many(frame, pd.Series([1, None, 0], dtype="Int64"))
+    model.learn_one({"a": 1}, pd.NA)
+    for x, y in [({"a": 1.0, "b": "u"}, 1), ({"b": "v"}, None), ({"a": 3.0}, 0)]:
+        other.learn_one(x, y)
+    assert model.forest.dumps() == other.forest.dumps()
+    assert model.predict_proba_one({"a": pd.NA}) == other.predict_proba_one({})

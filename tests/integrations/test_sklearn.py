@@ -228,3 +228,36 @@ def test_a_table_with_texts_is_told_what_to_do(kind: type) -> None:
     fitted = kind().fit(frame[["age"]].assign(city=[1.0, 2.0]), [0, 1])
     with pytest.raises(ValueError, match="encode texts first"):
         fitted.predict(frame)
+
+
+@pytest.mark.parametrize("change", [{"max_bytes": -1}, {"n_jobs": 0}, {"n_estimators": 0}], ids=str)
+def test_a_fit_that_fails_leaves_what_was_fitted_before(change: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).random((40, 2))
+    names = np.where(x[:, 0] > 0.5, "high", "low")
+    estimator = AMFClassifier(2, random_state=1).fit(x, names)
+    before = estimator.predict(x)
+    with pytest.raises(ValueError, match=next(iter(change))):
+        estimator.set_params(**change).fit(np.hstack((x, x)), np.arange(40) % 3)
+    assert (estimator.classes_.tolist(), estimator.n_features_in_) == (["high", "low"], 2)
+    np.testing.assert_array_equal(estimator.predict(x), before)
+    new = AMFClassifier(**{"n_estimators": 2, **change})
+    with pytest.raises(ValueError, match=next(iter(change))):
+        new.fit(x, names)
+    assert not hasattr(new, "classes_")
+
+
+@pytest.mark.parametrize(("n_jobs", "threads"), [(None, 1), (2, 2), (-1, 4), (-2, 3), (-9, 1), (np.int64(-1), 4)])
+def test_jobs_are_counted_as_joblib_does(n_jobs: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert AMFClassifier(2, n_jobs=n_jobs).fit([[0.0], [1.0]], [0, 1]).forest_.n_threads == threads
+
+
+def test_what_is_masked_is_missing_and_dates_are_refused() -> None:
+    x, y = np.random.default_rng(0).random((40, 2)), np.arange(40) % 2
+    masked, holes = np.ma.array(x, mask=x > 0.7), np.where(x > 0.7, np.nan, x)
+    one, other = (AMFClassifier(2, random_state=1).fit(rows, y) for rows in (masked, holes))
+    assert one.forest_.dumps() == other.forest_.dumps()
+    np.testing.assert_array_equal(one.predict_proba(masked), one.predict_proba(holes))
+    for dates in (x.astype("M8[s]"), pd.DataFrame({"a": pd.date_range("2020", periods=40)})):
+        with pytest.raises(TypeError, match=r"X holds dates .* give seconds"):
+            AMFClassifier(2).fit(dates, y)
