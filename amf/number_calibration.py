@@ -143,6 +143,8 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                     _follow(label, lowest, median, highest, state)
                 _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
+            if state[_LABELS] == 0.0:
+                state[_CENTRE] = label
             _follow_alone(label, state, _CENTRE)
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
@@ -238,10 +240,11 @@ def _likeliest_median(median, mean, spread, state):
 @inlined
 def _follow_alone(value, state, at):
     """Move a median, at this place of the state, and the deviation from it, neither of which an outlier moves far."""
-    if state[at] == 0.0 and state[at + index(1)] == 0.0:
-        state[at], state[at + index(1)] = value, abs(value)
-        return
     miss = value - state[at]
+    if state[at + index(1)] == 0.0:
+        # No number was off so far: this one tells how far they are.
+        state[at + index(1)] = abs(miss)
+        return
     step = _FASTEST_CENTRE * state[at + index(1)]
     state[at] = value if abs(miss) <= step else state[at] + step if miss > 0.0 else state[at] - step
     state[at + index(1)] += _FASTEST_CENTRE * (min(abs(miss), _FURTHEST * state[at + index(1)]) - state[at + index(1)])

@@ -204,14 +204,23 @@ class Blend:
 
 @dataclass
 class Median:
-    """A median of numbers that come one by one, and their deviation from it, by which one of them moves both."""
+    """A median of numbers that come one by one, and their deviation from it, by which one of them moves both.
 
+    It begins with the first number, or with 0, and the deviation with the first number that is off.
+    """
+
+    begins_at_0: bool = False
     centre: float = 0.0
     deviation: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.is_new = not self.begins_at_0
+
     def learn(self, y: float) -> None:
-        if self.centre == self.deviation == 0:
-            self.centre, self.deviation = y, abs(y)
+        if self.is_new:
+            self.is_new, self.centre = False, y
+        if self.deviation == 0:
+            self.deviation = abs(y - self.centre)
             return
         miss, step = y - self.centre, self.deviation / 16
         self.centre = y if abs(miss) <= step else self.centre + math.copysign(step, miss)
@@ -232,7 +241,7 @@ class Quantiles:
     up: float = 0.0
     middle: float = 0.0
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    errors: Median = field(default_factory=Median)
+    errors: Median = field(default_factory=lambda: Median(begins_at_0=True))
     labels: Median = field(default_factory=Median)
 
     def tails(self, forecast: float, scale: float) -> tuple[float, float]:

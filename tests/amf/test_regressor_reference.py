@@ -430,6 +430,17 @@ def test_quantiles_are_what_they_are_called_whatever_the_shape_of_the_noise(shap
         assert errors[0] < 0.97 * errors[1]
 
 
+@pytest.mark.parametrize("by", [-2.0, 2.0**20])
+def test_a_constant_that_is_added_to_the_labels_is_added_to_the_forecasts(by):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1500, 3))
+    y = np.round(1024.0 * rng.exponential(size=1500)) / 1024.0  # so that no label is rounded
+    plain, moved = (amf.AMFRegressor(5, seed=1).prequential(x, labels) for labels in (y, y + by))
+    np.testing.assert_allclose(moved.mean[1:] - by, plain.mean[1:], atol=1e-5)
+    np.testing.assert_allclose(moved.std, plain.std, atol=1e-5)
+    np.testing.assert_allclose(moved.quantiles[1:] - by, plain.quantiles[1:], atol=1e-5)
+
+
 @pytest.mark.parametrize("d", [1, 2, 4])
 @pytest.mark.parametrize("signal", [0.0, 0.05])
 def test_where_nothing_tells_the_mean_of_all_labels_wins(d, signal):
