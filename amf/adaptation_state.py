@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from amf._kernel import called
 from amf.labels import LARGEST_NUMBER
-from amf.univariate import N_BOUNDS, N_CELLS, N_LABEL_BOUNDS, N_RECENT
+from amf.univariate import N_BOUNDS, N_CELLS, N_GROUPS, N_RECENT
 
 BEGINS, WATCHES, SUSPECTS, COMPARES = 0.0, 1.0, 2.0, 3.0
 """Phases of a forest: whether it rehearses, looks for a change, tries whether there has been one, or has new trees that
@@ -34,7 +34,7 @@ _MOST_STEPS = 1e30
 """More than any number of samples in any number of trees can make."""
 _OF_ALL = (
     "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "excess",
-    "suspected", "lag", "to_be_active", "label_bounds", "recent",
+    "suspected", "lag", "to_be_active", "groups", "recent",
 )  # fmt: skip
 """The parts of the state that stay as they are when features come."""
 
@@ -82,8 +82,8 @@ class State(NamedTuple):
     """(1,), sum of what new trees lose more than old ones, the older samples for less, while it compares."""
     to_be_active: Any
     """(1,), trees that are active but for a while after a comparison that the old ones have won."""
-    label_bounds: Any
-    """(N_LABEL_BOUNDS,), between the groups of labels that are numbers."""
+    groups: Any
+    """(N_GROUPS,), what parts labels into groups (univariate.py)."""
     recent: Any
     """(N_RECENT,), the last labels, that of sample k at place k modulo N_RECENT."""
     kept_labels: Any
@@ -102,7 +102,7 @@ def state_of(flat: Any, n_trees: int, n_features: int) -> State:
     features, table, trees = 3 * n * d, 3 * n * d + 4 * d, 3 * n * d + (4 + N_CELLS + N_BOUNDS) * d
     forest = trees + 5 * n
     labels = forest + _OF_FOREST
-    kept = labels + N_LABEL_BOUNDS + N_RECENT
+    kept = labels + N_GROUPS + N_RECENT
     rows = kept + max(flat.shape[0] - kept, 0) // (d + 1)
     return State(
         flat[:features],
@@ -124,8 +124,8 @@ def state_of(flat: Any, n_trees: int, n_features: int) -> State:
         flat[forest + 8 : forest + 9],
         flat[forest + 9 : forest + 10],
         flat[forest + 10 : labels],
-        flat[labels : labels + N_LABEL_BOUNDS],
-        flat[labels + N_LABEL_BOUNDS : kept],
+        flat[labels : labels + N_GROUPS],
+        flat[labels + N_GROUPS : kept],
         flat[kept:rows],
         flat[rows:],
     )
@@ -149,7 +149,7 @@ def n_kept(n_features: int, max_bytes: int) -> int:
 def size_of(n_trees: int, n_features: int, n_rows: int) -> int:
     """Numbers in the state with room for so many samples."""
     of_feature, of_trees = 3 * n_trees + 4 + N_CELLS + N_BOUNDS, 5 * n_trees
-    return of_feature * n_features + of_trees + _OF_FOREST + N_LABEL_BOUNDS + N_RECENT + n_rows * (n_features + 1)
+    return of_feature * n_features + of_trees + _OF_FOREST + N_GROUPS + N_RECENT + n_rows * (n_features + 1)
 
 
 def room_in(flat: NDArray[np.float64], n_trees: int, n_features: int) -> int:
@@ -212,7 +212,7 @@ def is_sound(
         (state.weights > 0.0) & (state.weights <= 1.001 * varied),
         (state.table >= 0.0) & (state.table <= n_samples),
         np.isfinite(state.bounds),
-        np.abs(state.label_bounds) <= LARGEST_NUMBER,
+        _are_groups(state.groups, n_classes),
         _are_sums(state.losses, state.judged, _LARGEST_LOSS),
         (state.judged >= 0.0) & (state.judged <= 1.001 * MEMORY * review_every),
         _are_sums(state.spreads, state.judged, _LARGEST_LOSS**2),
@@ -284,6 +284,11 @@ def _are_sums(values: NDArray[np.float64], weights: Any, largest: Any) -> NDArra
 def _is_whole(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     whole: NDArray[np.bool_] = values == np.floor(values)
     return whole
+
+
+def _are_groups(values: NDArray[np.float64], n_classes: int | None) -> NDArray[np.bool_]:
+    """Of each whether it is a bound between numbers, or the number of a class plus one or nothing yet."""
+    return _are_labels(values, None if n_classes is None else n_classes + 1)
 
 
 def _are_labels(values: NDArray[np.float64], n_classes: int | None) -> NDArray[np.bool_]:

@@ -147,6 +147,16 @@ def _prior_of(state, prior):
 
 
 @inlined
+def _share_of(label, state):
+    """The frequency of a class among those that came: what labels alone say, who never hear of the others."""
+    total = 0.0
+    for count in state[_CLASSES:]:
+        if count > 0.0:
+            total += count + 0.5
+    return (state[_CLASSES + label] + 0.5) / total
+
+
+@inlined
 def _ask_experts(means, prior, experts, totals):
     """Fill experts (K, experts) with their forecasts up to a factor, and totals (experts,) with their sums."""
     for e in range(_N_EXPERTS):
@@ -175,7 +185,7 @@ def _learn(label, mixture, means, prior, experts, shares, state):
     if state[_CLASSES + label] > 0.0:
         # Of trees that rule the label out the loss is infinite.
         by_trees = max(means[0, label], _SMALLEST_PROBABILITY)
-        remember_losses(-log(mixture), -log(by_trees), -log(prior[label]), state, _LOSSES)
+        remember_losses(-log(mixture), -log(by_trees), -log(_share_of(label, state)), state, _LOSSES)
         for e in range(_N_EXPERTS):
             weight = shares[e] * experts[label, e] / mixture
             state[e] = weight + _SHARE * (1.0 / _N_EXPERTS - weight)

@@ -1,19 +1,25 @@
 """The forecast of a regression forest, made of what its trees say, by what came true of its earlier forecasts.
 
 The mean is the least-squares blend, over the forest's own past, of the aggregate over prunings, the mean of the leaves
-and the mean of all labels: on pure noise the last of them wins, on a series without noise the leaves, on most data the
-aggregate. The spread is that of the mixture over prunings and trees, stretched below and above by factors that follow
-the labels which fell outside of the 5 % and the 95 % quantile (adaptive conformal inference), so that these are what
-they are called. The median, which of skewed labels is not their mean, is the one of three that has lost least of late,
-where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean, moved
-by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while the
-spread that it blows up is no unit any more.
+and the mean of the labels alone: on pure noise the last of them wins, on a series without noise the leaves, on most
+data the aggregate. Old rows and labels count less, so that a change is followed, and a row on which the aggregate errs
+by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
+decide for good.
+
+The spread is that of the mixture over prunings and trees, stretched below and above by factors that follow the labels
+which fell outside of the 5 % and the 95 % quantile (adaptive conformal inference), so that these are what they are
+called. The median, which of skewed labels is not their mean, is the one of three that has lost least of late, where an
+error counts as it is: one that follows the labels above and below it, in units of the spread; the mean, moved by the
+median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while the spread
+that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean and spread:
+there the median is that of the labels.
+
 All are state of the forest and change with labelled rows only, one row after the other.
 
 state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf;
 mean and number of labels; logarithms of the stretches, the number of labels that they have followed, and the median
-less the mean; the absolute errors of the three medians, of late; the median of the labels alone and that of the mean's
-errors, each with how far one is from it; the recent losses (losses.py).
+less the mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
+of the labels alone and that of the mean's errors, each with how far one is from it; the recent losses (losses.py).
 """
 
 from __future__ import annotations
@@ -28,10 +34,10 @@ from amf.elementary import exp
 from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
-_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE = range(11)
-_OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(11, 14)
-_CENTRE, _ERROR = index(14), index(16)  # each a median, and behind it the deviation from it
-_LOSSES = index(18)
+_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
+_OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
+_CENTRE, _ERROR = index(15), index(17)  # each a median, and behind it the deviation from it
+_LOSSES = index(19)
 N_STATE = int(_LOSSES) + N_LOSSES
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
@@ -39,6 +45,19 @@ MEAN, BELOW, ABOVE, MEDIAN = range(4)
 """What the forest says of a sample: its mean, the standard deviations below and above that, and its median."""
 N_OUTPUTS = 4
 
+_BLENDED = 1.0 - 1.0 / 2048.0
+"""What is left at the next label of the sums that the blend follows from."""
+_MOST_IN_MEAN = 1024.0
+"""Labels after which one counts 1 / e in the mean of the labels alone."""
+_MOST_USUAL = 16.0
+"""Usual squared errors that one counts at most, in the blend and in what is usual."""
+_BLOWN_UP = 1024.0
+"""Usual squared errors beyond which the square of a spread is no measure of labels."""
+_FASTEST_USUAL = 1.0 / 32.0
+"""What a squared error moves the usual one by."""
+_ROUNDING = 1e-18
+"""Of the square of a number, that of a difference which tells nothing."""
+_SMALLEST = 1e-300
 _TAIL = 0.05
 TAIL_QUANTILE = 1.6448536269514722
 """Of a normal distribution at 95 %, in standard deviations."""
@@ -65,14 +84,26 @@ def is_sound(state: NDArray[np.float64]) -> bool:
         return True
     largest = (4.0 * LARGEST_NUMBER) ** 2  # of the product of two differences
     most = np.zeros(int(_LOSSES))
-    most[[_AA, _AR, _RR, _AG, _RG]] = largest * _MOST_LABELS
+    most[[_AA, _AR, _RR, _AG, _RG]] = 4.0 / _ROUNDING / (1.0 - _BLENDED)
+    most[_USUAL] = largest
     most[[_LABELS, _FOLLOWED]] = _MOST_LABELS
     most[[_OF_MEDIAN, _OF_MEAN, _OF_LABELS]] = 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)
     most[int(_CENTRE) : int(_LOSSES)] = 16.0 * LARGEST_NUMBER
     most[[_DOWN, _UP, _MIDDLE]] = _LARGEST_STRETCH
     most[_MEAN] = 1.1 * LARGEST_NUMBER
     in_range = bool(np.all(np.abs(state[: int(_LOSSES)]) <= most))
-    of_sign = [_AA, _RR, _LABELS, _FOLLOWED, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, int(_CENTRE) + 1, int(_ERROR) + 1]
+    of_sign = [
+        _AA,
+        _RR,
+        _LABELS,
+        _FOLLOWED,
+        _USUAL,
+        _OF_MEDIAN,
+        _OF_MEAN,
+        _OF_LABELS,
+        int(_CENTRE) + 1,
+        int(_ERROR) + 1,
+    ]
     positive = bool(np.all(state[of_sign] >= 0.0))
     return in_range and positive and are_sound(losses_of(state), largest)
 
@@ -95,7 +126,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
-        calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, state)
+        calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, spread, state)
         lowest, highest = min(lowest, likeliest), max(highest, likeliest)
         calibrated[i, BELOW], calibrated[i, ABOVE] = (mean - lowest) / TAIL_QUANTILE, (highest - mean) / TAIL_QUANTILE
         if labelled[i]:
@@ -104,16 +135,19 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                 remember_losses(
                     _square(mean - label), _square(aggregate - label), _square(state[_MEAN] - label), state, _LOSSES
                 )
-                state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
-                state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
-                state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
+                if not _is_blown_up(spread, state):
+                    state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
+                    state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
+                    state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
                 if spread > 0.0:
                     _follow(label, lowest, median, highest, state)
-                _remember(aggregate - leaf, state[_MEAN] - leaf, label - leaf, state)
+                _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
+            if state[_LABELS] == 0.0:
+                state[_CENTRE] = label
             _follow_alone(label, state, _CENTRE)
             state[_LABELS] += 1.0
-            state[_MEAN] += (label - state[_MEAN]) / state[_LABELS]
+            state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
 
 
 @inlined
@@ -141,7 +175,7 @@ def _square(x):
 
 @inlined
 def _blend(aggregate, leaf, state):
-    """Leaf + alpha (aggregate - leaf) + beta (mean of labels - leaf) with the best alpha and beta of the past."""
+    """Leaf + alpha (aggregate - leaf) + beta (mean of labels - leaf) with the best alpha and beta of late."""
     # Sums that differ by rounding alone say nothing: the plain aggregate stands, or a blend of two.
     alpha, beta = 1.0, 0.0
     if state[_AA] > 1e-12 * state[_RR]:
@@ -155,12 +189,21 @@ def _blend(aggregate, leaf, state):
 
 
 @inlined
-def _remember(a, r, g, state):
-    state[_AA] += a * a
-    state[_AR] += a * r
-    state[_RR] += r * r
-    state[_AG] += a * g
-    state[_RG] += r * g
+def _remember(aggregate, leaf, label, state):
+    """Take a row into the sums of the blend. They have no unit, since its weight is one over squares."""
+    a, r, g, error = aggregate - leaf, state[_MEAN] - leaf, label - leaf, _square(label - aggregate)
+    # An error that no limit bounds would weigh as much as all others, and no row may tell of rounding alone.
+    rounding = _ROUNDING * (_square(aggregate) + _square(leaf) + _square(state[_MEAN]))
+    weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + error + rounding, _SMALLEST)
+    state[_AA] = _BLENDED * state[_AA] + weight * a * a
+    state[_AR] = _BLENDED * state[_AR] + weight * a * r
+    state[_RR] = _BLENDED * state[_RR] + weight * r * r
+    state[_AG] = _BLENDED * state[_AG] + weight * a * g
+    state[_RG] = _BLENDED * state[_RG] + weight * r * g
+    if state[_USUAL] == 0.0:
+        state[_USUAL] = error
+    else:
+        state[_USUAL] += _FASTEST_USUAL * (min(error, _MOST_USUAL * state[_USUAL]) - state[_USUAL])
 
 
 @inlined
@@ -181,9 +224,15 @@ def _follow(label, lowest, median, highest, state):
 
 
 @inlined
-def _likeliest_median(median, mean, state):
+def _is_blown_up(spread, state):
+    """Whether a spread is far beyond any usual error, as where an outlier is in the cells of the sample."""
+    return _square(spread) > _BLOWN_UP * state[_USUAL]
+
+
+@inlined
+def _likeliest_median(median, mean, spread, state):
     """Of the three medians the one that has lost least of late."""
-    if state[_OF_LABELS] < min(state[_OF_MEDIAN], state[_OF_MEAN]):
+    if _is_blown_up(spread, state) or state[_OF_LABELS] < min(state[_OF_MEDIAN], state[_OF_MEAN]):
         return state[_CENTRE]
     return mean + state[_ERROR] if state[_OF_MEAN] < state[_OF_MEDIAN] else median
 
@@ -191,10 +240,11 @@ def _likeliest_median(median, mean, state):
 @inlined
 def _follow_alone(value, state, at):
     """Move a median, at this place of the state, and the deviation from it, neither of which an outlier moves far."""
-    if state[at] == 0.0 and state[at + index(1)] == 0.0:
-        state[at], state[at + index(1)] = value, abs(value)
-        return
     miss = value - state[at]
+    if state[at + index(1)] == 0.0:
+        # No number was off so far: this one tells how far they are.
+        state[at + index(1)] = abs(miss)
+        return
     step = _FASTEST_CENTRE * state[at + index(1)]
     state[at] = value if abs(miss) <= step else state[at] + step if miss > 0.0 else state[at] - step
     state[at + index(1)] += _FASTEST_CENTRE * (min(abs(miss), _FURTHEST * state[at + index(1)]) - state[at + index(1)])

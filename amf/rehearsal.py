@@ -13,7 +13,7 @@ import numpy as np
 from amf._kernel import called, inlined
 from amf.arena import ROOT
 from amf.scaling import in_order
-from amf.univariate import N_RECENT, Kind, bound_feature, bound_labels, count
+from amf.univariate import N_RECENT, Kind, bound_feature, count
 
 _LEAST_ROOM = 16
 
@@ -60,14 +60,20 @@ def kept_rows(state, n):
     return state.kept[: n * d].reshape((n, d))
 
 
-@called
-def bound(state, features, n_samples):
-    """Let the bins of features and the groups of labels have new bounds."""
-    bound_labels(state.recent, n_samples, state.label_bounds)
-    for j in range(state.weights.shape[0]):
-        if features.moves[j] > 0:
-            values = in_order(features.pairs, j, features.moves[j], features.strides[j])
-            bound_feature(values, state.bounds, j)
+def bound_of(kind: Kind) -> Any:
+    """The function that lets the bins of features and the groups of labels have new bounds, for kernels."""
+    part = kind.part
+
+    @called
+    def bound(state, features, n_samples):
+        """Let them have those of today."""
+        part(state.recent, n_samples, state.groups)
+        for j in range(state.weights.shape[0]):
+            if features.moves[j] > 0:
+                values = in_order(features.pairs, j, features.moves[j], features.strides[j])
+                bound_feature(values, state.bounds, j)
+
+    return bound
 
 
 def remember_of(kind: Kind) -> Any:
@@ -92,7 +98,8 @@ def remember_of(kind: Kind) -> Any:
                     for j in range(d):
                         value = x[i, j]
                         state.kept[at * d + j] = value if value == value else np.nan
-                count(state.table, state.bounds, x, i, group_of(labels[i], state.label_bounds))
+                low, high = group_of(labels[i], state.groups)
+                count(state.table, state.bounds, x, i, low, high)
                 sample += 1
 
     return remember
@@ -108,6 +115,7 @@ def recount_of(kind: Kind) -> Any:
         state.table[:] = 0.0
         x = kept_rows(state, n)
         for i in range(n):
-            count(state.table, state.bounds, x, i, group_of(state.kept_labels[i], state.label_bounds))
+            low, high = group_of(state.kept_labels[i], state.groups)
+            count(state.table, state.bounds, x, i, low, high)
 
     return recount

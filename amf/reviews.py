@@ -121,6 +121,7 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
     kind = adapting.kind
     rehearse_all, try_anew = _rehearsals_of(_rehearse_of(walk_prepared, adapting.loss_of), kind)
     weigh_features, watch = adaptation.weighing_of(kind), watching.watch_of(kind)
+    bound = rehearsal.bound_of(kind)
 
     @called
     def review(words, state, n, labels):
@@ -128,7 +129,7 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
         features, every, most = features_of(words), np.int64(words[REVIEW_EVERY]), np.int64(words[N_REHEARSED])
         kept, loss = n - np.int64(state.beginning[0]), state.current[0] / every
         adaptation.gather_gains(state)
-        rehearsal.bound(state, features, n)
+        bound(state, features, n)
         has_suspected = state.phase[0] == SUSPECTS
         if state.phase[0] == WATCHES:
             kept = watch(state, loss, every, most, kept)

@@ -1,10 +1,12 @@
 """What each feature tells of the labels by itself: counts of labels in bins of the feature, and what follows from them.
 
 The values of a feature fall into four bins, whose bounds are the quartiles of the subsample of its moves (scaling.py).
-Labels fall into eight groups: classes by their numbers modulo eight, numbers by their place among the octiles of recent
-labels, so that neither their unit nor an outlier matters. Bounds change at reviews (adaptation.py), and never follow
-from the labels of the bins that they part: a feature that is independent of the labels stays so in its table, whose
-older counts may belong to older bounds.
+Labels fall into eight groups. The first eight classes that come have one each, whatever their numbers are, and later
+ones go by their numbers modulo eight. Numbers go by their place among the octiles of recent labels, so that neither
+their unit nor an outlier matters. A number that equals octiles, as zero does where most labels are zero, is in the
+middle of the groups that these part, or half in each of two: so the sign of labels does not matter, either. Bounds
+change at reviews (adaptation.py), and never follow from the labels of the bins that they part: a feature that is
+independent of the labels stays so in its table, whose older counts may belong to older bounds.
 
 Of classes the statistic of a table is twice the logarithm of the likelihood ratio between the frequencies of groups in
 each bin and those in all of them, of numbers the sum of squares of the mean ranks of groups between bins, over their
@@ -41,7 +43,12 @@ class Kind(NamedTuple):
     """A kind of labels: functions for kernels."""
 
     group: Callable[..., Any]
-    """(label, bounds) -> the group of a label. bounds: float64 (N_LABEL_BOUNDS,), those between groups of numbers."""
+    """(label, groups) -> the two groups of a label, which may be one. groups: float64 (N_GROUPS,), of numbers the
+    bounds between them, and a last number that is not used; of classes those that came first, each its number plus one,
+    and 0 where there is none yet: a label may be the next one."""
+    part: Callable[..., Any]
+    """(recent, n_labels, groups): lets groups have new bounds. recent: float64 (N_RECENT,) labels, of which `n_labels`
+    are there if fewer."""
     statistic: Callable[..., Any]
     """(table, j) -> (statistic, degrees of freedom) of feature j. table: float64 (d * N_CELLS,), counts of the groups
     in each bin of each feature."""
@@ -50,16 +57,42 @@ class Kind(NamedTuple):
 
 
 @inlined
-def _of_class(label, bounds):
-    return int(label) % N_GROUPS
+def _between(values, at):
+    """Halfway between a number, of those given in order, and the one before it."""
+    return 0.5 * values[at - (at > 0)] + 0.5 * values[at]
 
 
 @inlined
-def _of_number(label, bounds):
-    group = 0
+def _of_class(label, groups):
+    number = int(label)
+    for k in range(N_GROUPS):
+        if groups[k] == 0.0:
+            groups[k] = number + 1.0
+        if groups[k] == number + 1.0:
+            return k, k
+    return number % N_GROUPS, number % N_GROUPS
+
+
+@inlined
+def _of_number(label, groups):
+    below = 0
     for k in range(N_LABEL_BOUNDS):
-        group += label > bounds[k]
-    return group
+        below += label > groups[k]
+        below += label >= groups[k]
+    return below // 2, (below + 1) // 2
+
+
+@inlined
+def _keep_parts(recent, n_labels, groups):
+    pass
+
+
+@called
+def _part_by_octiles(recent, n_labels, groups):
+    there = min(n_labels, N_RECENT)
+    values = np.sort(recent[:there])
+    for k in range(N_LABEL_BOUNDS):
+        groups[k] = _between(values, (k + 1) * there // N_GROUPS)
 
 
 @inlined
@@ -129,28 +162,20 @@ def _of_squared_errors(loss, other, n):
     return 0.5 * n * (log(loss) - log(max(other, _LEAST_LOSS))) if loss > other else 0.0
 
 
-CLASSES = Kind(_of_class, _likelihood_ratio, _of_log_losses)
-NUMBERS = Kind(_of_number, _variance_ratio, _of_squared_errors)
+CLASSES = Kind(_of_class, _keep_parts, _likelihood_ratio, _of_log_losses)
+NUMBERS = Kind(_of_number, _part_by_octiles, _variance_ratio, _of_squared_errors)
 
 
 @inlined
-def count(table, bounds, x, i, group):
-    """Count a label of this group in the bins of row i of x, float64 (n, d). bounds: float64 (d * N_BOUNDS,)."""
+def count(table, bounds, x, i, low, high):
+    """Count a label of these two groups in the bins of row i of x, float64 (n, d). bounds: float64 (d * N_BOUNDS,)."""
     for j in range(x.shape[1]):
         value, at, b = x[i, j], N_BOUNDS * j, 0
         if value == value:
             for k in range(N_BOUNDS):
                 b += value > bounds[at + k]
-            table[N_CELLS * j + b * N_GROUPS + group] += 1.0
-
-
-@called
-def bound_labels(recent, n_labels, bounds):
-    """Fill bounds with the octiles of recent labels, float64 (N_RECENT,), of which `n_labels` are there if fewer."""
-    there = min(n_labels, N_RECENT)
-    values = np.sort(recent[:there])
-    for k in range(N_LABEL_BOUNDS):
-        bounds[k] = values[(k + 1) * there // N_GROUPS]
+            table[N_CELLS * j + b * N_GROUPS + low] += 0.5
+            table[N_CELLS * j + b * N_GROUPS + high] += 0.5
 
 
 @inlined
@@ -158,7 +183,7 @@ def bound_feature(values, bounds, j):
     """Fill the bounds of a feature with quartiles of its values, which are given in order, an even number of them."""
     for k in range(N_BOUNDS):
         at = (k + 1) * values.shape[0] // _BINS
-        bounds[N_BOUNDS * j + k] = 0.5 * values[at - (at > 0)] + 0.5 * values[at]
+        bounds[N_BOUNDS * j + k] = _between(values, at)
 
 
 @inlined

@@ -94,7 +94,9 @@ class ReferenceCalibration:
             self.counts.append(0.0)
         if self.counts[label] > 0:  # of another class no expert can have known
             forecast = self.forecast(said)[label]
-            self.losses.add(*(-math.log(p) for p in (forecast, said[:, label].mean(), self.prior()[label])))
+            came = [count + 0.5 for count in self.counts if count > 0]
+            by_labels = (self.counts[label] + 0.5) / sum(came)
+            self.losses.add(*(-math.log(p) for p in (forecast, said[:, label].mean(), by_labels)))
             for expert, weight in self.weights.items():
                 posterior = weight * self.expert(expert, said)[label] / forecast
                 self.weights[expert] = (1 - SHARE) * posterior + SHARE / len(EXPERTS)

@@ -10,7 +10,7 @@ A node forecasts the mean of its labels. What it is charged for a label decides 
                 Both mean and y count as the end of [-bound, bound] where they are beyond it.
 
 With `charge_first` the first sample pays in full: the density that the parent gave to it, or y**2 / (8 bound**2).
-A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of all labels,
+A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of labels,
 as would have been best so far, and stretches its intervals until 5 % of the labels fall below and 5 % above.
 """
 
@@ -158,14 +158,28 @@ class RegressionTree(ReferenceTree):
 
 @dataclass
 class Blend:
-    """The forest's forecast: leaf + a * (mean over prunings - leaf) + b * (mean of all labels - leaf).
+    """The forest's forecast: leaf + a * (mean over prunings - leaf) + b * (mean of labels - leaf).
 
-    The weights a, b are those that would have been best so far: least squares over the forest's own past forecasts,
+    The weights a, b are those that would have been best of late: least squares over the forest's own past forecasts,
     b within bounds, and then the a that is best beside it, within bounds, too. Where the first difference has hardly
     varied they are 1 and 0; where both have varied in step, b is 0.
+
+    A row counts 1 / e after 2048 later ones, and is divided by 16 usual squared errors of the mean over prunings and
+    its own one: that bounds what one label does. A squared error counts in the usual one as 16 of those at most.
+    In the mean a label counts 1 / e after 1024 later ones, once there are so many.
     """
 
     moments: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))  # both differences with both and the label
+    usual: float = 0.0
+    n: int = 0
+    mean: float = 0.0
+
+    def count(self, y: float) -> None:
+        self.n += 1
+        self.mean += (y - self.mean) / min(self.n, 1024)
+
+    def differences(self, outlook: Outlook) -> np.ndarray:
+        return np.array([outlook.mean - outlook.leaf, self.mean - outlook.origin - outlook.leaf])
 
     def weights(self) -> tuple[float, float]:
         (aa, ar, ay), (_, rr, ry) = self.moments
@@ -176,24 +190,37 @@ class Blend:
         return min(max((ay - b * ar) / aa, -1.0), 1.0), b
 
     def forecast(self, outlook: Outlook) -> float:
-        a, b = self.weights()
-        return outlook.origin + outlook.leaf + a * (outlook.mean - outlook.leaf) - b * outlook.leaf
+        return outlook.origin + outlook.leaf + float(np.dot(self.weights(), self.differences(outlook)))
 
     def learn(self, outlook: Outlook, y: float) -> None:
-        differences = np.array([outlook.mean - outlook.leaf, -outlook.leaf])
-        self.moments += np.outer(differences, [*differences, y - outlook.origin - outlook.leaf])
+        differences = self.differences(outlook)
+        products = np.outer(differences, [*differences, y - outlook.origin - outlook.leaf])
+        error = (y - outlook.origin - outlook.mean) ** 2
+        numbers = np.array([outlook.origin + outlook.mean, outlook.origin + outlook.leaf, self.mean])
+        divisor = 16 * self.usual + error + 1e-18 * float(numbers @ numbers)
+        self.moments = (1 - 1 / 2048) * self.moments + products / (divisor or 1.0)
+        self.usual = self.usual + (min(error, 16 * self.usual) - self.usual) / 32 if self.usual else error
 
 
 @dataclass
 class Median:
-    """A median of numbers that come one by one, and their deviation from it, by which one of them moves both."""
+    """A median of numbers that come one by one, and their deviation from it, by which one of them moves both.
 
+    It begins with the first number, or with 0, and the deviation with the first number that is off.
+    """
+
+    begins_at_0: bool = False
     centre: float = 0.0
     deviation: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.is_new = not self.begins_at_0
+
     def learn(self, y: float) -> None:
-        if self.centre == self.deviation == 0:
-            self.centre, self.deviation = y, abs(y)
+        if self.is_new:
+            self.is_new, self.centre = False, y
+        if self.deviation == 0:
+            self.deviation = abs(y - self.centre)
             return
         miss, step = y - self.centre, self.deviation / 16
         self.centre = y if abs(miss) <= step else self.centre + math.copysign(step, miss)
@@ -204,14 +231,17 @@ class Median:
 class Quantiles:
     """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched; the
     distance from the forecast to the median in units of the scale; and what this median, the forecast moved by the
-    median of its errors, and the median of the labels alone have lost of late, of which the best one is the median."""
+    median of its errors, and the median of the labels alone have lost of late, of which the best one is the median.
+
+    Where the scale is more than 32 usual errors the median is that of the labels alone, and nothing is learned of the
+    three."""
 
     n: int = 0
     down: float = 0.0
     up: float = 0.0
     middle: float = 0.0
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    errors: Median = field(default_factory=Median)
+    errors: Median = field(default_factory=lambda: Median(begins_at_0=True))
     labels: Median = field(default_factory=Median)
 
     def tails(self, forecast: float, scale: float) -> tuple[float, float]:
@@ -226,10 +256,12 @@ class Quantiles:
             self.labels.centre,
         ]
 
-    def three(self, forecast: float, scale: float) -> tuple[float, float, float]:
-        """Those of 5, 50 and 95 %: the tails give way to the median."""
+    def three(self, forecast: float, scale: float, usual: float = math.inf) -> tuple[float, float, float]:
+        """Those of 5, 50 and 95 %: the tails give way to the median. usual: squared error."""
         low, high = self.tails(forecast, scale)
         median = min(zip(self.losses, self.medians(forecast, scale), strict=True), key=lambda each: each[0])[1]
+        if scale**2 > 1024 * usual:
+            median = self.labels.centre
         return min(low, median), median, max(high, median)
 
     def quantile(self, forecast: float, scale: float, probability: float) -> float:
@@ -238,16 +270,18 @@ class Quantiles:
         step = NormalDist().inv_cdf(probability) / NormalDist().inv_cdf(1 - TAIL)
         return median + step * (median - low if probability < 0.5 else high - median)
 
-    def std(self, forecast: float, scale: float) -> float:
-        low, _, high = self.three(forecast, scale)
+    def std(self, forecast: float, scale: float, usual: float = math.inf) -> float:
+        low, _, high = self.three(forecast, scale, usual)
         return (high - low) / 2 / NormalDist().inv_cdf(1 - TAIL)
 
-    def learn(self, forecast: float, scale: float, y: float) -> None:
+    def learn(self, forecast: float, scale: float, y: float, usual: float = math.inf) -> None:
         """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside. One
         above the median moves that up, one below down: at rest as many are above as below."""
-        low, _, high = self.three(forecast, scale)
+        low, _, high = self.three(forecast, scale, usual)
         medians = self.medians(forecast, scale)
-        self.losses = [(1 - 1 / 64) * loss + abs(y - median) for loss, median in zip(self.losses, medians, strict=True)]
+        if scale**2 <= 1024 * usual:
+            errors = [abs(y - median) for median in medians]
+            self.losses = [(1 - 1 / 64) * loss + error for loss, error in zip(self.losses, errors, strict=True)]
         self.errors.learn(y - forecast)
         if scale == 0:
             return
@@ -297,7 +331,8 @@ class RegressionForest:
         if outlook is None:
             return Forecast(math.nan, math.nan, math.nan, (math.nan, math.nan, math.nan))
         mean, scale = self.centre(outlook), math.sqrt(outlook.variance)
-        three, std = self.quantiles.three(mean, scale), self.quantiles.std(mean, scale)
+        usual = self.blend.usual if self.calibration else math.inf
+        three, std = self.quantiles.three(mean, scale, usual), self.quantiles.std(mean, scale, usual)
         return Forecast(mean, outlook.origin + outlook.mean, std, three)
 
     def weighted_depth(self, x: np.ndarray) -> float:
@@ -308,11 +343,12 @@ class RegressionForest:
             return
         outlook = self.outlook(x)
         if outlook is not None and self.calibration:
-            forecasts = self.centre(outlook), outlook.origin + outlook.mean, outlook.origin
+            forecasts = self.centre(outlook), outlook.origin + outlook.mean, self.blend.mean
             self.losses.add(*((forecast - y) ** 2 for forecast in forecasts))
-            self.quantiles.learn(self.centre(outlook), math.sqrt(outlook.variance), y)
+            self.quantiles.learn(self.centre(outlook), math.sqrt(outlook.variance), y, self.blend.usual)
             self.blend.learn(outlook, y)
         self.quantiles.labels.learn(y)
+        self.blend.count(y)
         for tree in self.trees:
             tree.learn(x, y)
 

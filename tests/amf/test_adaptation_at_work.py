@@ -74,6 +74,34 @@ def test_two_features_that_tell_together_alone_are_found_among_noise():
     assert np.mean(said.argmax(axis=1)[2000:] == y[2000:]) > 0.85
 
 
+def test_classes_are_told_apart_whatever_their_numbers_are():
+    """Two that agree modulo eight, the groups of the table, are as any two."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 8))
+    y = (x[:, 0] + 0.3 * rng.normal(size=600) > 0.0).astype(int)
+    one, eight = (amf.AdaptiveAMFClassifier(5, seed=1, classes=range(32)).partial_fit(x, k * y) for k in (1, 8))
+    np.testing.assert_array_equal(state(eight).table, state(one).table)
+    assert eight.feature_weights[0] > 2.0
+
+
+def test_the_sign_of_labels_of_which_most_are_zero_does_not_matter():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 42))
+    told = x[:, 0] + 0.7 * x[:, 1]
+    y = np.where(told > 1.56, 1.0 + np.abs(told), 0.0)  # of ten labels nine are 0
+    plus, minus = (amf.AdaptiveAMFRegressor(10, seed=1) for _ in range(2))
+    for forest, labels in (plus, y), (minus, -y):
+        forest.partial_fit(x[:256], labels[:256])
+    tables = [state(forest).table.reshape(42, 4, 8) for forest in (plus, minus)]
+    np.testing.assert_array_equal(tables[1], tables[0][:, :, ::-1])
+    errors = [
+        np.mean((f.predict_learn(x[256:], sign * y[256:]) - sign * y[256:]) ** 2)
+        for f, sign in ((plus, 1), (minus, -1))
+    ]
+    assert errors[1] < 1.1 * errors[0]
+    assert errors[0] < 0.6 * np.var(y)
+
+
 @pytest.mark.parametrize(("background", "n_estimators", "standing_by"), [(0.29, 100, 29), (0.2, 9, 1), (0.0, 5, 0)])
 def test_a_share_of_the_trees_stands_by(background, n_estimators, standing_by):
     forest = amf.AdaptiveAMFClassifier(n_estimators, background=background, seed=1)

@@ -292,7 +292,7 @@ LIES = {
     "roles": [3.0, np.nan, -1.0],
     "table": [-1.0, np.nan, 1e9],
     "bounds": [np.nan, np.inf],
-    "label_bounds": [np.nan, np.inf],
+    "groups": [np.nan, np.inf, -1.0, 0.5],
     "recent": [-1.0, 0.5, 2.0, np.nan],
     "kept_labels": [-1.0, 0.5, 2.0, np.nan],
     "kept": [np.inf],

@@ -243,6 +243,15 @@ def test_the_recent_losses_tell_what_the_forest_is_worth():
     assert amf.loads(forest.dumps()).losses == forest.losses
 
 
+def test_classes_that_never_came_are_not_in_the_baseline():
+    """Else a forest would seem to know something wherever many classes are declared."""
+    rng = np.random.default_rng(0)
+    forest = amf.AMFClassifier(3, classes=range(300), seed=1)
+    forest.partial_fit(rng.normal(size=(1500, 2)), rng.integers(0, 2, 1500))
+    assert forest.losses.baseline == pytest.approx(math.log(2), abs=0.01)
+    assert forest.losses.calibrated > forest.losses.baseline
+
+
 def test_the_recent_losses_of_a_regressor_are_squared_errors():
     x, y = signal(300)
     forest = amf.AMFRegressor(seed=1)

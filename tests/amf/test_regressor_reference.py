@@ -231,14 +231,19 @@ def test_blend_is_least_squares_within_bounds():
     rng = np.random.default_rng(0)
     blend = Blend()
     assert blend.weights() == (1.0, 0.0)
-    rows, targets = [], []
+    rows, targets, weights = [], [], []
     for origin, mean, leaf, noise in rng.normal(size=(200, 4)):
         y = origin + 0.6 * mean + 0.3 * leaf + noise
         rows.append([mean - leaf, -leaf])
         targets.append(y - origin - leaf)
+        weights = [(1 - 1 / 2048) * weight for weight in weights]
+        weights.append(1 / (16 * blend.usual + (y - origin - mean) ** 2))
+        blend.mean = origin
         blend.learn(Outlook(origin, mean, leaf, 1.0), y)
-    a, b = np.linalg.lstsq(np.array(rows), np.array(targets), rcond=None)[0]
+    roots = np.sqrt(weights)
+    a, b = np.linalg.lstsq(roots[:, None] * np.array(rows), roots * np.array(targets), rcond=None)[0]
     assert blend.weights() == pytest.approx((a, b))
+    blend.mean = 5.0
     assert blend.forecast(Outlook(5.0, 3.0, 1.0, 1.0)) == pytest.approx(5 + 1 + 2 * a - b)
     for sign, bounds in (1, (1.0, 1.0)), (-1, (-1.0, -0.5)):
         blend = Blend()
@@ -376,6 +381,23 @@ def test_kernels_equal_the_reference(options, d, grid, missing):
     )
 
 
+def test_kernels_equal_the_reference_where_labels_are_forgotten():
+    """With an outlier and a level shift, over more labels than a mean holds."""
+    rng = np.random.default_rng(0)
+    x = rng.random((1500, 2)).astype(np.float32)
+    x[0] = 0.0
+    y = np.sin(5.0 * x[:, 0]) + rng.standard_t(2, 1500)
+    y[700] = 1e4
+    y[1100:] += 20.0
+    forest = amf.AMFRegressor(2, seed=3, scaling="none")
+    reference = RegressionForest(3, 2, 2)
+    expected, got = reference.predict_learn(x, y), forest.prequential(x.astype(float), y)
+    close = {"rtol": 1e-7, "atol": 1e-9}
+    np.testing.assert_allclose(got.mean, [forecast.mean for forecast in expected], **close)
+    np.testing.assert_allclose(got.quantiles, [forecast.quantiles for forecast in expected], **close)
+    np.testing.assert_allclose(forest.losses, reference.losses.means(), **close)
+
+
 @pytest.mark.parametrize("options", [{}, {"charge_first": True}, {"charge_first": True, "split_pure": True}], ids=str)
 @pytest.mark.parametrize("label", [200.0, -200.0, 1e75])
 def test_a_label_far_beyond_the_bound_does_not_decide_everything(options, label):
@@ -408,6 +430,17 @@ def test_quantiles_are_what_they_are_called_whatever_the_shape_of_the_noise(shap
         assert errors[0] < 0.97 * errors[1]
 
 
+@pytest.mark.parametrize("by", [-2.0, 2.0**20])
+def test_a_constant_that_is_added_to_the_labels_is_added_to_the_forecasts(by):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1500, 3))
+    y = np.round(1024.0 * rng.exponential(size=1500)) / 1024.0  # so that no label is rounded
+    plain, moved = (amf.AMFRegressor(5, seed=1).prequential(x, labels) for labels in (y, y + by))
+    np.testing.assert_allclose(moved.mean[1:] - by, plain.mean[1:], atol=1e-5)
+    np.testing.assert_allclose(moved.std, plain.std, atol=1e-5)
+    np.testing.assert_allclose(moved.quantiles[1:] - by, plain.quantiles[1:], atol=1e-5)
+
+
 @pytest.mark.parametrize("d", [1, 2, 4])
 @pytest.mark.parametrize("signal", [0.0, 0.05])
 def test_where_nothing_tells_the_mean_of_all_labels_wins(d, signal):
@@ -420,6 +453,41 @@ def test_where_nothing_tells_the_mean_of_all_labels_wins(d, signal):
             axis=1
         )
         assert errors[0] < 1.02 * errors[1:].min()
+
+
+def friedman(n):
+    """Five features that decide in different ways, and two that do not; the labels have standard deviation 5."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(n, 7))
+    told = 10.0 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20.0 * (x[:, 2] - 0.5) ** 2 + 10.0 * x[:, 3] + 5.0 * x[:, 4]
+    return x, told + rng.normal(size=n)
+
+
+@pytest.mark.parametrize("row", [0, 300])
+@pytest.mark.parametrize("size", [1e3, 1e6, -1e6])
+def test_an_outlier_does_not_decide_for_good_how_the_mean_is_made(row, size):
+    x, y = friedman(4000)
+    y[row] += size
+    told = amf.AMFRegressor(seed=1).prequential(x, y)
+    mean, raw = (np.median(np.abs(each - y)[2500:]) for each in (told.mean, told.raw_mean))
+    assert mean < 1.05 * raw
+    assert np.mean((y < told.quantiles[:, 0])[2500:]) == pytest.approx(0.05, abs=0.02)
+    assert np.mean((y > told.quantiles[:, 2])[2500:]) == pytest.approx(0.05, abs=0.02)
+    if abs(size) < 1e6 and row > 0:  # one of a million shows in the mean of each tree's root
+        plain = amf.AMFRegressor(seed=1).prequential(x, friedman(4000)[1])
+        width, usual = (np.median(np.diff(each.quantiles[2500:, ::2])) for each in (told, plain))
+        assert width < 1.5 * usual
+
+
+@pytest.mark.parametrize("system", [amf.AMFRegressor, amf.AdaptiveAMFRegressor])
+@pytest.mark.parametrize("by", [10.0, 100.0])
+def test_a_level_shift_does_not_decide_for_good_how_the_mean_is_made(system, by):
+    """What was best before is not after it: the adaptive forest begins anew, and the mean of labels is far from all."""
+    x, y = friedman(8000)
+    y[4000:] += by
+    told = system(seed=1).prequential(x, y)
+    mean, raw = (np.median(np.abs(each - y)[6000:]) for each in (told.mean, told.raw_mean))
+    assert mean < 1.05 * raw
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6, -1e6])
