@@ -211,8 +211,8 @@ class Worker:
         # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
         if self._executor.is_committing:
             self._pace.is_due, most, wait_s = True, 1, AGAIN_S
-            for task in [each for each in self._tasks.values() if each.buffer and n_buffered >= limit]:
-                self._wait(task, "outputs are not committed, and the records of a whole transaction wait behind them")
+            for task in [each for each in self._tasks.values() if each.buffer and n_buffered >= 2 * limit]:
+                self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
         elif n_buffered:
             wait_s = 0.0
         elif self._tasks.any_opening:
