@@ -78,6 +78,7 @@ class Bound:
             self.board,
         )
         self.start = self._forwarder.start
+        self.assigned = self._forwarder.assigned
         self.turn = self._forwarder.turn
         self.close = self._forwarder.close
         self.run = self._forwarder.run
@@ -333,6 +334,18 @@ def test_a_partition_that_is_added_is_forwarded_from_its_beginning() -> None:
     bench.feed_shops("c", partition=1)
     two.turns(1)
     assert bench.forwarded() == [(b"a", 1, 0), (b"b", 1, 1), (b"c", 1, 2)]
+
+
+def test_a_member_without_partitions_stands_by() -> None:
+    bench = Bench()
+    bench.feed_shops("a")
+    one = bench.forwarder("one").join()
+    two = bench.forwarder("two")
+    two.start()
+    two.assigned([])
+    one.turns(2)
+    two.turns(2)
+    assert bench.forwarded() == [(b"a", 0, 0)]
 
 
 def test_of_two_that_begin_together_the_later_one_starts_where_it_is_told_to() -> None:

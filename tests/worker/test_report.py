@@ -150,7 +150,7 @@ def test_the_calibration_error_is_a_mean_over_forecasts() -> None:
 def test_quantiles_that_are_right_over_all_rows_alone_are_told_from_those_that_are_right(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     logarithms = 3.0 * rng.random(4000) + rng.normal(0.0, 1.3, 4000)
-    for labels, is_uneven in ((np.exp(logarithms), True), (logarithms, False)):
+    for labels, is_uneven in ((np.exp(2.5 * logarithms), True), (logarithms, False)):
         report = report_of(tmp_path, labels)
         fifths = report.coverage_by_size()
         assert [each.smallest for each in fifths] == sorted(each.smallest for each in fifths)

@@ -73,9 +73,11 @@ class PredictionsFile:
 
     def write(self, row: Row, answer: Answer, spread: Sequence[float | None]) -> None:
         """Add a row; `spread` holds the probabilities by class, as `Classes` gives them."""
-        texts = (None if it is None else class_text(it) for it in (answer.label, answer.prediction))
+        said: list[object] = [answer.label, answer.prediction]
         numbers: list[float | None] = [None] * len(_NUMBERS)
-        if isinstance(answer, Estimate):
+        if not isinstance(answer, Estimate):
+            said = [None if it is None else class_text(it) for it in (answer.label, answer.prediction)]
+        else:
             self._left_out.difference_update(_NUMBERS)
             if answer.quantiles is not None:
                 numbers = [answer.std, *answer.quantiles]
@@ -83,7 +85,7 @@ class PredictionsFile:
             self._left_out.discard("id")
         # The csv module writes a float by repr and None as nothing.
         with errors(self._path):
-            self._writer.writerow([row.number, row.id, row.key, *texts, answer.learned, answer.loss, *numbers, *spread])
+            self._writer.writerow([row.number, row.id, row.key, *said, answer.learned, answer.loss, *numbers, *spread])
 
     def finish(self, classes: Sequence[str]) -> None:
         """Write the file itself: the header and the rows, each with a cell for every class."""

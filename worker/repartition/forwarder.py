@@ -136,7 +136,7 @@ class Forwarder:
         """
         self._standing.has_joined = True
         deadline = self._deadline()
-        asked = range(max(self._partitions, *(number + 1 for number in partitions)))
+        asked = range(max([self._partitions, *(number + 1 for number in partitions)]))
         committed = retry(self._clock, deadline, "committed offsets", lambda: self._input.committed(asked))
         if self._began_with is None:
             self._began_with = _beginning(committed.values(), self._partitions)
