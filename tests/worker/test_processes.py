@@ -174,6 +174,13 @@ def test_a_configuration_that_cannot_be_used_ends_all(tmp_path):
     assert len(command.await_files("ended-1-*")) == 1
 
 
+def require_both_work_on(command):
+    command.await_files("started-2-*")
+    assert len(command.await_files("started-1-*")) == 1
+    command.process.terminate()
+    assert command.ends() == 0
+
+
 def test_who_has_worked_and_finds_its_configuration_unusable_later_does_not_end_the_others(tmp_path):
     """Somebody is at the file, or has its port, while it is started again."""
     program = f"""
@@ -187,11 +194,7 @@ if tries == 2:
     sys.exit({UNUSABLE})
 {WORK}
 """
-    command = Command(tmp_path, WORK, program, steady_s=0.9)
-    command.await_files("started-2-*")
-    assert len(command.await_files("started-1-*")) == 1
-    command.process.terminate()
-    assert command.ends() == 0
+    require_both_work_on(Command(tmp_path, WORK, program, steady_s=0.9))
 
 
 def test_who_has_worked_and_ends_with_an_unusable_configuration_does_not_end_the_others(tmp_path):
@@ -204,11 +207,7 @@ if not os.path.exists('worked'):
     sys.exit({UNUSABLE})
 {WORK}
 """
-    command = Command(tmp_path, WORK, program, steady_s=0.9)
-    command.await_files("started-2-*")
-    assert len(command.await_files("started-1-*")) == 1
-    command.process.terminate()
-    assert command.ends() == 0
+    require_both_work_on(Command(tmp_path, WORK, program, steady_s=0.9))
 
 
 def test_who_does_not_end_in_time_is_killed(tmp_path):

@@ -23,13 +23,13 @@ from worker.checkpoint.names import Location
 
 def after_gap(location: Location, offset: int) -> Location:
     """Where the history of a partition goes on whose records before `offset` were lost; `location` is configured."""
-    return msgspec.structs.replace(location, lineage=f"{location.lineage}~p{location.partition}@{offset}")
+    return msgspec.structs.replace(location, lineage=_after(location.lineage, location.partition, offset))
 
 
 def gaps_of(store: ObjectStore, location: Location) -> list[int]:
     """Offsets at which this partition went on after a gap, the newest first."""
-    names = [path.rpartition("/")[2] for path in store.list(_folder(location))]
-    return sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
+    names = (path.rpartition("/")[2] for path in store.list(_folder(location)))
+    return sorted(map(int, filter(_is_gap, names)), reverse=True)
 
 
 def before_gap(location: Location) -> Location:
@@ -46,18 +46,27 @@ def folders_after_gaps(paths: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[int]] = defaultdict(list)
     for path in paths:
         folder, _, name = path.rpartition("/")
-        if folder.endswith("/gaps") and name.isascii() and name.isdigit():
+        if folder.endswith("/gaps") and _is_gap(name):
             found[folder.removesuffix("/gaps")].append(int(name))
     after = {}
     for folder, gaps in found.items():
         lineage, topic, partition = folder.rsplit("/", 2)
-        after[folder] = [f"{lineage}~p{partition}@{gap}/{topic}/{partition}" for gap in sorted(gaps, reverse=True)]
+        lineages = (_after(lineage, partition, gap) for gap in sorted(gaps, reverse=True))
+        after[folder] = [f"{each}/{topic}/{partition}" for each in lineages]
     return after
 
 
 def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
     """From now on the partition is found after this gap. Repeating it is harmless."""
     store.create(f"{_folder(location)}/{offset:020d}", after_gap(location, offset).lineage.encode())
+
+
+def _after(lineage: str, partition: int | str, gap: int) -> str:
+    return f"{lineage}~p{partition}@{gap}"
+
+
+def _is_gap(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 def _folder(location: Location) -> str:
