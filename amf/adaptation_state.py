@@ -235,7 +235,7 @@ def is_sound(
         _are_labels(state.kept_labels, n_classes),
         ~np.isinf(state.kept),
     )
-    return all(bool(np.all(check)) for check in checks)
+    return all(check if isinstance(check, bool) else check.all() for check in checks)
 
 
 def _are_roles(roles: NDArray[np.float64], to_be_active: int, state: State) -> bool:

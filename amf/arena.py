@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,14 @@ class Arena:
     def __init__(self, n_trees: int, layout: Layout) -> None:
         self.used = np.full(n_trees, ROOT)
         self._allocate(layout, 0)
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], layout: Layout) -> Self:
+        """Rows for so many nodes in each tree, which `unpack` (packing.py) is to bring."""
+        arena = cls.__new__(cls)
+        arena.used = np.array(sizes, np.uint64) + ROOT
+        arena._allocate(layout, _rounded_up(max(sizes) + int(ROOT)))
+        return arena
 
     @property
     def n_trees(self) -> int:
@@ -273,11 +281,6 @@ class Arena:
     def roots(self) -> NDArray[np.int64]:
         """Rows of the trees' roots in the block (n_trees,)."""
         return np.arange(self.n_trees) * int(_CHUNK) + int(ROOT)
-
-    def prepare(self, sizes: Sequence[int]) -> None:
-        """Replace all nodes by so many in each tree, which `unpack` (packing.py) is to bring."""
-        self.used = np.array(sizes, np.uint64) + ROOT
-        self._allocate(self.layout, _rounded_up(max(sizes) + int(ROOT)))
 
     def copy(self) -> Arena:
         """The rows in use in memory of their own."""

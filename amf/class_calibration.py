@@ -49,6 +49,7 @@ _LEAST_CREDITED = 1e-6
 """Probability that a label is given at least where the loss of a single tree is asked for."""
 _KEPT = 1.0 - 1e-4
 """What is left of a class count at the next label."""
+_MOST_COUNTED = 1.1 / (1.0 - _KEPT)
 
 
 def fresh_state(n_classes: int) -> NDArray[np.float64]:
@@ -67,9 +68,10 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     """Whether labels could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
-    weights, counts = state[: int(_N_EXPERTS)], state[int(_CLASSES) :]
-    sums_to_one = bool(np.all(weights >= 0.0)) and abs(float(weights.sum()) - 1.0) < 1e-9
-    counted = bool(np.all((counts >= 0.0) & (counts <= 1.1 / (1.0 - _KEPT))))
+    # Most states have few numbers, of which numpy would take longer to make arrays than Python to look at them.
+    weights, counts = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) :].tolist()
+    sums_to_one = all(weight >= 0.0 for weight in weights) and abs(sum(weights) - 1.0) < 1e-9
+    counted = all(0.0 <= count <= _MOST_COUNTED for count in counts)
     return sums_to_one and counted and are_sound(losses_of(state), _LARGEST_LOSS)
 
 

@@ -130,6 +130,9 @@ class ForestClassifier(Forest[Params]):
     def _losses(self) -> NDArray[np.float64]:
         return losses_of(self._calibration)
 
+    def _take_over_labels(self) -> None:
+        self._classes = self._classes.copy()
+
     def _recall(self, classes: Any) -> None:
         labels = [label for label in scalars(classes) if label is not None]
         self._classes = Classes(labels)

@@ -216,15 +216,20 @@ class Forest(ForestState[Params]):
 
         Takes as long as copying `nbytes` bytes does; whoever learns in this forest waits meanwhile.
         """
-        twin = self.__new__(type(self))
         with self._turn:
-            vars(twin).update(vars(self))
-            take_turns(twin)
-            twin._binding = Binding()
+            twin = self._twin()
             twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
-            twin._recall(self.class_labels)
             twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
             twin._adaptation = self._adaptation.copy()
+        return twin
+
+    def _twin(self) -> Self:
+        """A forest with the same parameters, names and labels, whose state is to be replaced: it is this one's."""
+        twin = self.__new__(type(self))
+        vars(twin).update(vars(self))
+        take_turns(twin)
+        twin._binding = Binding()
+        twin._take_over_labels()
         return twin
 
     def __copy__(self) -> Self:

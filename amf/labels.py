@@ -74,6 +74,12 @@ class Classes:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def copy(self) -> Classes:
+        """The same classes, apart from those that either of them will add."""
+        twin = Classes()
+        twin.labels, twin._code = self.labels.copy(), self._code.copy()
+        return twin
+
     def code(self, label: Label) -> int:
         """Number of the label's class, -1 where it is new."""
         return self._code.get(label if type(label) is str else class_text(label), -1)

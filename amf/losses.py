@@ -41,9 +41,9 @@ class Losses(NamedTuple):
 
 def are_sound(sums: NDArray[np.float64], most: float) -> bool:
     """Whether losses from 0 to `most` could have left this part of a state."""
+    *losses, weight = sums.tolist()
     # Rounding can make the logarithm of a probability of 1 a little more than 0.
-    losses = np.all((sums[:3] >= -1e-6 * most) & (sums[:3] <= 1.1 * HORIZON * most))
-    return bool(losses and 0.0 <= sums[3] <= 1.1 * HORIZON)
+    return 0.0 <= weight <= 1.1 * HORIZON and all(-1e-6 * most <= loss <= 1.1 * HORIZON * most for loss in losses)
 
 
 @inlined

@@ -82,30 +82,33 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     """Whether labels within LARGEST_NUMBER could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
-    largest = (4.0 * LARGEST_NUMBER) ** 2  # of the product of two differences
-    most = np.zeros(int(_LOSSES))
-    most[[_AA, _AR, _RR, _AG, _RG]] = 4.0 / _ROUNDING / (1.0 - _BLENDED)
-    most[_USUAL] = largest
-    most[[_LABELS, _FOLLOWED]] = _MOST_LABELS
-    most[[_OF_MEDIAN, _OF_MEAN, _OF_LABELS]] = 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)
-    most[int(_CENTRE) : int(_LOSSES)] = 16.0 * LARGEST_NUMBER
-    most[[_DOWN, _UP, _MIDDLE]] = _LARGEST_STRETCH
-    most[_MEAN] = 1.1 * LARGEST_NUMBER
-    in_range = bool(np.all(np.abs(state[: int(_LOSSES)]) <= most))
-    of_sign = [
-        _AA,
-        _RR,
-        _LABELS,
-        _FOLLOWED,
-        _USUAL,
-        _OF_MEDIAN,
-        _OF_MEAN,
-        _OF_LABELS,
-        int(_CENTRE) + 1,
-        int(_ERROR) + 1,
-    ]
-    positive = bool(np.all(state[of_sign] >= 0.0))
-    return in_range and positive and are_sound(losses_of(state), largest)
+    numbers = state[: int(_LOSSES)].tolist()
+    in_range = all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=True))
+    return in_range and are_sound(losses_of(state), _LARGEST_PRODUCT)
+
+
+def _most() -> list[float]:
+    """What each number of a state can be at most, but for the losses."""
+    most = [16.0 * LARGEST_NUMBER] * int(_LOSSES)
+    for places, value in (
+        ((_AA, _AR, _RR, _AG, _RG), 4.0 / _ROUNDING / (1.0 - _BLENDED)),
+        ((_USUAL,), _LARGEST_PRODUCT),
+        ((_LABELS, _FOLLOWED), _MOST_LABELS),
+        ((_OF_MEDIAN, _OF_MEAN, _OF_LABELS), 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)),
+        ((_DOWN, _UP, _MIDDLE), _LARGEST_STRETCH),
+        ((_MEAN,), 1.1 * LARGEST_NUMBER),
+    ):
+        for place in places:
+            most[place] = value
+    return most
+
+
+_LARGEST_PRODUCT = (4.0 * LARGEST_NUMBER) ** 2
+"""Of two differences between numbers."""
+_MOST = _most()
+_NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _OF_LABELS}
+_NEVER_NEGATIVE |= {int(_CENTRE) + 1, int(_ERROR) + 1}
+_LEAST = [0.0 if place in _NEVER_NEGATIVE else -most for place, most in enumerate(_MOST)]
 
 
 @called

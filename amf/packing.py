@@ -6,7 +6,7 @@ believed: whatever the words are, no kernel that goes down the trees will leave 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +37,15 @@ def heads_of(arena: Arena) -> Iterator[NDArray[np.int32]]:
         yield packed[start:stop]
 
 
-def unpack(packed: NDArray[np.int32], sizes: Sequence[int], arena: Arena, n_features: int) -> str:
-    """Replace all nodes of the arena by those in `packed`, `sizes` of them in each tree (>= 0).
+def unpack(packed: NDArray[np.int32], arena: Arena, n_features: int) -> str:
+    """Fill the rows of an arena that is made for the nodes in `packed`.
 
     Returns what is wrong with them, which then must not be used, or nothing. Raises ValueError where there are not as
     many words as these nodes have.
     """
     words, width = arena.layout.head, arena.layout.box
-    if packed.shape[0] != sum(sizes) * (words + width):
-        raise ValueError(f"{sum(sizes)} nodes of {words + width} words are not {packed.shape[0]} words")
-    arena.prepare(sizes)
+    if packed.shape[0] != arena.n_nodes * (words + width):
+        raise ValueError(f"{arena.n_nodes} nodes of {words + width} words are not {packed.shape[0]} words")
     parents = np.zeros(arena.capacity, np.uint64)
     fault = _unpack(
         packed, packed.view(np.float32), arena.used, index(words), index(width), index(n_features),

@@ -108,6 +108,14 @@ class ForestParams:
         check_choice("preset", name, tuple(cls.PRESETS))
         return cls(**{**cls.PRESETS[name], **overrides})
 
+    def with_seed(self, seed: int) -> Self:
+        """The same parameters with another seed. Raises ValueError where it is out of range."""
+        check_whole("seed", seed, 0, 2**64 - 1)
+        twin = object.__new__(type(self))
+        for f in fields(self):  # all others have been checked
+            object.__setattr__(twin, f.name, seed if f.name == "seed" else getattr(self, f.name))
+        return twin
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, in the order of declaration."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

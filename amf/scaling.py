@@ -118,11 +118,6 @@ class Scaling:
                     array[column] = 0.0
 
 
-def strides_of(moves: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of all moves of each feature, (d,), one in so many is in the subsample."""
-    return np.array([1 << (max(n - 1, 0) // PAIRS).bit_length() for n in moves.tolist()], np.int64)
-
-
 def _longer(array: NDArray[Any], rows: int, value: float) -> NDArray[Any]:
     """A copy with so many rows, the new ones filled."""
     grown = np.full((rows, *array.shape[1:]), value, array.dtype)
@@ -143,6 +138,24 @@ def first_infinite(x):
                 if abs(x[i, j]) == np.inf:
                     return i * d + j
     return -1
+
+
+@kernel
+def strides_of(moves):
+    """Of all moves of each feature, int64 (d,), one in so many is in the subsample."""
+    strides = np.empty(moves.shape[0], np.int64)
+    for j in range(moves.shape[0]):
+        strides[j] = stride_of(moves[j])
+    return strides
+
+
+@inlined
+def stride_of(moves):
+    """The smallest power of two of which PAIRS cover so many moves."""
+    stride = np.int64(1)
+    while PAIRS * stride < moves:
+        stride *= 2
+    return stride
 
 
 @called

@@ -15,10 +15,17 @@ from amf.aggregation import LARGEST_ODDS, SMALLEST_ODDS
 from amf.arena import CHILD, COUNT, FEATURE, LARGEST_COUNT, ODDS, ROOT, THRESHOLD, TIME, Arena, row_of
 from amf.boxes import LARGEST
 from amf.planes import OFFSET, SECOND, SLOPE
-from amf.scaling import Scaling, strides_of
+from amf.scaling import Scaling, stride_of
 
 _MOST_SAMPLES = 2**53
 _SOUND, _ODDS, _TIME, _BOX, _CUT, _COUNT, _SAMPLES = range(7)
+_MOVES, _VALUES, _WEIGHTS = range(1, 4)
+_FAULTS_OF_FEATURES = (
+    "",
+    "the features of the forest cannot have moved that often",
+    "the forest has seen values of a feature that are out of range",
+    "the weights of the features of the forest are out of range",
+)
 _FAULTS = (
     "",
     "the odds of a node of the forest are out of range",
@@ -35,22 +42,38 @@ def fault_of_scaling(scaling: Scaling) -> str:
     n_samples, d = int(scaling.n_labelled[0]), scaling.n_features
     if not 0 <= n_samples <= (_MOST_SAMPLES if d else 0):
         return f"the forest has learned {n_samples} samples of {d} features"
-    if not (np.all(scaling.moves >= 0) and np.all(scaling.moves <= max(n_samples - 1, 0))):
-        return "the features of the forest cannot have moved that often"
-    low, high, last, weights = scaling.lowest, scaling.highest, scaling.last, scaling.weights
-    seen = (-np.inf < low) & (low <= last) & (last <= high) & (high < np.inf) & ~np.array(scaling.fixed)
-    ranges = np.where(seen, np.isfinite(scaling.origin), np.isnan(low) & np.isnan(high) & np.isnan(last))
-    origins = scaling.origin == 0.0 if scaling.fixed else np.isnan(scaling.origin) == ~seen
-    moved = np.where(seen, (scaling.moves > 0) == (low < high), scaling.moves == 0)
-    # One move in so many is in the subsample, and what lies beyond those is zero.
-    kept = 2 * ((scaling.moves - 1) // strides_of(scaling.moves) + 1)[:, None] > np.arange(scaling.pairs.shape[1])
-    within = (low[:, None] <= scaling.pairs) & (scaling.pairs <= high[:, None])
-    pairs = np.where(kept & (scaling.moves > 0)[:, None], within, scaling.pairs == 0.0)
-    if not (ranges.all() and origins.all() and moved.all() and pairs.all()):
-        return "the forest has seen values of a feature that are out of range"
-    if not (np.all((weights[:d] > 0.0) & (weights[:d] <= LARGEST)) and not weights[d:].any()):
-        return "the weights of the features of the forest are out of range"
-    return ""
+    return _FAULTS_OF_FEATURES[
+        _inspect_features(
+            scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.pairs,
+            scaling.weights, max(n_samples - 1, 0), scaling.fixed,
+        )
+    ]  # fmt: skip
+
+
+@kernel
+def _inspect_features(origin, lowest, highest, last, moves, pairs, weights, most_moves, fixed):
+    for j in range(moves.shape[0]):
+        if not 0 <= moves[j] <= most_moves:
+            return _MOVES
+    for j in range(moves.shape[0]):
+        # Comparisons are so put that NaN fails them.
+        low, high = lowest[j], highest[j]
+        seen = not fixed and -np.inf < low <= last[j] <= high < np.inf
+        if not seen and (low == low or high == high or last[j] == last[j] or moves[j] != 0):
+            return _VALUES
+        if seen and (moves[j] > 0) != (low < high):
+            return _VALUES
+        if not (origin[j] == 0.0 if fixed else abs(origin[j]) < np.inf if seen else origin[j] != origin[j]):
+            return _VALUES
+        # One move in so many is in the subsample, and what lies beyond those is zero.
+        kept = 2 * ((moves[j] - 1) // stride_of(moves[j]) + 1) if moves[j] > 0 else 0
+        for k in range(pairs.shape[1]):
+            if not (low <= pairs[j, k] <= high if k < kept else pairs[j, k] == 0.0):
+                return _VALUES
+    for j in range(weights.shape[0]):
+        if not (0.0 < weights[j] <= LARGEST if j < moves.shape[0] else weights[j] == 0.0):
+            return _WEIGHTS
+    return _SOUND
 
 
 def fault_of(arena: Arena, n_features: int, n_samples: NDArray[np.int64], bounds: tuple[float, float]) -> str:

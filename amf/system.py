@@ -57,6 +57,9 @@ class System(ABC, Generic[Params]):
     def _prepare(self) -> None:
         """Make the state of the labels, before anything is learned."""
 
+    def _take_over_labels(self) -> None:
+        """Have the state of the labels for itself, which another forest had until now."""
+
     @abstractmethod
     def _recall(self, classes: Any) -> None:
         """Take the labels over that the bytes of a forest name. Raises ValueError for any that cannot be its own."""

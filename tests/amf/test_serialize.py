@@ -80,6 +80,29 @@ def test_a_forest_comes_back_and_goes_on_bit_for_bit(name):
     assert forest.dumps() == data
 
 
+@pytest.mark.parametrize("family", amf.SYSTEMS)
+def test_forests_that_come_back_share_nothing(family):
+    """Their headers differ in the seeds alone, and are read once."""
+    rng = np.random.default_rng(3)
+    x, labels = rng.random((40, 3)), [0, 1] * 20
+    forests = [amf.SYSTEMS[family](2, seed=seed).partial_fit(x[:20], labels[:20]) for seed in range(3)]
+    saved = [forest.dumps() for forest in forests]
+    first, second, third = (amf.loads(data) for data in saved)
+    assert [again.params.seed for again in (first, second, third)] == [0, 1, 2]
+    first.partial_fit(x, labels)
+    first.partial_fit(x[:2], [7, 8])  # new classes, where labels are classes
+    assert [second.dumps(), third.dumps()] == saved[1:]
+    assert amf.loads(saved[0]).dumps() == saved[0]
+    for again, forest in ((second, forests[1]), (third, forests[2])):
+        assert again.partial_fit(x, labels).dumps() == forest.partial_fit(x, labels).dumps()
+
+
+def test_many_kinds_of_forests_come_back_one_after_the_other():
+    """More than are remembered by their headers."""
+    saved = [amf.AMFClassifier(1, max_features=1 + n).dumps() for n in range(600)]
+    assert [amf.loads(data).dumps() for data in saved + saved[::-1]] == saved + saved[::-1]
+
+
 def test_loads_takes_any_buffer_and_keeps_none():
     forest = example()
     data = forest.dumps()

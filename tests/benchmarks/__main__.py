@@ -7,6 +7,7 @@
     imbalance    long: rare positives, beside the same
     noise        long: labels without a signal, beside the same
     irrelevant   long: a hundred features that tell nothing, beside the same
+    time         long: the number of the row as a feature, where nothing changes and where something does
     drift        long: streams of MOA's generators that change, adaptive forests beside MOA's
     small        many small forests, calls for a single event
     bytes        saving and loading
@@ -52,6 +53,7 @@ from tests.benchmarks.learners import (
     regressors,
     serialization,
     small_forests,
+    time_as_feature,
 )
 from tests.benchmarks.learners.baselines import PEERS
 from tests.benchmarks.learners.options import Options
@@ -101,6 +103,7 @@ QUALITY = {
     "imbalance": imbalance.main,
     "noise": label_noise.main,
     "irrelevant": irrelevant_features.main,
+    "time": time_as_feature.main,
     "drift": concept_drift.main,
 }
 
