@@ -167,14 +167,23 @@ def test_a_seed_in_another_form_or_place_is_refused_whatever_was_read_before(is_
     assert text.count(seed) == 1
     if is_known:
         assert amf.loads(data).dumps() == data
-    for other in (b'"seed":0123', b'"seed":-1', b'"seed":1.0', b'"seed":18446744073709551616', b'"seed": 123', b'"seed":'):
+    for other in (
+        b'"seed":0123',
+        b'"seed":-1',
+        b'"seed":1.0',
+        b'"seed":18446744073709551616',
+        b'"seed": 123',
+        b'"seed":',
+    ):
         assert refused(with_header(data, text.replace(seed, other)))
     rest = text.replace(seed, b"")
     for place in range(len(rest) + 1):
         moved = rest[:place] + seed + rest[place:]
         assert moved == text or refused(with_header(data, moved))
     padded = header_of(data) + b" " * 8
-    assert refused(sealed(PREFIX.pack(b"AMFF", FORMAT, len(padded)) + padded + data[PREFIX.size + len(padded) - 8 : -32]))
+    assert refused(
+        sealed(PREFIX.pack(b"AMFF", FORMAT, len(padded)) + padded + data[PREFIX.size + len(padded) - 8 : -32])
+    )
     largest = with_header(data, text.replace(seed, b'"seed":18446744073709551615'))
     assert amf.loads(largest).params.seed == 2**64 - 1
     assert amf.loads(largest).dumps() == largest

@@ -28,6 +28,12 @@ _log = Log(__name__)
 _RECORDS_A_CALL = 8
 """Records of one model in a batch, on average, from which on two partitions are taken at a time."""
 
+GATHERED_BYTES = 32 * 2**20
+"""Bytes of outputs with which a transaction is committed before it is due, and a batch ends before all is taken.
+
+Of models with a thousand classes ten thousand records, as a transaction may have, would be gigabytes.
+"""
+
 LAST_ATTEMPTS = 3
 """How often what is pending is tried before partitions go: one attempt may tell that the producer is to be replaced."""
 
@@ -68,7 +74,10 @@ class TaskExecutor:
         batches = list(self._batches(copied_bytes))
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
         outcomes = attempts(lambda batch: self._attempt(*batch), batches)
-        return [(task, records, outcome) for (task, records), outcome in zip(batches, outcomes, strict=True)]
+        return [
+            (task, _taken(task, records, outcome), outcome)
+            for (task, records), outcome in zip(batches, outcomes, strict=True)
+        ]
 
     def _batches(self, copied_bytes: int) -> Iterator[tuple[Task, list[Record]]]:
         for task in self._tasks.values():
@@ -81,7 +90,7 @@ class TaskExecutor:
         started_s, trouble = self._clock.monotonic(), task.trouble
         # Returned, not raised: what the other partitions have learned meanwhile must be published.
         try:
-            result = task.process(records)
+            result = task.process(records, most_bytes=GATHERED_BYTES)
         except (Transient, StateLost, PartitionStopped) as error:
             return error
         if trouble is not None:
@@ -105,6 +114,11 @@ class TaskExecutor:
     def n_gathered(self) -> int:
         """How many outputs wait for the next transaction."""
         return 0 if self._gathered is None else sum(map(len, self._gathered.outgoing.values()))
+
+    def has_enough(self, most_records: int) -> bool:
+        """Whether the next transaction is to have no more outputs."""
+        gathered = self._gathered
+        return gathered is not None and (self.n_gathered >= most_records or gathered.n_bytes >= GATHERED_BYTES)
 
     def gather(self, member: Membership, taken: Iterable[tuple[Task, list[Record], BatchResult]]) -> None:
         """Keep outputs and offsets of records that tasks have taken for the next transaction. member: who read them."""
@@ -214,6 +228,14 @@ class TaskExecutor:
 
     def _dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
         return self._tasks[number].dead_letter_for(record, refused, why)
+
+
+def _taken(task: Task, records: list[Record], outcome: Outcome) -> list[Record]:
+    """Those of a batch that were taken, which are all or what their outputs had room for; the others come next."""
+    n = outcome.n_taken if isinstance(outcome, BatchResult) else len(records)
+    if n < len(records):
+        task.put_back(records[n:])
+    return records[:n]
 
 
 def _makes_long_calls(batches: Sequence[tuple[Task, list[Record]]]) -> bool:

@@ -251,7 +251,7 @@ class Worker:
                 if task.has_replayed:
                     self._go_live(task)
         self._executor.gather(member, live)
-        self._pace.is_due |= self._executor.n_gathered >= self._config.transaction.max_records
+        self._pace.is_due |= self._executor.has_enough(self._config.transaction.max_records)
         if self._pace.is_due:
             self._stop(self._executor.commit_gathered())
 

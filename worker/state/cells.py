@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from amf import Columns
 from worker.base.records import Features
 
+MOST_CELLS = 2**22
+"""Cells of the rows of one call of a forest, about: an event of ten features may be a row of ten thousand."""
+
 
 def plain_cells(
     features: Features, width: int | None, columns: Columns | None, *, in_cube: bool

@@ -85,7 +85,7 @@ class Entry:
         "table",
     )  # fmt: skip
 
-    used, nbytes, nodes, samples, last_ms, clean, watched = (_Cell() for _ in range(7))
+    used, nbytes, answer_bytes, nodes, samples, last_ms, clean, watched = (_Cell() for _ in range(8))
     """See Table."""
 
     def __init__(self, key: str, spec: str, fetch: Fetch | None, table: Table | None = None) -> None:
@@ -133,6 +133,7 @@ class Entry:
     def come_back(self, model: Model) -> None:
         """The model is in memory."""
         self.model, self._of_scores = model, model.learner.Scores
+        self.answer_bytes = model.learner.answer_bytes
 
     def learned(self, model: Model) -> None:
         """The model has changed, or is new."""

@@ -85,12 +85,26 @@ class Answered(NamedTuple):
     """Whether the label was that class."""
 
 
+ANSWER_BYTES, CLASS_BYTES = 1024, 160
+"""Of an answer without its probabilities, and of each of these without the text of its class."""
+
+
 class Learner(ABC):
     """What labels mean to a forest, and to all others that have met the same."""
 
     __slots__ = ()
 
     Scores: ClassVar[type[Scores]]
+
+    @property
+    @abstractmethod
+    def answer_bytes(self) -> int:
+        """What an answer takes at most, about, until it is published."""
+
+    @staticmethod
+    @abstractmethod
+    def more_bytes(label: Label) -> int:
+        """By how much that grows with a label that is new."""
 
     @abstractmethod
     def code(self, label: Label) -> int:
@@ -140,7 +154,7 @@ class Learner(ABC):
 class Classifier(Learner):
     """Labels are classes: text, 64-bit integers and booleans."""
 
-    __slots__ = ("_codes", "_params", "labels", "texts")
+    __slots__ = ("_codes", "_params", "_text_bytes", "labels", "texts")
 
     Scores = ClassScores
 
@@ -151,6 +165,15 @@ class Classifier(Learner):
         # By type, for 1 and True are one key: all classes as text, of the other types the labels met so far.
         self._codes: dict[type, dict[Label | None, int]] = {str: {None: NO_LABEL}}
         self._codes[str].update((text, code) for code, text in enumerate(self.texts))
+        self._text_bytes = sum(map(self.more_bytes, self.texts))
+
+    @property
+    def answer_bytes(self) -> int:
+        return ANSWER_BYTES + self._text_bytes
+
+    @staticmethod
+    def more_bytes(label: Label) -> int:
+        return CLASS_BYTES + len(class_text(label).encode(errors="replace"))
 
     def code(self, label: Label) -> int:
         if isinstance(label, float) or not (isinstance(label, str) or MIN_CLASS <= label <= MAX_CLASS):
@@ -188,6 +211,7 @@ class Classifier(Learner):
         text = class_text(label)
         code = self._codes[str][text] = len(self.texts)
         self.texts.append(text)
+        self._text_bytes += self.more_bytes(text)
         return code
 
     def blind(self, event: Event) -> Prediction:
@@ -243,6 +267,11 @@ class Regressor(Learner):
     __slots__ = ()
 
     Scores = NumberScores
+    answer_bytes = ANSWER_BYTES
+
+    @staticmethod
+    def more_bytes(label: Label) -> int:
+        return 0
 
     def code(self, label: Label) -> int:
         return UNKNOWN if isinstance(label, str | bool) else 0

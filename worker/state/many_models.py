@@ -8,6 +8,7 @@ not fit into them is left to its model, which takes it by itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.base.records import Event
+from worker.state.cells import MOST_CELLS
 from worker.state.learners import NO_LABEL, UNKNOWN, Forecasts
 from worker.state.model import Applied
 from worker.state.model_store import ModelStore
@@ -55,14 +57,23 @@ def apply_together(
     """
     slots = np.full(len(keys), -1) if apart else models.slots(keys)
     kinds: dict[tuple[Any, ...], list[_Part]] = {}
+    n_cells = Counter[tuple[Any, ...]]()
+    joint: list[Joint] = []
     left: list[int] = []
     for rules, places in _by_rules(models, slots):
-        part = None if rules is None else _part(rules, places, slots[places], events, left)
+        part = None
+        if rules is not None and len(places) * rules.n_cells <= MOST_CELLS:
+            part = _part(rules, places, slots[places], events, left)
         if part is None:
             left += places.tolist()
-        else:
-            kinds.setdefault(part.rules.kind, []).append(part)
-    joint = [_pass(models, keys, parts, publish=publish) for parts in kinds.values()]
+            continue
+        kind = part.rules.kind
+        kinds.setdefault(kind, []).append(part)
+        n_cells[kind] += len(part.cells) * part.rules.n_cells
+        if n_cells[kind] > MOST_CELLS:
+            joint.append(_pass(models, keys, kinds.pop(kind), publish=publish))
+            n_cells[kind] = 0
+    joint += [_pass(models, keys, parts, publish=publish) for parts in kinds.values()]
     by_key: dict[str, list[int]] = {}
     for place in sorted(left):
         by_key.setdefault(keys[place], []).append(place)

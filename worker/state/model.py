@@ -20,7 +20,7 @@ from worker.base.labels import KindChange
 from worker.base.records import Answer, Event, Features, Reject, Scores
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
-from worker.state.cells import is_in_unit_interval, listed_of, plain_cells, rows_of
+from worker.state.cells import MOST_CELLS, is_in_unit_interval, listed_of, plain_cells, rows_of
 from worker.state.explanations import Explainer, between_labels
 from worker.state.features import FeaturesOfColumns, features_of
 from worker.state.learners import NO_LABEL, UNKNOWN, Answered, Forecasts, Forest, forest_of, learner_of
@@ -248,6 +248,9 @@ class Model:
             run.rows.append(i)
             run.events.append(event)
             run.codes.append(code)
+            if len(run.rows) * len(cells) >= MOST_CELLS:
+                self._pass(run, applied, publish=publish)
+                run = Run([], [], [], [])
         return run
 
     def _plain_cells(self, features: Features) -> Collection[Any] | None:

@@ -47,7 +47,7 @@ class ModelStore:
         prefetch: Prefetch | None = None,
         n_threads: int = 1,
     ) -> None:
-        self._params_for = params_for
+        self.params_for = params_for
         self._cache = Cache() if cache is None else cache
         self._max_models = max_models
         self._fetch = fetch
@@ -84,7 +84,7 @@ class ModelStore:
         """The model of a key, or one that has learned nothing and is not kept yet. Raises StateLost."""
         entry = self.entry(key)
         if entry is None:
-            params = self._params_for(key)
+            params = self.params_for(key)
             kind = Model if self.room > 0 else ModelBeyondLimit
             return kind.new(key, params, self.configured_spec(key))
         if entry.model is None:
@@ -117,7 +117,7 @@ class ModelStore:
         entry = self.entry(key)
         if entry is not None and entry.configured_spec is not None:
             return entry.configured_spec
-        spec = spec_of(key, self._params_for(key), self._decoder)
+        spec = spec_of(key, self.params_for(key), self._decoder)
         if entry is not None:
             # One text where they are equal, as they nearly always are.
             entry.configured_spec = entry.spec if spec == entry.spec else spec
@@ -145,7 +145,7 @@ class ModelStore:
         entry.recall(saved)
         if entry.names_given is None:
             # There are no names, or the checkpoint is of a version that did not write it: then the configuration says.
-            entry.names_given = isinstance(self._params_for(key).features, tuple)
+            entry.names_given = isinstance(self.params_for(key).features, tuple)
         entry.come_back(self._model(entry, saved.data))
         assert entry.model is not None
         entry.names_given = entry.model.names_given

@@ -26,7 +26,18 @@ class Rules:
     They hold until the model meets anything new.
     """
 
-    __slots__ = ("__weakref__", "_columns", "_in_cube", "_listed", "_width", "group", "kind", "learner", "n_classes")
+    __slots__ = (
+        "__weakref__",
+        "_columns",
+        "_in_cube",
+        "_listed",
+        "_width",
+        "group",
+        "kind",
+        "learner",
+        "n_cells",
+        "n_classes",
+    )
 
     def __init__(self, model: Model, group: amf.Group, learner: Learner, columns: Columns | None) -> None:
         forest = model.forest
@@ -36,6 +47,8 @@ class Rules:
         self.n_classes = len(forest.class_labels or ())
         self.kind = forest.variant, forest.n_features, self.n_classes
         """Models of one kind pass through their forests in one call; all rows of forecasts are as wide as one's."""
+        self.n_cells = forest.n_features
+        """Of a row."""
         self._columns, self._listed, self._in_cube = columns, model.listed, forest.in_unit_cube
         self._width = forest.n_features if columns is None else None
 

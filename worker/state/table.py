@@ -19,6 +19,7 @@ _SUMS = 4
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     "used": (np.int64, 0),
     "nbytes": (np.int64, 0),
+    "answer_bytes": (np.int64, 0),
     "nodes": (np.int64, 0),
     "samples": (np.int64, 0),
     "last_ms": (np.int64, UNKNOWN_MS),
@@ -43,6 +44,8 @@ class Table:
     """When the model was last used, counted in uses; 0 while it is not in memory."""
     nbytes: NDArray[np.int64]
     """Memory of its forest, as of when it last changed; 0 while it is away."""
+    answer_bytes: NDArray[np.int64]
+    """What an answer of it takes at most, about, until it is published."""
     nodes: NDArray[np.int64]
     samples: NDArray[np.int64]
     last_ms: NDArray[np.int64]

@@ -74,6 +74,8 @@ class Outcomes(NamedTuple):
 class BatchResult:
     """What a batch of one partition asks for: records to publish, and figures for the metrics."""
 
+    n_taken: int = 0
+    """Records that were taken, the first ones of the batch."""
     outgoing: list[Outgoing] = field(default_factory=list)
     answers: list[Answer | Reject | None] = field(default_factory=list)
     """What became of each record; only where that is asked for in place of `outgoing`."""
@@ -99,6 +101,7 @@ class BatchResult:
 
     def add(self, later: BatchResult) -> None:
         """Add what the records after these ask for."""
+        self.n_taken += later.n_taken
         self.outgoing += later.outgoing
         self.answers += later.answers
         self.events += later.events
@@ -179,7 +182,7 @@ class Processor:
         self, records: Sequence[Record], arrivals: Arrivals, models: ModelStore, *, predict: bool
     ) -> tuple[Outcomes, BatchResult]:
         """Predict and learn what was read of the records; with `predict` False only learn (replay)."""
-        result = BatchResult()
+        result = BatchResult(len(records))
         outcomes = Outcomes([None] * len(records), [None] * len(records), [])
         odd = [(row, event) for row, event in enumerate(arrivals.events) if not isinstance(event, Event)]
         # What was not passed on yet: the events of these rows, with their keys, and those from `start` on.

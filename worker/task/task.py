@@ -33,6 +33,7 @@ from worker.base.refusals import SPEC_CHANGED
 from worker.checkpoint import SavedModel
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config
+from worker.state.answer_sizes import affordable
 from worker.state.cache import Cache
 from worker.state.entry import Fetch, Prefetch
 from worker.state.model_store import ModelStore
@@ -41,6 +42,9 @@ from worker.task.processor import Arrivals, BatchResult, Processor
 from worker.task.requirements import require_not_replaced
 
 _log = Log(__name__)
+
+ANSWERS_BYTES = 32 * 2**20
+"""Memory of answers of one partition that are not bytes yet, about."""
 
 
 class State(Enum):
@@ -316,18 +320,18 @@ class Task:
         batch, self.buffer = self.buffer[:n], self.buffer[n:]
         return batch, left_bytes
 
-    def process(self, records: Sequence[Record], *, publish: bool = True) -> BatchResult:
+    def process(self, records: Sequence[Record], *, publish: bool = True, most_bytes: int | None = None) -> BatchResult:
         """Put records through their models in their order: predicted and learned if it is live, else learned alone.
 
-        With `publish` False the answers come as they are, in place of records to publish. Raises Transient where they
-        cannot be read yet, and PartitionStopped where they are not those that were predicted; nothing has happened
-        then. Raises StateLost.
+        With `publish` False the answers come as they are, in place of records to publish. Once there are `most_bytes`
+        to publish the records behind them are left, as `n_taken` tells. Raises Transient where they cannot be read yet,
+        and PartitionStopped where they are not those that were predicted; nothing has happened then. Raises StateLost.
         """
         predict = self._state is State.LIVE
         if not predict:
             require_not_replaced(f"{self.topic}[{self.number}]", records, self.live_from, self._last_epoch)
         publish &= predict
-        result, arrivals = BatchResult(), self._processor.read(records, publish=publish)
+        result, arrivals, n_bytes = BatchResult(), self._processor.read(records, publish=publish), 0
         self.models.fetch(arrivals.keys)
         for part in self._parts(arrivals):
             some, of_some = records[part], arrivals.part(part)
@@ -337,6 +341,10 @@ class Task:
             else:
                 of_part.answers = outcomes.answers
             result.add(of_part)
+            n_bytes += sum(len(each.value or b"") for each in of_part.outgoing)
+            if most_bytes is not None and n_bytes >= most_bytes:
+                break
+        records = records[: result.n_taken]
         if result.depths:
             # Of a batch of a thousand models these are a thousand arrays, and a histogram would take them one by one.
             result.depths = [np.concatenate(result.depths)]
@@ -344,9 +352,13 @@ class Task:
             self.position, self._leader_epoch = records[-1].offset + 1, records[-1].leader_epoch
             times = [record.timestamp_ms for record in records]
             self._lag.took(times)
-            self.models.note_times(arrivals.keys, times)
+            self.models.note_times(arrivals.keys[: result.n_taken], times)
         self.trouble = None
         return result
+
+    def put_back(self, records: list[Record]) -> None:
+        """Take these records next: those of the last batch that it did not take."""
+        self.buffer = records + self.buffer
 
     def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
         """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""
@@ -358,11 +370,14 @@ class Task:
     def _parts(self, arrivals: Arrivals) -> Iterator[slice]:
         """Parts of a batch in each of which there is room for all models that it makes, or for none.
 
-        Then the order within a part, which is not that of the records, does not matter, nor do batches.
+        Then the order within a part, which is not that of the records, does not matter, nor do batches. Nor do answers
+        of a part take much more than ANSWERS_BYTES, until they are bytes to publish.
         """
         start, n = 0, len(arrivals.keys)
         while start < n:
             end = n if self.models.room >= n - start else self._end_of_part(arrivals, start)
+            labels = [event.label if isinstance(event, Event) else None for event in arrivals.events[start:end]]
+            end = start + affordable(self.models, arrivals.keys[start:end], labels, ANSWERS_BYTES)
             yield slice(start, end)
             start = end
 

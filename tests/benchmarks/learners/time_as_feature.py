@@ -3,8 +3,8 @@
     python -m tests.benchmarks time [--rows 8000] [--seeds 3] [--trees 10]
 
 A time, a row number or a counter only grows: each row lies beyond all earlier ones, and a cut of it parts what was from
-what is. Log-loss, and the RMSE of numbers, over the second half of generated streams, means over seeds; without and with
-the number of the row as one feature more.
+what is. Log-loss, and the RMSE of numbers, over the second half of generated streams, means over seeds; without and
+with the number of the row as one feature more.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ MISTAKES = {
     "a model that is lost starts anew": mistake(
         "state.model_store",
         "fetch is None:\n                raise\n",
-        "fetch is None:\n                return Model.new(entry.key, self._params_for(entry.key), entry.spec)\n",
+        "fetch is None:\n                return Model.new(entry.key, self.params_for(entry.key), entry.spec)\n",
     ),
     # How many models there may be.
     "one model too many": mistake("state.model_store", "if self.room > 0 else", "if self.room >= 0 else"),
