@@ -32,6 +32,8 @@ LANES = index(16)
 """Trees that a sample descends in at a time."""
 DEPTH = index(128)
 """Nodes of a path for which there is room at first."""
+_LONG_PATH = index(128)
+"""Nodes of a path beyond which its inner nodes split as in a tree that has room."""
 
 
 class Growth(NamedTuple):
@@ -42,7 +44,7 @@ class Growth(NamedTuple):
     pause: Any
     """An inner node does not split for a label for which its evidence is at least this."""
     full_pause: Any
-    """The same in a tree with more than a quarter of the rows that are allowed."""
+    """The same in a tree with more than a quarter of the rows that are allowed, on paths that are not long."""
     lifetime: Any
     """No node splits at this time or later: that of the Mondrian process, inf in most systems."""
 
@@ -140,7 +142,8 @@ def _insert_of(statistics: Statistics, geometry: Geometry) -> Any:
         if limit > index(0) and outer < length:
             leaf_splits = may_split(nodes, path[start + length - index(1)] * nodes.words, rules, label)
             if leaf_splits or growth.purity > 0.0 or outer < length - index(1):
-                is_scarce = index(4) * used[tree] > limit
+                # Where samples lie ever further out, paths that only leaves prolong would be as long as trees are large.
+                is_scarce = index(4) * used[tree] > limit and length <= _LONG_PATH
                 pure_until = 0.0
                 if not leaf_splits:
                     pure_until = _pure_until(growth.purity, nodes, path[start], n_features)
