@@ -142,7 +142,7 @@ def _insert_of(statistics: Statistics, geometry: Geometry) -> Any:
         if limit > index(0) and outer < length:
             leaf_splits = may_split(nodes, path[start + length - index(1)] * nodes.words, rules, label)
             if leaf_splits or growth.purity > 0.0 or outer < length - index(1):
-                # Where samples lie ever further out, paths that only leaves prolong would be as long as trees are large.
+                # Where samples lie ever further out, paths that only leaves prolong would be as long as trees large.
                 is_scarce = index(4) * used[tree] > limit and length <= _LONG_PATH
                 pure_until = 0.0
                 if not leaf_splits:

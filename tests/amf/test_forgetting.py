@@ -296,3 +296,14 @@ def test_heat_that_is_no_number_is_worth_nothing(system):
     heads[leaves[::2], SEEN] = LARGEST_COUNT
     system.ask(forest.partial_fit(x[500:], y[500:]), x)
     assert expected / 2 < forest.n_nodes
+
+
+@pytest.mark.parametrize("n_counters", [1, 3])
+def test_paths_through_a_full_tree_stay_short_where_features_only_grow(n_counters):
+    """Each sample lies beyond all earlier ones: if only leaves split, each of them prolongs the path of the next."""
+    rng = np.random.default_rng(0)
+    x = rng.exponential(size=(6000, n_counters)).cumsum(axis=0)
+    forest = amf.AMFClassifier(1, max_bytes=600_000)
+    depth = forest.prequential(x, rng.integers(2, size=6000)).depth
+    assert forest.n_nodes > forest._allowed / 4  # full enough to be sparing with splits
+    assert 100 < depth.max() < 160

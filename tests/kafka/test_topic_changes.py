@@ -351,12 +351,12 @@ def test_records_that_vanish_in_a_replay(
 ) -> None:
     process, first = Task.process, True
 
-    def and_delete(task: Task, records: Sequence[Record]) -> BatchResult:
+    def and_delete(task: Task, records: Sequence[Record], **options: Any) -> BatchResult:
         nonlocal first
         if first and task.state is State.REPLAY:
             unsaved.delete_records(before=8)
             first = False
-        return process(task, records)
+        return process(task, records, **options)
 
     monkeypatch.setattr(Task, "process", and_delete)
     unsaved.feed(2)

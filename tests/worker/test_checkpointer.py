@@ -24,9 +24,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench(partitions=2, interval_s=1e6, recovery_budget_s=10.0)
     process = Task.process
 
-    def slow(here: Task, records: Sequence[Record]) -> BatchResult:
+    def slow(here: Task, records: Sequence[Record], **options: Any) -> BatchResult:
         bench.clock.now_s += len(records)
-        return process(here, records)
+        return process(here, records, **options)
 
     monkeypatch.setattr(Task, "process", slow)
     return bench

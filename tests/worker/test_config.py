@@ -938,7 +938,9 @@ def test_properties_of_the_producers() -> None:
 
 
 def test_an_admin_client_gets_what_all_clients_share() -> None:
-    config = loads(kafka("security.protocol: ssl, linger.ms: 1, group.instance.id: w-0"), {})
+    given = "security.protocol: ssl, linger.ms: 1, group.instance.id: w-0"
+    # The last two have to go together, or no client is made.
+    config = loads(kafka(f"{given}, fetch.max.bytes: 1000000, receive.message.max.bytes: 2000000"), {})
     assert config.admin_properties() == {
         "bootstrap.servers": "localhost:9092",
         "client.id": "w-0",

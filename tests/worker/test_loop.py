@@ -25,8 +25,9 @@ from tests.worker.support.tasks import restore
 from worker.adapters.kafka import decision
 from worker.base.errors import Abort, Fatal, Refused, Transient, Unanswered, Unknown, WorkerError
 from worker.base.metrics import Metrics
-from worker.base.ports import Deadline
-from worker.base.records import Label, Outgoing
+from worker.base.ports import Deadline, Gone
+from worker.base.records import Label, Outgoing, Record
+from worker.base.refusals import unreadable_records
 from worker.base.retry import Retry, Stopped, backoff_s, retry
 from worker.base.status import Board
 from worker.checkpoint import Checkpoints, Location, Manifest
@@ -610,6 +611,25 @@ def test_one_partition_stops_and_the_others_go_on() -> None:
     bench.feed("b", partition=1)
     worker.turns(2)
     assert bench.broker.committed == {0: 4, 1: 2}
+    assert bench.published(1) == bench.expected(1)
+
+
+def test_records_that_can_never_be_read_stop_their_partition_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(partitions=2, interval_s=60.0)
+    bench.feed("a")
+    bench.feed("a", partition=1)
+    worker = bench.worker().join().turns(1)
+    consume = worker.input.consume
+
+    def without_one(most: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]:
+        return consume(most, timeout_s)[0], {0: unreadable_records("events[0]", "Invalid compressed data")}
+
+    monkeypatch.setattr(worker.input, "consume", without_one)
+    bench.feed("b", partition=1)
+    worker.turns(2)
+    assert worker.stops() == {"unreadable-records": 1}
+    assert bench.newest(0).offset == 1
+    assert bench.broker.committed == {0: 1, 1: 2}
     assert bench.published(1) == bench.expected(1)
 
 

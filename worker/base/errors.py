@@ -19,6 +19,7 @@ StopCode = Literal[
     "state-lost",
     "too-many-dead-letters",
     "topic-recreated",
+    "unreadable-records",
 ]
 """Why a partition stops. Stable: they are values of a metric's label, from zero on, and rows of the runbook."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from worker.base.errors import PartitionStopped
 from worker.base.records import Bounds, CommittedOffset, Membership, Outgoing, Record, Reject
 
 
@@ -158,6 +159,10 @@ class Listener(Protocol):
         ...
 
 
+Gone = dict[int, str | PartitionStopped]
+"""Partitions of which the next record is not there, and what the client says; or why it will never be had."""
+
+
 class Input(Protocol):
     """The consumer of the group, one topic. See worker/adapters/kafka/consumer.py for what each method raises.
 
@@ -165,7 +170,7 @@ class Input(Protocol):
     """
 
     def subscribe(self, listener: Listener) -> None: ...
-    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]: ...
+    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]: ...
     def hold(self, partitions: Sequence[int]) -> None: ...
     def assign(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int | None] | None = None) -> None: ...
     def pause(self, partition: int) -> None: ...

@@ -3,6 +3,8 @@ a partition cannot keep what it knows."""
 
 from __future__ import annotations
 
+from worker.base.errors import PartitionStopped
+
 SPEC_CHANGED = (
     "Set the parameters back, which loses nothing of these models (those that keys have begun since are refused then), "
     "or let these models start anew (models.on_spec_change: restart); "
@@ -29,6 +31,16 @@ def topic_recreated(topic: str, known_id: str, found_id: str) -> str:
 
 def topic_deleted(topic: str, known_id: str) -> str:
     return f"topic {topic} with the id {known_id} does not exist any more. Its checkpoints are still there"
+
+
+def unreadable_records(where: str, why: str) -> PartitionStopped:
+    """For a partition of which the client cannot take the next records apart, though they are whole."""
+    return PartitionStopped(
+        "unreadable-records",
+        f"{where}: the next records cannot be decompressed: {why}",
+        "Decompressed, a batch may be larger than kafka.receive.message.max.bytes (100000000): raise that, up to "
+        "2147483647. If that does not help set the group behind these records, and see who wrote them",
+    )
 
 
 def output_refused(partition: int, why: str) -> str:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 import amf
-from worker.base.errors import Fatal
+from worker.base.errors import Fatal, PartitionStopped
 from worker.base.lag import Lag
 from worker.base.log import Log
 from worker.base.metrics import Metrics
@@ -117,6 +117,8 @@ class Forwarder:
                 self._waiting[number] += some
                 self._positions[number] = some[-1].offset + 1
         for number, why in missing.items():
+            if isinstance(why, PartitionStopped):
+                raise Fatal(why.fact, why.hint)
             if number in self._positions:
                 self._skip_gap(number, why)
         if pending is not None:

@@ -41,7 +41,7 @@ START_S = 60.0
 REVOKE_S = 10.0
 """Longest time for the last transaction, and for the last checkpoints, before partitions are given up."""
 GAUGES_EVERY_S = 1.0
-_LEAVES_GOOD_STATE = {"too-many-dead-letters", "offset-out-of-range"}
+_LEAVES_GOOD_STATE = {"too-many-dead-letters", "offset-out-of-range", "unreadable-records"}
 """Stops that come when all that was taken is committed, and that say nothing against the models."""
 
 

@@ -147,6 +147,8 @@ class Tasks(Mapping[int, Task]):
         Raises PartitionStopped where the partition cannot go on; Transient.
         """
         where = f"{task.topic}[{task.number}]"
+        if isinstance(task.gone, PartitionStopped):
+            raise task.gone
         if task.gone is not None:
             if self._config.input.on_gap == "accept" and self._input.bounds(task.number).low > task.position:
                 return False

@@ -24,7 +24,7 @@ from operator import attrgetter
 import numpy as np
 
 import amf
-from worker.base.errors import CorruptCheckpoint
+from worker.base.errors import CorruptCheckpoint, PartitionStopped
 from worker.base.lag import Lag
 from worker.base.log import Log
 from worker.base.ports import SchemaRegistry
@@ -94,8 +94,8 @@ class Task:
         """Records that were read and are not taken yet."""
         self.result: BatchResult | None = None
         """Of records that were taken and are not known to be committed."""
-        self.gone: str | None = None
-        """What the broker says where the next record does not exist any more."""
+        self.gone: str | PartitionStopped | None = None
+        """What the broker says where the next record does not exist any more; or why it cannot be had."""
         self.trouble: str | None = None
         """What the next records need and was not there, until some of them could be taken."""
         self._lag = Lag()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.worker.support.fake_broker import Broker, Log, Metadata
 from tests.worker.support.fakes import Hook, no_fault
 from worker.base.errors import Transient, Unknown, WorkerError
-from worker.base.ports import Listener
+from worker.base.ports import Gone, Listener
 from worker.base.records import Bounds, CommittedOffset, Membership, Outgoing, Record
 
 ALL = -1
@@ -61,12 +61,12 @@ class FakeInput:
         self._listener = listener
         self.name = self.broker.group.join(self)
 
-    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]:
+    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]:
         self.hook("consume")
         if self.replaced:
             raise WorkerError("the consumer cannot go on: fenced by a static member of the same name")
         records: dict[int, list[Record]] = {}
-        missing: dict[int, str] = {}
+        missing: Gone = {}
         self._moved.clear()
         if self.reads_ahead():
             self._fetch(max_records, records, missing)
@@ -180,7 +180,7 @@ class FakeInput:
     def _current(self) -> Metadata:
         return Metadata(self.name, self.broker.group.generation) if self.is_member else self._metadata
 
-    def _fetch(self, most: int, records: dict[int, list[Record]], missing: dict[int, str]) -> None:
+    def _fetch(self, most: int, records: dict[int, list[Record]], missing: Gone) -> None:
         away = self.paused | self.broker.leaderless
         for number in sorted(self.positions.keys() - away - records.keys() - missing.keys()):
             log, position = self.broker.logs[number], self.positions[number]

@@ -14,8 +14,9 @@ from worker.adapters.kafka.errors import client, error_of, explained, failure, f
 from worker.adapters.kafka.offsets import Offsets
 from worker.base.errors import Abort, Fatal, Transient
 from worker.base.log import Log
-from worker.base.ports import Listener
+from worker.base.ports import Gone, Listener
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Record
+from worker.base.refusals import unreadable_records
 from worker.base.watchdog import within
 from worker.config import Config
 
@@ -98,7 +99,7 @@ class KafkaInput:
             [self._topic], on_assign=_callback(on_assign), on_revoke=_callback(on_revoke), on_lost=_callback(on_lost)
         )
 
-    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], dict[int, str]]:
+    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]:
         """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why.
 
         Raises WorkerError where the broker does not allow to read or to be in the group.
@@ -106,7 +107,7 @@ class KafkaInput:
         self._look_after_membership()
         self._prove()
         records: dict[int, list[Record]] = defaultdict(list)
-        missing: dict[int, str] = {}
+        missing: Gone = {}
         message: Any
         for message in self._consumer.consume(max_records, timeout_s):
             error = message.error()
@@ -117,6 +118,8 @@ class KafkaInput:
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
                 missing[message.partition()] = error.str()
                 self._unproven.pop(message.partition(), None)
+            elif error.code() == KafkaError._BAD_COMPRESSION and message.partition() is not None:
+                missing[message.partition()] = unreadable_records(f"{self._topic}[{message.partition()}]", error.str())
             elif error.code() == KafkaError._FATAL:
                 self._rejoin(error.str())
                 break
