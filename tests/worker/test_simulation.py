@@ -19,6 +19,8 @@ from tests.worker.support.disasters import DISASTERS
 from tests.worker.support.mistakes import MISTAKES, SEEN_AT, SEEN_WITHIN, first_seen
 from tests.worker.support.simulation import Simulation
 from worker.base.records import Outgoing
+from worker.runtime import executor
+from worker.task import task
 
 SCHEDULES = int(os.environ.get("AMF_SIMULATIONS", "10000"))
 PART = 200
@@ -74,6 +76,17 @@ def test_no_schedule_of_faults_changes_models_of_another_algorithm(
     algorithm: str, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "ALGORITHMS", (algorithm,))
+    for seed in seeds:
+        Simulation(seed).run()
+
+
+@pytest.mark.parametrize("seeds", [OF_OTHERS, pytest.param(range(20, 400), marks=pytest.mark.full)], ids=str)
+def test_no_schedule_of_faults_changes_anything_where_batches_end_before_all_is_taken(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they do where outputs are megabytes; a transaction is full with a few outputs, too."""
+    monkeypatch.setattr(executor, "GATHERED_BYTES", 200)
+    monkeypatch.setattr(task, "ANSWERS_BYTES", 1100)
     for seed in seeds:
         Simulation(seed).run()
 
