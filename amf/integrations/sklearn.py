@@ -77,8 +77,8 @@ class _AMFEstimator(BaseEstimator):
         return checked
 
     def _validated(self, X: ArrayLike, *y: ArrayLike, **options: Any) -> Any:  # noqa: N803
-        rows = X if np.asarray(X).dtype.kind == "c" else unmasked(X)  # scikit-learn refuses complex numbers itself
-        with _texts_explained():
+        with _explained():
+            rows = X if np.asarray(X).dtype.kind == "c" else unmasked(X)  # scikit-learn refuses complex numbers itself
             return validate_data(self, rows, *y, **options, **_NUMBERS)
 
     def _forest_params(self) -> dict[str, Any]:
@@ -121,10 +121,12 @@ def _require_no_weights(options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _texts_explained() -> Iterator[None]:
-    """scikit-learn's ValueError for texts, with what to do about them."""
+def _explained() -> Iterator[None]:
+    """What is said of texts, and of dates beside numbers, with what to do about them."""
     try:
         yield
+    except np.exceptions.DTypePromotionError as error:
+        raise TypeError("X holds dates beside numbers: give seconds since some day as float") from error
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise

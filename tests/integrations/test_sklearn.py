@@ -258,6 +258,7 @@ def test_what_is_masked_is_missing_and_dates_are_refused() -> None:
     one, other = (AMFClassifier(2, random_state=1).fit(rows, y) for rows in (masked, holes))
     assert one.forest_.dumps() == other.forest_.dumps()
     np.testing.assert_array_equal(one.predict_proba(masked), one.predict_proba(holes))
-    for dates in (x.astype("M8[s]"), pd.DataFrame({"a": pd.date_range("2020", periods=40)})):
+    days = pd.date_range("2020", periods=40)
+    for dates in (x.astype("M8[s]"), pd.DataFrame({"a": days}), pd.DataFrame({"a": days, "b": x[:, 0]})):
         with pytest.raises(TypeError, match=r"X holds dates .* give seconds"):
             AMFClassifier(2).fit(dates, y)
