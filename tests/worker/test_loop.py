@@ -177,6 +177,11 @@ class Bound:
         """How many partitions stopped, by code."""
         return {labels.code: n for labels, n in self.metrics.partition_stops_total.series().items() if n}
 
+    def held(self) -> tuple[int, int, int]:
+        """What its models take: memory, space on disk, and how many tables there are."""
+        cache, spill = self._worker._tasks.cache, self.bench.setting.spill
+        return cache.nbytes, 0 if spill is None else spill.used_bytes, len(cache._tables)
+
     def outcomes(self) -> dict[str, float]:
         """How many transactions ended, by outcome."""
         return {labels.outcome: n for labels, n in self.metrics.transactions_total.series().items() if n}
@@ -1082,6 +1087,16 @@ def test_at_the_end_what_is_open_is_tried_once_more() -> None:
 
 
 # What it shows
+
+
+def test_a_turn_tells_when_it_ended_in_seconds() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    for wait_s in (0.0, 100.5):
+        bench.clock.now_s += wait_s
+        worker.turn()
+        [shown] = worker.metrics.loop_last_timestamp_seconds.series().values()
+        assert shown == pytest.approx(bench.clock.wall_offset_ms / 1000 + bench.clock.now_s, abs=0.01)
 
 
 def test_answers_are_scored_in_the_metrics() -> None:
