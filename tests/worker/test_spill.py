@@ -81,6 +81,50 @@ def test_dead_bytes_never_take_much_more_than_the_living_ones(tmp_path: Path) ->
     assert all(place.read() == data for data, place in living.items())
 
 
+@pytest.mark.usefixtures("small")
+def test_where_there_is_no_room_to_move_what_lives_it_stays_where_it_is(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 400)
+    kept = nearly_dead(store, 4)
+    assert store.used_bytes == 400
+    assert [store.put(b"new") for _ in range(3)] == [None] * 3
+    assert [place.read() for place in kept] == [b"%d" % i * 10 for i in range(4)]
+
+
+@pytest.mark.usefixtures("small")
+def test_no_put_cleans_up_much_more_than_it_puts_twice_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, pwrite, sizes = Spill(str(tmp_path), 20_000), os.pwrite, list[int]()
+    kept = nearly_dead(store, 50)
+
+    def noted(descriptor: int, data: bytes, offset: int) -> int:
+        sizes.append(len(data))
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    for _ in range(10):
+        used_bytes = store.used_bytes
+        sizes.clear()
+        put(store, b"x" * 20)
+        # Four of ten bytes each, out of files that are given back.
+        assert sizes == [10, 10, 10, 10, 20]
+        assert store.used_bytes == used_bytes + 60 - 4 * 100
+    assert [place.read() for place in kept] == [b"%d" % (i % 10) * 10 for i in range(50)]
+
+
+def nearly_dead(store: Spill, n: int) -> list[Place]:
+    """So many files in which 10 bytes of 100 are alive."""
+    pairs = [(put(store, b"%d" % (i % 10) * 10), put(store, b"?" * 90)) for i in range(n)]
+    for _, dead in pairs:
+        dead.free()
+    return [kept for kept, _ in pairs]
+
+
+def test_what_the_system_takes_piece_by_piece_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, pwrite = Spill(str(tmp_path), 1000), os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: pwrite(descriptor, data[:3], offset))
+    places = {data: put(store, data) for data in (b"12345678", b"", b"abcdefg" * 20)}
+    assert {data: place.read() for data, place in places.items()} == {data: data for data in places}
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 130)), max_size=60))
 def test_any_order_of_puts_and_frees_gives_back_what_is_there(steps: list[tuple[bool, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
