@@ -32,7 +32,7 @@ from worker.base.status import Board
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
 from worker.runtime.executor import LAST_ATTEMPTS
-from worker.runtime.loop import Worker
+from worker.runtime.loop import REVOKE_S, Worker
 from worker.runtime.pending import LONGEST_PAUSE_S, PATIENCE
 from worker.runtime.tasks import Pools, Setting
 from worker.runtime.topic_monitor import TopicMonitor
@@ -405,6 +405,25 @@ def test_who_was_given_up_and_is_back_commits_nothing_of_what_it_gives_up() -> N
     one.faults.at("produce", lambda: lose_and_come_back(one, two, "revoked"))
     one.turns(3)
     assert one.outcomes() == {"aborted": 1}
+    assert bench.published() == bench.expected()
+
+
+def test_what_is_pending_when_partitions_go_is_not_tried_for_longer_than_the_group_waits() -> None:
+    bench = Bench()
+    bench.feed("a", "b")
+    one, two = bench.worker("one"), bench.worker("two").join_idle()
+
+    def answer_late() -> None:
+        bench.clock.now_s += 0.6 * REVOKE_S
+        raise Abort("the broker is slow")
+
+    one.faults.at("commit", Abort("x"), *[answer_late] * LAST_ATTEMPTS)
+    one.join().turns(1)
+    assert one.outcomes() == {"aborted": 1}
+    two.take(0)
+    one.turn()
+    assert one.outcomes() == {"aborted": 1 + 2}
+    two.turns(3)
     assert bench.published() == bench.expected()
 
 
