@@ -191,6 +191,10 @@ class Bound:
         states = self.metrics.partition_state.series().items()
         return next(labels.state for labels, value in states if labels.partition == partition and value)
 
+    def skipped(self) -> float:
+        """How many damaged checkpoints it has passed over."""
+        return next(iter(self.metrics.checkpoints_skipped_total.series().values()))
+
     def replayed(self) -> float:
         return next(iter(self.metrics.replayed_records_total.series().values()))
 
@@ -551,6 +555,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_more_is_replayed() -> None:
     bench.feed("a")
     worker = bench.worker().join().turns(4)
     assert worker.replayed() == 4
+    assert worker.skipped() == 2
     assert bench.published() == bench.expected()
 
 
@@ -567,7 +572,21 @@ def test_damaged_models_of_a_good_manifest_lead_further_back_than_was_thought() 
     assert worker.input.positions == {0: 2}
     worker.turns(3)
     assert worker.replayed() == 2
+    assert worker.skipped() == 1
     assert bench.published() == bench.expected()
+
+
+def test_checkpoints_that_share_what_is_damaged_are_counted_each() -> None:
+    bench = Bench(interval_s=0.001)
+    worker = bench.worker().join()
+    for labels in (("a", "b"), (None, None)):
+        bench.feed(*labels)
+        worker.turns(2)
+    worker.kill()
+    assert bench.checkpoints().offsets() == [0, 2, 4]
+    bench.damage("segment")
+    worker = bench.worker().join().turns(2)
+    assert (worker.skipped(), worker.replayed()) == (2, 4)
 
 
 @pytest.mark.parametrize("kind", ["manifest", "segment"])

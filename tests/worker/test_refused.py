@@ -174,6 +174,15 @@ def test_the_model_keeps_what_it_has_learned_of_a_refused_record() -> None:
     assert bench.published()[4:] == bench.expected()[4:]
 
 
+def test_a_refusal_is_an_aborted_transaction() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a")
+    refused_predictions(bench, 0)
+    worker = bench.worker().join().turns(2)
+    assert [code_of(each) for each in bench.published()] == [b"unpublishable"]
+    assert worker.outcomes() == {"aborted": 1, "committed": 1}
+
+
 def test_a_crash_between_two_parts_is_no_more_than_any_other() -> None:
     for nth in range(12):
         bench = Bench(interval_s=60.0)
@@ -228,6 +237,7 @@ def test_a_record_that_cannot_be_forwarded_is_a_dead_letter() -> None:
     assert (letter.topic, code_of(letter), letter.value) == ("dead-letters", b"unpublishable", b'{"shop": "b"}')
     assert bench.broker.committed == {0: 3}
     assert list(forwarder.metrics.forwarded_records_total.series().values()) == [2]
+    assert list(forwarder.metrics.forwarder_dead_letters_total.series().values()) == [1]
     assert {labels.code: n for labels, n in forwarder.metrics.dead_letters_total.series().items()} == {
         "unpublishable": 1
     }
