@@ -13,6 +13,7 @@ from tests.worker.support.tasks import restore
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Transient, WorkerError
 from worker.base.records import Record
+from worker.runtime.loop import REVOKE_S
 from worker.state import learners
 from worker.task.processor import BatchResult
 from worker.task.task import Task
@@ -353,3 +354,46 @@ def test_what_is_not_begun_when_a_partition_goes_is_not_written_any_more() -> No
     worker.turn()
     assert worker.pool.jobs == []
     assert [bench.newest(number).offset for number in range(3)] == [0, 0, 0]
+
+
+def hang(worker: Bound, after: int = 0) -> None:
+    """The store takes nothing more, once it has taken what so many waits are for."""
+    left = iter([True] * after)
+    worker.pool.is_done_within = lambda seconds: next(left, False)
+
+
+@pytest.mark.parametrize("on_its_way", [True, False])
+def test_all_partitions_that_go_wait_for_a_store_that_hangs_once_together(on_its_way: bool) -> None:
+    bench = Bench(partitions=3, interval_s=30.0)
+    worker, other = bench.worker().join(), bench.worker("other").join_idle()
+    hang(worker)
+    for number in range(3):
+        bench.feed("a", partition=number)
+    if on_its_way:
+        bench.clock.now_s += 30
+    worker.turns(2)
+    assert len(worker.pool.jobs) == on_its_way
+    bench.broker.group.rebalance(dict.fromkeys(range(3), other.input))
+    before_s = bench.clock.now_s
+    worker.turn()
+    assert bench.clock.now_s - before_s == pytest.approx(REVOKE_S, abs=1.0)
+
+
+def test_what_is_begun_behind_a_checkpoint_on_its_way_has_what_is_left_of_the_time() -> None:
+    bench = Bench(interval_s=30.0)
+    worker, other = bench.worker().join(), bench.worker("other").join_idle()
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    bench.feed("a")
+    bench.clock.now_s += 30
+    worker.turns(2)
+    [first] = worker.pool.jobs
+    saves_slowly(bench, worker, 0.7 * REVOKE_S)
+    bench.feed("b")
+    worker.turns(2)
+    hang(worker, after=1)
+    other.take(0)
+    before_s = bench.clock.now_s
+    worker.turn()
+    assert first.done()
+    assert (worker.faults.seen.count("store create:done"), bench.newest().offset) == (1 + 2, 1)
+    assert bench.clock.now_s - before_s == pytest.approx(REVOKE_S, abs=1.0)

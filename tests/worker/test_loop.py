@@ -33,7 +33,7 @@ from worker.base.status import Board
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
 from worker.runtime.executor import LAST_ATTEMPTS
-from worker.runtime.loop import Worker
+from worker.runtime.loop import REVOKE_S, Worker
 from worker.runtime.pending import LONGEST_PAUSE_S, PATIENCE
 from worker.runtime.tasks import Pools, Setting
 from worker.runtime.topic_monitor import TopicMonitor
@@ -178,6 +178,11 @@ class Bound:
         """How many partitions stopped, by code."""
         return {labels.code: n for labels, n in self.metrics.partition_stops_total.series().items() if n}
 
+    def held(self) -> tuple[int, int, int]:
+        """What its models take: memory, space on disk, and how many tables there are."""
+        cache, spill = self._worker._tasks.cache, self.bench.setting.spill
+        return cache.nbytes, 0 if spill is None else spill.used_bytes, len(cache._tables)
+
     def outcomes(self) -> dict[str, float]:
         """How many transactions ended, by outcome."""
         return {labels.outcome: n for labels, n in self.metrics.transactions_total.series().items() if n}
@@ -186,6 +191,10 @@ class Bound:
         """As the metrics show it, which they do anew once a second."""
         states = self.metrics.partition_state.series().items()
         return next(labels.state for labels, value in states if labels.partition == partition and value)
+
+    def skipped(self) -> float:
+        """How many damaged checkpoints it has passed over."""
+        return next(iter(self.metrics.checkpoints_skipped_total.series().values()))
 
     def replayed(self) -> float:
         return next(iter(self.metrics.replayed_records_total.series().values()))
@@ -404,6 +413,25 @@ def test_who_was_given_up_and_is_back_commits_nothing_of_what_it_gives_up() -> N
     assert bench.published() == bench.expected()
 
 
+def test_what_is_pending_when_partitions_go_is_not_tried_for_longer_than_the_group_waits() -> None:
+    bench = Bench()
+    bench.feed("a", "b")
+    one, two = bench.worker("one"), bench.worker("two").join_idle()
+
+    def answer_late() -> None:
+        bench.clock.now_s += 0.6 * REVOKE_S
+        raise Abort("the broker is slow")
+
+    one.faults.at("commit", Abort("x"), *[answer_late] * LAST_ATTEMPTS)
+    one.join().turns(1)
+    assert one.outcomes() == {"aborted": 1}
+    two.take(0)
+    one.turn()
+    assert one.outcomes() == {"aborted": 1 + 2}
+    two.turns(3)
+    assert bench.published() == bench.expected()
+
+
 def test_at_least_once_sends_the_same_again() -> None:
     bench = Bench(delivery="at-least-once")
     bench.feed("a", "b")
@@ -528,6 +556,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_more_is_replayed() -> None:
     bench.feed("a")
     worker = bench.worker().join().turns(4)
     assert worker.replayed() == 4
+    assert worker.skipped() == 2
     assert bench.published() == bench.expected()
 
 
@@ -544,7 +573,21 @@ def test_damaged_models_of_a_good_manifest_lead_further_back_than_was_thought() 
     assert worker.input.positions == {0: 2}
     worker.turns(3)
     assert worker.replayed() == 2
+    assert worker.skipped() == 1
     assert bench.published() == bench.expected()
+
+
+def test_checkpoints_that_share_what_is_damaged_are_counted_each() -> None:
+    bench = Bench(interval_s=0.001)
+    worker = bench.worker().join()
+    for labels in (("a", "b"), (None, None)):
+        bench.feed(*labels)
+        worker.turns(2)
+    worker.kill()
+    assert bench.checkpoints().offsets() == [0, 2, 4]
+    bench.damage("segment")
+    worker = bench.worker().join().turns(2)
+    assert (worker.skipped(), worker.replayed()) == (2, 4)
 
 
 @pytest.mark.parametrize("kind", ["manifest", "segment"])
@@ -1102,6 +1145,16 @@ def test_at_the_end_what_is_open_is_tried_once_more() -> None:
 
 
 # What it shows
+
+
+def test_a_turn_tells_when_it_ended_in_seconds() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    for wait_s in (0.0, 100.5):
+        bench.clock.now_s += wait_s
+        worker.turn()
+        [shown] = worker.metrics.loop_last_timestamp_seconds.series().values()
+        assert shown == pytest.approx(bench.clock.wall_offset_ms / 1000 + bench.clock.now_s, abs=0.01)
 
 
 def test_answers_are_scored_in_the_metrics() -> None:

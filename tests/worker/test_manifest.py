@@ -15,6 +15,7 @@ from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint
 from worker.checkpoint import Checkpoints, Location, Manifest, Reader, SavedModel, Source, Table, state_hash
 from worker.checkpoint.manifest import FRAME_ENTRIES
+from worker.checkpoint.retention import KEPT_MS
 
 HERE = Location("group", "main", "events", "topic-id", 0)
 MODELS = 100_000
@@ -216,6 +217,43 @@ def test_a_delta_without_its_base_is_garbage(store: DictStore) -> None:
     assert Checkpoints(store, HERE).newest() == third
 
 
+def test_a_base_that_is_damaged_and_repaired_has_its_deltas_and_their_segments_still(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    state = {f"{i}": b"1" for i in range(50)}
+    base = write(checkpoints, 1, state)
+    second = write(checkpoints, 2, {"0": b"2"}, base)
+    damaged = files(store, "manifest")[0]
+    intact = store.objects[damaged]
+    store.objects[damaged] = intact[:-1]
+    third = write(Checkpoints(store, HERE), 3, state | {"0": b"3"}, created_ms=2 * KEPT_MS)
+    before = set(store.objects)
+    Checkpoints(store, HERE).tidy(third, None)
+    assert set(store.objects) == before
+    store.objects[damaged] = intact
+    again = Checkpoints(store, HERE)
+    assert again.newest(2) == second
+    assert again.load(second) == state | {"0": b"2"}
+
+
+@pytest.mark.parametrize("offset", [3, 4])
+def test_a_delta_without_its_base_stays_where_no_later_checkpoint_takes_its_place(
+    store: DictStore, offset: int
+) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    state = {f"{i}": b"1" for i in range(50)}
+    base = write(checkpoints, 1, state)
+    write(checkpoints, offset, {"0": b"2"}, base)
+    gone, orphan = files(store, "manifest")
+    del store.objects[gone]
+    newest = write(Checkpoints(store, HERE), 3, state | {"0": b"3"}, created_ms=2 * KEPT_MS)
+    Checkpoints(store, HERE).tidy(newest, None)
+    assert orphan in store.objects
+    assert Checkpoints(store, HERE).newest() == newest
+    later = write(Checkpoints(store, HERE), 5, state | {"0": b"5"}, created_ms=2 * KEPT_MS)
+    Checkpoints(store, HERE).tidy(later, None)
+    assert orphan not in store.objects
+
+
 # What it costs
 
 
@@ -268,10 +306,14 @@ def test_what_somebody_else_wrote_at_an_offset_since_is_found_with_the_next_list
     assert ours.tidy(manifest, None) == {}
     manifest = write(ours, 2, {"a": b"2"}, manifest)
     write(theirs, 2, {"a": b"other"})
-    last = write(ours, 3, {"a": b"3"}, manifest)
-    assert ours.diverged(3) == []
+    for offset in range(3, 6):
+        manifest = write(ours, offset, {"a": b"%d" % offset}, manifest)
+    last = write(ours, 6, {"a": b"6"}, manifest, created_ms=2 * KEPT_MS)
+    before = dict(store.objects)
+    assert ours.diverged(6) == []
     assert ours.tidy(last, None) == {2: ["a"]}
-    assert len(files(store, "manifest")) == 4, "nothing is deleted before somebody has looked at it"
+    assert store.objects == before, "nothing is deleted before somebody has looked at it"
+    assert len(ours.collect_garbage(2 * KEPT_MS, last)) > 2, "though most of it is too old to be kept"
 
 
 def test_changes_that_two_make_at_one_time_are_two_revisions_and_not_compared(store: DictStore) -> None:

@@ -51,6 +51,14 @@ def after_gap(bench: Bench, offset: int) -> Checkpoints:
     return Checkpoints(bench.store, Location("group", f"main~p0@{offset}", "events", "topic-id", 0))
 
 
+def begun_after_gap(bench: Bench, offset: int) -> list[tuple[int, int]]:
+    """Revision and number of models of each checkpoint with which a lineage began behind a gap."""
+    start = f"{after_gap(bench, offset).location.prefix}/{offset:020d}"
+    names = [name for name in bench.store.objects if name.startswith(start) and name.endswith("manifest")]
+    found = [taken_apart(bench.store.objects[name]) for name in names]
+    return sorted((header["revision"], len(entries)) for header, entries in found)
+
+
 def run_into_stop(worker: Bound, turns: int = 2) -> dict[str, float]:
     """It joins, its only partitions stop, and so does the worker; returns the codes."""
     with pytest.raises(WorkerError, match="every partition of this worker has stopped"):
@@ -230,6 +238,47 @@ def test_a_gap_may_be_accepted_again_before_anything_is_committed_behind_it() ->
     assert bench.worker("five").join().turns(2).stops() == {"group-rewound": 1}
 
 
+def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
+    """They begin at the same offset with other models, for the checkpoint that the first one had is damaged by then."""
+    bench = saved_bench()
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.feed(*"bab")
+    bench.broker.logs[0].low = 7
+    two = bench.worker("two")
+    two.faults.at("offsets", *[Abort("not now")] * 9)
+    two.join().turns(2).kill()
+    bench.damage("segment", newest=1)
+    three = bench.worker("three").join().turns(2)
+    assert begun_after_gap(bench, 7) == [(0, 1), (1, 0)]
+    three.kill()
+    bench.feed("a")
+    four = bench.worker("four").join().turns(3)
+    assert (three.stops(), four.stops(), learned(bench)[5:]) == ({}, {}, [0, 1])
+
+
+def test_who_comes_through_a_gap_in_the_same_way_makes_no_other_state() -> None:
+    bench = saved_bench()
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.feed(*"bab")
+    bench.broker.logs[0].low = 7
+    for name in ("two", "three"):
+        worker = bench.worker(name)
+        worker.faults.at("offsets", *[Abort("not now")] * 9)
+        worker.join().turns(2).kill()
+    assert begun_after_gap(bench, 7) == [(0, 1), (0, 1)]
+
+
+def test_an_epoch_says_nothing_of_the_record_before_an_offset_behind_a_gap() -> None:
+    """It is that of the last record that was predicted, and another one has led the partition since."""
+    bench = saved_bench()
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.broker.logs[0].elect()
+    bench.feed(*"bab")
+    bench.broker.logs[0].low = 7
+    worker = bench.worker("two").join().turns(3)
+    assert (worker.stops(), learned(bench)[5:]) == ({}, [5])
+
+
 def test_a_gap_that_is_accepted_is_committed_though_no_record_is_behind_it() -> None:
     bench = saved_bench()
     bench.config = of_input(bench.config, on_gap="accept")
@@ -347,6 +396,23 @@ def test_what_is_in_hand_when_the_next_records_vanish_is_still_taken() -> None:
     assert [dict(each.headers)["source-offset"] for each in bench.published()[5:]] == [b"5", b"6", b"9"]
     assert learned(bench)[5:] == [5, 6, 7]
     assert lineages(bench)[5:] == ["main", "main", "main~p0@9"]
+
+
+def test_a_broker_that_does_not_say_where_the_records_begin_again_is_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = saved_bench()
+    bench.config = of_input(bench.config, on_gap="accept")
+    worker = bench.worker("two").join().turns(2)
+    bench.feed(*"bab")
+    bench.broker.logs[0].low = 7
+    worker.faults.at("bounds", Transient("no answer"), Transient("no answer"))
+    worker.turns(2)
+    assert [each.getMessage() for each in caplog.records if "trying again" in each.getMessage()] == [
+        "partition 0: trying again: no answer"
+    ] * 2
+    worker.turns(3)
+    assert (worker.stops(), learned(bench)[5:], lineages(bench)[5:]) == ({}, [5], ["main~p0@7"])
 
 
 @pytest.mark.parametrize("saved", [True, False])

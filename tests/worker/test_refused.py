@@ -10,6 +10,7 @@ from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS, TRANSACTION_TIM
 from tests.worker.support.fake_clients import FakeInput, FakeOutput
 from tests.worker.support.fakes import FakeClock, Faults
 from tests.worker.test_forwarder import Bench as Forwarding
+from tests.worker.test_forwarder import Bound as Forwarder
 from tests.worker.test_loop import Bench
 from tests.worker.test_transaction import Nobody
 from worker.base.errors import Abort, Unknown, WorkerError
@@ -174,6 +175,15 @@ def test_the_model_keeps_what_it_has_learned_of_a_refused_record() -> None:
     assert bench.published()[4:] == bench.expected()[4:]
 
 
+def test_a_refusal_is_an_aborted_transaction() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a")
+    refused_predictions(bench, 0)
+    worker = bench.worker().join().turns(2)
+    assert [code_of(each) for each in bench.published()] == [b"unpublishable"]
+    assert worker.outcomes() == {"aborted": 1, "committed": 1}
+
+
 def test_a_crash_between_two_parts_is_no_more_than_any_other() -> None:
     for nth in range(12):
         bench = Bench(interval_s=60.0)
@@ -227,10 +237,30 @@ def test_a_record_that_cannot_be_forwarded_is_a_dead_letter() -> None:
     letter = bench.broker.published[1]
     assert (letter.topic, code_of(letter), letter.value) == ("dead-letters", b"unpublishable", b'{"shop": "b"}')
     assert bench.broker.committed == {0: 3}
-    assert list(forwarder.metrics.forwarded_records_total.series().values()) == [2]
-    assert {labels.code: n for labels, n in forwarder.metrics.dead_letters_total.series().items()} == {
-        "unpublishable": 1
-    }
+    assert told(forwarder) == (2, 1, {"unpublishable": 1})
+    shown = [(each.topic, each.partition, each.offset, each.key, each.code) for each in forwarder.board.dead_letters]
+    assert shown == [("events", 0, 1, "record key", "unpublishable")]
+
+
+def test_what_cannot_be_forwarded_for_two_reasons_is_told_of_both() -> None:
+    bench = Forwarding(partitions=2)
+    bench.feed_shops("a", "b")
+    bench.feed(b"{}")
+    bench.feed_shops("b", partition=1)
+    bench.broker.refuses = lambda each: each.key == b"b"
+    forwarder = bench.forwarder().join().turns(6)
+    assert bench.broker.committed == {0: 3, 1: 1}
+    assert told(forwarder) == (1, 3, {"missing-model-key": 1, "unpublishable": 2})
+    shown = {(each.partition, each.offset, each.code) for each in forwarder.board.dead_letters}
+    assert shown == {(0, 1, "unpublishable"), (0, 2, "missing-model-key"), (1, 0, "unpublishable")}
+
+
+def told(forwarder: Forwarder) -> tuple[float, float, dict[str, float]]:
+    """How many records were forwarded, how many were not, and how many of these with each code."""
+    metrics = forwarder.metrics
+    [forwarded] = metrics.forwarded_records_total.series().values()
+    [rejected] = metrics.forwarder_dead_letters_total.series().values()
+    return forwarded, rejected, {labels.code: n for labels, n in metrics.dead_letters_total.series().items()}
 
 
 def test_where_its_dead_letter_is_refused_too_the_forwarder_ends() -> None:

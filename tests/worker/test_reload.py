@@ -17,6 +17,7 @@ from worker.state.entry import Entry
 from worker.state.model import Model
 from worker.state.model_store import ModelStore
 from worker.task.model_reader import FETCH_S
+from worker.task.restorer import RETRY_S
 
 
 class Tight(Bench):
@@ -396,3 +397,66 @@ def test_a_model_that_is_lost_just_when_it_is_to_start_anew_is_loaded_again() ->
     restarting.pool.is_done_within = lambda _: True
     restarting.turns(8)
     assert (restarting.stops(), bench.newest().revision > 0) == ({}, True)
+
+
+# What was loaded in vain
+
+
+@pytest.fixture
+def some_fit() -> Tight:
+    """Three models are in one checkpoint, a fourth in the next; what workers load fits their memory in part."""
+    bench = Tight(cache_bytes=None)
+    one = bench.worker("one").join()
+    for keys in ("abc", "d"):
+        for key in keys:
+            bench.feed("x", "y", key=key)
+        one.turns(2)
+        bench.wait(60)
+        one.turns(2)
+    n_bytes, *_ = one.held()
+    one.close()
+    bench.config = replace(bench.config, models=replace(bench.config.models, cache_bytes=n_bytes // 3))
+    return bench
+
+
+def test_an_open_that_fails_keeps_nothing_of_what_it_has_loaded(some_fit: Tight) -> None:
+    # That is on record before anything is committed, so it is written once the models are loaded.
+    some_fit.config = replace(some_fit.config, input=replace(some_fit.config.input, tombstones="reset"))
+    worker = some_fit.worker("two").join_idle()
+    worker.faults.at("store create", *[Transient("down")] * 3)
+    worker.take(0)
+    for _ in range(3):
+        worker.turn()
+        assert worker.held() == (0, 0, 1)
+        some_fit.wait(RETRY_S)
+    worker.turn()
+    assert [n > 0 for n in worker.held()] == [True] * 3
+    assert worker.held()[2] == 1
+
+
+def test_an_open_that_nobody_waits_for_keeps_nothing_of_what_it_has_loaded(some_fit: Tight) -> None:
+    worker, other = some_fit.worker("two").join_idle(), some_fit.worker("three").join_idle()
+    worker.pool.is_done_within = lambda seconds: False
+    worker.take(0)
+    worker.turn()
+    [loading] = worker.pool.jobs
+    loading.set_running_or_notify_cancel()
+    other.take(0)
+    worker.turn()
+    loading.run()
+    assert loading.result().manifest.offset == 8
+    assert worker.held() == (0, 0, 0)
+
+
+def test_a_damaged_checkpoint_leaves_nothing_of_what_was_loaded_of_it(some_fit: Tight) -> None:
+    whole = dict(some_fit.store.objects)
+    for name in [name for name in whole if f"{8:020d}" in name]:
+        del some_fit.store.objects[name]
+    without = some_fit.worker("two").join()
+    expected = without.held()
+    without.close()
+    some_fit.store.objects = whole
+    some_fit.damage("segment")
+    damaged = some_fit.worker("three").join()
+    assert (damaged.position(0), damaged.held()) == (6, expected)
+    assert all(expected)

@@ -17,6 +17,7 @@ from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
 from tests.worker.test_loop import Bench
+from tests.worker.test_recovery import of_input
 from worker.adapters.kafka import KafkaGroup
 from worker.base.errors import WorkerError
 from worker.checkpoint import Checkpoints, Manifest, history
@@ -134,6 +135,18 @@ def test_a_new_topic_starts_at_its_beginning_and_may_be_smaller(drained: Bench) 
     (manifest,) = reshard(drained.store, drained.store, 1, topic=("other", "other-id"))
     assert (manifest.location.prefix, manifest.offset) == ("group/main~1/other-other-id/0", 0)
     assert Checkpoints(drained.store, manifest.location).load(manifest) == models_of(drained, "main")
+
+
+def test_what_was_taken_in_is_on_record_where_all_partitions_agree_on_it(drained: Bench) -> None:
+    intakes = [drained.newest(number).intake for number in range(2)]
+    assert intakes[0] == intakes[1]
+    assert intakes[0]
+    assert [each.intake for each in reshard(drained.store, DictStore(), 3)] == [intakes[0]] * 3
+    # The worker goes over one partition with another configuration, and never comes to the other one.
+    drained.config = of_input(drained.config, tombstones="reset")
+    drained.worker("two").join(0).turns(2).close()
+    assert drained.newest(0).intake != drained.newest(1).intake
+    assert [each.intake for each in reshard(drained.store, DictStore(), 3)] == [None] * 3
 
 
 def refused(bench: Bench, partitions: int, **more: Any) -> str:

@@ -45,12 +45,43 @@ def test_nothing_lies_in_the_folder_that_could_be_left_behind(tmp_path: Path) ->
         theirs.read()
 
 
-def test_there_is_no_room_beyond_the_limit(tmp_path: Path) -> None:
-    store = Spill(str(tmp_path), 10)
-    kept = put(store, b"12345678")
-    assert store.put(b"123") is None
-    assert store.put(b"12") is not None
-    assert kept.read() == b"12345678"
+def test_there_is_no_room_beyond_the_limit_less_a_file_for_what_moves(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 80)
+    kept = put(store, b"1" * 60)
+    assert store.put(b"2" * 11) is None
+    assert store.put(b"2" * 10) is not None
+    assert store.put(b"3") is None
+    assert kept.read() == b"1" * 60
+
+
+@pytest.mark.parametrize("limit_bytes", [1000, 20_000])
+@pytest.mark.usefixtures("small")
+def test_a_spill_that_was_full_has_room_again_for_as_much_as_is_freed(tmp_path: Path, limit_bytes: int) -> None:
+    """Bytes that stay for long must not keep files that are nearly dead."""
+    rng = random.Random(1)
+    store, living = Spill(str(tmp_path), limit_bytes), dict[bytes, Place]()
+
+    def keep(number: int) -> bool:
+        data = b"%010d" % number
+        place = store.put(data)
+        if place is not None:
+            living[data] = place
+        return place is not None
+
+    n = next(number for number in range(limit_bytes) if not keep(number))
+    assert store.used_bytes > 0.8 * limit_bytes
+    for data in rng.sample(sorted(living), 2 * len(living) // 5):
+        living.pop(data).free()
+    n_living, waited = len(living), 0
+    for _ in range(2000):
+        living.pop(rng.choice(list(living))).free()
+        while len(living) < n_living and keep(n):
+            n += 1
+        waited = max(waited, n_living - len(living))
+        assert store.used_bytes <= limit_bytes
+    assert waited < 5
+    assert n > 1900
+    assert all(place.read() == data for data, place in living.items())
 
 
 @pytest.mark.usefixtures("small")
@@ -79,6 +110,51 @@ def test_dead_bytes_never_take_much_more_than_the_living_ones(tmp_path: Path) ->
         # A file that is being filled, and what one put moves, may be on top.
         assert store.used_bytes <= 2 * sum(map(len, living)) + 300
     assert all(place.read() == data for data, place in living.items())
+
+
+@pytest.mark.usefixtures("small")
+def test_where_there_is_no_room_to_move_what_lives_it_stays_where_it_is(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 900)
+    kept = nearly_dead(store, 8)
+    # As if nothing were set aside for it.
+    store._limit_bytes = store.used_bytes
+    assert [store.put(b"new") for _ in range(3)] == [None] * 3
+    assert [place.read() for place in kept] == [b"%d" % i * 10 for i in range(8)]
+
+
+@pytest.mark.usefixtures("small")
+def test_no_put_cleans_up_much_more_than_it_puts_twice_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, pwrite, sizes = Spill(str(tmp_path), 20_000), os.pwrite, list[int]()
+    kept = nearly_dead(store, 50)
+
+    def noted(descriptor: int, data: bytes, offset: int) -> int:
+        sizes.append(len(data))
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    for _ in range(10):
+        used_bytes = store.used_bytes
+        sizes.clear()
+        put(store, b"x" * 20)
+        # Four of ten bytes each, out of files that are given back.
+        assert sizes == [10, 10, 10, 10, 20]
+        assert store.used_bytes == used_bytes + 60 - 4 * 100
+    assert [place.read() for place in kept] == [b"%d" % (i % 10) * 10 for i in range(50)]
+
+
+def nearly_dead(store: Spill, n: int) -> list[Place]:
+    """So many files in which 10 bytes of 100 are alive."""
+    pairs = [(put(store, b"%d" % (i % 10) * 10), put(store, b"?" * 90)) for i in range(n)]
+    for _, dead in pairs:
+        dead.free()
+    return [kept for kept, _ in pairs]
+
+
+def test_what_the_system_takes_piece_by_piece_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, pwrite = Spill(str(tmp_path), 1000), os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: pwrite(descriptor, data[:3], offset))
+    places = {data: put(store, data) for data in (b"12345678", b"", b"abcdefg" * 20)}
+    assert {data: place.read() for data, place in places.items()} == {data: data for data in places}
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 130)), max_size=60))

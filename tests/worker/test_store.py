@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 import threading
 import time
 import uuid
@@ -11,10 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from obstore.store import LocalStore
 
 from tests.worker.support.stores import DictStore, S3Stub, s3_stub
 from tests.worker.support.versitygw import S3Server
-from worker.adapters.store import open_store
+from worker.adapters.store import ObstoreStore, open_store
 from worker.base.errors import AlreadyExists, ConfigError, Denied, NotFound, Transient, WorkerError
 from worker.base.ports import Deadline, ObjectStore
 
@@ -274,6 +277,37 @@ def test_a_failed_write_leaves_nothing_and_may_be_repeated(tmp_path: Path, monke
     assert store.read("second") == b"2"
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        *((getattr(errno, name), Transient) for name in ("ENOSPC", "EDQUOT", "EIO", "ESTALE", "ETIMEDOUT")),
+        *((getattr(errno, name), Transient) for name in ("EMFILE", "ENFILE", "EAGAIN")),
+        *((getattr(errno, name), Denied) for name in ("EACCES", "EPERM", "EROFS", "ENAMETOOLONG")),
+    ],
+    ids=lambda each: errno.errorcode.get(each) if isinstance(each, int) else None,
+)
+def test_trouble_that_may_pass_is_told_from_what_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[WorkerError]
+) -> None:
+    store = open_store(f"file://{tmp_path}")
+    store.create("a", b"1")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for call, method in {"read": "read_bytes", "delete": "unlink"}.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, method, fail)
+            with pytest.raises(kind, match=re.escape(os.strerror(number))) as caught:
+                CALLS[call](store)
+        assert type(caught.value) is kind
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(kind, match=re.escape(os.strerror(number))) as caught:
+            store.create("b", b"1")
+    assert type(caught.value) is kind
+
+
 def test_a_folder_that_vanished_is_made_again(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}")
     store.create("a/1", b"1")
@@ -294,6 +328,22 @@ def test_opening_removes_temporary_files_of_dead_writers_only(tmp_path: Path) ->
         store = open_store(f"file://{tmp_path}")
         assert [path.name for path in folder.iterdir()] == ["alive"]
     assert store.list("") == []
+
+
+def test_a_store_that_is_opened_while_another_one_writes_leaves_its_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, link, opened = f"file://{tmp_path}", os.link, list[ObjectStore]()
+
+    def open_and_link(source: Path, target: Path) -> None:
+        opened.append(open_store(url))
+        link(source, target)
+
+    writing = open_store(url)
+    monkeypatch.setattr(os, "link", open_and_link)
+    writing.create("a", b"1")
+    [other] = opened
+    assert other.read("a") == b"1"
 
 
 def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,8 +399,9 @@ CALLS: dict[str, Callable[[ObjectStore], object]] = {
 def test_an_overloaded_server_is_transient(s3: S3Stub, call: str, status: int) -> None:
     store = open_store("s3://bucket/folder", timeout_s=0.5)
     s3.scripted = [status] * 12
-    with pytest.raises(Transient, match=f"s3://bucket/folder/a: the server answered {status}"):
+    with pytest.raises(Transient, match=f"s3://bucket/folder/a: the server answered {status}") as e:
         CALLS[call](store)
+    assert type(e.value) is Transient, "no refusal, with which a start would end"
     assert len(s3.scripted) > 2, "gave up when the time was over"
 
 
@@ -375,6 +426,16 @@ def test_a_server_that_does_not_answer_is_given_up_on(s3: S3Stub) -> None:
     with pytest.raises(Transient, match=r"no answer from the server \(timeout\)"):
         store.create("a", b"1")
     assert time.monotonic() - started < 5
+
+
+def test_a_store_that_stops_at_what_is_not_there_deletes_what_comes_after_it_too(tmp_path: Path) -> None:
+    """As the local one of obstore does."""
+    store = ObstoreStore("local://store", LocalStore(tmp_path))
+    names = [f"a/{i}" for i in range(20)]
+    for name in names:
+        store.create(name, b"1")
+    store.delete("none/such", *names[:10], "a/none", *names[10:19], "b")
+    assert store.list("") == ["a/19"]
 
 
 def test_an_answer_that_breaks_off_is_transient(s3: S3Stub) -> None:

@@ -11,6 +11,7 @@ from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
 from tests.worker.test_loop import Bench
+from tests.worker.test_recovery import add_partitions, of_input
 from tests.worker.test_reshard import KEYS, feed, models_of
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError, WorkerError
@@ -94,6 +95,20 @@ def test_a_history_that_has_begun_takes_nothing(source: Bench, bench: Bench) -> 
     bench.setting = warm
     bench.worker().join().turns(3).close()
     assert models_of(bench, "main") == in_one_go(bench)
+
+
+def test_a_partition_that_is_added_later_takes_nothing(source: Bench, bench: Bench) -> None:
+    """The models of its keys began in other partitions, and the records from then on are there."""
+    feed(bench, "ab")
+    bench.worker("one").join().turns(3).close()
+    bench.config = of_input(bench.config, on_repartition="new-models")
+    add_partitions(bench, 4)
+    warm = WarmStart(source.store, 4)
+    bench.setting = replace(bench.setting, warm_start=warm)
+    assert warm.models_of(3)[1] != {}
+    worker = bench.worker("two").join().turns(2)
+    added = bench.newest(3)
+    assert (worker.stops(), added.offset, added.origin, added.models) == ({}, 0, None, {})
 
 
 def test_without_anything_to_start_from_there_is_no_start(source: Bench, bench: Bench) -> None:

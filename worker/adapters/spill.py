@@ -1,10 +1,11 @@
 """Adapter: bytes that wait on the local disk, a cache that ends with the process and is never the truth.
 
 What is put is appended to a segment file, and found again through its place in memory. Bytes that were freed stay in
-their file as dead ones; once there are more dead bytes than living ones each `put` also moves what lives in the most
-wasteful file, as much as is put at least twice over, so that no call has to clean up all at once. A file without living
-bytes is closed. The files have no names: nothing is left behind, however the process ends, and workers that are given
-the same folder do not see each other.
+their file as dead ones; once there are more dead bytes than living ones, or half as many and no room, each `put` also
+moves what lives in the most wasteful file, as much as is put at least twice over, so that no call has to clean up all
+at once. Room for what moves, a file of it, is set aside. A file without living bytes is closed. The files have no
+names: nothing is left behind, however the process ends, and workers that are given the same folder do not see each
+other.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from worker.base.log import Log
 _log = Log(__name__)
 
 SEGMENT_BYTES = 64 * 2**20
-MOST_SEGMENTS = 256
-"""Files are larger where there would be more of them than this."""
+LEAST_SEGMENTS, MOST_SEGMENTS = 8, 256
+"""Files are smaller, or larger, where there would be fewer or more of them than this."""
 
 
 class _Segment:
@@ -75,7 +76,9 @@ class Spill:
         """Bytes of all files."""
         self._folder = folder
         self._limit_bytes = limit_bytes
-        self._segment_bytes = max(SEGMENT_BYTES, limit_bytes // MOST_SEGMENTS)
+        self._segment_bytes = min(max(SEGMENT_BYTES, limit_bytes // MOST_SEGMENTS), limit_bytes // LEAST_SEGMENTS)
+        self._room_bytes = limit_bytes - self._segment_bytes
+        """For what is put; the rest is for what moves."""
         self._living_bytes = 0
         self._segments: set[_Segment] = set()
         self._failed = False
@@ -92,8 +95,8 @@ class Spill:
         """Keep the bytes; None where there is no room for them, in the limit or on the disk."""
         with self._lock:
             try:
-                self._tidy(2 * len(data))
-                start = self._write(data)
+                self._tidy(len(data))
+                start = self._write(data, self._room_bytes)
             except OSError as error:
                 if not self._failed:
                     _log.warning(
@@ -130,9 +133,9 @@ class Spill:
             for segment in self._segments:
                 segment.file.close()
 
-    def _write(self, data: bytes) -> int | None:
+    def _write(self, data: bytes, limit_bytes: int) -> int | None:
         """Append to the active file; where it begins there, None beyond the limit."""
-        if self.used_bytes + len(data) > self._limit_bytes:
+        if self.used_bytes + len(data) > limit_bytes:
             return None
         if self._active.size and self._active.size + len(data) > self._segment_bytes:
             full, self._active = self._active, self._open()
@@ -158,16 +161,24 @@ class Spill:
             self._living_bytes -= place.length
             self._close_if_dead(segment)
 
-    def _tidy(self, n_bytes: int) -> None:
-        """Where most bytes are dead, move at least so many living ones out of the most wasteful file."""
-        while n_bytes > 0 and self.used_bytes - self._living_bytes > self._living_bytes + self._segment_bytes:
+    def _is_wasteful(self, put_bytes: int) -> bool:
+        """Whether most bytes are dead, or so many that two can be moved for each that is put where there is no room."""
+        dead_bytes = self.used_bytes - self._living_bytes
+        if self.used_bytes + put_bytes > self._room_bytes:
+            return 2 * dead_bytes > self._living_bytes
+        return dead_bytes > self._living_bytes + self._segment_bytes
+
+    def _tidy(self, put_bytes: int) -> None:
+        """Where too many bytes are dead, move living ones out of the most wasteful file, twice as many as are put."""
+        n_bytes = 2 * put_bytes
+        while n_bytes > 0 and self._is_wasteful(put_bytes):
             others = self._segments - {self._active}
             victim = min(others, key=lambda segment: segment.living / segment.size, default=None)
             if victim is None or victim.living == victim.size:
                 return
             place = next(iter(victim.places))
             # Bytes that are damaged stay so: their checksum moves with them.
-            start = self._write(victim.read(place).ljust(place.length, b"\0"))
+            start = self._write(victim.read(place).ljust(place.length, b"\0"), self._limit_bytes)
             if start is None:
                 return
             n_bytes -= place.length

@@ -109,7 +109,9 @@ class Checkpoints:
             raise self._nothing_left(names)
 
     def pass_over(self, problem: str) -> None:
-        """A checkpoint is damaged: note it in `skipped`."""
+        """A checkpoint is damaged: note it in `skipped`, once, however often it is met."""
+        if problem in self.skipped:
+            return
         _log.warning(
             "checkpoint-damaged",
             f"{self.location.title}: damaged checkpoint passed over",

@@ -23,6 +23,7 @@ from worker.base.retry import Retry, Stopped, retry
 from worker.base.standing import Standing
 from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
 from worker.codec import envelope
+from worker.codec.dead_letters import REJECT_CODES
 from worker.config import Config
 from worker.repartition.model_key import KeyOf
 from worker.runtime.pending import Pending
@@ -218,6 +219,7 @@ class Forwarder:
             return
         for number, refused in pending.replaced.items():
             self._rejects.setdefault(number, Rejects()).extend(unpublishable(refused, "origin-offset"))
+            self._letters.setdefault(number, []).extend(self._letter_of(number, each) for each in refused)
         rejects, self._rejects = self._rejects, {}
         for letters in self._letters.values():
             self._board.dead_letters.extend(letters)
@@ -235,6 +237,13 @@ class Forwarder:
                     f"({dict(rejects[number].counts)}), dead_letter.max_consecutive is {most}. They are all in "
                     f"{self._config.dead_letter.topic}; repair the producer or input.model_key, then start again"
                 )
+
+    def _letter_of(self, number: int, refused: Outgoing) -> DeadLetter:
+        """What is shown of the record of an output that the broker refuses."""
+        headers, code = dict(refused.headers), "unpublishable"
+        offset, key = int(headers["origin-offset"] or b"-1"), headers["origin-key"]
+        now_ms, topic = self._clock.wall_ms(), self._config.input.topic
+        return DeadLetter.of(now_ms, topic, number, offset, key, code, REJECT_CODES[code])
 
     def _skip_gap(self, number: int, why: str) -> None:
         """Go on behind records that retention has deleted before they were forwarded, where that is allowed."""

@@ -157,7 +157,8 @@ class Recovery:
                 try:
                     models = load(saved, manifest.offset, reader.fetch, reader.prefetch)
                 except CorruptCheckpoint as error:
-                    start.checkpoints.pass_over(str(error))
+                    # Several checkpoints may need what is damaged.
+                    start.checkpoints.pass_over(f"the checkpoint at offset {manifest.offset}: {error}")
                     continue
                 try:
                     return self._opened(start, manifest, models, reader, offset)
