@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker, Message, read_all
 from tests.kafka.conftest import Names
@@ -233,6 +233,23 @@ def test_a_compacted_input_is_refused(job: Job, tmp_path: Path, capsys: pytest.C
     told = capsys.readouterr().out
     assert "failed  compacted-input: " in told
     assert f"ok      topic {job.predictions}: 1 replicas, min.insync.replicas=1" in told
+
+
+def test_outputs_that_their_topic_deletes_are_told(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.create_input(retention_ms="-1")
+    for topic, name, value in ((job.dead, "retention.ms", "86400000"), (job.predictions, "cleanup.policy", "compact")):
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        job.admin.incremental_alter_configs([resource])[resource].result(WITHIN_S)
+    (tmp_path / "worker.yaml").write_text(job.text())
+    assert cli.main(["check", str(tmp_path / "worker.yaml"), "--connect"]) == 1
+    told = capsys.readouterr().out
+    assert f"failed  compacted-output: topic {job.predictions} has cleanup.policy=compact: " in told
+    assert f"warning  topic {job.dead}: retention.ms=86400000, and the input's is -1: " in told
+    with pytest.raises(WorkerError, match="compacted-output"):
+        job.run()
 
 
 # Another configuration
