@@ -165,6 +165,17 @@ def test_the_checkpoints_must_be_of_this_topic(state: TopicState, on_repartition
     assert (finding.level, finding.sentence[: len(told[1])]) == told
 
 
+def test_checkpoints_of_another_topic_may_be_those_of_another_cluster() -> None:
+    """Then they are in use, and nobody may be told to delete them."""
+    bench = Bench(1)
+    bench.feed("a")
+    bench.worker().join().turns(2).close()
+    sentence = of_checkpoints(bench.config, TopicState("other", 1, {}), bench.store).sentence
+    assert "If that one was deleted, begin anew" in sentence
+    assert "a topic of another cluster that shares this checkpoint.url, " in sentence
+    assert sentence.endswith("delete nothing: give each cluster a URL of its own")
+
+
 class Store(DictStore):
     """Has one fault."""
 
