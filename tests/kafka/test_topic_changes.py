@@ -178,8 +178,8 @@ class Job:
         return found
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
+def until(holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, "it did not come true"
 
@@ -222,6 +222,22 @@ def test_a_topic_that_is_deleted_ends_its_worker(job: Job) -> None:
         assert len(job.published(5)) == 5
         job.delete_input()
         assert str(end()).startswith(f"topic-deleted: topic {job.events}")
+
+
+@pytest.mark.full
+def test_a_topic_of_outputs_that_is_deleted_is_named_and_waited_for(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    job.create_input()
+    job.feed(5)
+    with job.running():
+        assert len(job.published(5)) == 5
+        job.admin.delete_topics([job.predictions])[job.predictions].result(WITHIN_S)
+        job.feed(5)
+        # Each attempt at a transaction waits for ten seconds, and so does the loop.
+        until(lambda: f"topic {job.predictions} does not exist any more" in caplog.text, within_s=90.0)
+        job.broker.create_topic(job.predictions)
+        until(lambda: f"topic {job.predictions} is there again" in caplog.text, within_s=90.0)
+        assert [offset_of(each) for each in job.published(5)] == [*range(5, 10)]
 
 
 def test_a_compacted_input_is_refused(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
