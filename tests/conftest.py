@@ -59,10 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
     """A command sets up the log of the process."""
-    log = logging.getLogger("worker")
-    handlers, level = log.handlers, log.level
+    logs = [logging.getLogger(name) for name in ("worker", "asyncio")]
+    before = [(log.handlers, log.level) for log in logs]
     yield
-    for handler in log.handlers:
-        if handler not in handlers:
-            handler.close()
-    log.handlers, log.level = handlers, level
+    for log, (handlers, level) in zip(logs, before, strict=True):
+        for handler in log.handlers:
+            if handler not in handlers:
+                handler.close()
+        log.handlers, log.level = handlers, level

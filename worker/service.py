@@ -41,7 +41,7 @@ from worker.repartition.model_key import key_reader
 from worker.runtime.loop import Worker
 from worker.runtime.preflight import Finding, examine, known_partitions, probe
 from worker.runtime.tasks import Pools, Setting
-from worker.runtime.topic_monitor import TopicMonitor
+from worker.runtime.topic_monitor import OutputMonitor, TopicMonitor
 from worker.state.learners import compile_kernels
 from worker.task.warm_start import WarmStart
 
@@ -217,12 +217,14 @@ def build(
 ) -> Worker:
     """The worker with its adapters, once it is sure that topics and store are fit for it. Raises WorkerError."""
     store, clock, topic = open_store(config.checkpoint.url), SystemClock(), KafkaTopic(config, config.input.topic)
-    start = start or Retry(clock, lambda: False, START_S)
+    start, board = start or Retry(clock, lambda: False, START_S), board or Board()
     _require([start.ask("store", lambda: probe(store, config.checkpoint.url))])
     facts, warm_url = start.ask("broker", lambda: admin.facts(config.input.topic)), config.checkpoint.warm_start
     monitor = None
     if not start.ask("broker", lambda: topic.is_mock):
-        monitor = TopicMonitor(config.input.topic, facts, config.input.on_repartition, topic.ask, clock)
+        looks = {name: topic.beside(name).ask for name in (config.output.topic, config.dead_letter.topic)}
+        outputs = OutputMonitor(looks, board, clock)
+        monitor = TopicMonitor(config.input.topic, facts, config.input.on_repartition, topic.ask, clock, outputs)
         if until is not None:
             facts = _known(config, facts, store)
         _require(examine(config, topic, facts, store))

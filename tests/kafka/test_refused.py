@@ -121,7 +121,7 @@ def test_a_prediction_that_is_too_large_is_a_dead_letter(job: Job, delivery: str
 
 
 def test_a_record_without_a_key_for_a_compacted_topic_is_a_dead_letter(job: Job) -> None:
-    job.create({"cleanup.policy": "compact"})
+    job.create({"cleanup.policy": "compact,delete"})
     for i in range(30):
         job.feed("a", None if i % 10 == 3 else b"k", 0)
         job.feed("a", b"k", 1)

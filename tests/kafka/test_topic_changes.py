@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker, Message, read_all
 from tests.kafka.conftest import Names
@@ -178,8 +178,8 @@ class Job:
         return found
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
+def until(holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, "it did not come true"
 
@@ -224,6 +224,22 @@ def test_a_topic_that_is_deleted_ends_its_worker(job: Job) -> None:
         assert str(end()).startswith(f"topic-deleted: topic {job.events}")
 
 
+@pytest.mark.full
+def test_a_topic_of_outputs_that_is_deleted_is_named_and_waited_for(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    job.create_input()
+    job.feed(5)
+    with job.running():
+        assert len(job.published(5)) == 5
+        job.admin.delete_topics([job.predictions])[job.predictions].result(WITHIN_S)
+        job.feed(5)
+        # Each attempt at a transaction waits for ten seconds, and so does the loop.
+        until(lambda: f"topic {job.predictions} does not exist any more" in caplog.text, within_s=90.0)
+        job.broker.create_topic(job.predictions)
+        until(lambda: f"topic {job.predictions} is there again" in caplog.text, within_s=90.0)
+        assert [offset_of(each) for each in job.published(5)] == [*range(5, 10)]
+
+
 def test_a_compacted_input_is_refused(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job.create_input(cleanup_policy="compact,delete", retention_ms="60000", retention_bytes="1000000")
     with pytest.raises(WorkerError, match=r"compacted-input: .* cleanup.policy=compact,delete"):
@@ -233,6 +249,23 @@ def test_a_compacted_input_is_refused(job: Job, tmp_path: Path, capsys: pytest.C
     told = capsys.readouterr().out
     assert "failed  compacted-input: " in told
     assert f"ok      topic {job.predictions}: 1 replicas, min.insync.replicas=1" in told
+
+
+def test_outputs_that_their_topic_deletes_are_told(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.create_input(retention_ms="-1")
+    for topic, name, value in ((job.dead, "retention.ms", "86400000"), (job.predictions, "cleanup.policy", "compact")):
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        job.admin.incremental_alter_configs([resource])[resource].result(WITHIN_S)
+    (tmp_path / "worker.yaml").write_text(job.text())
+    assert cli.main(["check", str(tmp_path / "worker.yaml"), "--connect"]) == 1
+    told = capsys.readouterr().out
+    assert f"failed  compacted-output: topic {job.predictions} has cleanup.policy=compact: " in told
+    assert f"warning  topic {job.dead}: retention.ms=86400000, and the input's is -1: " in told
+    with pytest.raises(WorkerError, match="compacted-output"):
+        job.run()
 
 
 # Another configuration

@@ -110,6 +110,33 @@ def test_equal_states_are_equal_bytes_whatever_the_order_of_keys() -> None:
     assert [key for key, *_ in entries] == ["a", "b"]
 
 
+def test_a_checkpoint_whose_segment_is_gone_is_passed_over_before_any_is_read(
+    store: DictStore, checkpoints: Checkpoints
+) -> None:
+    first = write(checkpoints, 1, {"a": b"1"})
+    write(checkpoints, 2, {"b": b"2"}, previous=first)
+    gone = next(name for name in names(store, "segment") if f"{2:020d}" in name)
+    del store.objects[gone]
+    assert [manifest.offset for manifest, _ in _take(checkpoints.restorable(), 1)] == [1]
+    assert checkpoints.skipped == [f"{gone} is missing"]
+
+
+def test_a_segment_that_was_written_since_the_listing_is_there(store: DictStore) -> None:
+    """A manifest may be listed on a later page than its segment would have been."""
+    write(Checkpoints(store, HERE), 1, {"a": b"1"})
+
+    class Behind(DictStore):
+        listed = 0
+
+        def list(self, prefix: str) -> list[str]:
+            self.listed += 1
+            return [name for name in super().list(prefix) if self.listed > 1 or name.endswith("manifest")]
+
+    behind = Behind()
+    behind.objects = store.objects
+    assert [manifest.offset for manifest, _ in _take(Checkpoints(behind, HERE).restorable(), 1)] == [1]
+
+
 def test_writing_twice_is_writing_once(store: DictStore, checkpoints: Checkpoints) -> None:
     assert write(checkpoints, 1, {"a": b"1"}) == write(checkpoints, 1, {"a": b"1"})
     assert len(store.objects) == 2

@@ -164,6 +164,25 @@ def test_a_reader_that_goes_away_is_no_crash(config: Path) -> None:
         assert (process.stderr.read(), process.wait()) == (b"", 1)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_said_of_stdout(config: Path, unbuffered: str) -> None:
+    """Buffered it shows at the end of the command, else at the first line."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "worker", "check", str(config)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "amf-worker: stdout: cannot be written: No space left on device\n",
+    )
+
+
 def test_the_log_has_time_level_and_logger(main: Main, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(f"{config.read_text()}\nlogging: {{format: human}}\n")
     for level, expected in (("info", 1), ("error", 0)):
@@ -172,6 +191,15 @@ def test_the_log_has_time_level_and_logger(main: Main, config: Path, capsys: pyt
         _, err = capsys.readouterr()
         pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING worker\.somewhere: look here\n"
         assert len(re.findall(pattern, err)) == expected
+
+
+def test_reshard_names_the_broker_that_does_not_answer(
+    main: Main, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.adapters.kafka.admin.CALL_S", 0.2)
+    code, out, err = main("reshard", config)
+    assert (code, out) == (1, "")
+    assert err.startswith("amf-worker: no broker answers at kafka.bootstrap.servers=127.0.0.1:1: ")
 
 
 # run, demo

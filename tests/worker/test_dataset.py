@@ -253,7 +253,25 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ("y\n1\n", {"label": "y"}, ":1: there is no column left for the features"),
         ("y,a\n1,2\n", {"label": "y", "drop": ["a"]}, ":1: there is no column left for the features"),
         ("", {}, ": expected a header with the names of the columns, found nothing"),
-        ('a,b\n1,"2\n', {}, ": expected CSV, found something else"),
+        (
+            'a,b\n1,2\n\n1,"2\n1,3\n1,4\n',
+            {},
+            ":4: expected CSV, found a quote in the row of this line that is not closed",
+        ),
+        (
+            'a,b\n1,"2\n1,"3"\n1,4\n',
+            {},
+            ":2: expected CSV, found a quote in the row of this line that is closed on line 3",
+        ),
+        ('a,b\n1,"2"3\n', {}, ":2: expected CSV, found something else: ',' expected after"),
+        ('a,"b\nc\n', {}, ":1: expected CSV, found a quote in the row of this line that is not closed"),
+        (
+            '{"a": 1, "y": "p"}\n{"a": 2, "y": "p"}\n',
+            {},
+            ": expected a header with the names of the columns, found JSON",
+        ),
+        ('[{"a": 1, "y": "p"}]\n', {}, "; files of rows are text (CSV and its kin), .parquet and .npz"),
+        ('[\n  {"a": 1, "y": "p"}\n]\n', {}, ", found JSON; files of rows are text"),
         (b"a,b\n1,2\n1,\xff\n", {}, ":3: expected text in UTF-8, found other bytes, 0xff first; spreadsheets"),
         pytest.param(
             gzip.compress(b"a,b\n" + b"1,2\n" * 9000 + b"1,\xfc\n"), {}, ":9002: expected text in UTF-8", id="far-down"
@@ -266,6 +284,10 @@ def test_what_cannot_be_used_is_named_with_its_place(
     path = csv_file(text)
     with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}.*{re.escape(complaint)}"):
         list(open_rows(path, **options))  # type: ignore[arg-type]
+
+
+def test_a_header_may_have_braces(csv_file: CsvFile) -> None:
+    assert [row.features for row in open_rows(csv_file("{a},[b]\n1,2\n"))] == [{"{a}": 1.0, "[b]": 2.0}]
 
 
 def test_a_wrong_header_is_found_before_a_row_is_read(csv_file: CsvFile) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
@@ -252,6 +254,58 @@ def test_close_frees_the_port(metrics: Metrics) -> None:
     again = serve(metrics, HOST, port)
     assert again.port == port
     again.close()
+
+
+def test_a_client_that_has_not_sent_its_request_is_no_trouble_at_the_end(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = serve(metrics, HOST, 0)
+    with socket.create_connection((HOST, server.port), timeout=10) as client:
+        client.sendall(b"GET /metr")
+        _until(lambda: bool(server._reading))
+        server.close()
+        assert client.recv(1) == b""
+    assert (caplog.records, capfd.readouterr().err) == ([], "")
+
+
+def test_without_file_descriptors_it_says_so_once_a_second_at_most(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And answers again when there are some."""
+    full = threading.Event()
+    accept = socket.socket.accept
+
+    def refuse(listener: socket.socket) -> object:
+        if full.is_set():
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", refuse)
+    server = serve(metrics, HOST, 0)
+    full.set()
+    url = f"http://{HOST}:{server.port}/live"
+    waiting = [socket.create_connection((HOST, server.port), timeout=10) for _ in range(20)]
+    _until(lambda: bool(caplog.records))
+    time.sleep(0.3)
+    [record] = caplog.records
+    assert record.name == "worker.adapters.http.server"
+    assert record.getMessage() == (
+        "the server of metrics and page met OSError: socket.accept() out of system resource: [Errno 24] Too many open "
+        "files. Let the process have more open files (ulimit -n, LimitNOFILE)"
+    )
+    full.clear()
+    for client in waiting:
+        client.close()
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert answer.status == 200
+    server.close()
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_a_taken_port_is_a_mistake_in_the_configuration(metrics: Metrics) -> None:

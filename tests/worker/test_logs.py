@@ -69,6 +69,22 @@ def desk() -> Iterator[Desk]:
 # How a line looks
 
 
+@pytest.mark.parametrize("chosen", ["json", "human"])
+def test_what_asyncio_says_is_a_line_like_any_other(chosen: logs.Format, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.write_to_stderr("info")
+    logs.use_format(chosen)
+    asyncio = logging.getLogger("asyncio")
+    for _ in range(3):
+        asyncio.warning("socket.send() raised\nexception.")
+    asyncio.info("nobody asked for this")
+    [line] = capsys.readouterr().err.splitlines()
+    if chosen == "json":
+        told = json.loads(line)
+        assert (told["logger"], told["fact"]) == ("asyncio", "socket.send() raised\nexception.")
+    else:
+        assert line.endswith(r"Z WARNING asyncio: socket.send() raised\nexception.")
+
+
 def test_a_line_of_json_has_the_parts_of_the_event(desk: Desk) -> None:
     error = PartitionStopped("group-rewound", "the group is at 3", "Set it to 5")
     desk.log.error("partition-stopped", "partition 3 stops", detail=error, partition=3, code=error.code)

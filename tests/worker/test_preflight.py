@@ -60,9 +60,49 @@ def test_what_is_said_of_retention_has_its_numbers() -> None:
     ("replicas", "in_sync", "level"), [(1, 1, "ok"), (3, 2, "ok"), (3, 1, "warning"), (1, 2, "failed")]
 )
 def test_outputs_must_outlive_a_broker(replicas: int, in_sync: int, level: str) -> None:
-    finding = of_output("predictions", {"min.insync.replicas": str(in_sync)}, replicas)
+    [finding] = of_output("predictions", {"min.insync.replicas": str(in_sync)}, replicas, WEEK)
     assert finding.level == level
     assert finding.sentence.startswith(f"topic predictions: {replicas} replicas, min.insync.replicas={in_sync}")
+
+
+DAY_MS = str(24 * 3600 * 1000)
+BY_ARRIVAL = {"message.timestamp.type": "LogAppendTime"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_source", "expected"),
+    [
+        ({}, {}, ["ok"]),
+        ({"cleanup.policy": "compact"}, {}, ["ok", "failed"]),
+        ({"cleanup.policy": "compact,delete"}, {}, ["ok", "warning"]),
+        ({"cleanup.policy": "delete,compact"}, {}, ["ok", "warning"]),
+        ({"cleanup.policy": "delete,compact", "retention.ms": DAY_MS}, {}, ["ok", "warning", "warning"]),
+        ({"retention.ms": DAY_MS}, {}, ["ok", "warning"]),
+        ({"retention.ms": DAY_MS, **BY_ARRIVAL}, {}, ["ok"]),
+        ({"retention.ms": DAY_MS}, {"retention.ms": DAY_MS}, ["ok"]),
+        ({"retention.ms": "-1"}, {}, ["ok"]),
+        ({"retention.ms": "-1"}, {"retention.ms": "-1"}, ["ok"]),
+        ({}, {"retention.ms": "-1"}, ["ok", "warning"]),
+        # Nothing is deleted by its age where compaction is all there is.
+        ({"cleanup.policy": "compact", "retention.ms": DAY_MS}, {}, ["ok", "failed"]),
+    ],
+)
+def test_what_is_published_must_stay(settings: dict[str, str], of_source: dict[str, str], expected: list[str]) -> None:
+    found = of_output("predictions", {**WEEK, **settings}, 1, {**WEEK, **of_source})
+    assert [finding.level for finding in found] == expected
+
+
+def test_what_is_said_of_outputs_names_the_settings() -> None:
+    both = {"cleanup.policy": "compact,delete", "retention.ms": DAY_MS}
+    _, compacted, short = of_output("predictions", both, 1, {"retention.ms": "-1"})
+    assert compacted.sentence.startswith("topic predictions has cleanup.policy=compact,delete: of records with the ")
+    assert "retention.ms=86400000, and the input's is -1: " in short.sentence
+    [_, refused] = of_output("dead-letters", {"cleanup.policy": "compact"}, 1, {})
+    assert refused.sentence.startswith("compacted-output: topic dead-letters has cleanup.policy=compact: ")
+
+
+def test_outputs_are_looked_at_where_the_input_may_not_be() -> None:
+    assert [finding.level for finding in of_output("predictions", {"retention.ms": DAY_MS}, 1, {})] == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +163,17 @@ def test_the_checkpoints_must_be_of_this_topic(state: TopicState, on_repartition
     settings = replace(bench.config, input=replace(bench.config.input, on_repartition=on_repartition))
     finding = of_checkpoints(settings, state, bench.store)
     assert (finding.level, finding.sentence[: len(told[1])]) == told
+
+
+def test_checkpoints_of_another_topic_may_be_those_of_another_cluster() -> None:
+    """Then they are in use, and nobody may be told to delete them."""
+    bench = Bench(1)
+    bench.feed("a")
+    bench.worker().join().turns(2).close()
+    sentence = of_checkpoints(bench.config, TopicState("other", 1, {}), bench.store).sentence
+    assert "If that one was deleted, begin anew" in sentence
+    assert "a topic of another cluster that shares this checkpoint.url, " in sentence
+    assert sentence.endswith("delete nothing: give each cluster a URL of its own")
 
 
 class Store(DictStore):

@@ -145,6 +145,24 @@ def test_a_group_that_was_set_back_is_refused(saved: Bench) -> None:
     assert (stop[0], stop[1][:14]) == ("failed", "group-rewound:")
 
 
+def test_a_segment_that_is_gone_is_told_as_a_start_would_and_none_is_read_for_it(saved: Bench) -> None:
+    """As where a rule of the bucket deletes what is old: the manifest is new, the segment of an idle model is not."""
+    first, _ = (name for name in sorted(saved.store.objects) if "/1/" in name and name.endswith(".manifest"))
+    [segment] = (name for name in saved.store.objects if "/1/" in name and name.endswith(".segment"))
+    del saved.store.objects[first], saved.store.objects[segment]
+    (stop, _) = told(saved)
+    assert stop[0] == "failed"
+    assert stop[1].startswith("corrupt-checkpoint: events[1]: none of the 1 checkpoints in group/main/")
+    # And so it is.
+    assert saved.worker().join().turns(2).stops() == {"corrupt-checkpoint": 1}
+
+
+def test_an_earlier_checkpoint_is_taken_where_a_segment_of_the_newest_is_gone(saved: Bench) -> None:
+    [segment] = (name for name in saved.store.objects if "/1/" in name and name.endswith(".segment"))
+    del saved.store.objects[segment]
+    assert [level for level, _ in told(saved)] == ["ok"]
+
+
 def test_a_worker_that_goes_on_meanwhile_makes_no_false_alarm(saved: Bench) -> None:
     """It commits and saves after the group was looked at: the checkpoint then lies beyond what was seen."""
     source = saved.worker("asking").input

@@ -130,6 +130,16 @@ def test_a_worker_whose_forwarder_is_out_of_its_group_is_not_ready() -> None:
     assert worker.board.status.unready is None
 
 
+def test_a_topic_that_is_gone_is_named_before_what_follows_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    monkeypatch.setattr(worker.input, "membership", lambda: Membership("", None))
+    worker.board.output_trouble = "topic predictions does not exist any more"
+    bench.clock.sleep(OUTSIDE_S + 1.0)
+    second(worker, bench)
+    assert worker.board.status.unready == "topic predictions does not exist any more"
+
+
 def test_many_partitions_that_are_not_live_are_counted_and_not_named() -> None:
     bench = Bench(partitions=13)
     worker = bench.worker()

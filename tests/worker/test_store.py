@@ -479,11 +479,11 @@ class HandClock:
         return 0
 
 
-def test_a_deadline_is_shared_and_leaves_a_floor() -> None:
+def test_a_deadline_is_shared_and_ends() -> None:
     clock = HandClock()
     deadline = Deadline.after(clock, 5.0)
     assert (deadline.remaining(), deadline.passed()) == (5.0, False)
     clock.now_s += 4.0
-    assert (deadline.remaining(), deadline.remaining(floor_s=2.0)) == (1.0, 2.0)
+    assert deadline.remaining() == 1.0
     clock.now_s += 4.0
-    assert (deadline.remaining(), deadline.remaining(floor_s=2.0), deadline.passed()) == (0.0, 2.0, True)
+    assert (deadline.remaining(), deadline.passed()) == (0.0, True)

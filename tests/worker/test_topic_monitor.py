@@ -11,7 +11,8 @@ from tests.worker.support.fake_broker import Log
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Abort, Transient, WorkerError
 from worker.base.ports import TopicState
-from worker.runtime.topic_monitor import LOOK_EVERY_S, TopicMonitor
+from worker.base.status import Board
+from worker.runtime.topic_monitor import LOOK_EVERY_S, OutputMonitor, TopicMonitor
 
 # The topic under a running worker
 
@@ -118,6 +119,65 @@ def test_what_a_look_fails_of_is_told_once(caplog: pytest.LogCaptureFixture) -> 
     for _ in range(3):
         look(bench, worker)
     assert caplog.text.count("needs DESCRIBE on topic events") == 1
+
+
+def with_outputs() -> tuple[Bench, dict[str, Topic], Board]:
+    """The topics of outputs and dead letters are looked at, too; what is missing is on the board."""
+    bench, source = watched()
+    outputs, board = {"predictions": Topic(1), "dead-letters": Topic(1)}, Board()
+    looks = {name: topic.look for name, topic in outputs.items()}
+    assert isinstance(source.now, TopicState)
+    of_outputs = OutputMonitor(looks, board, bench.clock)
+    bench.monitor = TopicMonitor("events", source.now, "fail", source.look, bench.clock, of_outputs)
+    return bench, outputs, board
+
+
+def said_of_outputs(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    events = [record.event for record in caplog.records if hasattr(record, "event")]
+    return [(event.name, event.fact) for event in events if event.name.startswith("output-")]
+
+
+def test_a_topic_of_outputs_that_is_deleted_is_told_once_and_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    bench, outputs, board = with_outputs()
+    worker = bench.worker().join()
+    there = outputs["predictions"].now
+    for now in (there, None, there, None):
+        outputs["predictions"].now = now
+        look(bench, worker)
+    assert (said_of_outputs(caplog), board.output_trouble) == ([], None)
+    for _ in range(3):
+        look(bench, worker)
+    gone = "topic predictions does not exist any more"
+    assert said_of_outputs(caplog) == [("output-missing", f"{gone}: nothing can be published or committed")]
+    assert board.output_trouble == gone
+    outputs["predictions"].now = there
+    for _ in range(2):
+        look(bench, worker)
+    assert said_of_outputs(caplog)[1:] == [("output-back", "topic predictions is there again")]
+    assert board.output_trouble is None
+
+
+def test_both_topics_of_outputs_are_looked_at() -> None:
+    bench, outputs, board = with_outputs()
+    worker = bench.worker().join()
+    for topic in outputs.values():
+        topic.now = None
+    for _ in range(3):
+        look(bench, worker)
+    assert board.output_trouble == "topics predictions, dead-letters do not exist any more"
+
+
+@pytest.mark.parametrize("now", [Transient("no broker"), WorkerError("no ACL")])
+def test_what_a_look_at_outputs_fails_of_is_told_by_others(caplog: pytest.LogCaptureFixture, now: WorkerError) -> None:
+    bench, outputs, board = with_outputs()
+    worker = bench.worker().join()
+    outputs["predictions"].now = now
+    outputs["dead-letters"].arrives = False
+    for _ in range(3):
+        look(bench, worker)
+    assert (said_of_outputs(caplog), board.output_trouble) == ([], None)
+    assert [topic.looks for topic in outputs.values()] == [3, 1]
 
 
 def test_the_loop_does_not_wait_for_an_answer() -> None:

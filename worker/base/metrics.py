@@ -1,7 +1,8 @@
 """The worker's metrics: what there is to count, and the numbers counted.
 
-Each metric is one row of the table in `Metrics`. The loop adds plain numbers to it, once per batch; http.py
-shows a copy of them when somebody scrapes. Nothing here survives the process: Prometheus knows what a restart is.
+Each metric is one row of the table in `Metrics`. The loop adds plain numbers to it, once per batch;
+adapters/http/exposition.py shows a copy of them when somebody scrapes. Nothing here survives the process: Prometheus
+knows what a restart is.
 """
 
 from __future__ import annotations
@@ -234,10 +235,11 @@ class Metrics:
         )
         self.replayed_records_total = Counter(Unlabelled, "records", "Records taken in again after a restore.")
         sizes = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
-        self.batch_records = Histogram(Unlabelled, "records", "Records of a batch.", sizes)
-        self.transactions_total = Counter(ByOutcome, "transactions", "Transactions ended, by outcome.")
+        self.batch_records = Histogram(Unlabelled, "records", "Outputs of a transaction.", sizes)
+        told = "Attempts at transactions, by outcome; unknown also where no producer opened, or no offset was told."
+        self.transactions_total = Counter(ByOutcome, "transactions", told)
         times = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-        self.transaction_duration_seconds = Histogram(Unlabelled, "seconds", "From begin to commit or abort.", times)
+        self.transaction_duration_seconds = Histogram(Unlabelled, "seconds", "From begin to commit.", times)
 
         ages = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800)
         self.end_to_end_latency_seconds = Histogram(

@@ -38,9 +38,9 @@ class Deadline:
     def after(cls, clock: Clock, seconds: float) -> Deadline:
         return cls(clock, clock.monotonic() + seconds)
 
-    def remaining(self, floor_s: float = 0.0) -> float:
-        """Seconds left, at least `floor_s`: what a step that must not starve may take even when the time is up."""
-        return max(floor_s, self.at_s - self.clock.monotonic())
+    def remaining(self) -> float:
+        """Seconds left, 0 once the time is up."""
+        return max(0.0, self.at_s - self.clock.monotonic())
 
     def passed(self) -> bool:
         return self.clock.monotonic() >= self.at_s

@@ -23,9 +23,11 @@ def partitions_added(topic: str, known: int, found: int) -> str:
 
 def topic_recreated(topic: str, known_id: str, found_id: str) -> str:
     return (
-        f"topic {topic} has the id {found_id}, its models were learned from one with the id "
-        f"{known_id}, which was deleted. To begin anew as well take another checkpoint.lineage, with "
-        "checkpoint.warm_start if the models are to come along, or delete the checkpoints of the old topic"
+        f"topic {topic} has the id {found_id}, its models were learned from one with the id {known_id}. If that one "
+        "was deleted, begin anew as well: take another checkpoint.lineage, with checkpoint.warm_start if the models "
+        "are to come along, or delete the checkpoints of the old topic. If it is a topic of another cluster that "
+        "shares this checkpoint.url, such as production beside staging, delete nothing: give each cluster a URL of its "
+        "own"
     )
 
 

@@ -270,6 +270,8 @@ class Board:
         """The last ones, oldest first."""
         self.forwarder_trouble: str | None = None
         """Why the forwarder gets no records; None where it does, or where there is none."""
+        self.output_trouble: str | None = None
+        """Why nothing can be published; None where it can, as far as is known."""
         self._questions: queue.Queue[tuple[Question, Future[Any]]] = queue.Queue(MOST_QUESTIONS)
 
     def ask(self, question: Question) -> Future[Any]:

@@ -96,14 +96,19 @@ class Checkpoints:
     ) -> Iterator[tuple[Manifest, Iterator[tuple[str, SavedModel]]]]:
         """Checkpoints with all their models, newest first: take the first whose models are whole and can be used.
 
-        Those that the `pointer` does not admit are left out. Models come one by one, one segment in memory at a time,
-        so it is only while they are taken that damage shows, as CorruptCheckpoint: `pass_over` that checkpoint then.
+        Those that the `pointer` does not admit are left out, and those of which a segment is not in the list of files.
+        Models come one by one, one segment in memory at a time, so it is only while they are taken that other damage
+        shows, as CorruptCheckpoint: `pass_over` that checkpoint then.
         Yields nothing if there is no manifest at all. Running out of checkpoints raises CorruptCheckpoint, so that
         "none was good enough" is never "there was none".
         """
         names = self._manifests(at_most)
         for manifest in self._readable(names):
-            if pointer is None or pointer.admits(manifest):
+            if pointer is not None and not pointer.admits(manifest):
+                continue
+            if gone := self._gone(manifest):
+                self.pass_over(f"{self._path(gone[0])} is missing" + (f", and {len(gone) - 1} more" * (len(gone) > 1)))
+            else:
                 yield manifest, self._models_of(manifest)
         if names:
             raise self._nothing_left(names)
@@ -330,6 +335,13 @@ class Checkpoints:
     def _manifests(self, at_most: int | None = None) -> list[str]:
         names = of_kind("manifest", self._names())
         return [name for name in names if at_most is None or offset_of(name) <= at_most]
+
+    def _gone(self, manifest: Manifest) -> list[str]:
+        """Segments of a manifest that was listed, which are not in the store."""
+        if manifest.segments.keys() - self._known:
+            # A listing of many pages is not of one moment: a segment may have come after the page where it would be.
+            self._names()
+        return sorted(manifest.segments.keys() - self._known)
 
     def _readable(self, names: Iterable[str]) -> Iterator[Manifest]:
         return readable(self._store, self._folder, names, self.pass_over)

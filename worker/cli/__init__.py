@@ -45,12 +45,28 @@ def _run(arguments: argparse.Namespace) -> int:
             print(file=sys.stderr)  # after the ^C, or the question that was not answered
         return _fail("interrupted", INTERRUPTED, arguments.debug)
     except BrokenPipeError:
-        # Who read our output has seen enough. Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()  # Who read our output has seen enough.
         return FAILED
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and _is_stdout_refused():
+            _give_up_stdout()
+            return _fail(f"stdout: cannot be written: {error.strerror}", FAILED, arguments.debug)
         hint = "" if arguments.debug else " (--debug shows where)"
         return _fail(f"unexpected {type(error).__name__}: {error}{hint}", FAILED, arguments.debug)
+
+
+def _is_stdout_refused() -> bool:
+    """Whether nothing can be printed: such an error does not say what was written to."""
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
+
+
+def _give_up_stdout() -> None:
+    """Python would complain once more when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(error: object, code: int, debug: bool) -> int:

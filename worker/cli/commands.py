@@ -281,12 +281,15 @@ def reset(arguments: Namespace) -> int:
 
 def reshard(arguments: Namespace) -> int:
     from worker.adapters.store import open_store
+    from worker.cli.check import silent_clients
     from worker.cli.drained import ask_and_reshard
     from worker.cli.reshard import show
 
     config = _load(arguments.config)
     target = open_store(arguments.to or config.checkpoint.url)
-    show(ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray))
+    with silent_clients():
+        written = ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray)
+    show(written)
     return DONE
 
 

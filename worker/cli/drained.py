@@ -49,8 +49,8 @@ def _asked(
 ) -> tuple[list[Manifest], int, tuple[str, str] | None]:
     """The history that can move, to how many partitions, and name and id of the topic if that is a new one."""
     admin = KafkaAdmin(config)
+    facts = admin.facts(config.input.topic)  # First of all: where no broker answers it says at which address.
     require_nobody_at_work(KafkaGroup(config))
-    facts = admin.facts(config.input.topic)
     group, lineage = str(config.kafka["group.id"]), config.checkpoint.lineage
     old = history(store, Location(group, lineage, config.input.topic, facts.topic_id, 0).topic_prefix)
     if new_topic is None:

@@ -29,18 +29,21 @@ MOST_LINES = 1000
 
 _NUMBER = re.compile(r"(?<![\w.:-])\d+(?!\w|[.:-]\w)")
 """Not one that is part of a name, an address or a version: those tell things apart."""
+_WRITTEN = ("worker", "asyncio")
+"""Our own log, and what asyncio has to say of the server of metrics and page: it has no other way to tell."""
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _Key = tuple[object, ...]
 
 
 def write_to_stderr(level: str) -> None:
-    """Our own log alone: libraries that log their inner life at debug level would drown it."""
+    """Our own log, and warnings of asyncio: libraries that log their inner life at debug level would drown it."""
     handler = RateLimited(_StderrHandler())
-    log = logging.getLogger("worker")
-    for former in log.handlers:
-        former.close()
-    log.handlers = [handler]
-    log.setLevel(level.upper())
+    for name, least in zip(_WRITTEN, (level.upper(), "WARNING"), strict=True):
+        log = logging.getLogger(name)
+        for former in log.handlers:
+            former.close()
+        log.handlers = [handler]
+        log.setLevel(least)
     use_format("human")
 
 

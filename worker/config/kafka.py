@@ -79,7 +79,7 @@ RESERVED: Mapping[str, str] = {
     "offset.store.path": _OFFSETS,
     "offset.store.sync.interval.ms": _OFFSETS,
     "partition.assignment.strategy": "partitions are taken and given up one by one, which needs cooperative-sticky",
-    "enable.partition.eof": "the worker tells by offsets how far a partition has come",
+    "enable.partition.eof": "the worker sets it itself: the client then says where a partition ends",
     "transactional.id": "the worker makes it from group.id and group.instance.id, so that a restart fences the old one",
     "enable.idempotence": _IDEMPOTENCE,
     "enable.gapless.guarantee": _IDEMPOTENCE,

@@ -100,7 +100,7 @@ class ModelParams:
     max_bytes: int = _of_forest(
         "max_bytes",
         kinds.size("64KB", "1000GB"),
-        "Memory of one forest; a tree that is full forgets the leaves that matter least.",
+        "Memory of one forest, its features aside; a tree that is full forgets the leaves that matter least.",
     )
     max_classes: int = _of_forest(
         "max_classes",

@@ -262,7 +262,7 @@ class Checkpoint:
         repr=False,
         metadata=key(
             kinds.store_url(),
-            "Folder of the checkpoints: file:///folder, s3://bucket/folder, gs://..., az://... or memory://.",
+            "Folder of the checkpoints, one for each cluster: file:///folder, s3://bucket/folder, gs://, az:// or memory://.",
             Decides.HISTORY,
         ),
     )

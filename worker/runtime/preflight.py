@@ -40,16 +40,23 @@ class Finding:
 
 def examine(config: Config, source: KafkaTopic, state: TopicState, store: ObjectStore) -> Iterator[Finding]:
     """All findings on the topics, of which `source` is the input as in `state`, the brokers and the checkpoints."""
-    yield from _of_topic(lambda: of_input(config, source.settings()))
+    of_source: dict[str, str] = {}
+    yield from _of_topic(partial(_on_input, config, source, of_source))
     for output in (config.output.topic, config.dead_letter.topic):
-        yield from _of_topic(partial(_on_output, source.beside(output)))
+        yield from _of_topic(partial(_on_output, source.beside(output), of_source))
     if config.kafka.get("group.protocol") == "consumer":
         yield from _of_topic(lambda: [of_protocol(source.broker_settings())])
     yield from _of_topic(lambda: [of_checkpoints(config, state, store)])
 
 
-def _on_output(topic: KafkaTopic) -> list[Finding]:
-    return [of_output(topic.name, topic.settings(), topic.replicas())]
+def _on_input(config: Config, topic: KafkaTopic, settings: dict[str, str]) -> list[Finding]:
+    """Its settings are left in `settings`, which stay empty where the broker does not tell them."""
+    settings |= topic.settings()
+    return of_input(config, settings)
+
+
+def _on_output(topic: KafkaTopic, of_source: Mapping[str, str]) -> list[Finding]:
+    return of_output(topic.name, topic.settings(), topic.replicas(), of_source)
 
 
 def _of_topic(look: Callable[[], list[Finding]]) -> list[Finding]:
@@ -93,8 +100,35 @@ def of_input(config: Config, settings: Mapping[str, str]) -> list[Finding]:
     return findings or [Finding("ok", f"topic {topic}: records are kept {kept}, and not compacted")]
 
 
-def of_output(topic: str, settings: Mapping[str, str], replicas: int) -> Finding:
-    """Whether what was acknowledged outlives a broker."""
+def of_output(topic: str, settings: Mapping[str, str], replicas: int, of_source: Mapping[str, str]) -> list[Finding]:
+    """Whether what was acknowledged outlives a broker, and what the topic deletes of it by itself.
+
+    `of_source` are the settings of the input, as far as they are known.
+    """
+    findings, policy = [_of_replicas(topic, settings, replicas)], settings.get("cleanup.policy", "delete").split(",")
+    if "compact" in policy:
+        # The last record of each key may be all that somebody wants: who says both policies has thought of it.
+        level: Literal["warning", "failed"]
+        level, code = ("warning", "") if "delete" in policy else ("failed", "compacted-output: ")
+        sentence = (
+            f"{code}topic {topic} has cleanup.policy={','.join(policy)}: of records with the same key the last one "
+            "alone stays, and one without a key is refused. Set cleanup.policy=delete"
+            + (", or compact,delete where the last one of each key is all that is wanted" if code else "")
+        )
+        findings.append(Finding(level, sentence))
+    kept_ms, source_ms = int(settings.get("retention.ms", -1)), int(of_source.get("retention.ms", 0))
+    by_event = settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
+    if "delete" in policy and by_event and kept_ms >= 0 and (source_ms < 0 or kept_ms < source_ms):
+        sentence = (
+            f"topic {topic}: retention.ms={kept_ms}, and the input's is {source_ms}: records have the time of the "
+            "event that they are about, so those about older events are deleted as soon as they are there. Keep them "
+            "for as long as the input (retention.ms), or by when they come (message.timestamp.type=LogAppendTime)"
+        )
+        findings.append(Finding("warning", sentence))
+    return findings
+
+
+def _of_replicas(topic: str, settings: Mapping[str, str], replicas: int) -> Finding:
     in_sync = int(settings.get("min.insync.replicas", 1))
     sentence = f"topic {topic}: {replicas} replicas, min.insync.replicas={in_sync}"
     if in_sync > replicas:

@@ -192,7 +192,8 @@ class Reporter:
         }
 
     def _unready(self, tasks: Mapping[int, Task]) -> str | None:
-        outside = self.standing.trouble() or self._board.forwarder_trouble
+        # Of a topic that is gone the broker says nothing, and the member is put out of its group meanwhile.
+        outside = self._board.output_trouble or self.standing.trouble() or self._board.forwarder_trouble
         if outside is not None:
             return outside
         others = [(number, task.state.value) for number, task in sorted(tasks.items()) if task.state is not State.LIVE]

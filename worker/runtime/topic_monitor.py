@@ -1,18 +1,23 @@
-"""The input topic while the worker runs: whether it is still the one, with as many partitions, that the models know."""
+"""The topics while the worker runs: whether the input is still the one, with as many partitions, that the models know,
+and whether those of outputs and dead letters are there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from worker.base.errors import Fatal, WorkerError
 from worker.base.log import Log
 from worker.base.ports import Clock, TopicState
 from worker.base.refusals import partitions_added, topic_deleted, topic_recreated
+from worker.base.status import Board
 
 _log = Log(__name__)
 
 LOOK_EVERY_S = 30.0
+_ABSENCES = 2
+"""Looks in a row that do not find a topic which is gone: a broker that has just come up may not know it yet."""
 
 
 class Looking(Protocol):
@@ -37,19 +42,23 @@ class TopicMonitor:
         on_repartition: Literal["fail", "new-models"],
         look: Callable[[int], Looking],
         clock: Clock,
+        outputs: OutputMonitor | None = None,
     ) -> None:
         self._topic = topic
         self._known = known
         self._on_repartition = on_repartition
         self._look = look
         self._clock = clock
+        self._outputs = outputs
         self._next_s = clock.monotonic() + LOOK_EVERY_S
         self._looking: Looking | None = None
         self._trouble = ""
-        self._absent = False
+        self._absences = 0
 
     def seen(self) -> TopicState | None:
         """What has been found since the last call, None for nothing new. Raises WorkerError where the topic changed."""
+        if self._outputs is not None:
+            self._outputs.look()
         found = None
         if self._looking is not None and self._looking.done():
             looking, self._looking = self._looking, None
@@ -70,12 +79,11 @@ class TopicMonitor:
             return None
         self._trouble = ""
         if found is None:
-            # A broker that has just come up may not know the topic yet: once is not enough.
-            if self._absent:
+            self._absences += 1
+            if self._absences >= _ABSENCES:
                 raise Fatal(f"topic-deleted: {topic_deleted(self._topic, self._known.topic_id)}")
-            self._absent = True
             return None
-        self._absent = False
+        self._absences = 0
         self._compare(found)
         return found
 
@@ -92,3 +100,51 @@ class TopicMonitor:
                 "that moved start anew",
             )
             self._known = found
+
+
+class OutputMonitor:
+    """Looks now and then whether the topics of outputs and dead letters are there.
+
+    That one is gone ends nothing: records wait for it. But no client names it in what it says of a transaction.
+    """
+
+    def __init__(self, looks: Mapping[str, Callable[[int], Looking]], board: Board, clock: Clock) -> None:
+        self._looks = looks
+        self._board = board
+        self._clock = clock
+        self._next_s = clock.monotonic() + LOOK_EVERY_S
+        self._looking: dict[str, Looking] = {}
+        self._absences = Counter[str]()
+        """How many looks in a row have not found a topic."""
+
+    def look(self) -> None:
+        """Show what has been found since the last call; nothing is waited for."""
+        for topic, looking in list(self._looking.items()):
+            if looking.done():
+                del self._looking[topic]
+                self._take(topic, looking)
+        if self._clock.monotonic() >= self._next_s:
+            self._next_s = self._clock.monotonic() + LOOK_EVERY_S
+            for topic in self._looks.keys() - self._looking.keys():
+                self._looking[topic] = self._looks[topic](0)
+
+    def _take(self, topic: str, looking: Looking) -> None:
+        try:
+            found = looking.result()
+        except WorkerError:
+            return  # No broker, or no permission: that is told of the input, and by who publishes.
+        before, self._absences[topic] = self._absences[topic], 0 if found is not None else self._absences[topic] + 1
+        if self._absences[topic] == _ABSENCES:
+            _log.error(
+                "output-missing",
+                f"topic {topic} does not exist any more: nothing can be published or committed",
+                hint="Make it again (`amf-worker check CONFIG --create-topics`): records wait for it",
+            )
+        elif found is not None and before >= _ABSENCES:
+            _log.info("output-back", f"topic {topic} is there again")
+        self._show()
+
+    def _show(self) -> None:
+        gone = [topic for topic in self._looks if self._absences[topic] >= _ABSENCES]
+        many, verb = ("s", "do") if len(gone) > 1 else ("", "does")
+        self._board.output_trouble = f"topic{many} {', '.join(gone)} {verb} not exist any more" if gone else None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from worker.adapters.http.exposition import parse
 from worker.adapters.http.routes import Routes
-from worker.adapters.http.server import Server
+from worker.adapters.http.server import BACKLOG, Server
 from worker.base.errors import ConfigError
 from worker.base.log import Log
 from worker.base.metrics import Metrics
@@ -17,7 +17,6 @@ from worker.config import Address
 __all__ = ["Server", "parse", "serve"]
 
 _log = Log(__name__)
-_BACKLOG = 128
 
 
 def serve(
@@ -37,7 +36,7 @@ def serve(
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(

@@ -8,11 +8,13 @@ out those that ask whether the process lives.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import Any
 
 from worker.adapters.http.messages import BadRequest, Request, Response
 from worker.base.log import Log
@@ -20,6 +22,8 @@ from worker.base.log import Log
 _log = Log(__name__)
 
 MOST_CONNECTIONS = 100
+BACKLOG = 128
+"""Connections that wait to be accepted."""
 HEAD_BYTES = 16_384
 """Most that a request may be."""
 REQUEST_S = 5.0
@@ -74,6 +78,7 @@ class Server:
         self._reading: dict[asyncio.StreamWriter, None] = {}
         """Those whose request is not here yet."""
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_complain)
         self._end = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
@@ -89,7 +94,9 @@ class Server:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connected, sock=self._listener, limit=HEAD_BYTES)
+        # One connection at a time is accepted: where there are no file descriptors left, asyncio fails once for each.
+        server = await asyncio.start_server(self._connected, sock=self._listener, limit=HEAD_BYTES, backlog=1)
+        self._listener.listen(BACKLOG)
         try:
             await asyncio.wait([self._end])
         finally:
@@ -139,6 +146,23 @@ class Server:
             _log.exception("no-answer", f"no answer to {request.method} {request.path}")
             response = Response(500, b"the server has failed; its log says how\n")
         return _bytes(response, with_body=request.method == "GET")
+
+
+def _complain(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Say what no caller is there to be told."""
+    error, what = context.get("exception"), context["message"]
+    if isinstance(error, asyncio.CancelledError):
+        return  # A client was still sending its request when the server was closed.
+    fact = f"the server of metrics and page met {type(error or what).__name__}"
+    if error is None or isinstance(error, OSError):
+        is_full = error is not None and error.errno in (errno.EMFILE, errno.ENFILE)
+        hint = "Let the process have more open files (ulimit -n, LimitNOFILE)" if is_full else None
+        _log.warning("http-trouble", fact, detail=what if error is None else f"{what}: {error}", hint=hint)
+        return
+    try:
+        raise error
+    except Exception:
+        _log.exception("http-trouble", f"{fact}: {what}")
 
 
 def _bytes(response: Response, *, with_body: bool = True) -> bytes:

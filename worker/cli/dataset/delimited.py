@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import re
 import sys
 import zlib
@@ -49,6 +50,32 @@ _MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
 """With a decimal comma it has three digits behind the point."""
 _ENOUGH = 10
 _BOOLEANS = {"true": 1.0, "false": 0.0}
+
+
+class _Records:
+    """The records of a text but for blank lines, each a list of its cells, and where they are."""
+
+    def __init__(self, lines: Iterator[str], delimiter: str) -> None:
+        self._reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+        self.began = 1
+        """The line on which the record begins that is read, or was read last."""
+
+    @property
+    def line_num(self) -> int:
+        """The line on which it ends."""
+        return self._reader.line_num
+
+    def header(self) -> list[str]:
+        """The first one, nothing where it is blank."""
+        return next(self._reader, [])
+
+    def __iter__(self) -> Iterator[list[str]]:
+        reader = self._reader
+        self.began = reader.line_num + 1
+        for cells in reader:
+            if cells:
+                yield cells
+            self.began = reader.line_num + 1
 
 
 class DelimitedRows(FileRows):
@@ -121,7 +148,7 @@ class DelimitedRows(FileRows):
             numeric = [*features, *([] if label is None else [label])]
             decimal_comma = delimiter == ";" if self._decimal_comma is None else self._decimal_comma
             thousands, self._with_comma = self._thousands, {}
-            for n, cells in enumerate(filter(None, reader)):  # without blank lines
+            for n, cells in enumerate(reader):
                 if len(cells) != len(names):
                     raise self._error(reader, f"expected {len(names)} cells as in the header, found {len(cells)}")
                 if n % BLOCK_ROWS == 0:
@@ -142,7 +169,7 @@ class DelimitedRows(FileRows):
                 )
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[Callable[[], float], Any, str]]:
+    def _open(self) -> Iterator[tuple[Callable[[], float], _Records, str]]:
         """How far the file was read, the reader of its records, and what stands between their cells."""
         with readable(self.name), self._bytes() as raw:
             size = 0 if self.from_stdin else self.path.stat().st_size
@@ -155,11 +182,16 @@ class DelimitedRows(FileRows):
                     raise ConfigError(
                         f"{self.name}: expected a header, found a line of {len(first):,} characters or more"
                     )
+                if _is_json(first):
+                    raise ConfigError(
+                        f"{self.name}: expected a header with the names of the columns, found JSON; files of rows are "
+                        "text (CSV and its kin), .parquet and .npz"
+                    )
                 delimiter = _delimiter_of(first)
-                reader = csv.reader(chain([first], text), delimiter=delimiter, strict=True, skipinitialspace=True)
+                reader = _Records(chain([first], text), delimiter)
                 yield lambda: raw.tell() / size if size else 0.0, reader, delimiter
             except csv.Error as error:
-                raise self._error(reader, f"expected CSV, found something else: {error}") from None
+                raise self._no_csv(reader, error) from None
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ConfigError(f"{self.name}: expected a whole gzip file: {error}") from None
             except UnicodeDecodeError as error:
@@ -191,8 +223,18 @@ class DelimitedRows(FileRows):
                     return f"{self.name}:{number}"
         return self.name
 
-    def _header(self, reader: Any) -> list[str]:
-        names: list[str] = next(reader, [])
+    def _no_csv(self, reader: _Records, error: csv.Error) -> ConfigError:
+        """A quote is looked for where it opens: what is found wrong by it may be any number of lines below."""
+        if "end of data" in str(error):
+            problem = "a quote in the row of this line that is not closed"
+        elif reader.began < reader.line_num:
+            problem = f"a quote in the row of this line that is closed on line {reader.line_num}, if at all: {error}"
+        else:
+            problem = f"something else: {error}"
+        return ConfigError(f"{self.name}:{reader.began}: expected CSV, found {problem}")
+
+    def _header(self, reader: _Records) -> list[str]:
+        names = reader.header()
         if not names:
             raise ConfigError(f"{self.name}: expected a header with the names of the columns, found nothing")
         known = set[str]()
@@ -204,7 +246,7 @@ class DelimitedRows(FileRows):
         self.require_columns(names, f"{self.name}:{reader.line_num}")
         return names
 
-    def _values(self, reader: Any, texts: list[str]) -> Sequence[Value]:
+    def _values(self, reader: _Records, texts: list[str]) -> Sequence[Value]:
         """The features of a row."""
         numbers = _numbers(texts)
         if numbers is not None:
@@ -225,7 +267,7 @@ class DelimitedRows(FileRows):
         counts[1] += _MAYBE_THOUSANDS.fullmatch(cell) is not None
         return cell.replace(",", ".")
 
-    def _error(self, reader: Any, problem: str) -> ConfigError:
+    def _error(self, reader: _Records, problem: str) -> ConfigError:
         return ConfigError(f"{self.name}:{reader.line_num}: {problem}")
 
 
@@ -236,6 +278,16 @@ def _delimiter_of(header: str) -> str:
         return len(next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), []))
 
     return max(_DELIMITERS, key=n_columns)
+
+
+def _is_json(line: str) -> bool:
+    """Whether an object or an array begins with a line, or is all of it."""
+    if line.strip() in ("{", "["):
+        return True
+    try:
+        return line.lstrip().startswith(("{", "[")) and isinstance(json.loads(line), dict | list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _numbers(texts: list[str]) -> list[float | None] | None:
