@@ -75,7 +75,7 @@ class Classes:
         return len(self.labels)
 
     def copy(self) -> Classes:
-        """The same classes, apart from those that either of them will add."""
+        """A copy: a class that is added to one of the two is none of the other."""
         twin = Classes()
         twin.labels, twin._code = self.labels.copy(), self._code.copy()
         return twin

@@ -109,7 +109,7 @@ class ForestParams:
         return cls(**{**cls.PRESETS[name], **overrides})
 
     def with_seed(self, seed: int) -> Self:
-        """The same parameters with another seed. Raises ValueError where it is out of range."""
+        """A copy with another seed. Raises ValueError where it is out of range."""
         check_whole("seed", seed, 0, 2**64 - 1)
         twin = object.__new__(type(self))
         for f in fields(self):  # all others have been checked

@@ -33,6 +33,15 @@ def saved_bench(partitions: int = 1, **settings: Any) -> Bench:
     return bench
 
 
+def bench_with_gap() -> Bench:
+    """Three more have come, and two of them are lost, which is accepted."""
+    bench = saved_bench()
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.feed(*"bab")
+    bench.broker.logs[0].low = 7
+    return bench
+
+
 def add_partitions(bench: Bench, count: int) -> None:
     for _ in range(len(bench.broker.logs), count):
         bench.broker.add_partition()
@@ -166,10 +175,7 @@ def test_a_group_may_be_set_back_where_repetition_is_accepted(at_least_once: boo
 
 
 def test_a_gap_that_is_accepted_begins_a_lineage_of_its_own() -> None:
-    bench = saved_bench()
-    bench.config = of_input(bench.config, on_gap="accept")
-    bench.feed(*"bab")
-    bench.broker.logs[0].low = 7
+    bench = bench_with_gap()
     worker = bench.worker("two").join()
     worker.turns(2)
     assert worker.faults.seen.index("store create:done") < worker.faults.seen.index("begin")
@@ -199,10 +205,7 @@ def test_models_that_only_the_checkpoint_has_come_through_a_gap() -> None:
 
 
 def test_the_lineage_after_a_gap_is_found_again() -> None:
-    bench = saved_bench()
-    bench.config = of_input(bench.config, on_gap="accept")
-    bench.feed(*"bab")
-    bench.broker.logs[0].low = 7
+    bench = bench_with_gap()
     bench.worker("two").join().turns(2).kill()
     # Accepted once is enough.
     bench.config = of_input(bench.config, on_gap="fail")
@@ -240,10 +243,7 @@ def test_a_gap_may_be_accepted_again_before_anything_is_committed_behind_it() ->
 
 def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
     """They begin at the same offset with other models, for the checkpoint that the first one had is damaged by then."""
-    bench = saved_bench()
-    bench.config = of_input(bench.config, on_gap="accept")
-    bench.feed(*"bab")
-    bench.broker.logs[0].low = 7
+    bench = bench_with_gap()
     two = bench.worker("two")
     two.faults.at("offsets", *[Abort("not now")] * 9)
     two.join().turns(2).kill()
@@ -257,10 +257,7 @@ def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
 
 
 def test_who_comes_through_a_gap_in_the_same_way_makes_no_other_state() -> None:
-    bench = saved_bench()
-    bench.config = of_input(bench.config, on_gap="accept")
-    bench.feed(*"bab")
-    bench.broker.logs[0].low = 7
+    bench = bench_with_gap()
     for name in ("two", "three"):
         worker = bench.worker(name)
         worker.faults.at("offsets", *[Abort("not now")] * 9)
@@ -316,10 +313,7 @@ def test_a_gap_is_accepted_for_its_partition_alone() -> None:
 
 
 def test_a_group_that_is_set_back_before_a_gap_goes_the_same_way() -> None:
-    bench = saved_bench()
-    bench.config = of_input(bench.config, on_gap="accept")
-    bench.feed(*"bab")
-    bench.broker.logs[0].low = 7
+    bench = bench_with_gap()
     bench.worker("two").join().turns(2).close()
     bench.broker.committed[0] = 6
     bench.config = of_input(bench.config, on_rewind="accept")
@@ -344,10 +338,7 @@ def test_a_damaged_checkpoint_may_lead_to_a_gap_too() -> None:
 
 @pytest.mark.parametrize("point", ["store create", "store list", "store read"])
 def test_a_store_that_does_not_answer_at_a_gap_is_waited_for(point: str) -> None:
-    bench = saved_bench()
-    bench.config = of_input(bench.config, on_gap="accept")
-    bench.feed(*"bab")
-    bench.broker.logs[0].low = 7
+    bench = bench_with_gap()
     for skipped in range(6):
         world = Bench(interval_s=60.0)
         world.config, world.broker, world.clock = bench.config, bench.broker, bench.clock

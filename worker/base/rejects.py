@@ -51,10 +51,17 @@ class Rejects:
             )
 
 
+def offset_in(output: Outgoing, header: str) -> int:
+    """The offset in a header of an output: of the record that it was made of."""
+    return int(dict(output.headers)[header] or b"-1")
+
+
 def unpublishable(refused: Iterable[Outgoing], offset_header: str) -> Rejects:
     """For outputs that the broker refuses, in whose place dead letters went out; a header has their offsets."""
     rejects = Rejects()
     for each in refused:
-        offset = int(dict(each.headers)[offset_header] or b"-1")
-        rejects.add(offset, Reject("unpublishable", "the broker refuses what was to be published of the record"))
+        rejects.add(
+            offset_in(each, offset_header),
+            Reject("unpublishable", "the broker refuses what was to be published of the record"),
+        )
     return rejects

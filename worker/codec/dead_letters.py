@@ -18,6 +18,7 @@ from itertools import accumulate
 from typing import Any
 
 from worker.base.records import Reject
+from worker.base.status import DeadLetter
 
 MAX_KEY_BYTES = 512
 MAX_FEATURE_NAME_CHARS = 256
@@ -331,3 +332,8 @@ def _most_open(brackets: bytes) -> int:
 def _brackets(value: bytes) -> bytes:
     """The brackets of a text of JSON that are not in strings, all of them square."""
     return _STRING.sub(b"", value).translate(_AS_SQUARE, _NO_BRACKETS)
+
+
+def unpublished(now_ms: int, topic: str, number: int, offset: int, key: bytes | None) -> DeadLetter:
+    """Of a record whose output the broker refuses."""
+    return DeadLetter.of(now_ms, topic, number, offset, key, "unpublishable", REJECT_CODES["unpublishable"])

@@ -109,7 +109,8 @@ _CLASSIC_ONLY = frozenset({"group.protocol.type", "heartbeat.interval.ms", "sess
 
 _CONSUMER_ONLY = re.compile(
     r"fetch\..*|group\..*|queued\..*|share\..*|max\.poll\..*|max\.partition\.fetch\.bytes|session\.timeout\.ms"
-    r"|receive\.message\.max\.bytes|heartbeat\.interval\.ms|coordinator\.query\.interval\.ms|check\.crcs|consume\.callback\.max\.messages"
+    r"|receive\.message\.max\.bytes|heartbeat\.interval\.ms|coordinator\.query\.interval\.ms|check\.crcs"
+    r"|consume\.callback\.max\.messages"
 )
 _PRODUCER_ONLY = re.compile(
     r"batch\..*|compression\..*|queue\.buffering\..*|sticky\..*|linger\.ms|retries|message\.send\.max\.retries"

@@ -18,12 +18,12 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, Output
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Outgoing, Record, Reject
-from worker.base.rejects import Rejects, unpublishable
+from worker.base.rejects import Rejects, offset_in, unpublishable
 from worker.base.retry import Retry, Stopped, retry
 from worker.base.standing import Standing
 from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
 from worker.codec import envelope
-from worker.codec.dead_letters import REJECT_CODES
+from worker.codec.dead_letters import unpublished
 from worker.config import Config
 from worker.repartition.model_key import KeyOf
 from worker.runtime.pending import Pending
@@ -240,10 +240,8 @@ class Forwarder:
 
     def _letter_of(self, number: int, refused: Outgoing) -> DeadLetter:
         """What is shown of the record of an output that the broker refuses."""
-        headers, code = dict(refused.headers), "unpublishable"
-        offset, key = int(headers["origin-offset"] or b"-1"), headers["origin-key"]
-        now_ms, topic = self._clock.wall_ms(), self._config.input.topic
-        return DeadLetter.of(now_ms, topic, number, offset, key, code, REJECT_CODES[code])
+        offset, key = offset_in(refused, "origin-offset"), dict(refused.headers)["origin-key"]
+        return unpublished(self._clock.wall_ms(), self._config.input.topic, number, offset, key)
 
     def _skip_gap(self, number: int, why: str) -> None:
         """Go on behind records that retention has deleted before they were forwarded, where that is allowed."""

@@ -117,8 +117,8 @@ class TaskExecutor:
 
     def has_enough(self, most_records: int) -> bool:
         """Whether the next transaction is to have no more outputs."""
-        gathered = self._gathered
-        return gathered is not None and (self.n_gathered >= most_records or gathered.n_bytes >= GATHERED_BYTES)
+        n_bytes = sum(task.result.n_bytes for task in self._tasks.values() if task.result is not None)
+        return self.n_gathered >= most_records or n_bytes >= GATHERED_BYTES
 
     def gather(self, member: Membership, taken: Iterable[tuple[Task, list[Record], BatchResult]]) -> None:
         """Keep outputs and offsets of records that tasks have taken for the next transaction. member: who read them."""

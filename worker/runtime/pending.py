@@ -49,8 +49,6 @@ class Pending:
     """How many outputs are known to be committed."""
     replaced: dict[int, list[Outgoing]] = field(default_factory=dict)
     """Outputs that are refused, in whose place dead letters go out."""
-    n_bytes: int = 0
-    """Of the values of all outputs that were added."""
     steady: int = 0
     """How many parts are to be committed before one is larger than the one before."""
 
@@ -58,7 +56,6 @@ class Pending:
         """What came of more records of a partition, and the offset behind them with what is committed along with it."""
         self.records.setdefault(number, []).extend(records)
         self.outgoing.setdefault(number, []).extend(outgoing)
-        self.n_bytes += sum(len(output.value or b"") for output in outgoing)
         self.offsets[number] = offset
 
     def renew(self, member: Membership) -> bool:

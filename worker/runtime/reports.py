@@ -9,9 +9,9 @@ import numpy as np
 from worker.base.metrics import TOP_MODELS, Metrics
 from worker.base.ports import Clock, Input
 from worker.base.records import Outgoing
-from worker.base.rejects import unpublishable
+from worker.base.rejects import offset_in, unpublishable
 from worker.base.status import DeadLetter, ModelRow
-from worker.codec.dead_letters import REJECT_CODES
+from worker.codec.dead_letters import REJECT_CODES, unpublished
 from worker.state import descriptions
 from worker.state.cache import Cache
 from worker.task.processor import BatchResult
@@ -58,8 +58,7 @@ def dead_letters(
     for record, why in result.rejected:
         yield DeadLetter.of(*where, record.offset, record.key, why.code, why.reason)
     for each in refused:
-        offset = int(dict(each.headers)["source-offset"] or b"-1")
-        yield DeadLetter.of(*where, offset, each.key, "unpublishable", REJECT_CODES["unpublishable"])
+        yield unpublished(*where, offset_in(each, "source-offset"), each.key)
 
 
 def show(metrics: Metrics, cache: Cache, partitions: Mapping[int, Task], source: Input, clock: Clock) -> list[ModelRow]:

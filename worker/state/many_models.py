@@ -72,7 +72,7 @@ def apply_together(
         n_cells[kind] += len(part.cells) * part.rules.n_cells
         if n_cells[kind] > MOST_CELLS:
             joint.append(_pass(models, keys, kinds.pop(kind), publish=publish))
-            n_cells[kind] = 0
+            del n_cells[kind]
     joint += [_pass(models, keys, parts, publish=publish) for parts in kinds.values()]
     by_key: dict[str, list[int]] = {}
     for place in sorted(left):

@@ -76,6 +76,8 @@ class BatchResult:
 
     n_taken: int = 0
     """Records that were taken, the first ones of the batch."""
+    n_bytes: int = 0
+    """Of the values in `outgoing`."""
     outgoing: list[Outgoing] = field(default_factory=list)
     answers: list[Answer | Reject | None] = field(default_factory=list)
     """What became of each record; only where that is asked for in place of `outgoing`."""
@@ -102,6 +104,7 @@ class BatchResult:
     def add(self, later: BatchResult) -> None:
         """Add what the records after these ask for."""
         self.n_taken += later.n_taken
+        self.n_bytes += later.n_bytes
         self.outgoing += later.outgoing
         self.answers += later.answers
         self.events += later.events

@@ -331,18 +331,18 @@ class Task:
         if not predict:
             require_not_replaced(f"{self.topic}[{self.number}]", records, self.live_from, self._last_epoch)
         publish &= predict
-        result, arrivals, n_bytes = BatchResult(), self._processor.read(records, publish=publish), 0
+        result, arrivals = BatchResult(), self._processor.read(records, publish=publish)
         self.models.fetch(arrivals.keys)
         for part in self._parts(arrivals):
             some, of_some = records[part], arrivals.part(part)
             outcomes, of_part = self._processor.process(some, of_some, self.models, predict=predict)
             if publish:
                 of_part.outgoing = self._processor.publish(some, of_some.keys, outcomes)
+                of_part.n_bytes = sum(len(each.value or b"") for each in of_part.outgoing)
             else:
                 of_part.answers = outcomes.answers
             result.add(of_part)
-            n_bytes += sum(len(each.value or b"") for each in of_part.outgoing)
-            if most_bytes is not None and n_bytes >= most_bytes:
+            if most_bytes is not None and result.n_bytes >= most_bytes:
                 break
         records = records[: result.n_taken]
         if result.depths:
