@@ -18,6 +18,7 @@ import amf
 from tests.worker.support.fakes import config
 from worker.base.records import Answer, ClassScores, Estimate, Event, Features, Label, NumberScores, Prediction, Reject
 from worker.checkpoint import SavedModel
+from worker.codec.dead_letters import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.config import ModelParams
 from worker.config.model import SYSTEMS, fits
 from worker.state.learners import forest_of, seed_of
@@ -342,6 +343,24 @@ def test_what_is_configured_is_kept(params: dict[str, Any], events: list[Event],
     assert codes(model(**params).apply(events, publish=True)) == expected
     one_by_one = model(**params)
     assert [code for each in events for code in codes(one_by_one.apply([each], publish=True))] == expected
+
+
+def test_one_odd_event_cannot_take_the_room_of_a_good_model() -> None:
+    """All nodes have room for each column: of thousands that one event brings a full forest would never recover."""
+    plain = [event({"x": float(i), "y": i % 7.0}, "ab"[i % 2]) for i in range(YOUNG_SAMPLES)]
+    wide, wider = ({f"name {i}": 1.0 for i in range(MAX_NEW_COLUMNS + more)} for more in (0, 1))
+    texts = {f"text {i}": "value" for i in range(MAX_NEW_COLUMNS + 1)}
+    events = [*plain, event(wider, "a"), event(texts, "a"), event(wider), event(wide, "a"), event(wider, "a")]
+    expected = ["too-many-features"] * 2 + [None] * 3
+
+    for at_once in (True, False):
+        here = model()
+        batches = [events] if at_once else [[each] for each in events]
+        assert [code for batch in batches for code in codes(here.apply(batch, publish=True))][-5:] == expected
+        assert here.forest.n_features == 2 + MAX_NEW_COLUMNS + 1
+
+    young = model()
+    assert codes(young.apply([*plain[1:], event(wider, "a"), event(texts, "a")], publish=True))[-2:] == [None] * 2
 
 
 @pytest.mark.parametrize(

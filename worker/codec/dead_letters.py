@@ -33,11 +33,14 @@ MAX_PARTS = 10_000
 """Objects and arrays of a JSON Schema, each as often as it is referred to."""
 MIN_CLASS, MAX_CLASS = -(2**63), 2**64 - 1
 """Integers that can be a class, or an id."""
+MAX_NEW_COLUMNS, YOUNG_SAMPLES = 256, 256
+"""Most columns that an event may bring to a model that has fewer, and to any other as many as it has at most; once the
+model has learned so many labels."""
 MAX_NUMBER = 1e75
 """Largest absolute value of a label that is a number."""
 _LIMITS = (
     f"{MAX_KEY_BYTES} {MAX_FEATURE_NAME_CHARS} {MAX_CATEGORY_CHARS} {MAX_LABEL_CHARS} {MAX_ID_CHARS} {MAX_DEPTH}"
-    f" {MAX_NUMBER:g}"
+    f" {MAX_NUMBER:g} {MAX_NEW_COLUMNS} {YOUNG_SAMPLES}"
 )
 DECODERS = {
     "json": f"json-4 {_LIMITS}",
@@ -81,7 +84,8 @@ REJECT_CODES = {
     "feature-count": "The array `features` is not as long as the model's.",
     "outside-unit-cube": "The model is an `unrestricted-amf-classifier`, and a feature of it is missing, text or not"
     " from 0 to 1, or a labelled event brings one that was not in the first.",
-    "too-many-features": "The model would have more features than `max_features`.",
+    "too-many-features": "The model would have more features than `max_features`; or it has learned"
+    f" {YOUNG_SAMPLES} labels, and one event would bring more than {MAX_NEW_COLUMNS} new features and more than it has.",
     "feature-name-too-long": f"A feature name is longer than {MAX_FEATURE_NAME_CHARS} characters.",
     "category-too-long": f"A feature is text of more than {MAX_CATEGORY_CHARS} characters.",
     "label-too-long": f"The label is longer than {MAX_LABEL_CHARS} characters.",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from amf import Adaptation, Column, Columns, Losses
 from worker.base.labels import KindChange
 from worker.base.records import Answer, Event, Features, Reject, Scores
-from worker.codec.dead_letters import DECODER
+from worker.codec.dead_letters import DECODER, MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.config import ModelParams
 from worker.state.cells import MOST_CELLS, is_in_unit_interval, listed_of, plain_cells, rows_of
 from worker.state.explanations import Explainer, between_labels
@@ -223,7 +223,7 @@ class Model:
             cells = self._plain_cells(features)
             if cells is None or code == UNKNOWN:
                 new = self._new_columns(event)
-                refused = self._refusal(features, len(new))
+                refused = self._refusal(features, len(new), self.forest.n_samples + run.n_labelled)
                 if refused is None and label is not None and code == UNKNOWN:
                     refused = learner.refusal(label)
                 if refused is not None:
@@ -259,8 +259,11 @@ class Model:
         width, columns = self._width if self._kind is list else None, None if is_array else self._columns
         return plain_cells(features, width, columns, in_cube=self.forest.in_unit_cube)
 
-    def _refusal(self, features: Features, n_new: int) -> Reject | None:
-        """Why this model cannot take the features, which would bring so many columns; None if it can. Looks only."""
+    def _refusal(self, features: Features, n_new: int, learned: int) -> Reject | None:
+        """Why this model cannot take the features, which would bring so many columns; None if it can. Looks only.
+
+        learned: labels before this event.
+        """
         # The forest's own limit: that of a restored model may not be what the configuration says by now.
         most = self.forest.params.max_features
         if self._kind is not None and type(features) is not self._kind:
@@ -272,8 +275,18 @@ class Model:
                 return Reject("feature-count", f"features has {len(features)} numbers, this model takes {self._width}")
             if self._width is None and len(features) > most:
                 return Reject("too-many-features", f"features has {len(features)} numbers, max_features is {most}")
-        elif n_new and len(self._columns) + n_new > most:
-            return Reject("too-many-features", f"features brings the model to more than max_features={most} columns")
+        elif n_new:
+            known, at_once = len(self._columns), max(len(self._columns), MAX_NEW_COLUMNS)
+            if known + n_new > most:
+                return Reject("too-many-features", f"features brings the model to more than max_features={most} columns")
+            # Every node has room for every column: for one odd event's thousands a model that has learned would keep
+            # few of its nodes, for good.
+            if n_new > at_once and learned >= YOUNG_SAMPLES:
+                return Reject(
+                    "too-many-features",
+                    f"features brings {n_new} new columns, a model with {known} takes {at_once} at once; reset it, or"
+                    " list the names in models.default.features, where they are meant",
+                )
         return self._outside_unit_cube(features, n_new) if self.forest.in_unit_cube else None
 
     def _outside_unit_cube(self, features: Features, n_new: int) -> Reject | None:

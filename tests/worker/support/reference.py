@@ -21,6 +21,8 @@ from worker.codec.dead_letters import DECODER
 from worker.config import Config, ModelParams
 
 LARGEST_CLASS = 2**63
+MOST_NEW, YOUNG = 256, 256
+"""Columns that one event may bring to a model that has learned so many labels."""
 
 
 class Rejected(Exception):
@@ -146,6 +148,8 @@ class _Model:
             if len(features) > most:
                 raise Rejected("too-many-features")
         elif n_new and len(self._columns) + n_new > most:
+            raise Rejected("too-many-features")
+        elif n_new > max(len(self._columns), MOST_NEW) and self.forest.n_samples >= YOUNG:
             raise Rejected("too-many-features")
 
     def _check_label(self, label: Label) -> None:
