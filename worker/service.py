@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import amf
 from worker import __version__
+from worker.adapters import malloc
 from worker.adapters.http import serve
 from worker.adapters.kafka import (
     KafkaAdmin,
@@ -23,7 +24,6 @@ from worker.adapters.kafka import (
     transactional_id,
 )
 from worker.adapters.kafka.registry import open_registry
-from worker.adapters.malloc import give_back_early
 from worker.adapters.spill import Spill
 from worker.adapters.store import open_store
 from worker.base import gc_tuning
@@ -140,7 +140,7 @@ def run(
     A start waits for its broker for as long as it takes. What the broker refuses ends it. With an end and
     `input.repartition` it is the internal topic that is worked off. workers: ports of all that were started with it.
     """
-    give_back_early()
+    malloc.give_back_early()
     metrics = Metrics()
     group, topic, port = str(config.kafka["group.id"]), config.input.topic, config.metrics.port
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
@@ -235,6 +235,7 @@ def build(
         None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions, _folder(config, facts)),
         registry=open_registry(config),
         spill=_spill(config),
+        give_back=malloc.give_back,
     )
     ends = _ends(until, topic, facts.partitions, start)
     return Worker(

@@ -205,6 +205,27 @@ def test_the_least_recently_used_leave_until_the_others_fit() -> None:
     assert len(spill.places) == 2
 
 
+def test_the_system_is_given_back_what_models_leave_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too small for those that stay and grow would be held for good."""
+    given: list[int] = []
+    cache = Cache(None, FakeSpill(), lambda: given.append(len(away(here)) + len(away(there))))
+    here, there = partition(cache), partition(cache)
+    learn(here, *"abcd")
+    learn(there, "e")
+    monkeypatch.setattr(cache_module, "HOLES_BYTES", 2 * entry(here, "a").nbytes)
+    cache.shrink()
+    for n in (4, 3, 2):
+        cache._limit_bytes = n * cache.nbytes // (n + 1)
+        cache.shrink()
+        cache.shrink()
+    assert given == [2]
+    # What is no part of the state any more has left as well.
+    for key in "cd":
+        here.models.drop(key)
+    cache.shrink()
+    assert given == [2, 2]
+
+
 def test_there_is_room_for_as_much_as_the_last_batch_brought() -> None:
     cache = Cache(None, FakeSpill())
     here = partition(cache)

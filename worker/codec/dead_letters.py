@@ -84,8 +84,8 @@ REJECT_CODES = {
     "feature-count": "The array `features` is not as long as the model's.",
     "outside-unit-cube": "The model is an `unrestricted-amf-classifier`, and a feature of it is missing, text or not"
     " from 0 to 1, or a labelled event brings one that was not in the first.",
-    "too-many-features": "The model would have more features than `max_features`; or it has learned"
-    f" {YOUNG_SAMPLES} labels, and one event would bring more than {MAX_NEW_COLUMNS} new features and more than it has.",
+    "too-many-features": f"The model would have more features than `max_features`; or it has learned {YOUNG_SAMPLES}"
+    f" labels, and one event would bring more than {MAX_NEW_COLUMNS} new features and more than it has.",
     "feature-name-too-long": f"A feature name is longer than {MAX_FEATURE_NAME_CHARS} characters.",
     "category-too-long": f"A feature is text of more than {MAX_CATEGORY_CHARS} characters.",
     "label-too-long": f"The label is longer than {MAX_LABEL_CHARS} characters.",

@@ -110,9 +110,9 @@ class ModelParams:
     max_features: int = _of_forest(
         "max_features",
         kinds.integer(1, 100_000),
-        "Most features, each value of text being one, that auto takes in; a record beyond is a dead letter, and so is one "
-        "that would bring more than 256 new ones and more than the model has, once that has learned 256 labels. All "
-        "nodes have room for each, for good. A bsp-classifier or bsp-regressor never takes in more than 20.",
+        "Most features, each value of text being one, that auto takes in; a record beyond is a dead letter, and so is "
+        "one that would bring more than 256 new ones and more than the model has, once that has learned 256 labels. "
+        "All nodes have room for each, for good. A bsp-classifier or bsp-regressor never takes in more than 20.",
     )
     max_categories: int = _of_forest(
         "max_categories",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -37,6 +37,8 @@ class Setting:
     registry: SchemaRegistry | None = None
     spill: Spill | None = None
     """Room for the models that models.cache_bytes has no room for."""
+    give_back: Callable[[], object] = lambda: None
+    """Returns memory to the system that models have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Tasks(Mapping[int, Task]):
         self._clock = clock
         self._pools = pools
         self._ends = ends
-        self.cache = Cache(config.models.cache_bytes, setting.spill)
+        self.cache = Cache(config.models.cache_bytes, setting.spill, setting.give_back)
         self.policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._terms = Terms.of(config, setting.partitions)
         metrics.topic_partitions.set(setting.partitions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ _log = Log(__name__)
 MODEL_BYTES = 6_000
 """Memory of a model beside its forest's arrays, measured: the objects that hold them and what events are checked by."""
 
+HOLES_BYTES = 64 * 2**20
+"""Memory of models that have left with which the system is given back what they leave free. What is too small for the
+models that stay and grow would be held for good: a third of the limit was. To give it back takes 10 to 25 ms."""
+
 _FIRST_LOOK = 1024
 """Models that are put in order at first, when some are to leave."""
 
@@ -34,13 +38,20 @@ _FIRST_LOOK = 1024
 class Cache:
     """Which models are in memory, and when each was used. Without a limit none leaves."""
 
-    def __init__(self, limit_bytes: int | None = None, spill: Spill | None = None) -> None:
+    def __init__(
+        self,
+        limit_bytes: int | None = None,
+        spill: Spill | None = None,
+        give_back: Callable[[], object] = lambda: None,
+    ) -> None:
+        """give_back: has the C library return to the system what lies free among the memory in use."""
         self.nbytes = 0
         """Memory of the models."""
         self.nodes = 0
         """Their nodes."""
         self._limit_bytes = limit_bytes
         self._spill = spill
+        self._give_back = give_back
         self._tables: list[Table] = []
         self._here = self._uses = 0
         """How many models are in memory; how often any was used."""
@@ -50,6 +61,8 @@ class Cache:
         self._away = self._evictions = 0
         self._last_nbytes = 0
         """Memory of the models after the last `shrink`."""
+        self._left_bytes = 0
+        """Memory of what has left since the system was given memory back."""
         self.any_remote = False
         """Whether a model ever went that only the last checkpoint has."""
         self._loads: Counter[bool] = Counter()
@@ -111,6 +124,7 @@ class Cache:
         if place is None:
             return False
         with self._lock:
+            self._left_bytes += entry.nbytes
             self._uncount(entry)
             self._away += 1
         entry.leave(place)
@@ -122,6 +136,7 @@ class Cache:
             if entry.model is None:
                 self._away -= 1
             else:
+                self._left_bytes += entry.nbytes
                 self._uncount(entry)
         entry.outdate()
         entry.table.give_back(entry.slot)
@@ -135,6 +150,9 @@ class Cache:
         if self._limit_bytes is not None:
             room_bytes = min(max(self.nbytes - self._last_nbytes, 0), self._limit_bytes // 2)
             self._shrink_to(self._limit_bytes - room_bytes)
+        if self._left_bytes >= HOLES_BYTES:
+            self._give_back()
+            self._left_bytes = 0
         self._last_nbytes = self.nbytes
         if self.is_over and not self._is_full:
             _log.warning(

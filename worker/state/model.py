@@ -278,7 +278,9 @@ class Model:
         elif n_new:
             known, at_once = len(self._columns), max(len(self._columns), MAX_NEW_COLUMNS)
             if known + n_new > most:
-                return Reject("too-many-features", f"features brings the model to more than max_features={most} columns")
+                return Reject(
+                    "too-many-features", f"features brings the model to more than max_features={most} columns"
+                )
             # Every node has room for every column: for one odd event's thousands a model that has learned would keep
             # few of its nodes, for good.
             if n_new > at_once and learned >= YOUNG_SAMPLES:

@@ -147,10 +147,10 @@ class _Model:
                 raise Rejected("feature-count")
             if len(features) > most:
                 raise Rejected("too-many-features")
-        elif n_new and len(self._columns) + n_new > most:
-            raise Rejected("too-many-features")
-        elif n_new > max(len(self._columns), MOST_NEW) and self.forest.n_samples >= YOUNG:
-            raise Rejected("too-many-features")
+        elif n_new:
+            known = len(self._columns)
+            if known + n_new > most or (n_new > max(known, MOST_NEW) and self.forest.n_samples >= YOUNG):
+                raise Rejected("too-many-features")
 
     def _check_label(self, label: Label) -> None:
         if self._is_regressor:
