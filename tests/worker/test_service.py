@@ -85,7 +85,7 @@ def test_a_worker_of_several_shows_its_own_port_and_those_of_all(monkeypatch: py
 
     own, other = free_ports(2)
     monkeypatch.setattr(service, "_work", work)
-    monkeypatch.setattr(service, "give_back_early", lambda: None)
+    monkeypatch.setattr(service.malloc, "give_back_early", lambda: None)
     service.run(loads(CONFIG, {"PORT": str(own)}), "worker.yaml", lambda: False, workers=(other, own))
     [status] = shown
     assert (status["port"], status["workers"]) == (own, [other, own])
