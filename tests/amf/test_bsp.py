@@ -294,3 +294,13 @@ def test_cuts_of_a_segment_are_a_poisson_process():
     p = 1 - math.exp(-2 * budget / gaps)
     assert cuts.mean() == pytest.approx(gaps * p, abs=SIGMAS * math.sqrt(gaps * p * (1 - p) / n))
     assert cuts.var() == pytest.approx(gaps * p * (1 - p), rel=SIGMAS * math.sqrt(2 / n) + 0.05)
+
+
+@pytest.mark.parametrize("far", [1e308, -1.7e308])
+@pytest.mark.parametrize("algorithm", ["bsp-classifier", "bsp-regressor"])
+def test_cuts_remain_lines_where_an_origin_moves_as_far_as_numbers_go(algorithm, far) -> None:
+    system = amf.SYSTEMS[algorithm]
+    for seed in range(20):
+        forest = system.from_params(system.Parameters(n_estimators=5, seed=seed))
+        forest.partial_fit(np.array([[far, far], [1e-38, 5e-324], [-far, far], [3.0, 1.0]]), [1, 1, 0, 1])
+        assert amf.loads(forest.dumps()).dumps() == forest.dumps()
