@@ -45,7 +45,8 @@ proxy before the worker; the page may lie below any path of it.
 **What is told of features.** `/models/KEY` says up to three things of them, of at most {MOST_FEATURES} features each;
 the categories of a feature count as one.
 
-- `features`: `share` of the depth of its forecasts that is due to splits on the feature. What forecasts rest on.
+- `features`: `share` of the depth of its forecasts that is due to splits on the feature: where the forest
+  cuts. A plain forest cuts features that tell nothing as well; `weight` and `moved` tell those apart.
 - `adaptation.feature_weights`, of the algorithms adaptive-classifier and adaptive-regressor: `weight` tells how many
   times as likely a cut of the feature is as without weights. It comes from how much better the labels were forecast
   behind recent splits on the feature than without them, relative to the other features, earlier ones counting less. 1
