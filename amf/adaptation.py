@@ -33,8 +33,10 @@ Background trees. Some of the trees stand by. Trees are judged by the recent los
 tree whose loss is below the mean of the active trees, and surely below that of the active tree of the largest loss,
 becomes active; that one starts anew in the background, under the weights of today. Surely is by 1.6 standard errors, of
 what the losses of both are off the mean of the active trees, sample by sample: chance makes one tree better than
-another all the time. Forecasts are those of the active trees and of all background trees that are not far behind: no
-tree that knows something is left out, and none that is young spoils anything.
+another all the time. Where the last 64 labels are alike, which have less than .8 of the entropy of those in the table,
+it has to be below .9 of their entropy as well: a tree that was born while one class came all the time is right until
+others come back, and knows nothing of them. Forecasts are those of the active trees and of all background trees that
+are not far behind: no tree that knows something is left out, and none that is young spoils anything.
 
 All of it happens in reviews, which follow every so many labelled samples (`review_every`), and sums over trees are
 always added in their order: so it is a function of the samples, whatever the batches and the threads are.
@@ -163,8 +165,8 @@ def _is_surely_better(state, tree, other):
 
 
 @called
-def replace_trees(nodes, used, state, n_samples, review_every):
-    """Let trees have new roles."""
+def replace_trees(nodes, used, state, n_samples, review_every, trivial):
+    """Let trees have new roles. trivial: the loss below which background trees know more than the last labels."""
     n_trees, old_enough, first = index(used.shape[0]), _YOUTH * review_every, float(n_samples)
     for tree in range(n_trees):
         first = min(first, state.births[tree])
@@ -172,7 +174,7 @@ def replace_trees(nodes, used, state, n_samples, review_every):
         if state.roles[tree] != ACTIVE and _is_mature(state, tree, first, n_samples, old_enough):
             mean, worst = _loss_of_active(state)
             loss = _loss(state, tree)
-            if loss < mean and _is_surely_better(state, tree, worst):
+            if loss < min(mean, trivial) and _is_surely_better(state, tree, worst):
                 state.roles[tree], state.roles[worst] = ACTIVE, SILENT
                 forget_losses(state, worst)
                 state.births[worst] = n_samples

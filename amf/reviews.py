@@ -13,7 +13,7 @@ from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, STANDING_BY, 
 from amf.addresses import words_at
 from amf.binding import N_FEATURES, N_OUTPUTS, N_REHEARSED, N_TREES, REVIEW_EVERY, USED
 from amf.scaling import centre
-from amf.univariate import Kind
+from amf.univariate import N_RECENT, Kind
 from amf.views import features_of, nodes_of, padded, weigh
 
 _AT_ONCE = 16
@@ -121,7 +121,7 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
     kind = adapting.kind
     rehearse_all, try_anew = _rehearsals_of(_rehearse_of(walk_prepared, adapting.loss_of), kind)
     weigh_features, watch = adaptation.weighing_of(kind), watching.watch_of(kind)
-    bound = rehearsal.bound_of(kind)
+    bound, trivial = rehearsal.bound_of(kind), kind.trivial
 
     @called
     def review(words, state, n, labels):
@@ -159,7 +159,8 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
         else:
             weigh_features(state, features.moves)
             if state.phase[0] != COMPARES:
-                adaptation.replace_trees(nodes, used, state, n, every)
+                recent = state.recent[: min(n, np.int64(N_RECENT))]
+                adaptation.replace_trees(nodes, used, state, n, every, trivial(state.table, recent))
         is_usual = state.phase[0] == WATCHES and (state.excess[0] == 0.0 or is_last)
         if is_usual or (state.phase[0] == BEGINS and is_last):
             watching.keep_nothing(state, n)

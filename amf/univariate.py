@@ -35,6 +35,9 @@ N_CELLS = (N_BOUNDS + 1) * N_GROUPS
 N_LABEL_BOUNDS = N_GROUPS - 1
 _BINS = N_BOUNDS + 1
 _LEAST_LOSS = 1e-300
+_ALIKE, _LESS = 0.8, 0.9
+"""Labels are alike whose entropy is less than this part of that of the counted ones; and what part of their entropy
+forecasts of them may lose."""
 _DEVIATIONS = 3.0
 """Standard deviations by which a statistic has to exceed what chance makes of it."""
 
@@ -52,6 +55,9 @@ class Kind(NamedTuple):
     statistic: Callable[..., Any]
     """(table, j) -> (statistic, degrees of freedom) of feature j. table: float64 (d * N_CELLS,), counts of the groups
     in each bin of each feature."""
+    trivial: Callable[..., Any]
+    """(table, labels) -> the mean loss below which forecasts of the last labels, in their order, know more than that
+    these are alike; infinite where they are not, as of numbers."""
     nats: Callable[..., Any]
     """(loss, other, n) -> nats by which n labels speak against forecasts of this mean loss and for those of another."""
 
@@ -151,6 +157,29 @@ def _variance_ratio(table, j):
     return (between / variance if variance > 1e-9 else 0.0), float(max(n_bins - 1, 0))
 
 
+@called
+def _trivial_loss(table, labels):
+    n, same, counted = labels.shape[0], 0.0, 0.0
+    for i in range(n):
+        alike = 0.0
+        for j in range(n):
+            alike += labels[j] == labels[i]
+        same += log(alike) / n
+    entropy, usual, counts = log(float(n)) - same, 0.0, np.zeros(N_GROUPS)
+    for k in range(table.shape[0]):
+        counts[k % N_GROUPS] += table[k]
+        counted += table[k]
+    for k in range(N_GROUPS):
+        usual += _x_log_x(counts[k])
+    usual = log(counted) - usual / counted if counted > 0.0 else 0.0
+    return _LESS * max(entropy, 0.0) if entropy < _ALIKE * usual else np.inf
+
+
+@inlined
+def _never_trivial(table, labels):
+    return np.inf
+
+
 @inlined
 def _of_log_losses(loss, other, n):
     return n * (loss - other)
@@ -162,8 +191,8 @@ def _of_squared_errors(loss, other, n):
     return 0.5 * n * (log(loss) - log(max(other, _LEAST_LOSS))) if loss > other else 0.0
 
 
-CLASSES = Kind(_of_class, _keep_parts, _likelihood_ratio, _of_log_losses)
-NUMBERS = Kind(_of_number, _part_by_octiles, _variance_ratio, _of_squared_errors)
+CLASSES = Kind(_of_class, _keep_parts, _likelihood_ratio, _trivial_loss, _of_log_losses)
+NUMBERS = Kind(_of_number, _part_by_octiles, _variance_ratio, _never_trivial, _of_squared_errors)
 
 
 @inlined

@@ -20,7 +20,8 @@ standard deviations, it was chance, or has passed. Else the background trees sta
 many samples are kept as there are between reviews, and learn the kept samples alone, under the weights that these alone
 teach. If they forecast the second half of them better than the active trees did, by a tenth of the loss and by 16 nats,
 then what the others knew before was worth less than nothing of late. If they never do, the forest watches again, and
-takes the loss for usual.
+takes the loss for usual. While one class comes all the time, a tree that knows no other is right without a look at the
+features: where labels are alike (univariate.py) that is no reason to forget the other classes.
 
 COMPARES: a burst of wrong labels looks like a change while it lasts. So the better half of the trees, but no more than
 the active ones, stay as they are and go on learning, and all others start anew with the kept samples. After each label
@@ -122,13 +123,14 @@ def is_still_unusual(state, loss):
 
 def is_out_of_date_of(kind: Kind) -> Any:
     """The function that tells whether a forest had better begin anew, for kernels."""
-    nats = kind.nats
+    nats, trivial = kind.nats, kind.trivial
 
     @inlined
     def is_out_of_date(state, loss, n):
         """Whether trees that knew the n kept samples alone, and have this mean loss, were better than active ones."""
         active = state.suspected[0] / (n // 2)
-        return loss < _BETTER * active and nats(active, loss, n // 2) >= EVIDENCE
+        is_better = loss < _BETTER * active and nats(active, loss, n // 2) >= EVIDENCE
+        return is_better and loss < trivial(state.table, state.kept_labels[n // 2 : n])
 
     return is_out_of_date
 

@@ -257,7 +257,17 @@ class AdaptiveForest:
         for place in others:
             place.forget()
         self.tables, self.weights, self.gains = before
-        return gained > 0.1 * self.suspected / half and gained * half >= EVIDENCE
+        loss = self.suspected / half - gained
+        knows_more = loss < self.trivial_loss([y for _, y in kept[half:]])
+        return gained > 0.1 * self.suspected / half and gained * half >= EVIDENCE and knows_more
+
+    def trivial_loss(self, labels: list[int]) -> float:
+        """What a tree may lose that knows more of the last labels than that they are alike, if they are."""
+        entropy, usual = (
+            -sum(float(p * np.log(p)) for p in counts / max(counts.sum(), 1.0) if p > 0.0)
+            for counts in (np.bincount(labels).astype(float), self.tables.sum(axis=(0, 1)))
+        )
+        return 0.9 * entropy if entropy < 0.8 * usual else math.inf
 
     def learn_weights(self, kept: list[tuple[np.ndarray, int]]) -> None:
         self.tables = np.zeros_like(self.tables)
@@ -314,9 +324,12 @@ class AdaptiveForest:
 
     def replace_trees(self) -> None:
         first = min(place.birth for place in self.places)
+        trivial = self.trivial_loss([y for _, y in self.samples[-64:]])
         for place in self.places:
             worst = max((each for each in self.places if each.active), key=lambda each: each.loss(self.every))
-            is_better = place.loss(self.every) < self.mean_of_active() and place.is_surely_better(worst, self.every)
+            is_better = place.loss(self.every) < min(self.mean_of_active(), trivial) and place.is_surely_better(
+                worst, self.every
+            )
             if self.may_be_judged(place, first) and is_better:
                 place.active = True
                 worst.tree, worst.active, worst.birth = self.tree_of(worst.tree.rng.word), False, self.n_samples

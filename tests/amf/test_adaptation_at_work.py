@@ -246,6 +246,29 @@ def test_a_burst_of_zeros_costs_little_more_than_where_nothing_adapts(n_wrong):
     assert adaptive <= 1.5 * plain
 
 
+@pytest.mark.parametrize("n_wrong", [200, 376, 800])
+def test_a_burst_of_one_class_is_no_new_world(n_wrong):
+    """Trees that have seen no other class are right for as long as it lasts, and know nothing."""
+    x = np.random.default_rng(0).normal(size=(7500, 6))
+    y = (x[:, 0] + 0.5 * x[:, 1] > 0.0).astype(int)
+    forests = [kind(10, classes=[0, 1], seed=1) for kind in (amf.AMFClassifier, amf.AdaptiveAMFClassifier)]
+    plain, adaptive = after_a_burst(forests, x, y, np.zeros(n_wrong, int), log_loss)
+    assert adaptive <= plain
+
+
+@pytest.mark.parametrize(("n_classes", "n_in_a_row"), [(4, 400), (2, 1500)])
+def test_classes_that_are_away_are_not_forgotten(n_classes, n_in_a_row):
+    """They come in runs, as where a machine stays in one state for long, or where a file is sorted by its label."""
+    rng, centres = np.random.default_rng(5), 2.0 * np.random.default_rng(7).normal(size=(n_classes, 6))
+    y = np.concatenate([np.arange(9000) // n_in_a_row % n_classes, rng.integers(0, n_classes, 500)])
+    x = centres[y] + rng.normal(size=(9500, 6))
+    losses = []
+    for kind in (amf.AMFClassifier, amf.AdaptiveAMFClassifier):
+        forest = kind(10, classes=range(n_classes), seed=1).partial_fit(x[:9000], y[:9000])
+        losses.append(log_loss(forest.predict_proba(x[9000:]), y[9000:]))
+    assert losses[1] < 1.3 * losses[0]
+
+
 def test_a_change_that_makes_every_tenth_forecast_wrong_is_seen_before_long():
     """No 64 labels tell it from chance, of which one in ten is wrong anyway; a few hundred do."""
     seen = 0

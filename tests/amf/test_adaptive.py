@@ -55,6 +55,13 @@ def test_a_forest_goes_on_after_a_disturbance_as_the_reference_does(wrong, tried
     assert (np.count_nonzero(births == 440) == 2) == tried
 
 
+def test_labels_that_are_alike_are_no_change_for_the_reference_either():
+    """One class alone, which trees that know no other forecast best."""
+    _, y = changing(4000)
+    _, _, phases = follow_the_reference(700, 2000, SETTINGS[0], 440 + np.flatnonzero(y[440:600] == 1))
+    assert phases == {"begins", "watches", "suspects"}
+
+
 def test_the_old_trees_come_back_after_a_burst_of_wrong_labels_as_the_reference_says(monkeypatch):
     """New trees, half of all, forecast first; the old ones then, from soon after the last wrong label on."""
     monkeypatch.setattr("amf.adaptation_state._REHEARSED", 160)
