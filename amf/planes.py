@@ -46,7 +46,6 @@ from amf.rng import uniform
 SLOPE, OFFSET, SECOND = index(0), index(1), index(4)
 """Words of a cut, float64, float64 and int32, from `cut_at` on."""
 _PAIR = index(2)
-_FARTHEST = 2.0**600  # so many times beyond any box, and times any slope, at most 2**200, a number still
 
 
 @inlined
@@ -302,11 +301,6 @@ def _split(
     return fresh
 
 
-@inlined
-def _bounded(by):
-    return min(max(by, -_FARTHEST), _FARTHEST)
-
-
 @called
 def shift_cuts(nodes, used, shifts):
     """Subtract shifts, float64 (d,), from the places of all cuts, as shifting.py does from boxes; hulls are dropped."""
@@ -318,8 +312,7 @@ def shift_cuts(nodes, used, shifts):
             if nodes.ints[row * nodes.words + CHILD] != 0:
                 feature, cut = index(nodes.ints[row * nodes.words + FEATURE]), cut_at(nodes, row)
                 second, place = index(nodes.ints[cut + SECOND]), cut // index(2)
-                by, by_second = _bounded(shifts[feature]), _bounded(shifts[second])
-                nodes.reals[place + OFFSET] -= by + nodes.reals[place + SLOPE] * by_second
+                nodes.reals[place + OFFSET] -= shifts[feature] + nodes.reals[place + SLOPE] * shifts[second]
 
 
 PLANES = Geometry(descend_of(_side), _outer_part, _split, _extend)

@@ -41,6 +41,9 @@ _LARGEST_SPREAD = 2.0**101
 _LARGEST_WEIGHT = 2.0**100
 _FAR = 64.0
 """Distance of the origin, in lengths of the interval with half of the values, beyond which it moves."""
+_FARTHEST = 2.0**600
+"""By which trees move at most with an origin: far beyond all boxes, and a number still times any slope of a cut, which
+is 2**200 at most."""
 
 
 class Features(NamedTuple):
@@ -218,13 +221,13 @@ def observe(x, labelled, start, features):
 
 @called
 def recentre(features):
-    """Move each origin that is far from the values; returns by how much, float64 (d,)."""
+    """Move each origin that is far from the values; returns by how much, for `shift`: float64 (d,), numbers."""
     origin, moves = features.origin, features.moves
     shifts = np.zeros(origin.shape[0])
     for j in range(origin.shape[0]):
         if moves[j] > 0:
             home = _home_of(in_order(features.pairs, j, moves[j], features.strides[j]), origin[j])
-            shifts[j] = home - origin[j]
+            shifts[j] = min(max(home - origin[j], -_FARTHEST), _FARTHEST)
             origin[j] = home
     return shifts
 

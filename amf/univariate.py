@@ -35,9 +35,10 @@ N_CELLS = (N_BOUNDS + 1) * N_GROUPS
 N_LABEL_BOUNDS = N_GROUPS - 1
 _BINS = N_BOUNDS + 1
 _LEAST_LOSS = 1e-300
-_ALIKE, _LESS = 0.8, 0.9
-"""Labels are alike whose entropy is less than this part of that of the counted ones; and what part of their entropy
-forecasts of them may lose."""
+_ALIKE = 0.8
+"""Labels are alike if their entropy is less than that of the counted ones, times this."""
+_KNOWS_MORE = 0.9
+"""Forecasts know more than that labels are alike if their loss is less than the entropy of these, times this."""
 _DEVIATIONS = 3.0
 """Standard deviations by which a statistic has to exceed what chance makes of it."""
 
@@ -56,8 +57,8 @@ class Kind(NamedTuple):
     """(table, j) -> (statistic, degrees of freedom) of feature j. table: float64 (d * N_CELLS,), counts of the groups
     in each bin of each feature."""
     trivial: Callable[..., Any]
-    """(table, labels) -> the mean loss below which forecasts of the last labels, in their order, know more than that
-    these are alike; infinite where they are not, as of numbers."""
+    """(table, labels) -> the mean loss below which forecasts of these labels, the last ones, know more than that
+    they are alike; infinite where they are not, and of numbers."""
     nats: Callable[..., Any]
     """(loss, other, n) -> nats by which n labels speak against forecasts of this mean loss and for those of another."""
 
@@ -159,20 +160,21 @@ def _variance_ratio(table, j):
 
 @called
 def _trivial_loss(table, labels):
-    n, same, counted = labels.shape[0], 0.0, 0.0
+    n, same = labels.shape[0], 0.0
     for i in range(n):
         alike = 0.0
         for j in range(n):
             alike += labels[j] == labels[i]
         same += log(alike) / n
-    entropy, usual, counts = log(float(n)) - same, 0.0, np.zeros(N_GROUPS)
+    entropy = log(float(n)) - same
+    counts, counted, usual = np.zeros(N_GROUPS), 0.0, 0.0
     for k in range(table.shape[0]):
         counts[k % N_GROUPS] += table[k]
         counted += table[k]
     for k in range(N_GROUPS):
         usual += _x_log_x(counts[k])
     usual = log(counted) - usual / counted if counted > 0.0 else 0.0
-    return _LESS * max(entropy, 0.0) if entropy < _ALIKE * usual else np.inf
+    return _KNOWS_MORE * max(entropy, 0.0) if entropy < _ALIKE * usual else np.inf
 
 
 @inlined

@@ -253,13 +253,12 @@ class AdaptiveForest:
             self.n_swaps += place.birth != self.beginning
             place.asked = False
         half = len(kept) // 2
-        gained = self.suspected / half - self.start_anew(others, kept)
+        active, loss = self.suspected / half, self.start_anew(others, kept)
         for place in others:
             place.forget()
         self.tables, self.weights, self.gains = before
-        loss = self.suspected / half - gained
-        knows_more = loss < self.trivial_loss([y for _, y in kept[half:]])
-        return gained > 0.1 * self.suspected / half and gained * half >= EVIDENCE and knows_more
+        is_better = loss < 0.9 * active and (active - loss) * half >= EVIDENCE
+        return is_better and loss < self.trivial_loss([y for _, y in kept[half:]])
 
     def trivial_loss(self, labels: list[int]) -> float:
         """What a tree may lose that knows more of the last labels than that they are alike, if they are."""
@@ -327,10 +326,8 @@ class AdaptiveForest:
         trivial = self.trivial_loss([y for _, y in self.samples[-64:]])
         for place in self.places:
             worst = max((each for each in self.places if each.active), key=lambda each: each.loss(self.every))
-            is_better = place.loss(self.every) < min(self.mean_of_active(), trivial) and place.is_surely_better(
-                worst, self.every
-            )
-            if self.may_be_judged(place, first) and is_better:
+            is_better = place.loss(self.every) < min(self.mean_of_active(), trivial)
+            if self.may_be_judged(place, first) and is_better and place.is_surely_better(worst, self.every):
                 place.active = True
                 worst.tree, worst.active, worst.birth = self.tree_of(worst.tree.rng.word), False, self.n_samples
                 worst.forget()
