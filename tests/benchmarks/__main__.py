@@ -19,6 +19,7 @@
     latency      long: from an event's time to its prediction at half load, by transaction.interval
     few          long: the latency of two models that change among 80,000
     keys         long: 100,000 models in half of the memory that they need
+    scaling      long: events/s over the processes of a group and the threads of one, for a machine of many cores
     recovery     long: kill -9, SIGTERM and a rolling restart under load
     page         long: what 20 requests a second and a flood cost a worker at full speed
     cost         long: what a checkpoint costs of which one model has changed among very many
@@ -68,6 +69,7 @@ from tests.benchmarks.worker import (
     page_cost,
     quix_streams,
     recovery,
+    scaling,
     throughput,
     turns,
 )
@@ -95,6 +97,7 @@ LONG_WITH_KAFKA = {
     "latency": latency.main,
     "few": few_of_many.main,
     "keys": many_models.main,
+    "scaling": scaling.main,
     "recovery": recovery.main,
     "page": page_cost.main,
 }
