@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit as _njit
 
 from amf._cache import KernelCache
-from amf._parts import PartCompiler
+from amf._compilers import KernelCompiler, PartCompiler
 
 njit: Any = _njit  # its annotations do not name all of its options
 
@@ -48,7 +48,7 @@ def _identity(value: Any) -> str:
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls, or load it (_cache.py)."""
-    compiled = njit(**_COMMON)(function)
+    compiled = njit(pipeline_class=KernelCompiler, **_COMMON)(function)
     if compiled is not function:  # as it is under NUMBA_DISABLE_JIT=1
         # What `cache=True` does, with another cache.
         compiled._cache = KernelCache(function)

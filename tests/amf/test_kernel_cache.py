@@ -213,6 +213,38 @@ def test_kernels_that_two_processes_compiled_keep_their_parts_apart(tmp_path):
     assert run(script.replace("WANTED", "one(1.0), two(1.0)"), env=environment) == alone
 
 
+def test_a_kernel_leaves_numba_and_the_garbage_collector_as_they_were(tmp_path):
+    """Functions of numba that a kernel brought along serve others as well, and collection goes on, or stays off."""
+    script = """
+    import gc
+    from amf._kernel import kernel
+    from numba import njit
+    from numba.core import compiler
+
+    def total(n):
+        values = np.zeros(n)
+        return max(values.sum(), 1.0) + np.empty(n).size
+
+    def broken(n):
+        return n.nothing_of_that_name
+
+    compile_extra, seen = compiler.compile_extra, []
+    seen.append(kernel(total)(3) == njit(total)(3) == total(3))
+    seen.append(gc.isenabled())
+    try:
+        kernel(broken)(3)
+    except Exception as error:
+        seen.append("nothing_of_that_name" in str(error))
+    seen.append(gc.isenabled())
+    gc.disable()
+    kernel(total)(np.int32(3))
+    seen.append(not gc.isenabled())
+    seen.append(compiler.compile_extra is compile_extra)
+    print(all(seen), len(seen), seen)
+    """
+    assert run(script, env={"NUMBA_CACHE_DIR": str(tmp_path)})[:2] == ["True", "6"]
+
+
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
     """Folders for kernels: one that takes no files, because it is none, and one that does."""
