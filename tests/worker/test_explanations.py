@@ -128,8 +128,32 @@ def test_numbers_are_explained_in_the_unit_of_the_label() -> None:
 
 
 def test_stretches_end_with_a_label() -> None:
-    assert [(part.start, part.stop) for part in between_labels([-1, -1, 0, 1, -1])] == [(0, 3), (3, 4), (4, 5)]
-    assert list(between_labels([])) == []
+    assert [(part.start, part.stop) for part in between_labels([-1, -1, 0, 1, -1], 1)] == [(0, 3), (3, 4), (4, 5)]
+    assert list(between_labels([], 1)) == []
+
+
+def test_a_stretch_without_a_label_is_cut_where_its_explanations_would_take_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("worker.state.explanations.MOST_MOVES", 60)
+    assert [part.stop for part in between_labels([-1] * 5 + [0], 30)] == [2, 4, 6]
+    assert [part.stop for part in between_labels([-1, -1], 100)] == [1, 2]
+    rng = random.Random(3)
+    drawn = [(rng.choice("abcdef"), rng.choice(["u", "v", "w"])) for _ in range(120)]
+    labelled = [("k", {"features": {"c": c}, "label": label}) for c, label in drawn[:60]]
+    stream = records(*labelled, *(("k", {"features": {"c": c}}) for c, _ in drawn[60:]))
+    sizes, attribute = list[int](), amf.AMFClassifier.attribute
+
+    def watched(forest: amf.AMFClassifier, rows: Any) -> amf.Attributions:
+        found = attribute(forest, rows)
+        sizes.append(found.features.size)
+        return found
+
+    monkeypatch.setattr(amf.AMFClassifier, "attribute", watched)
+    cut = values(explaining(config(), 2), stream)
+    assert max(sizes) <= 60
+    monkeypatch.undo()
+    assert cut == values(explaining(config(), 2), stream)
 
 
 def test_every_algorithm_explains() -> None:

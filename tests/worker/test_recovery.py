@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ from tests.worker.support.fake_broker import Log
 from tests.worker.support.fakes import FakeSpill
 from tests.worker.support.manifests import forge, put_together, taken_apart
 from tests.worker.test_loop import Bench, Bound
+from worker.adapters.store import open_store
 from worker.base.errors import Abort, Transient, WorkerError
 from worker.base.records import Bounds
 from worker.checkpoint import Checkpoints, Location
+from worker.checkpoint.siblings import of_another_topic
 from worker.config import Config
 from worker.task.restorer import RETRY_S
 
@@ -581,3 +584,42 @@ def forget_what_is_new(bench: Bench) -> None:
         folder, _, file = name.rpartition("/")
         forged = forge(bench.store, folder, header["offset"], put_together(header, entries))
         renamed[file] = forged.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("what", ["intake", "engine"])
+def test_what_is_left_to_be_replayed_behind_a_gap_is_taken_as_it_was_predicted_or_not_at_all(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed(*"ababa")
+    bench.worker("one").join().turns(2).close()
+    bench.feed(*"babab")
+    bench.worker("two").join().turns(2).kill()
+    # The checkpoint is of 5, and 10 is committed: 5 and 6 are lost, 7 to 9 are to be replayed.
+    bench.broker.logs[0].low = 7
+    bench.config = of_input(bench.config, on_gap="accept")
+    if what == "intake":
+        bench.config = of_input(bench.config, tombstones="reset")
+    else:
+        monkeypatch.setattr(amf, "ENGINE", "another")
+    worker = bench.worker("three").join()
+    with pytest.raises(WorkerError):
+        worker.turns(5)
+    assert worker.stops() == {f"{what}-changed": 1}
+
+
+def test_a_topic_whose_name_begins_with_a_dot_is_one_like_any_other(tmp_path: Path) -> None:
+    bench = Bench()
+    bench.config = of_input(bench.config, topic=".events")
+    bench.store = open_store(f"file://{tmp_path}")
+    bench.feed(*"ab")
+    bench.worker("one").join().turns(2).close()
+    bench.feed(*"ab")
+    bench.worker("two").join().turns(2).close()
+    assert learned(bench) == [0, 1, 2, 3]
+    checkpoints = Checkpoints(bench.store, Location("group", "main", ".events", "topic-id", 0))
+    assert max(checkpoints.offsets()) == 4
+    again = Location("group", "main", ".events", "made-anew", 0)
+    found = of_another_topic(bench.store, again)
+    assert found is not None
+    assert found.location == checkpoints.location

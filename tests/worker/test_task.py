@@ -554,3 +554,18 @@ def test_nothing_is_saved_out_of_band_where_no_model_changed() -> None:
     here = partition(config(on_spec_change="restart"), taken(before.models.snapshot()[0]), 1, live_from=1)
     assert here.go_live() is False
     assert state(here) == state(before)
+
+
+def test_what_comes_is_the_end_of_a_run_only_while_no_record_before_it_is_dropped() -> None:
+    here = Task(3, config(), 1_000_000, end=3)
+    restore(here, (), 0, 0)
+    here.go_live()
+    stream = records(*(("k", {"features": [0.5], "label": 1}) for _ in range(5)))
+    assert not here.add(stream)
+    assert here.has_ended()
+    # They are read again, since what they need was not there.
+    here.wait(0.0)
+    assert not here.has_ended()
+    here.resume()
+    assert here.add(stream[:2])
+    assert not here.has_ended()

@@ -29,7 +29,7 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def prefix(self) -> str:
         """Folder of this location in the store."""
-        return f"{_folder(self.group)}/{_folder(self.lineage)}/{self.topic}-{self.topic_id}/{self.partition}"
+        return f"{_folder(self.group)}/{_folder(self.lineage)}/{_folder(self.topic)}-{self.topic_id}/{self.partition}"
 
     @property
     def topic_prefix(self) -> str:

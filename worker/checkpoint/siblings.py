@@ -23,7 +23,7 @@ def of_another_partition(store: ObjectStore, location: Location, *, oldest: bool
 def of_another_topic(store: ObjectStore, location: Location) -> Manifest | None:
     """A checkpoint of a topic that had the same name and another id, if one can be read."""
     lineage, topic, _ = location.prefix.rsplit("/", 2)
-    found = _one_of_each(store, lineage, f"{location.topic}-", f"{topic}/")
+    found = _one_of_each(store, lineage, topic.removesuffix(location.topic_id), f"{topic}/")
     return next((m for m in found if m.location.topic == location.topic), None)
 
 

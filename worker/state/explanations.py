@@ -16,11 +16,18 @@ WINDOW = 5_000
 """Explained forecasts after which the earlier ones count half."""
 
 
-def between_labels(codes: Sequence[int]) -> Iterator[slice]:
-    """Stretches of events that meet the same forest: each ends with the first event that is learned, or the last."""
-    start = 0
+MOST_MOVES = 2**20
+"""Numbers in what is asked for of a forest at a time, one for each event, column and class, about: 8 MB."""
+
+
+def between_labels(codes: Sequence[int], moves_each: int) -> Iterator[slice]:
+    """Stretches of events that meet the same forest: each ends with the first event that is learned, or the last.
+
+    moves_each: numbers that explain a forecast. A stretch with more than MOST_MOVES of them is cut, between events.
+    """
+    start, most = 0, max(1, MOST_MOVES // max(moves_each, 1))
     for i, code in enumerate(codes, 1):
-        if code != NO_LABEL or i == len(codes):
+        if code != NO_LABEL or i == len(codes) or i - start == most:
             yield slice(start, i)
             start = i
 

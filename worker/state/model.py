@@ -338,7 +338,8 @@ class Model:
             self.forest.partial_fit(rows, self.learner.given(run.events))
         elif applied.explain:
             # A forecast is explained by the forest that made it: before the next label is learned.
-            for part in between_labels(run.codes):
+            moves_each = rows.shape[1] * max(len(self.forest.class_labels or ()), 1)
+            for part in between_labels(run.codes, moves_each):
                 self._predict(rows[part], run.part(part), applied)
         else:
             self._predict(rows, run, applied)
