@@ -556,7 +556,7 @@ def test_nothing_is_saved_out_of_band_where_no_model_changed() -> None:
     assert state(here) == state(before)
 
 
-def test_what_comes_is_the_end_of_a_run_only_while_no_record_before_it_is_dropped() -> None:
+def test_a_record_beyond_the_end_of_a_run_does_not_end_it_once_those_before_are_dropped() -> None:
     here = Task(3, config(), 1_000_000, end=3)
     restore(here, (), 0, 0)
     here.go_live()

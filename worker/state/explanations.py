@@ -15,7 +15,6 @@ from worker.state.learners import NO_LABEL
 WINDOW = 5_000
 """Explained forecasts after which the earlier ones count half."""
 
-
 MOST_MOVES = 2**20
 """Numbers in what is asked for of a forest at a time, one for each event, column and class, about: 8 MB."""
 

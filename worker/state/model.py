@@ -172,6 +172,11 @@ class Model:
         self._features.follow(self.forest.feature_names, self.forest.n_features)
         return self._features
 
+    @property
+    def _n_classes(self) -> int:
+        """Classes met so far; 0 where labels are numbers."""
+        return len(self.forest.class_labels or ())
+
     def feature_weights(self, adaptation: Adaptation) -> NDArray[np.float64]:
         """Weights of the features, by what the forest tells of its adaptation; 0 of one that cannot be cut.
 
@@ -338,7 +343,7 @@ class Model:
             self.forest.partial_fit(rows, self.learner.given(run.events))
         elif applied.explain:
             # A forecast is explained by the forest that made it: before the next label is learned.
-            moves_each = rows.shape[1] * max(len(self.forest.class_labels or ()), 1)
+            moves_each = rows.shape[1] * max(self._n_classes, 1)
             for part in between_labels(run.codes, moves_each):
                 self._predict(rows[part], run.part(part), applied)
         else:
@@ -351,7 +356,7 @@ class Model:
         if applied.explain and self.forest.n_samples:
             moves = self.forest.attribute(rows).features
         learned = accumulate((code != NO_LABEL for code in run.codes[:-1]), initial=self.forest.n_samples)
-        known = len(self.forest.class_labels or ())
+        known = self._n_classes
         forecasts = learner.forecasts(self.forest.prequential(rows, learner.given(run.events)))
         answered = learner.answers(run.events, run.codes, forecasts, learned, known)
         if applied.explain:
@@ -365,7 +370,7 @@ class Model:
     def rank(self, forecasts: Forecasts, codes: Sequence[int]) -> None:
         """Count how forecasts ranked the classes, where anybody asks for that. codes: of the labels."""
         if self.ranking is not None and forecasts.probabilities is not None:
-            self.ranking.add(forecasts.probabilities[:, : len(self.forest.class_labels or ())], codes)
+            self.ranking.add(forecasts.probabilities[:, : self._n_classes], codes)
 
 
 class Run(NamedTuple):
