@@ -25,6 +25,7 @@ from worker.state import cache as cache_module
 from worker.state.cache import Cache
 from worker.state.entry import TRAFFIC_S, Entry
 from worker.state.model_store import JUDGED_SAMPLES
+from worker.task.allowance import Allowance
 from worker.task.task import Task
 
 NUMBER = 3
@@ -226,17 +227,49 @@ def test_the_system_is_given_back_what_models_leave_free(monkeypatch: pytest.Mon
     assert given == [2, 2]
 
 
-def test_there_is_room_for_as_much_as_the_last_batch_brought() -> None:
+def test_room_is_made_for_what_is_to_come() -> None:
     cache = Cache(None, FakeSpill())
     here = partition(cache)
-    learn(here, "a")
-    each = cache.nbytes
-    cache._limit_bytes = 6 * each
-    for batch, staying in (("bc", 3), ("def", 3), ("g", 4), ("", 4), ("hi", 4), ("jklmn", 3)):
-        learn(here, *batch)
-        assert cache.nbytes <= cache._limit_bytes or batch == "jklmn"
-        cache.shrink()
+    learn(here, *"abcd")
+    each = cache.nbytes // 4
+    cache._limit_bytes = 4 * each
+    for coming, staying in ((0, 4), (1, 3), (each, 3), (2 * each, 2), (9 * each, 0)):
+        cache.shrink(coming)
         assert cache.nbytes == staying * each
+
+
+@pytest.mark.parametrize("prefix", ["", "new-"])
+def test_a_turn_brings_no_more_models_into_memory_than_there_is_room_for(prefix: str) -> None:
+    cache, keys = Cache(None, FakeSpill()), [f"key-{i}" for i in range(40)]
+    here = partition(cache)
+    learn(here, *keys)
+    limit = cache._limit_bytes = cache.nbytes // 4
+    cache.shrink()
+    here.add(records(*(labelled(prefix + key) for key in keys * 2)))
+    while here.buffer:
+        allowance = Allowance(0, limit // 2)
+        batch = here.next_batch(allowance)
+        cache.shrink(allowance.coming_bytes)
+        here.process(batch)
+        # Nothing leaves during a batch; the models in it have grown by a few nodes.
+        assert cache.nbytes <= 1.05 * limit
+    assert len(here.models) - len(away(here)) == 10
+
+
+def test_the_models_of_a_turn_are_the_last_to_leave_for_those_that_it_brings() -> None:
+    spill = FakeSpill()
+    cache = Cache(None, spill)
+    here = partition(cache)
+    learn(here, *"abcd")
+    cache._limit_bytes = cache.nbytes
+    learn(here, "e")
+    cache.shrink()
+    assert away(here) == {"a"}
+    here.add(records(labelled("b"), labelled("a"), (None, b""), labelled("b")))
+    allowance = Allowance(0, 2**20)
+    batch = here.next_batch(allowance)
+    cache.shrink(allowance.coming_bytes)
+    assert (len(batch), away(here)) == (4, {"a", "c"})
 
 
 def test_what_was_restored_stays_where_there_is_room_for_it() -> None:

@@ -157,6 +157,10 @@ class Bound:
     def limit_copies(self, n_bytes: int) -> None:
         self._worker.copied_bytes = n_bytes
 
+    def limit_models(self, n_bytes: float) -> None:
+        """The models that a turn uses take no more memory."""
+        self._worker._tasks.cache.turn_bytes = n_bytes
+
     def predict_often(self, pieces: int) -> None:
         """So many times in each interval of the transactions."""
         self._worker._pace.pieces = pieces

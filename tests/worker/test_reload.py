@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -21,12 +22,17 @@ from worker.task.restorer import RETRY_S
 
 
 class Tight(Bench):
-    """No model fits the memory of its workers; `spill` takes so many."""
+    """No model stays in the memory of its workers, though a turn may use any number; `spill` takes so many."""
 
     def __init__(self, partitions: int = 1, room: int = 1000, **settings: Any) -> None:
         super().__init__(partitions, **({"cache_bytes": 1, "interval_s": 60.0} | settings))
         self.spill = FakeSpill(room)
         self.setting = replace(self.setting, spill=self.spill)
+
+    def worker(self, name: str = "one", **settings: Any) -> Bound:
+        worker = super().worker(name, **settings)
+        worker.limit_models(math.inf)
+        return worker
 
     def wait(self, seconds: float) -> None:
         self.clock.now_s += seconds

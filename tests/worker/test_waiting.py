@@ -13,7 +13,7 @@ from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Transient
 from worker.base.records import Outgoing, Reject
 from worker.runtime.loop import WAIT_S
-from worker.task.processor import Processor
+from worker.task.allowance import Allowance
 from worker.task.task import Task
 
 
@@ -120,7 +120,7 @@ def test_between_two_attempts_nothing_is_read_or_asked(bench: Bench, registry: F
 def test_records_that_were_held_back_are_read_again_too(
     bench: Bench, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Processor, "affordable", lambda self, records, models, copied_bytes: (1, copied_bytes))
+    monkeypatch.setattr(Allowance, "affordable", lambda self, records, model_key, models: 1)
     feed(bench, 1, 2, 1, 1)
     registry.away = {2}
     worker = bench.worker().join(0)

@@ -7,7 +7,7 @@ dropped with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 
 from worker.base.errors import PartitionStopped, StateLost, Transient
@@ -19,7 +19,9 @@ from worker.base.records import Membership, Outgoing, Record
 from worker.base.status import Board
 from worker.runtime import reports
 from worker.runtime.pending import Pending
+from worker.runtime.tasks import Tasks
 from worker.runtime.transaction import Transactions
+from worker.task.allowance import Allowance
 from worker.task.processor import BatchResult
 from worker.task.task import State, Task
 
@@ -41,11 +43,11 @@ Outcome = BatchResult | Transient | StateLost | PartitionStopped
 
 
 class TaskExecutor:
-    """Works on tasks for the thread of the loop; `tasks` are those of the worker, by partition."""
+    """Works on the tasks of the worker for the thread of the loop."""
 
     def __init__(
         self,
-        tasks: Mapping[int, Task],
+        tasks: Tasks,
         transactions: Transactions,
         metrics: Metrics,
         clock: Clock,
@@ -71,7 +73,9 @@ class TaskExecutor:
         Two partitions at a time, where that is faster: they share nothing and do no I/O here, and kernels run without
         the interpreter lock, so one partition decodes and encodes while another one's trees are walked.
         """
-        batches = list(self._batches(copied_bytes))
+        allowance = Allowance(copied_bytes, self._tasks.cache.turn_bytes)
+        batches = list(self._batches(allowance))
+        self._tasks.cache.shrink(allowance.coming_bytes)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
         outcomes = attempts(lambda batch: self._attempt(*batch), batches)
         return [
@@ -79,10 +83,10 @@ class TaskExecutor:
             for (task, records), outcome in zip(batches, outcomes, strict=True)
         ]
 
-    def _batches(self, copied_bytes: int) -> Iterator[tuple[Task, list[Record]]]:
+    def _batches(self, allowance: Allowance) -> Iterator[tuple[Task, list[Record]]]:
         for task in self._tasks.values():
             if task.buffer:
-                records, copied_bytes = task.next_batch(copied_bytes)
+                records = task.next_batch(allowance)
                 failpoint("consumed")
                 yield task, records
 

@@ -1,13 +1,14 @@
 """The models of a worker in bounded memory: which of them are there, and which leave when there are too many.
 
 All partitions share it. Models come into memory when they are used, from any thread; they leave in `shrink` alone,
-which the loop calls between two batches. What leaves is kept by the spill as bytes. Where that is full only models
+which is called between two batches. What leaves is kept by the spill as bytes. Where that is full only models
 leave that the last checkpoint has as they are, and come back from there; the others wait for the next checkpoint.
 Nothing of this is part of the state: any limit gives the same outputs and the same checkpoints.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -49,6 +50,8 @@ class Cache:
         """Memory of the models."""
         self.nodes = 0
         """Their nodes."""
+        self.turn_bytes = math.inf if limit_bytes is None else limit_bytes // 2
+        """Memory that the models of a turn may take together: half of the limit, so that others stay."""
         self._limit_bytes = limit_bytes
         self._spill = spill
         self._give_back = give_back
@@ -59,8 +62,6 @@ class Cache:
         self._moving = threading.Lock()
         """A model moves in one piece: a partition may be restored while others let go of theirs."""
         self._away = self._evictions = 0
-        self._last_nbytes = 0
-        """Memory of the models after the last `shrink`."""
         self._left_bytes = 0
         """Memory of what has left since the system was given memory back."""
         self.any_remote = False
@@ -115,8 +116,8 @@ class Cache:
         """The entry has a model that was made from these bytes; it does not stay in memory where there is no room."""
         with self._moving:
             self.enter(entry)
-            if not (self.is_over and self.put_away(entry, data)):
-                self._last_nbytes += entry.nbytes + MODEL_BYTES  # It came with no batch.
+            if self.is_over:
+                self.put_away(entry, data)
 
     def put_away(self, entry: Entry, data: bytes) -> bool:
         """Let a model leave memory whose bytes are these; False where there is nowhere to go."""
@@ -141,19 +142,13 @@ class Cache:
         entry.outdate()
         entry.table.give_back(entry.slot)
 
-    def shrink(self) -> None:
-        """Have models leave until the others fit, and what the next batch brings. Not while any of them is in use.
-
-        Nothing leaves while a batch is taken, so this is when there has to be room for its models: as much as the last
-        batch took, but never more than half of all.
-        """
+    def shrink(self, coming_bytes: int = 0) -> None:
+        """Have models leave until the others fit, and so much that is to come. Not while any of them is in use."""
         if self._limit_bytes is not None:
-            room_bytes = min(max(self.nbytes - self._last_nbytes, 0), self._limit_bytes // 2)
-            self._shrink_to(self._limit_bytes - room_bytes)
+            self._shrink_to(self._limit_bytes - coming_bytes)
         if self._left_bytes >= HOLES_BYTES:
             self._give_back()
             self._left_bytes = 0
-        self._last_nbytes = self.nbytes
         if self.is_over and not self._is_full:
             _log.warning(
                 "cache-full",

@@ -195,7 +195,7 @@ class Entry:
         self._losses = self.model.forest.losses
         self.table.separate(self.slot)
         self.place = place
-        self.model, self.nbytes, self.watched = None, 0, False
+        self.model, self.watched = None, False
 
     def figures(self) -> Figures:
         """What the metrics show of the model, also while it is away."""

@@ -19,7 +19,7 @@ from worker.base.records import Event, Reject, Scores
 from worker.checkpoint import SavedModel, Source
 from worker.codec.dead_letters import DECODER, REJECT_CODES
 from worker.config import ModelParams
-from worker.state.cache import Cache
+from worker.state.cache import MODEL_BYTES, Cache
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry, Fetch, Prefetch
 from worker.state.learners import Forecasts
@@ -28,6 +28,10 @@ from worker.state.rules import Rules
 
 JUDGED_SAMPLES = 100
 """Labels after which a model is held against the baseline: the losses of fewer say nothing."""
+
+
+NEW_MODEL_BYTES = 64 * 2**10
+"""Memory of a model that has learned its first events, about: ten trees of few nodes."""
 
 
 class ModelStore:
@@ -223,6 +227,20 @@ class ModelStore:
         """The model of this key may be about to change: what a snapshot is to have of it is put aside first."""
         if key in self._copies:
             self._copies[key].hold()
+
+    def memory(self, key: str) -> tuple[int, int]:
+        """Memory of the model of this key if it is there, and what it will take, about, if it comes back or is new."""
+        entry = self.entry(key)
+        if entry is None:
+            return 0, NEW_MODEL_BYTES
+        n_bytes = entry.nbytes + MODEL_BYTES
+        return (0, n_bytes) if entry.model is None else (n_bytes, 0)
+
+    def note_use(self, key: str) -> None:
+        """The model of this key, if it is there, will be among the last to leave memory."""
+        entry = self.entry(key)
+        if entry is not None and entry.model is not None:
+            self._cache.use(entry)
 
     def waiting_bytes(self, key: str) -> int:
         """What `hold` would have to copy."""

@@ -43,7 +43,7 @@ class Table:
     used: NDArray[np.int64]
     """When the model was last used, counted in uses; 0 while it is not in memory."""
     nbytes: NDArray[np.int64]
-    """Memory of its forest, as of when it last changed; 0 while it is away."""
+    """Memory of its forest, as of when it last changed or was there."""
     answer_bytes: NDArray[np.int64]
     """What an answer of it takes at most, about, until it is published."""
     nodes: NDArray[np.int64]

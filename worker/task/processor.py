@@ -142,21 +142,6 @@ class Processor:
         """Name this lineage in everything that is published from now on."""
         self._provenance = envelope.Provenance(self._config.input.topic, self._partition, amf.ENGINE, lineage)
 
-    def affordable(self, records: Sequence[Record], models: ModelStore, copied_bytes: int) -> tuple[int, int]:
-        """How many of the records may be taken for so many bytes of copying what a snapshot waits for, at least one.
-
-        The second number says what is left of the bytes.
-        """
-        counted: set[str] = set()
-        for i, record in enumerate(records if models.in_copy_on_write else ()):
-            key = self._model_key(record.key)
-            if isinstance(key, str) and key not in counted and (waiting := models.waiting_bytes(key)):
-                if waiting > copied_bytes and i:
-                    return i, copied_bytes
-                counted.add(key)
-                copied_bytes = max(0, copied_bytes - waiting)
-        return len(records), copied_bytes
-
     def read(self, records: Sequence[Record], *, publish: bool) -> Arrivals:
         """Model key and event of every record, and all that it takes to publish answers if `publish` is set.
 
@@ -168,7 +153,7 @@ class Processor:
         decode, max_bytes = self._decode, self._config.input.max_bytes
         resets = self._config.input.tombstones == "reset"
         # Each key once, and remembered for the batch alone: the keys of records are as many as producers like.
-        model_keys = {key: self._model_key(key) for key in {record.key for record in records}}
+        model_keys = {key: self.model_key(key) for key in {record.key for record in records}}
         keys = [model_keys[record.key] for record in records]
         values = [framed_value(record) if self._is_framed else record.value for record in records]
         events = [
@@ -292,7 +277,8 @@ class Processor:
             contents[row] = value
         return contents
 
-    def _model_key(self, key: bytes | None) -> str | Reject:
+    def model_key(self, key: bytes | None) -> str | Reject:
+        """Model key of the records with this key, or why there is none."""
         if key is None:
             name = self._config.models.null_key
             return Reject("null-key", REJECT_CODES["null-key"]) if name is None else name

@@ -37,6 +37,7 @@ from worker.state.answer_sizes import affordable
 from worker.state.cache import Cache
 from worker.state.entry import Fetch, Prefetch
 from worker.state.model_store import ModelStore
+from worker.task.allowance import Allowance
 from worker.task.checkpointer import Checkpointer
 from worker.task.processor import Arrivals, BatchResult, Processor
 from worker.task.requirements import require_not_replaced
@@ -306,19 +307,18 @@ class Task:
         n = 0 if at_end else max(0, high - max(self.position, 0))
         return n, self._lag.seconds(n, now_ms)
 
-    def next_batch(self, copied_bytes: int) -> tuple[list[Record], int]:
+    def next_batch(self, allowance: Allowance) -> list[Record]:
         """The records to take next: to be replayed or to be predicted, never both; at least one, if there are any.
 
         What a checkpoint on its way is to have of a model is copied before the model learns on. A pause for all models
-        at once would be a long one; for some of them in each batch, `copied_bytes` in all, it is not. The second number
-        says what is left of the bytes.
+        at once would be a long one; for some of them in each batch, as many as the allowance says, it is not.
         """
         n = len(self.buffer)
         if self._state is State.REPLAY:
             n = bisect_left(self.buffer, self.live_from, key=attrgetter("offset"))
-        n, left_bytes = self._processor.affordable(self.buffer[:n], self.models, copied_bytes)
+        n = allowance.affordable(self.buffer[:n], self._processor.model_key, self.models)
         batch, self.buffer = self.buffer[:n], self.buffer[n:]
-        return batch, left_bytes
+        return batch
 
     def process(self, records: Sequence[Record], *, publish: bool = True, most_bytes: int | None = None) -> BatchResult:
         """Put records through their models in their order: predicted and learned if it is live, else learned alone.

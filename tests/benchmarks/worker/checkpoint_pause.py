@@ -30,6 +30,7 @@ from worker.base.records import Record
 from worker.checkpoint import Location, Policy, SavedModel
 from worker.runtime.loop import Worker
 from worker.service import SystemClock
+from worker.task.allowance import Allowance
 from worker.task.checkpointer import Checkpointer
 from worker.task.recovery import Recovery, Terms
 from worker.task.task import Task
@@ -96,7 +97,7 @@ def _turns(task: Task, keys: list[str]) -> Pauses:
     spent[-1] += time.perf_counter() - started
     while task.checkpointer.is_writing:
         task.buffer = _records(keys, task.position, rng)
-        task.process(task.next_batch(Worker.copied_bytes)[0])
+        task.process(task.next_batch(Allowance(Worker.copied_bytes)))
         spent.append(0.0)
         task.checkpointer.look_after()
     return Pauses(max(spent) * 1e3, sum(spent) * 1e3, len(spent), time.perf_counter() - started)

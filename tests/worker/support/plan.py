@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -82,6 +83,8 @@ class Plan:
     """Time that passes whenever a worker looks at the clock."""
     copied_bytes: int
     """How much of the models that wait to be saved a turn copies at most."""
+    turn_bytes: float | None
+    """Memory that the models of a turn may take; None where that follows from what all may take."""
     spill_room: int
     """How many models the spill takes."""
     refused_every: int
@@ -138,6 +141,7 @@ class Plan:
             seconds_per_record=rng.choice((0.0, 0.0, 0.0, 0.2, 4.0)),
             look_s=rng.choice((0.0, 0.001)),
             copied_bytes=rng.choice((1, 10_000, Worker.copied_bytes)),
+            turn_bytes=None if steps % 3 == 0 else math.inf,
             spill_room=rng.choice((0, 0, 1, 1000, 1000)),
             refused_every=rng.choice((0, 0, 0, 0, 1, 3, 7)),
             static=rng.random() < 0.5,

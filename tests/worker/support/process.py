@@ -78,6 +78,8 @@ class Process:
         )
         self._show_rarely()
         self._worker.copied_bytes, self._worker._pace.pieces = plan.copied_bytes, plan.pieces
+        if plan.turn_bytes is not None:
+            self._worker._tasks.cache.turn_bytes = plan.turn_bytes
 
     @property
     def awake(self) -> bool:
