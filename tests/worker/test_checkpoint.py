@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.worker.support.manifests import forge, put_together, taken_apart
 from tests.worker.support.stores import DictStore, Fault, FaultyStore
+from worker.adapters.store import FileStore
 from worker.base.errors import CorruptCheckpoint, NotFound, Transient
 from worker.base.ports import ObjectStore
 from worker.checkpoint import (
@@ -332,6 +335,23 @@ def test_any_group_and_lineage_has_a_folder_of_its_own(store: DictStore, locatio
     segments = location.prefix.split("/")
     assert len(segments) == 4
     assert not any(segment.startswith(".") or not segment.isascii() for segment in segments)
+
+
+def test_names_of_any_length_have_folders_that_a_file_system_takes(tmp_path: Path) -> None:
+    store, topics = FileStore(tmp_path), ["t" * 249, "t" * 248 + "u", "t" * 232]
+    groups = ["é" * 300, "é" * 301, "a" + "é" * 300, "ab" + "é" * 300]
+    locations = [Location(group, group, topic, "i" * 22, 0) for topic in topics for group in groups]
+    for location in locations:
+        write(Checkpoints(store, location), 1, {"a": b"1"})
+    assert len({location.prefix for location in locations}) == len(locations)
+    for segment in {segment for location in locations for segment in location.prefix.split("/")}:
+        assert len(segment) <= 255
+        assert re.fullmatch(r"([^%]|%[0-9A-F]{2})+", segment)
+
+
+def test_names_that_a_file_system_takes_are_their_own_folders() -> None:
+    location = Location("g" * 255, "l" * 255, "t" * 232, "i" * 22, 0)
+    assert location.prefix == f"{'g' * 255}/{'l' * 255}/{'t' * 232}-{'i' * 22}/0"
 
 
 # Divergence

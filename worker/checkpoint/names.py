@@ -12,6 +12,9 @@ import msgspec
 
 from worker.base.errors import CorruptCheckpoint
 
+LONGEST = 255
+"""Bytes of a name in a file system, as most have it."""
+
 _FILE = re.compile(r"[0-9]{20}-[0-9a-f]{64}\.(manifest|segment)")
 
 Kind = Literal["manifest", "segment"]
@@ -29,7 +32,8 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def prefix(self) -> str:
         """Folder of this location in the store."""
-        return f"{_folder(self.group)}/{_folder(self.lineage)}/{_folder(self.topic)}-{self.topic_id}/{self.partition}"
+        topic = f"{_folder(self.topic, LONGEST - len(self.topic_id) - 1)}-{self.topic_id}"
+        return f"{_folder(self.group)}/{_folder(self.lineage)}/{topic}/{self.partition}"
 
     @property
     def topic_prefix(self) -> str:
@@ -42,10 +46,16 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.topic}[{self.partition}]"
 
 
-def _folder(text: str) -> str:
-    """Any text as one segment of an object name."""
+def _folder(text: str, longest: int = LONGEST) -> str:
+    """Any text as one segment of an object name; of one that is too long the beginning, and its hash."""
     quoted = quote(text, safe="@")
-    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
+    if quoted.startswith("."):
+        quoted = f"%2E{quoted[1:]}"
+    if len(quoted) <= longest:
+        return quoted
+    end = f"~{sha256(text.encode())}"
+    # Not in the middle of what stands for a byte.
+    return re.sub(r"%.?$", "", quoted[: longest - len(end)]) + end
 
 
 def file_name(offset: int, data: bytes, kind: Kind) -> str:
