@@ -128,6 +128,7 @@ class Bound:
         self.turn = self._worker.turn
         self.close = self._worker.close
         self.run = self._worker.run
+        self.is_done = self._worker._is_done
 
     def join(self, *partitions: int) -> Bound:
         """Become a member and take partitions, all if none is named; a turn later they are open, if all goes well."""

@@ -138,6 +138,24 @@ def test_markers_up_to_the_committed_offset_stop_nobody() -> None:
     assert (worker.stops(), len(bench.published()), bench.broker.committed) == ({}, 6, {0: 6})
 
 
+def test_a_commit_without_a_record_has_the_epoch_of_the_last_one_that_was_predicted() -> None:
+    bench = saved_bench()
+    log = bench.broker.logs[0]
+    bench.feed("a")
+    log.elect()
+    bench.feed("b")
+    worker = bench.worker("two").join().turns(2)
+    worker.kill()
+    assert (bench.newest().offset, bench.broker.committed, bench.broker.leader_epochs) == (5, {0: 7}, {0: 1})
+    # The last record was compacted away; those who replay see that by what comes behind it.
+    del log.records[6]
+    bench.feed("a")
+    anew = bench.worker("three", on_spec_change="restart", n_estimators=3, interval_s=60.0)
+    anew.input.batch_records = lambda: 3 if bench.newest().offset < 7 else 0
+    anew.join().turns(6)
+    assert (bench.newest().offset, bench.broker.committed, bench.broker.leader_epochs) == (7, {0: 7}, {0: 1})
+
+
 def test_an_offset_that_somebody_has_set_says_nothing_of_what_is_before_it() -> None:
     bench = unsaved_bench()
     bench.broker.logs[0].truncate(3)

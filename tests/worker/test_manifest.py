@@ -281,6 +281,20 @@ def test_a_checkpoint_is_two_requests_and_listing_adds_little(store: DictStore) 
     assert len(store.objects) < 300
 
 
+def test_few_files_of_many_dead_bytes_are_collected_too(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, HERE)
+    manifest = write(checkpoints, 0, {"large": b"0" * 2**19, **{f"{i}": b"%d" % i for i in range(50)}})
+    for offset in range(1, 100):
+        manifest = write(checkpoints, offset, {f"{offset % 50}": b"new"}, manifest)
+    checkpoints.tidy(manifest, None)
+    kept = len(store.objects)
+    for offset in range(100, 103):
+        assert not checkpoints.is_untidy(manifest)
+        manifest = write(checkpoints, offset, {"large": b"%d" % offset * 2**17}, manifest)
+    assert len(store.objects) < 2 * kept
+    assert checkpoints.is_untidy(manifest)
+
+
 def test_one_model_of_very_many_costs_next_to_nothing(store: DictStore) -> None:
     checkpoints = Checkpoints(store, HERE)
     keys = [f"model-{i:06d}" for i in range(MODELS)]

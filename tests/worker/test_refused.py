@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -65,6 +66,18 @@ class Sending:
     def _dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
         assert (record.offset, why) == (2 * int((refused.value or b"").partition(b".")[2]), "message size too large")
         return None if refused.topic == "dead" else Outgoing("dead", None, refused.value, [], 0)
+
+
+def test_a_transaction_of_many_parts_holds_up_the_loop_for_some_of_them_at_a_time() -> None:
+    sending = Sending(64)
+    # Each of them goes out by itself, and again as a dead letter.
+    sending.broker.refuses = lambda each: each.topic == "out"
+    done, attempts = False, [0]
+    while not done:
+        done = sending.transactions.settle()
+        attempts.append(sending.faults.seen.count("begin"))
+    assert sending.broker.committed == {0: 127}
+    assert max(later - earlier for earlier, later in pairwise(attempts)) == 8
 
 
 @pytest.mark.parametrize("refused", [[b"0.0"], [b"0.4"], [b"1.2"], [b"0.1", b"0.2", b"1.0"]])

@@ -68,6 +68,22 @@ def test_models_that_do_not_fit_wait_on_disk_between_two_batches() -> None:
     assert (shown(worker, "models"), shown(worker, "models_away"), shown(worker, "evictions_total")) == (0, 3, 9)
 
 
+def test_models_that_are_away_come_back_into_no_more_memory_than_there_is() -> None:
+    bench, keys, seen = Tight(), [f"key-{i}" for i in range(24)], list[int]()
+    for key in keys:
+        bench.feed("x", key=key)
+    roomy = bench.worker(cache_bytes=None).join().turns(2)
+    limit = roomy.held()[0] // 4
+    roomy.close()
+    worker = Bench.worker(bench, "two", cache_bytes=limit, interval_s=60.0).join()
+    for key in keys:
+        bench.feed("y", key=key)
+    worker.faults.at("commit", *[lambda: seen.append(worker.held()[0])] * 99)
+    worker.turns(20)
+    assert (len(bench.published()), len(seen)) == (48, 8)
+    assert max(seen) <= 1.05 * limit
+
+
 def test_nothing_leaves_while_a_commit_is_open() -> None:
     bench = Tight()
     worker = bench.worker().join().turns(1)

@@ -130,6 +130,26 @@ def test_records_that_were_held_back_are_read_again_too(
     assert bench.published(0) == expected(bench)
 
 
+def test_a_run_with_ends_is_not_done_before_the_records_are_back_that_were_held_back(
+    bench: Bench, registry: FakeRegistry
+) -> None:
+    feed(bench, 1, 2)
+    bench.ends = {0: 2}
+    registry.away = {2}
+    worker = bench.worker().join(0)
+    worker.turns(3)
+    registry.away = set()
+    bench.clock.sleep(WAIT_S)
+    # It is read again, and the broker takes its time.
+    worker.input.batch_records = lambda: 0
+    worker.turn()
+    assert not worker.is_done()
+    worker.input.batch_records = lambda: 10
+    worker.turns(3)
+    assert worker.is_done()
+    assert bench.published(0) == expected(bench)
+
+
 def test_a_replay_waits_too(bench: Bench, registry: FakeRegistry) -> None:
     feed(bench, 1, 2, 1)
     first = bench.worker().join(0)

@@ -391,7 +391,7 @@ class Worker:
         wanted = [task for task in self._tasks.values() if not task.is_left_out or task.state is not State.STOPPED]
         stopped = [task.number for task in wanted if task.state is State.STOPPED]
         for task in wanted:
-            if task.state in (State.OPENING, State.WAITING) or task.buffer or task.trouble is not None:
+            if task.state in (State.OPENING, State.WAITING) or task.buffer:
                 return False
             if task.is_at_work and not task.has_ended(self._input.end_seen(task.number)):
                 return False
