@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.manifests import loaded
 from tests.worker.support.tasks import restore
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Transient, WorkerError
@@ -46,6 +47,17 @@ def saves_slowly(bench: Bench, worker: Bound, seconds: float) -> None:
 
 
 # The recovery budget
+
+
+def test_equal_states_are_equal_bytes_in_whatever_order_the_models_came() -> None:
+    stores = []
+    for keys in ("abc", "cab"):
+        bench = Bench(interval_s=60.0)
+        for key in keys:
+            bench.broker.logs[0].append(key.encode(), b'{"features": [1.0], "label": "x"}')
+        bench.worker().join().turns(2).close()
+        stores.append({name for name in bench.store.objects if name.endswith("segment")})
+    assert stores[0] == stores[1] != set()
 
 
 def test_a_checkpoint_is_written_once_its_replay_would_cost_the_budget(bench: Bench) -> None:
@@ -178,7 +190,7 @@ def test_a_checkpoint_is_of_its_offset_however_late_it_is_written(bench: Bench) 
     worker.pool.jobs[0].run()
     manifest = bench.newest()
     assert manifest.offset == 10
-    assert bench.checkpoints().load(manifest) == {model.key: model.forest.dumps() for model in true.models}
+    assert loaded(bench.checkpoints(), manifest) == {model.key: model.forest.dumps() for model in true.models}
 
 
 @pytest.mark.parametrize(("n_models", "committed"), [(0.1, [12, 14, 16, 16]), (2.5, [14, 16, 16, 16])])

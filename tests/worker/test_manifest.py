@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support.manifests import forge, put_together, taken_apart
+from tests.worker.support.manifests import forge, loaded, put_together, taken_apart
 from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint
 from worker.checkpoint import Checkpoints, Location, Manifest, Reader, SavedModel, Source, Table, state_hash
@@ -66,7 +66,7 @@ def test_a_delta_holds_what_has_changed_since_its_base_and_nothing_else(store: D
     assert [header["removed"] for header, _ in deltas] == [["c"], ["c"]]
     assert [len(header["segments"]) for header, _ in deltas] == [1, 2]
     assert Reader(store, HERE.prefix).read(files(store, "manifest")[-1].rpartition("/")[2]) == third
-    assert checkpoints.load(third) == {
+    assert loaded(checkpoints, third) == {
         **{key: b"%d" % i for i, key in enumerate("abcdefgh") if key not in "abc"},
         "a": b"new",
         "b": b"new",
@@ -103,7 +103,7 @@ def test_any_sequence_of_changes_reads_as_what_was_written(store: DictStore) -> 
         assert (found.models.usage, found.models.deltas) == (manifest.models.usage, manifest.models.deltas)
         assert found.models.usage == Table.of(dict(found.models), found.segments).usage
         assert found.state_hash == state_hash(dict(found.models))
-        assert checkpoints.load(found) == state
+        assert loaded(checkpoints, found) == state
     assert min(Counter(header["base"] is None for header in headers(store)).values()) > 40
 
 
@@ -232,7 +232,7 @@ def test_a_base_that_is_damaged_and_repaired_has_its_deltas_and_their_segments_s
     store.objects[damaged] = intact
     again = Checkpoints(store, HERE)
     assert again.newest(2) == second
-    assert again.load(second) == state | {"0": b"2"}
+    assert loaded(again, second) == state | {"0": b"2"}
 
 
 @pytest.mark.parametrize("offset", [3, 4])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,21 @@ import pytest
 from tests.worker.support.fake_broker import Log
 from tests.worker.support.fake_clients import FakeInput
 from tests.worker.support.fakes import config
+from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
 from tests.worker.test_loop import Bench
 from tests.worker.test_recovery import of_input
 from worker.adapters.kafka import KafkaGroup
+from worker.adapters.store import FileStore
 from worker.base.errors import WorkerError
-from worker.checkpoint import Checkpoints, Manifest, history
+from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, history, segments
 from worker.cli import drained as drained_
 from worker.cli import reshard as resharding
 from worker.config import loads
 from worker.repartition.partitioner import partition_of
 from worker.task.task import Task
+from worker.task.warm_start import WarmStart
 
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -65,7 +70,7 @@ def models_of(bench: Bench, lineage: str) -> dict[str, bytes]:
         checkpoints = Checkpoints(bench.store, location)
         manifest = checkpoints.newest()
         assert manifest is not None
-        models |= checkpoints.load(manifest)
+        models |= loaded(checkpoints, manifest)
     return models
 
 
@@ -134,7 +139,49 @@ def test_to_do_it_again_is_harmless_until_a_worker_has_started(drained: Bench) -
 def test_a_new_topic_starts_at_its_beginning_and_may_be_smaller(drained: Bench) -> None:
     (manifest,) = reshard(drained.store, drained.store, 1, topic=("other", "other-id"))
     assert (manifest.location.prefix, manifest.offset) == ("group/main~1/other-other-id/0", 0)
-    assert Checkpoints(drained.store, manifest.location).load(manifest) == models_of(drained, "main")
+    assert loaded(Checkpoints(drained.store, manifest.location), manifest) == models_of(drained, "main")
+
+
+def large_history(n_models: int, n_bytes: int) -> DictStore:
+    """The checkpoint of one partition, in many segments."""
+    store = DictStore()
+    models = {f"{i}": partial(SavedModel, "spec", i.to_bytes(2) * (n_bytes // 2), {}) for i in range(n_models)}
+    location = Location("group", "main", "events", "topic-id", 0)
+    Checkpoints(store, location).write(offset=1, start_offset=0, engine="engine", created_ms=0, dirty=models)
+    return store
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_history_is_moved_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 2**20)
+    monkeypatch.setattr(resharding, "HELD_BYTES", 2**22)
+    source, target = large_history(64, 2**19), FileStore(tmp_path / "moved")
+    (old,) = history(source)
+    assert len(old.segments) == 32
+    assert peak_bytes(lambda: resharding.reshard([old], source, target, 3)) < 12 * 2**20
+    moved = [found for found in history(target) if found.models]
+    assert sum(len(found.models) for found in moved) == 64
+    everything = loaded(Checkpoints(source, old.location), old)
+    for found in moved:
+        for key, data in loaded(Checkpoints(target, found.location), found).items():
+            assert data == everything[key]
+
+    warm, begun = WarmStart(source, 1), Checkpoints(FileStore(tmp_path / "warm"), old.location)
+
+    def begin() -> Manifest:
+        models = warm.models_of(0)[1]
+        return begun.write(offset=0, start_offset=0, engine="engine", created_ms=0, dirty=models)
+
+    assert peak_bytes(begin) < 8 * 2**20
+    assert loaded(begun, begin()) == everything
 
 
 def test_what_was_taken_in_is_on_record_where_all_partitions_agree_on_it(drained: Bench) -> None:

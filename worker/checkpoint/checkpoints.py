@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -125,10 +126,20 @@ class Checkpoints:
         )
         self.skipped.append(problem)
 
-    def load(self, manifest: Manifest, keys: Collection[str] | None = None) -> dict[str, bytes]:
-        """Models of a checkpoint, all if no keys are given; reads each segment once. Raises CorruptCheckpoint."""
-        wanted = manifest.models if keys is None else {key: manifest.models[key] for key in keys}
-        return dict(segments.read_models(self._store, self._folder, wanted))
+    def sources(self, manifest: Manifest, keys: Iterable[str]) -> dict[str, Source]:
+        """Models of a checkpoint that are to be written elsewhere. They raise CorruptCheckpoint.
+
+        To be asked once each, in this order: so each segment is read once, and one at a time is in memory.
+        """
+        wanted = {key: manifest.models[key] for key in keys}
+        reading = segments.read_models(self._store, self._folder, wanted)
+
+        def read(key: str) -> SavedModel:
+            found, data = next(reading)
+            assert found == key, "asked in another order"
+            return SavedModel(wanted[key].spec, data, wanted[key].summary)
+
+        return {key: partial(read, key) for key in segments.in_order(wanted)}
 
     def load_one(self, manifest: Manifest, key: str) -> bytes:
         """One model by a ranged read, for any thread. Raises NotFound if there is no such model, CorruptCheckpoint."""
@@ -154,9 +165,9 @@ class Checkpoints:
     ) -> Manifest:
         """Write the state at `offset`: the `previous` checkpoint less `removed`, with `dirty` on top.
 
-        Models that did not change are not written again, except to reclaim space. Each source is asked once, when the
-        models before it are on their way. Raises CorruptCheckpoint if models of `previous` are damaged: write all
-        models without it then.
+        Models that did not change are not written again, except to reclaim space. Each source is asked once, in their
+        order, when the models before it are on their way. Raises CorruptCheckpoint if models of `previous` are damaged:
+        write all models without it then.
         """
         if previous is not None and (previous.location, previous.start_offset) != (self.location, start_offset):
             raise ValueError("the previous checkpoint belongs to another history")
@@ -220,7 +231,7 @@ class Checkpoints:
     def _to_write(self, dirty: Mapping[str, Source], carried: Table) -> Iterator[tuple[str, SavedModel]]:
         """The models that changed, then those that move because their segments are hardly used any more."""
         written = 0
-        for key, source in sorted(dirty.items()):
+        for key, source in dirty.items():
             model = source()
             written += len(model.data)
             yield key, model

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
+from itertools import groupby
 from typing import TypeAlias
 
 import msgspec
@@ -69,19 +69,21 @@ def entries(segment: str, batch: Iterable[tuple[str, SavedModel]]) -> Iterator[t
         start += length
 
 
+def in_order(wanted: Mapping[str, ModelEntry]) -> list[str]:
+    """The keys of these models in the order in which they are read, those in a segment side by side."""
+    return sorted(wanted, key=lambda key: (wanted[key].segment, key))
+
+
 def read_models(store: ObjectStore, folder: str, wanted: Mapping[str, ModelEntry]) -> Iterator[tuple[str, bytes]]:
     """The models of `wanted`, one segment in memory at a time. Raises CorruptCheckpoint."""
-    keys_in = defaultdict(list)
-    for key, entry in wanted.items():
-        keys_in[entry.segment].append(key)
-    for segment, keys in sorted(keys_in.items()):
+    for segment, keys in groupby(in_order(wanted), lambda key: wanted[key].segment):
         path = f"{folder}/{segment}"
         try:
             data = store.read(path)
         except NotFound as error:
             raise CorruptCheckpoint(f"{path} is missing") from error
         expect_hash(path, data)
-        for key in sorted(keys):
+        for key in keys:
             entry = wanted[key]
             yield key, verified(path, key, entry, data[entry.start : entry.start + entry.length])
 

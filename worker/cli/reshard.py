@@ -11,8 +11,8 @@ stopped is for the operator to see to.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from worker.base.errors import Fatal
 from worker.base.ports import ObjectStore
@@ -20,6 +20,9 @@ from worker.checkpoint import Checkpoints, Location, Manifest, ModelEntry, Saved
 from worker.checkpoint.gaps import before_gap
 from worker.cli.terminal import Advance, count, size, table
 from worker.repartition.partitioner import partition_of
+
+HELD_BYTES = 256 * 2**20
+"""Bytes of models that wait for others with which they are written."""
 
 _HEADERS = ("partition", "offset", "models", "bytes")
 
@@ -51,16 +54,14 @@ def reshard(
     entries: list[dict[str, ModelEntry]] = [{} for _ in places]
     sizes: list[dict[str, int]] = [{} for _ in places]
     done, total = 0, sum(map(len, kept))
-    for manifest, was in zip(old, kept, strict=True):
-        data = Checkpoints(source, manifest.location).load(manifest, was)
-        for number, keys in _divided(was, partitions).items():
-            location, offset = places[number]
-            models = [(key, SavedModel(was[key].spec, data[key], was[key].summary)) for key in keys]
-            written, new_sizes = Checkpoints(target, location).write_models(offset, models)
-            entries[number] |= written
-            sizes[number] |= new_sizes
-            done += len(models)
-            advance(done / total, done)
+    models = (pair for manifest, keys in zip(old, kept, strict=True) for pair in _read(source, manifest, keys))
+    for number, some in _divided(models, partitions):
+        location, offset = places[number]
+        written, new_sizes = Checkpoints(target, location).write_models(offset, some)
+        entries[number] |= written
+        sizes[number] |= new_sizes
+        done += len(some)
+        advance(done / total, done)
     return [
         Checkpoints(target, location).write_manifest(
             Manifest(
@@ -146,9 +147,24 @@ def _require_unused(store: ObjectStore, places: Iterable[tuple[Location, int]]) 
             )
 
 
-def _divided(models: Mapping[str, ModelEntry], partitions: int) -> dict[int, list[str]]:
-    """New partition -> keys of these models that go there, sorted."""
-    keys: dict[int, list[str]] = defaultdict(list)
-    for key in sorted(models):
-        keys[partition_of(key.encode(), partitions)].append(key)
-    return keys
+def _read(store: ObjectStore, manifest: Manifest, keys: Iterable[str]) -> Iterator[tuple[str, SavedModel]]:
+    for key, source in Checkpoints(store, manifest.location).sources(manifest, keys).items():
+        yield key, source()
+
+
+def _divided(
+    models: Iterable[tuple[str, SavedModel]], partitions: int
+) -> Iterator[tuple[int, list[tuple[str, SavedModel]]]]:
+    """New partitions with some of the models that go there, as many as there is memory for."""
+    held: dict[int, list[tuple[str, SavedModel]]] = defaultdict(list)
+    sizes, total = Counter[int](), 0
+    for key, model in models:
+        number = partition_of(key.encode(), partitions)
+        held[number].append((key, model))
+        sizes[number] += len(model.data)
+        total += len(model.data)
+        if total > HELD_BYTES:
+            largest, _ = sizes.most_common(1)[0]
+            total -= sizes.pop(largest)
+            yield largest, held.pop(largest)
+    yield from held.items()

@@ -158,8 +158,8 @@ class ModelStore:
         self._cache.admit(entry, saved.data)
 
     def sources(self) -> dict[str, Source]:
-        """Every model as it is."""
-        return {entry.key: entry.saved for entry in self.entries()}
+        """Every model as it is, sorted by their keys."""
+        return {key: self.table.entries[slot].saved for key, slot in sorted(self._slots.items())}
 
     def close(self) -> None:
         """Give up the memory and the space on disk of all models."""

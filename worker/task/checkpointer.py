@@ -161,7 +161,7 @@ class Checkpointer:
                 start_offset=self._start_offset,
                 engine=amf.ENGINE,
                 created_ms=created_ms,
-                dirty={key: model.take for key, model in copies.items()},
+                dirty={key: model.take for key, model in sorted(copies.items())},
                 removed=removed,
                 previous=previous,
                 revision=revision,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Checkpoints, Manifest, SavedModel, Source, history
+from worker.checkpoint import Checkpoints, Manifest, Source, history
 from worker.repartition.partitioner import partition_of
 
 
@@ -24,14 +23,18 @@ class WarmStart:
         self._begun = begun
 
     def models_of(self, partition: int) -> tuple[str, Mapping[str, Source]]:
-        """Where they are from, and the models of this partition. Raises WorkerError if there is no telling."""
+        """Where they are from, and the models of this partition, as `Checkpoints.sources`.
+
+        Raises WorkerError if there is no telling.
+        """
         manifests = history(self._store, but=self._begun)
+        # Of models that are in several partitions, since some were added, the last one counts.
+        owners = {key: n for n, manifest in enumerate(manifests) for key in manifest.models}
+        mine = [key for key in owners if partition_of(key.encode(), self._partitions) == partition]
         sources: dict[str, Source] = {}
-        for manifest in manifests:
-            keys = [key for key in manifest.models if partition_of(key.encode(), self._partitions) == partition]
-            for key, data in Checkpoints(self._store, manifest.location).load(manifest, keys).items():
-                entry = manifest.models[key]
-                sources[key] = partial(SavedModel, entry.spec, data, entry.summary)
+        for n, manifest in enumerate(manifests):
+            keys = [key for key in mine if owners[key] == n]
+            sources |= Checkpoints(self._store, manifest.location).sources(manifest, keys)
         return self._origin(manifests), sources
 
     @staticmethod

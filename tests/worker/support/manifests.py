@@ -1,4 +1,4 @@
-"""The bytes of a manifest taken apart and put together, for tests that forge one."""
+"""What checkpoints hold; and the bytes of a manifest taken apart and put together, for tests that forge one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import Any
 import msgspec
 
 from tests.worker.support.stores import DictStore
+from worker.checkpoint import Checkpoints, Manifest
+
+
+def loaded(checkpoints: Checkpoints, manifest: Manifest) -> dict[str, bytes]:
+    """All models of a checkpoint."""
+    return {key: source().data for key, source in checkpoints.sources(manifest, manifest.models).items()}
 
 
 def taken_apart(data: bytes) -> tuple[dict[str, Any], list[list[Any]]]:
