@@ -272,6 +272,44 @@ def test_the_models_of_a_turn_are_the_last_to_leave_for_those_that_it_brings() -
     assert (len(batch), away(here)) == (4, {"a", "c"})
 
 
+def test_copies_that_wait_to_be_saved_leave_before_any_model() -> None:
+    spill = FakeSpill()
+    cache = Cache(None, spill)
+    here = partition(cache)
+    learn(here, *"ab")
+    before, models_bytes = state(here), cache.nbytes
+    copies, _ = here.models.snapshot()
+    learn(here, *"ab")
+    copied = cache.nbytes - models_bytes
+    for limit, staying in ((models_bytes + copied - 1, 1), (models_bytes, 0), (models_bytes - 1, 0)):
+        cache._limit_bytes = limit
+        cache.shrink()
+        assert cache.nbytes == models_bytes * (1 - len(away(here)) / 2) + staying * copied / 2
+    assert (away(here), len(spill.places)) == ({"a"}, 3)
+    assert {key: copy.take().data for key, copy in copies.items()} == {key: before[key] for key in "ab"}
+    assert len(spill.places) == 1
+
+
+def test_bytes_on_disk_become_a_copy_without_being_read() -> None:
+    spill = FakeSpill()
+    cache = Cache(None, spill)
+    here = partition(cache)
+    learn(here, *"ab")
+    before = state(here)
+    cache._limit_bytes = 0
+    cache.shrink()
+    cache._limit_bytes = None
+    copies, _ = here.models.snapshot()
+    places, read = list(spill.places), []
+    here.models.get("a")
+    spill.hook = read.append
+    learn(here, "a")
+    here.models.drop("b")
+    assert (read, spill.places, cache.nbytes) == ([], places, entry(here, "a").nbytes + cache_module.MODEL_BYTES)
+    assert {key: copy.take().data for key, copy in copies.items()} == {key: before[key] for key in "ab"}
+    assert spill.places == []
+
+
 def test_what_was_restored_stays_where_there_is_room_for_it() -> None:
     store = Store()
     before = partition(Cache(), store=store)

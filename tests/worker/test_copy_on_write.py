@@ -11,6 +11,7 @@ import pytest
 import amf
 from tests.worker.support.fakes import FakeSpill, config
 from worker.base.records import Event
+from worker.state.cache import Cache
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry
 from worker.state.model import Model
@@ -38,7 +39,7 @@ def learn(model: Model, n: int) -> None:
 
 def test_bytes_that_the_loop_held_are_those_of_the_snapshot(model: Model, entry: Entry) -> None:
     before = model.forest.dumps()
-    frozen = CopyOnWrite(entry)
+    frozen = CopyOnWrite(entry, Cache())
     frozen.hold()
     learn(model, 5)
     frozen.hold()
@@ -49,14 +50,14 @@ def test_a_model_that_was_away_is_saved_with_its_figures_of_then(entry: Entry) -
     place = FakeSpill().put(entry.saved().data)
     assert place is not None
     entry.leave(place)
-    before, frozen = entry.saved(), CopyOnWrite(entry)
+    before, frozen = entry.saved(), CopyOnWrite(entry, Cache())
     frozen.hold()
     entry.samples, entry.nodes = 1000, 2000
     assert frozen.take() == before
 
 
 def test_only_a_model_whose_bytes_are_to_be_taken_waits(entry: Entry) -> None:
-    held, taken = CopyOnWrite(entry), CopyOnWrite(entry)
+    held, taken = CopyOnWrite(entry, Cache()), CopyOnWrite(entry, Cache())
     assert held.waiting_bytes == taken.waiting_bytes == entry.nbytes > 0
     held.hold()
     taken.take()
@@ -64,8 +65,9 @@ def test_only_a_model_whose_bytes_are_to_be_taken_waits(entry: Entry) -> None:
 
 
 def test_a_model_that_was_taken_is_not_held_again(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = CopyOnWrite(entry)
+    frozen = CopyOnWrite(entry, Cache())
     frozen.take()
+    monkeypatch.setattr(Entry, "copy", None)
     monkeypatch.setattr(Entry, "put_aside", None)
     frozen.hold()
     assert frozen.waiting_bytes == 0
@@ -81,7 +83,7 @@ def test_who_comes_second_waits_for_the_first(
     first: Callable[[CopyOnWrite], Any],
     second: Callable[[CopyOnWrite], Any],
 ) -> None:
-    frozen, order = CopyOnWrite(entry), []
+    frozen, order = CopyOnWrite(entry, Cache()), []
     begun, go_on = threading.Event(), threading.Event()
     copy = model.forest.copy
 
@@ -107,7 +109,7 @@ def test_who_comes_second_waits_for_the_first(
 
 
 def test_the_loop_does_not_wait_for_bytes(model: Model, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen = CopyOnWrite(entry)
+    frozen = CopyOnWrite(entry, Cache())
     begun, go_on = threading.Event(), threading.Event()
     dumps = amf.AMFClassifier.dumps
 

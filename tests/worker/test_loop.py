@@ -158,6 +158,11 @@ class Bound:
     def limit_copies(self, n_bytes: int) -> None:
         self._worker.copied_bytes = n_bytes
 
+    def limit_memory(self, n_bytes: int) -> None:
+        """Its models take no more, from now on."""
+        cache = self._worker._tasks.cache
+        cache._limit_bytes, cache.turn_bytes = n_bytes, n_bytes // 2
+
     def limit_models(self, n_bytes: float) -> None:
         """The models that a turn uses take no more memory."""
         self._worker._tasks.cache.turn_bytes = n_bytes

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.worker.support.fakes import FakeSpill
+from tests.worker.support.manifests import loaded
+from tests.worker.support.tasks import live
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import StateLost, Transient
 from worker.runtime.loop import WAIT_S
@@ -19,6 +21,7 @@ from worker.state.model import Model
 from worker.state.model_store import ModelStore
 from worker.task.model_reader import FETCH_S
 from worker.task.restorer import RETRY_S
+from worker.task.task import Task
 
 
 class Tight(Bench):
@@ -419,6 +422,49 @@ def test_a_model_that_is_lost_just_when_it_is_to_start_anew_is_loaded_again() ->
     restarting.pool.is_done_within = lambda _: True
     restarting.turns(8)
     assert (restarting.stops(), bench.newest().revision > 0) == ({}, True)
+
+
+# A slow store
+
+
+@pytest.mark.parametrize("room", [1000, 0])
+@pytest.mark.parametrize("end", ["written", "failed", "lost"])
+def test_copies_that_wait_for_a_slow_store_are_part_of_the_memory(room: int, end: str) -> None:
+    bench, keys, seen = Tight(room=room, interval_s=60.0), [f"key-{i}" for i in range(24)], list[int]()
+    for key in keys:
+        bench.feed("x", key=key)
+    worker = bench.worker(cache_bytes=None, interval_s=60.0).join().turns(2)
+    limit = worker.held()[0]
+    worker.limit_memory(limit)
+    bench.wait(60)
+    worker.pool.is_done_within = lambda _: False
+    worker.turns(2)
+    assert (len(worker.pool.jobs), worker.held()[:2]) == (1, (limit, 0))
+    for key in keys:
+        bench.feed("y", key=key)
+    worker.faults.at("commit", *[lambda: seen.append(worker.held()[0])] * 99)
+    worker.turns(12)
+    assert bench.published() == bench.expected()
+    # Without room on disk nothing can leave: what the checkpoint on its way has not written has no other place.
+    assert (max(*seen, worker.held()[0]) <= 1.05 * limit) == (room > 0)
+    assert worker.held()[1] > 0 or room == 0
+
+    if end == "failed":
+        worker.faults.at("store create", Transient("down"))
+    if end == "lost":
+        bench.broker.group.rebalance({0: bench.worker("three").join_idle().input})
+        worker.turn()
+    worker.pool.is_done_within = lambda _: True
+    worker.turns(2)
+    models_left = 0 if end == "lost" else len(keys)
+    assert (worker.held()[0] <= 1.05 * limit, len(bench.spill.places) <= models_left) == (True, True)
+    if end == "written":
+        true = live(Task(0, bench.config, 1_000_000))
+        true.process(bench.broker.logs[0].records[: len(keys)])
+        assert bench.newest().offset == len(keys)
+        assert loaded(bench.checkpoints(), bench.newest()) == {each.key: each.forest.dumps() for each in true.models}
+    worker.close()
+    assert (worker.held()[:2], len(bench.spill.places)) == ((0, 0), 0)
 
 
 # What was loaded in vain

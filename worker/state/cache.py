@@ -20,6 +20,7 @@ import amf
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Place, Spill
+from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry, Remote
 from worker.state.table import Table
 
@@ -47,7 +48,7 @@ class Cache:
     ) -> None:
         """give_back: has the C library return to the system what lies free among the memory in use."""
         self.nbytes = 0
-        """Memory of the models."""
+        """Memory of the models, and of copies of them that wait to be saved."""
         self.nodes = 0
         """Their nodes."""
         self.turn_bytes = math.inf if limit_bytes is None else limit_bytes // 2
@@ -61,6 +62,8 @@ class Cache:
         self._lock = threading.Lock()
         self._moving = threading.Lock()
         """A model moves in one piece: a partition may be restored while others let go of theirs."""
+        self._copies: dict[CopyOnWrite, int] = {}
+        """Copies of models that wait to be saved, and their memory."""
         self._away = self._evictions = 0
         self._left_bytes = 0
         """Memory of what has left since the system was given memory back."""
@@ -104,6 +107,17 @@ class Cache:
             self.nodes += int(sizes.nodes.sum() - table.nodes[slots].sum())
             table.nbytes[slots], table.nodes[slots], table.samples[slots] = sizes.nbytes, sizes.nodes, sizes.samples
             table.used[slots] = self._next_use()
+
+    def hold(self, copy: CopyOnWrite, n_bytes: int) -> None:
+        """The copy takes memory, from now on."""
+        with self._lock:
+            self._copies[copy] = n_bytes
+            self.nbytes += n_bytes
+
+    def release(self, copy: CopyOnWrite) -> None:
+        """The copy takes none any more."""
+        with self._lock:
+            self.nbytes -= self._copies.pop(copy, 0)
 
     def came_back(self, entry: Entry, *, from_store: bool) -> None:
         """The model was away and is in memory."""
@@ -172,6 +186,13 @@ class Cache:
         metrics.evictions_total.add(evictions)
 
     def _shrink_to(self, n_bytes: int) -> None:
+        # Copies first: they are not used before their turn to be written comes.
+        if self.nbytes > n_bytes and self._spill is not None:
+            with self._lock:
+                copies = [*self._copies]
+            for copy in copies:
+                if self.nbytes <= n_bytes or not copy.leave(self._spill):
+                    break
         for entry in self._oldest() if self.nbytes > n_bytes else ():
             if self.nbytes <= n_bytes:
                 break

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from amf import Losses
@@ -45,6 +46,23 @@ class Remote:
 
     def free(self) -> None:
         """Nothing: checkpoints are not written for this."""
+
+
+class Aside(NamedTuple):
+    """A model as it was, to be written: in memory, or on disk."""
+
+    saved: Callable[[], SavedModel]
+    """Gives it as it is written. Raises StateLost where its bytes do not come back."""
+    nbytes: int
+    """Memory that it takes."""
+    place: Place | None = None
+    """Where its bytes are, if not in memory."""
+
+    @classmethod
+    def on_disk(cls, saved: SavedModel, place: Place) -> Aside:
+        """The model with the bytes that are there."""
+        rest = msgspec.structs.replace(saved, data=b"")
+        return cls(lambda: msgspec.structs.replace(rest, data=place.read()), 0, place)
 
 
 class _Cell:
@@ -155,25 +173,42 @@ class Entry:
 
     def saved(self) -> SavedModel:
         """The model as it is written. Raises StateLost where its bytes do not come back."""
-        return self.put_aside()()
+        return self.copy().saved()
 
-    def put_aside(self) -> Callable[[], SavedModel]:
-        """The model as it is now, as cheap as can be: a copy, or its bytes, that becomes `saved` when it is called.
+    def copy(self) -> Aside:
+        """The model as it is now, as cheap as can be. Raises StateLost where its bytes do not come back."""
+        # Read once: the loop may let go of the model meanwhile, or have it back, which changes no byte.
+        model, place, last_ms = self.model, self.place, self.last_ms
+        if model is None:
+            assert place is not None
+            # Now: later the model may be back, and its figures those of another state.
+            saved = self._saved(place.read(), self.samples, self.nodes, self._depth, last_ms)
+            return Aside(lambda: saved, len(saved.data))
+        forest = model.forest.copy()
+
+        def dumped() -> SavedModel:
+            return self._saved(forest.dumps(), forest.n_samples, forest.n_nodes, self._depth_of(forest), last_ms)
+
+        return Aside(dumped, forest.nbytes)
+
+    def put_aside(self) -> Aside:
+        """The model as it is now, which is about to change: so its bytes on disk, if it has any, are given away.
 
         Raises StateLost where its bytes do not come back.
         """
-        # Read once: the loop may let go of the model meanwhile, or have it back, which changes no byte.
-        model, last_ms = self.model, self.last_ms
-        if model is None:
-            assert self.place is not None
-            # Now: by the time that it is called the model may be back, and its figures those of a later state.
-            saved = self._saved(self.place.read(), self.samples, self.nodes, self._depth, last_ms)
-            return lambda: saved
-        forest = model.forest.copy()
-        return lambda: self._saved(forest.dumps(), forest.n_samples, forest.n_nodes, self._depth_of(forest), last_ms)
+        place = self.place
+        if place is None or isinstance(place, Remote):
+            return self.copy()
+        depth = self._depth if self.model is None else self._depth_of(self.model.forest)
+        saved = self._saved(b"", self.samples, self.nodes, depth, self.last_ms, place.length)
+        self.place = None
+        return Aside.on_disk(saved, place)
 
-    def _saved(self, data: bytes, samples: int, nodes: int, depth: float, last_ms: int) -> SavedModel:
-        summary = {"samples": samples, "nodes": nodes, "depth": round(depth), "bytes": len(data)}
+    def _saved(
+        self, data: bytes, samples: int, nodes: int, depth: float, last_ms: int, length: int | None = None
+    ) -> SavedModel:
+        n_bytes = len(data) if length is None else length
+        summary = {"samples": samples, "nodes": nodes, "depth": round(depth), "bytes": n_bytes}
         if last_ms != UNKNOWN_MS:
             summary["last_ms"] = last_ms
         if self.names_given is not None:

@@ -13,11 +13,11 @@ class Allowance:
     """What is left of it for the partitions that come next. Of each at least one record is taken."""
 
     def __init__(self, copied_bytes: int, model_bytes: float = math.inf) -> None:
-        """copied_bytes: for what is copied of models that wait to be saved. model_bytes: for all models in use."""
+        """copied_bytes: for copies of models that wait to be saved. model_bytes: for copies and all models in use."""
         self._copied_bytes = copied_bytes
         self._model_bytes = model_bytes
         self.coming_bytes = 0
-        """Memory of the models among them that are not there yet: that are away, or new."""
+        """Memory of what is not there yet: of models that are away, or new, and of copies."""
 
     def affordable(
         self, records: Sequence[Record], model_key: Callable[[bytes | None], str | Reject], models: ModelStore
@@ -34,6 +34,7 @@ class Allowance:
             if isinstance(key, Reject):
                 continue
             copied, (here, coming) = models.waiting_bytes(key), models.memory(key)
+            coming += copied
             if i and (copied > self._copied_bytes or here + coming > self._model_bytes):
                 return i
             models.note_use(key)

@@ -161,7 +161,7 @@ class Checkpointer:
                 start_offset=self._start_offset,
                 engine=amf.ENGINE,
                 created_ms=created_ms,
-                dirty={key: model.take for key, model in sorted(copies.items())},
+                dirty={key: copy.take for key, copy in sorted(copies.items())},
                 removed=removed,
                 previous=previous,
                 revision=revision,
@@ -174,7 +174,9 @@ class Checkpointer:
             return manifest
 
         now = self._clock.monotonic()
-        self._writing = _Writing(self._writers.submit(write), removed, self.replay_s, now, out_of_band)
+        job = self._writers.submit(write)
+        job.add_done_callback(lambda _: self._models.drop_copies(copies.values()))
+        self._writing = _Writing(job, removed, self.replay_s, now, out_of_band)
         self.last_s, self.replay_s = now, 0.0
 
     def close(self) -> None:
