@@ -247,7 +247,7 @@ def test_a_turn_brings_no_more_models_into_memory_than_there_is_room_for(prefix:
     cache.shrink()
     here.add(records(*(labelled(prefix + key) for key in keys * 2)))
     while here.buffer:
-        allowance = Allowance(0, limit // 2)
+        allowance = Allowance(1, 0, limit // 2)
         batch = here.next_batch(allowance)
         cache.shrink(allowance.coming_bytes)
         here.process(batch)
@@ -266,7 +266,7 @@ def test_the_models_of_a_turn_are_the_last_to_leave_for_those_that_it_brings() -
     cache.shrink()
     assert away(here) == {"a"}
     here.add(records(labelled("b"), labelled("a"), (None, b""), labelled("b")))
-    allowance = Allowance(0, 2**20)
+    allowance = Allowance(1, 0, 2**20)
     batch = here.next_batch(allowance)
     cache.shrink(allowance.coming_bytes)
     assert (len(batch), away(here)) == (4, {"a", "c"})

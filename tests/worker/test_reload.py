@@ -87,6 +87,22 @@ def test_models_that_are_away_come_back_into_no_more_memory_than_there_is() -> N
     assert max(seen) <= 1.05 * limit
 
 
+def test_no_partition_waits_for_another_one_that_is_behind() -> None:
+    bench, keys = Tight(partitions=3), [f"key-{i}" for i in range(24)]
+    for key in keys:
+        for partition in range(3):
+            bench.feed("x", key=key, partition=partition)
+    worker = bench.worker().join().turns(2)
+    worker.limit_models(12 * 7_320)
+    for key in keys:
+        for partition in range(3):
+            bench.feed("y", key=key, partition=partition)
+    worker.turns(3)
+    assert bench.broker.committed == {0: 36, 1: 36, 2: 36}
+    worker.turns(4)
+    assert [bench.published(n) for n in range(3)] == [bench.expected(n) for n in range(3)]
+
+
 def test_nothing_leaves_while_a_commit_is_open() -> None:
     bench = Tight()
     worker = bench.worker().join().turns(1)

@@ -7,7 +7,7 @@ dropped with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 
 from worker.base.errors import PartitionStopped, StateLost, Transient
@@ -73,8 +73,9 @@ class TaskExecutor:
         Two partitions at a time, where that is faster: they share nothing and do no I/O here, and kernels run without
         the interpreter lock, so one partition decodes and encodes while another one's trees are walked.
         """
-        allowance = Allowance(copied_bytes, self._tasks.cache.turn_bytes)
-        batches = list(self._batches(allowance))
+        busy = [task for task in self._tasks.values() if task.buffer]
+        allowance = Allowance(len(busy), copied_bytes, self._tasks.cache.turn_bytes)
+        batches = [(task, _next_batch(task, allowance)) for task in busy]
         self._tasks.cache.shrink(allowance.coming_bytes)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
         outcomes = attempts(lambda batch: self._attempt(*batch), batches)
@@ -82,13 +83,6 @@ class TaskExecutor:
             (task, _taken(task, records, outcome), outcome)
             for (task, records), outcome in zip(batches, outcomes, strict=True)
         ]
-
-    def _batches(self, allowance: Allowance) -> Iterator[tuple[Task, list[Record]]]:
-        for task in self._tasks.values():
-            if task.buffer:
-                records = task.next_batch(allowance)
-                failpoint("consumed")
-                yield task, records
 
     def _attempt(self, task: Task, records: list[Record]) -> Outcome:
         started_s, trouble = self._clock.monotonic(), task.trouble
@@ -232,6 +226,12 @@ class TaskExecutor:
 
     def _dead_letter_for(self, number: int, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
         return self._tasks[number].dead_letter_for(record, refused, why)
+
+
+def _next_batch(task: Task, allowance: Allowance) -> list[Record]:
+    records = task.next_batch(allowance)
+    failpoint("consumed")
+    return records
 
 
 def _taken(task: Task, records: list[Record], outcome: Outcome) -> list[Record]:

@@ -10,10 +10,11 @@ from worker.state.model_store import ModelStore
 
 
 class Allowance:
-    """What is left of it for the partitions that come next. Of each at least one record is taken."""
+    """Shared by the partitions of a turn, which ask one after the other: each for its part of what is left."""
 
-    def __init__(self, copied_bytes: int, model_bytes: float = math.inf) -> None:
+    def __init__(self, partitions: int, copied_bytes: int, model_bytes: float = math.inf) -> None:
         """copied_bytes: for copies of models that wait to be saved. model_bytes: for copies and all models in use."""
+        self._partitions = partitions
         self._copied_bytes = copied_bytes
         self._model_bytes = model_bytes
         self.coming_bytes = 0
@@ -22,9 +23,12 @@ class Allowance:
     def affordable(
         self, records: Sequence[Record], model_key: Callable[[bytes | None], str | Reject], models: ModelStore
     ) -> int:
-        """How many of these records of a partition may be taken; their models are in use, the last to leave memory."""
-        if math.isinf(self._model_bytes) and not models.in_copy_on_write:
+        """How many of these records of a partition may be taken, at least one; their models are the last to leave."""
+        most_copied, most_used = self._copied_bytes // self._partitions, self._model_bytes / self._partitions
+        self._partitions -= 1
+        if math.isinf(most_used) and not models.in_copy_on_write:
             return len(records)
+        n, copied_bytes, used_bytes = len(records), 0, 0
         met: set[bytes | None] = set()
         for i, record in enumerate(records):
             if record.key in met:
@@ -34,11 +38,14 @@ class Allowance:
             if isinstance(key, Reject):
                 continue
             copied, (here, coming) = models.waiting_bytes(key), models.memory(key)
-            coming += copied
-            if i and (copied > self._copied_bytes or here + coming > self._model_bytes):
-                return i
+            used = here + coming + copied
+            if i and ((copied and copied_bytes + copied > most_copied) or used_bytes + used > most_used):
+                n = i
+                break
             models.note_use(key)
-            self._copied_bytes = max(0, self._copied_bytes - copied)
-            self._model_bytes = max(0, self._model_bytes - here - coming)
-            self.coming_bytes += coming
-        return len(records)
+            copied_bytes += copied
+            used_bytes += used
+            self.coming_bytes += coming + copied
+        self._copied_bytes = max(0, self._copied_bytes - copied_bytes)
+        self._model_bytes = max(0, self._model_bytes - used_bytes)
+        return n
