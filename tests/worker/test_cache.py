@@ -300,6 +300,7 @@ def test_bytes_on_disk_become_a_copy_without_being_read() -> None:
     cache.shrink()
     cache._limit_bytes = None
     copies, _ = here.models.snapshot()
+    assert [copy.waiting_bytes for copy in copies.values()] == [0, 0]
     places, read = list(spill.places), []
     here.models.get("a")
     spill.hook = read.append

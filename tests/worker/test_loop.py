@@ -152,6 +152,11 @@ class Bound:
         """What a snapshot of the first partition waits for."""
         return self._worker._tasks[0].models.waiting_bytes(key)
 
+    def waits(self, key: str) -> bool:
+        """Whether a snapshot of the first partition is yet to have a model."""
+        copy = self._worker._tasks[0].models._copies.get(key)
+        return copy is not None and copy._entry is not None
+
     def checkpointer(self, partition: int) -> Checkpointer:
         return self._worker._tasks[partition].checkpointer
 

@@ -430,9 +430,9 @@ def test_a_model_that_is_lost_just_when_it_is_to_start_anew_is_loaded_again() ->
     restarting = bench.worker("three", on_spec_change="restart", n_estimators=3, cache_bytes=1, interval_s=0.001)
     restarting.input.batch_records = lambda: 1
     # No checkpoint gets done, so that the one on its way still needs the model.
-    restarting.pool.is_done_within = lambda _: restarting.waiting_bytes("a") == 0
+    restarting.pool.is_done_within = lambda _: not restarting.waits("a")
     restarting.join().turns(2)
-    assert restarting.waiting_bytes("a") > 0
+    assert restarting.waits("a")
     bench.spill.places[0].damaged = True
     restarting.turns(1)
     restarting.pool.is_done_within = lambda _: True

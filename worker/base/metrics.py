@@ -151,7 +151,7 @@ class Metrics:
     def _declare_models(self) -> None:
         self.models = Gauge(Unlabelled, "models", "Models in memory.")
         self.nodes = Gauge(Unlabelled, "nodes", "Nodes of all models in memory.")
-        self.model_bytes = Gauge(Unlabelled, "bytes", "Memory of all models in memory.")
+        self.model_bytes = Gauge(Unlabelled, "bytes", "Memory of the models, and of copies that wait to be saved.")
         self.models_away = Gauge(Unlabelled, "models", "Models that left memory for models.cache_bytes.")
         self.spill_bytes = Gauge(Unlabelled, "bytes", "Files of the models that left memory.")
         self.loads_total = Counter(BySource, "models", "Models that came back into memory, by where from.")

@@ -145,8 +145,8 @@ class Entry:
 
     @property
     def copied_bytes(self) -> int:
-        """What it takes to copy the bytes of the model."""
-        return self.nbytes if self.place is None else self.place.length
+        """What it takes to copy the model: nothing where its bytes are on disk, see `put_aside`."""
+        return self.nbytes if self.place is None or isinstance(self.place, Remote) else 0
 
     def come_back(self, model: Model) -> None:
         """The model is in memory."""
