@@ -11,11 +11,17 @@ import pytest
 import amf
 from tests.worker.support.fakes import FakeSpill, config
 from worker.base.records import Event
+from worker.state import entry as entry_module
 from worker.state.cache import Cache
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry
 from worker.state.model import Model
 from worker.state.model_store import ModelStore
+
+
+@pytest.fixture(autouse=True)
+def no_model_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_module, "SMALL_BYTES", 0)
 
 
 @pytest.fixture
@@ -129,3 +135,19 @@ def test_the_loop_does_not_wait_for_bytes(model: Model, entry: Entry, monkeypatc
     go_on.set()
     writer.join(10)
     assert held
+
+
+def test_of_a_small_model_bytes_are_made_once_and_no_copy(
+    model: Model, entry: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_module, "SMALL_BYTES", model.forest.nbytes)
+    monkeypatch.setattr(amf.AMFClassifier, "copy", None)
+    before, cache = entry.saved(), Cache()
+    held, taken = CopyOnWrite(entry, cache), CopyOnWrite(entry, cache)
+    assert taken.take() == before
+    held.hold()
+    assert cache.nbytes == len(before.data)
+    learn(model, 5)
+    monkeypatch.setattr(amf.AMFClassifier, "dumps", None)
+    assert held.take() == before
+    assert cache.nbytes == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +23,9 @@ from worker.state.table import UNKNOWN_MS, Table
 
 TRAFFIC_S = 3600.0
 """An hour: with less, the models that have series of their own would change all the time."""
+
+SMALL_BYTES = 128 * 2**10
+"""Memory of a forest whose bytes are made about as soon as a copy, which would have to become bytes later."""
 
 Fetch = Callable[[str], bytes]
 """Gives the bytes of a model that is as the last checkpoint has it. Raises Transient, StateLost."""
@@ -57,6 +61,11 @@ class Aside(NamedTuple):
     """Memory that it takes."""
     place: Place | None = None
     """Where its bytes are, if not in memory."""
+
+    @classmethod
+    def of(cls, saved: SavedModel) -> Aside:
+        """The model as it is written already."""
+        return cls(lambda: saved, len(saved.data))
 
     @classmethod
     def on_disk(cls, saved: SavedModel, place: Place) -> Aside:
@@ -176,20 +185,24 @@ class Entry:
         return self.copy().saved()
 
     def copy(self) -> Aside:
-        """The model as it is now, as cheap as can be. Raises StateLost where its bytes do not come back."""
+        """The model as it is now: its bytes, or of a large one a copy.
+
+        Raises StateLost where its bytes do not come back.
+        """
         # Read once: the loop may let go of the model meanwhile, or have it back, which changes no byte.
         model, place, last_ms = self.model, self.place, self.last_ms
         if model is None:
             assert place is not None
             # Now: later the model may be back, and its figures those of another state.
-            saved = self._saved(place.read(), self.samples, self.nodes, self._depth, last_ms)
-            return Aside(lambda: saved, len(saved.data))
-        forest = model.forest.copy()
+            return Aside.of(self._saved(place.read(), self.samples, self.nodes, self._depth, last_ms))
 
-        def dumped() -> SavedModel:
+        def dumped(forest: Forest) -> SavedModel:
             return self._saved(forest.dumps(), forest.n_samples, forest.n_nodes, self._depth_of(forest), last_ms)
 
-        return Aside(dumped, forest.nbytes)
+        if model.forest.nbytes <= SMALL_BYTES:
+            return Aside.of(dumped(model.forest))
+        forest = model.forest.copy()
+        return Aside(partial(dumped, forest), forest.nbytes)
 
     def put_aside(self) -> Aside:
         """The model as it is now, which is about to change: so its bytes on disk, if it has any, are given away.

@@ -30,7 +30,7 @@ JUDGED_SAMPLES = 100
 """Labels after which a model is held against the baseline: the losses of fewer say nothing."""
 
 
-NEW_MODEL_BYTES = 64 * 2**10
+NEW_MODEL_BYTES = 24 * 2**10
 """Memory of a model that has learned its first events, about: ten trees of few nodes."""
 
 
