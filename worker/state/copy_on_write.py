@@ -1,6 +1,6 @@
 """The models of a snapshot: as they were at one offset, though the loop goes on with them while they are written.
 
-Nobody waits for bytes to be made: what either thread makes of a model, while the other one waits, is a copy at most.
+What either thread makes of a model, while the other one waits, is a copy at most, or the bytes of a small one.
 Copies that the loop makes are part of the memory of all models (cache.py), and the first to leave it: a store may take
 minutes for a snapshot, by the end of which most models may have changed.
 """

@@ -194,10 +194,14 @@ class Entry:
         if model is None:
             assert place is not None
             # Now: later the model may be back, and its figures those of another state.
-            return Aside.of(self._saved(place.read(), self.samples, self.nodes, self._depth, last_ms))
+            data = place.read()
+            figures = self._summary(len(data), self.samples, self.nodes, self._depth, last_ms)
+            return Aside.of(SavedModel(self.spec, data, figures))
 
         def dumped(forest: Forest) -> SavedModel:
-            return self._saved(forest.dumps(), forest.n_samples, forest.n_nodes, self._depth_of(forest), last_ms)
+            data, depth = forest.dumps(), self._depth_of(forest)
+            summary = self._summary(len(data), forest.n_samples, forest.n_nodes, depth, last_ms)
+            return SavedModel(self.spec, data, summary)
 
         if model.forest.nbytes <= SMALL_BYTES:
             return Aside.of(dumped(model.forest))
@@ -213,20 +217,17 @@ class Entry:
         if place is None or isinstance(place, Remote):
             return self.copy()
         depth = self._depth if self.model is None else self._depth_of(self.model.forest)
-        saved = self._saved(b"", self.samples, self.nodes, depth, self.last_ms, place.length)
+        summary = self._summary(place.length, self.samples, self.nodes, depth, self.last_ms)
         self.place = None
-        return Aside.on_disk(saved, place)
+        return Aside.on_disk(SavedModel(self.spec, b"", summary), place)
 
-    def _saved(
-        self, data: bytes, samples: int, nodes: int, depth: float, last_ms: int, length: int | None = None
-    ) -> SavedModel:
-        n_bytes = len(data) if length is None else length
+    def _summary(self, n_bytes: int, samples: int, nodes: int, depth: float, last_ms: int) -> dict[str, int]:
         summary = {"samples": samples, "nodes": nodes, "depth": round(depth), "bytes": n_bytes}
         if last_ms != UNKNOWN_MS:
             summary["last_ms"] = last_ms
         if self.names_given is not None:
             summary["names_given"] = int(self.names_given)
-        return SavedModel(self.spec, data, summary)
+        return summary
 
     def recall(self, saved: SavedModel) -> None:
         """Take what was written with a model."""

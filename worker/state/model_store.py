@@ -29,7 +29,6 @@ from worker.state.rules import Rules
 JUDGED_SAMPLES = 100
 """Labels after which a model is held against the baseline: the losses of fewer say nothing."""
 
-
 NEW_MODEL_BYTES = 24 * 2**10
 """Memory of a model that has learned its first events, about: ten trees of few nodes."""
 
@@ -283,18 +282,12 @@ class ModelStore:
     def snapshot(self) -> tuple[dict[str, CopyOnWrite], set[str]]:
         """Models changed since the last snapshot, as they are now, and the keys of those that are gone.
 
-        They are held until `snapshot_done` or `snapshot_failed`, and take memory until `drop_copies`.
+        They are held until `snapshot_done` or `snapshot_failed`, and take memory until they are dropped.
         """
         self._copies = {entry.key: CopyOnWrite(entry, self._cache) for entry in self._where(self.table.changed)}
         removed, self._removed = self._removed, set()
         self.table.changed[:] = False
         return self._copies, removed
-
-    @staticmethod
-    def drop_copies(copies: Iterable[CopyOnWrite]) -> None:
-        """These models of a snapshot are written, or will not be; any thread may say so."""
-        for copy in copies:
-            copy.drop()
 
     def snapshot_done(self) -> None:
         """The snapshot is in the store: it has the models as they are, unless they changed in the meantime."""

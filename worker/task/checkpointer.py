@@ -7,6 +7,7 @@ for by the next one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline
 from worker.checkpoint import Manifest, Pointer, Policy
+from worker.state.copy_on_write import CopyOnWrite
 from worker.task.recovery import Opened
 from worker.task.requirements import divergence, require_agreement
 
@@ -175,7 +177,7 @@ class Checkpointer:
 
         now = self._clock.monotonic()
         job = self._writers.submit(write)
-        job.add_done_callback(lambda _: self._models.drop_copies(copies.values()))
+        job.add_done_callback(lambda _: _drop(copies.values()))
         self._writing = _Writing(job, removed, self.replay_s, now, out_of_band)
         self.last_s, self.replay_s = now, 0.0
 
@@ -257,3 +259,9 @@ class Checkpointer:
         size, partition = manifest.models.alive_bytes, self._location.partition
         self._metrics.checkpoint_last_timestamp_seconds.set(manifest.created_ms / 1000, partition=partition)
         self._metrics.checkpoint_last_size_bytes.set(size, partition=partition)
+
+
+def _drop(copies: Iterable[CopyOnWrite]) -> None:
+    """These models are written, or will not be."""
+    for copy in copies:
+        copy.drop()
