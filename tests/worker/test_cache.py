@@ -306,6 +306,7 @@ def test_bytes_on_disk_become_a_copy_without_being_read() -> None:
     spill.hook = read.append
     learn(here, "a")
     here.models.drop("b")
+    assert cache._copies == {}
     assert (read, spill.places, cache.nbytes) == ([], places, entry(here, "a").nbytes + cache_module.MODEL_BYTES)
     assert {key: copy.take().data for key, copy in copies.items()} == {key: before[key] for key in "ab"}
     assert spill.places == []

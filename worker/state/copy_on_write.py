@@ -51,7 +51,8 @@ class CopyOnWrite:
         with self._lock:
             if self._entry is not None:
                 self._aside, self._entry = self._entry.put_aside(), None
-                self._memory.hold(self, self._aside.nbytes)
+                if self._aside.nbytes:
+                    self._memory.hold(self, self._aside.nbytes)
 
     def leave(self, spill: Spill) -> bool:
         """Have a copy leave memory; False where there is no room for its bytes."""
