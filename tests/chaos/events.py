@@ -42,6 +42,7 @@ class Generator:
 
     def __init__(self, bootstrap: str, seed: int, rate: float) -> None:
         self._events = events(seed)
+        self._one_at_a_time = threading.Lock()
         self._rate = rate
         self._producer = Producer(
             {
@@ -58,10 +59,11 @@ class Generator:
         self._thread = threading.Thread(target=self._run)
 
     def send(self, count: int) -> None:
-        """So many events now."""
-        for _ in range(count):
-            key, value = next(self._events)
-            self._producer.produce(EVENTS, value, key)
+        """So many events now, from the thread of a scenario or from that of the rate."""
+        with self._one_at_a_time:
+            for _ in range(count):
+                key, value = next(self._events)
+                self._producer.produce(EVENTS, value, key)
         self._producer.poll(0)
 
     def flush(self) -> None:

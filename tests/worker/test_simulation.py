@@ -137,10 +137,10 @@ def test_a_seed_is_one_schedule() -> None:
 
 
 @pytest.mark.parametrize("name", SEEN_AT)
-def test_a_mistake_is_seen_where_it_was_seen_before(name: str) -> None:
-    # Where schedules have changed since, one of the first may do as well.
-    seeds = [SEEN_AT[name], *range(20)]
-    assert first_seen(name, seeds) is not None, "find another: python -m tests.worker.support.mistakes"
+def test_a_mistake_is_seen_within_so_many_schedules(name: str) -> None:
+    # The seed that is known saves a search of minutes; where schedules have changed since, there is one.
+    seeds = [SEEN_AT[name], *range(SEEN_WITHIN)]
+    assert first_seen(name, seeds) is not None
 
 
 def test_a_schedule_is_known_for_every_mistake_and_comes_soon() -> None:
