@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import amf
 from worker import __version__
-from worker.adapters import malloc
+from worker.adapters import malloc, open_files
 from worker.adapters.http import serve
 from worker.adapters.kafka import (
     KafkaAdmin,
@@ -141,6 +141,7 @@ def run(
     `input.repartition` it is the internal topic that is worked off. workers: ports of all that were started with it.
     """
     malloc.give_back_early()
+    open_files.allow_all()
     metrics = Metrics()
     group, topic, port = str(config.kafka["group.id"]), config.input.topic, config.metrics.port
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
