@@ -87,10 +87,8 @@ class _AMFEstimator(BaseEstimator):
         random_state, n_jobs = params.pop("random_state"), params.pop("n_jobs")
         if not isinstance(random_state, Integral):
             random_state = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-        params["seed"] = int(random_state)
-        params["n_threads"] = _threads(n_jobs)
-        params["max_features"] = self.n_features_in_
-        return params
+        of_fit = {"seed": int(random_state), "n_threads": _threads(n_jobs), "max_features": self.n_features_in_}
+        return params | of_fit
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -122,13 +120,15 @@ def _require_no_weights(options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What is said of texts, and of dates beside numbers, with what to do about them."""
+    """What numpy and pandas say of texts, and of dates beside something else, with what to do about them."""
     try:
         yield
-    except np.exceptions.DTypePromotionError as error:
-        raise TypeError("X holds dates beside numbers: give seconds since some day as float") from error
+    except TypeError as error:
+        if not any(kind in str(error) for kind in ("Date", "Time", "Period")):
+            raise
+        raise TypeError(f"X holds dates beside others: give seconds as float, NaN where missing ({error})") from error
     except ValueError as error:
-        if "could not convert string" not in str(error):
+        if not any(said in str(error) for said in ("could not convert string", "Cannot cast object")):
             raise
         hint = "encode texts first, by OrdinalEncoder in a pipeline say; amf.Columns does so for the forests themselves"
         raise ValueError(f"{error}: {hint}") from error

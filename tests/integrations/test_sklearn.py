@@ -228,6 +228,25 @@ def test_a_table_with_texts_is_told_what_to_do(kind: type) -> None:
     fitted = kind().fit(frame[["age"]].assign(city=[1.0, 2.0]), [0, 1])
     with pytest.raises(ValueError, match="encode texts first"):
         fitted.predict(frame)
+    nullable = pd.array([1, None], dtype="Int64")  # beside such a column pandas does not name the text
+    with pytest.raises(ValueError, match="encode texts first"):
+        kind().fit(frame[["city"]].astype("category").assign(n=nullable), [0, 1])
+
+
+@pytest.mark.parametrize("beside", [[1.0, 2.0], ["Rome", "Oslo"], pd.array([1, None], dtype="Int64")], ids=str)
+@pytest.mark.parametrize(
+    "dates",
+    [
+        pd.date_range("2020", periods=2),
+        pd.date_range("2020", periods=2, tz="UTC"),
+        pd.timedelta_range("1h", periods=2),
+        pd.period_range("2020", periods=2),
+    ],
+    ids=lambda dates: str(dates.dtype),
+)
+def test_a_table_with_dates_beside_anything_is_told_what_to_do(beside: Any, dates: Any) -> None:
+    with pytest.raises(TypeError, match=r"X holds dates .* give seconds"):
+        AMFClassifier().fit(pd.DataFrame({"date": dates, "beside": beside}), [0, 1])
 
 
 @pytest.mark.parametrize("change", [{"max_bytes": -1}, {"n_jobs": 0}, {"n_estimators": 0}], ids=str)
