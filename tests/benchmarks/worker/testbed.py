@@ -18,9 +18,11 @@ from tests.benchmarks.worker.pass_through import PARTITIONS
 from tests.kafka.broker import Broker
 from tests.kafka.workers import WorkerProcess
 
-GIVE_UP_S = 300.0
+GIVE_UP_S = 600.0
 """No single step of a benchmark takes longer."""
 POLL_S = 0.05
+RATE_POLL_S = 0.5
+"""While a rate is read, the metrics are asked for this seldom: to write them takes the worker some milliseconds."""
 GAUGES_S = 1.5
 """The worker refreshes its gauges every second."""
 EVENTS_TAKEN = "amf_events_total"
@@ -85,14 +87,14 @@ class Worker(WorkerProcess):
             self._address = found[1]
         return self._address
 
-    def await_metric(self, name: str, at_least: float) -> tuple[float, float]:
+    def await_metric(self, name: str, at_least: float, poll_s: float = POLL_S) -> tuple[float, float]:
         """Wait for a metric; returns when it was there (time.time) and its value then."""
         deadline = time.monotonic() + GIVE_UP_S
         while time.monotonic() < deadline:
             now, value = time.time(), self.metric(name)
             if value >= at_least:
                 return now, value
-            time.sleep(POLL_S)
+            time.sleep(poll_s)
         raise TimeoutError(f"{name} was not {at_least:g} within {GIVE_UP_S:g} s")
 
     def settled(self, name: str) -> float:
@@ -107,8 +109,8 @@ class Worker(WorkerProcess):
 
     def rate(self, name: str, n: float, between: tuple[float, float] = STEADY) -> float:
         """How much a metric grows in a second between two shares of n."""
-        started, first = self.await_metric(name, between[0] * n)
-        ended, last = self.await_metric(name, between[1] * n)
+        started, first = self.await_metric(name, between[0] * n, RATE_POLL_S)
+        ended, last = self.await_metric(name, between[1] * n, RATE_POLL_S)
         return (last - first) / (ended - started)
 
 
