@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
 from amf.labels import LARGEST_NUMBER, Label, class_text, plain, scalars
@@ -92,8 +93,8 @@ class ForestParams:
     max_categories: int = 100
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            object.__setattr__(self, f.name, plain(getattr(self, f.name)))
+        for name in self._names():
+            object.__setattr__(self, name, plain(getattr(self, name)))
         check_whole("n_estimators", self.n_estimators, 1, 10_000)
         check_whole("seed", self.seed, 0, 2**64 - 1)
         check_choice("scaling", self.scaling, ("auto", "none"))
@@ -112,13 +113,19 @@ class ForestParams:
         """A copy with another seed. Raises ValueError where it is out of range."""
         check_whole("seed", seed, 0, 2**64 - 1)
         twin = object.__new__(type(self))
-        for f in fields(self):  # all others have been checked
-            object.__setattr__(twin, f.name, seed if f.name == "seed" else getattr(self, f.name))
+        for name in self._names():  # all others have been checked
+            object.__setattr__(twin, name, getattr(self, name))
+        object.__setattr__(twin, "seed", seed)
         return twin
+
+    @classmethod
+    @cache
+    def _names(cls) -> tuple[str, ...]:
+        return tuple(f.name for f in fields(cls))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, in the order of declaration."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: getattr(self, name) for name in self._names()}
 
     def changed(self) -> dict[str, Any]:
         """Those that differ from the defaults."""

@@ -738,6 +738,25 @@ def test_overrides_go_together_in_any_combination() -> None:
             assert found.params_for(key).of_forest(0).bound == (2.0 if loss == "square" else None)  # type: ignore
 
 
+def test_models_that_match_the_same_overrides_have_the_same_parameters() -> None:
+    found = models(
+        "{overrides: [{match: '*a*', seed: 1}, {match: '*b*', seed: 2, n_estimators: 3}, {match: '*a*', seed: 4}]}"
+    )
+    params = {key: found.params_for(key) for key in ("c", "a", "b", "ab", "xa", "bxa")}
+    assert [(each.seed, each.n_estimators) for each in params.values()] == [
+        (0, 10),
+        (4, 10),
+        (2, 3),
+        (4, 3),
+        (4, 10),
+        (4, 3),
+    ]
+    # What is made of them once, is made for all of them.
+    assert params["c"] is found.default is found.params_for("d")
+    assert params["a"] is params["xa"]
+    assert params["ab"] is params["bxa"]
+
+
 def test_an_override_may_name_another_algorithm() -> None:
     found = models("{default: {smoothing: 2, seed: 5}, overrides: [{match: 'price-*', algorithm: amf-regressor}]}")
     assert found.algorithms == {"amf-classifier", "amf-regressor"}

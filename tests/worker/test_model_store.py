@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +20,7 @@ import amf
 from tests.worker.support.fakes import config
 from worker.base.records import Answer, ClassScores, Estimate, Event, Features, Label, NumberScores, Prediction, Reject
 from worker.checkpoint import SavedModel
-from worker.codec.dead_letters import MAX_NEW_COLUMNS, YOUNG_SAMPLES
+from worker.codec.dead_letters import DECODER, MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.config import ModelParams
 from worker.config.model import SYSTEMS, fits
 from worker.state.learners import forest_of, seed_of
@@ -49,6 +51,14 @@ def estimates(applied: Applied) -> list[Estimate]:
 def predictions(applied: Applied) -> list[Prediction]:
     assert codes(applied) == [None] * len(applied.outcomes)
     return applied.outcomes  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "scores", [ClassScores(3, 1.5, 2), NumberScores(4, 2.5, 3.5, 1)], ids=lambda x: type(x).__name__
+)
+def test_the_sums_of_scores_are_their_fields(scores: Any) -> None:
+    assert scores.sums() == astuple(scores)
+    assert scores.of(*scores.sums()) == scores
 
 
 # What a model is
@@ -113,6 +123,16 @@ def test_the_spec_changes_with_every_parameter_and_with_the_key(algorithm: str) 
     assert len(specs) == len(own) + 2
     for name in OTHER_VALUES.keys() - own.keys():
         assert spec_of("key", replace(params, **{name: OTHER_VALUES[name]})) == spec_of("key", params)
+
+
+@pytest.mark.parametrize("key", ["key", "", 'a"b\\\n', "Zürich \U0001f333", "\ud800"])
+@pytest.mark.parametrize("classes", ["auto", (1, 2), (1.0, 2.0), (True, False), ("no", "yes")], ids=str)
+def test_the_spec_is_a_hash_of_all_that_determines_a_state(key: str, classes: Any) -> None:
+    params = replace(PARAMS, classes=classes)
+    whole = {"params": params.determining(), "key": key, "decoder": DECODER}
+    text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
+    for _ in range(2):  # made once, and used again
+        assert spec_of(key, params) == hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def test_the_spec_tells_whether_forecasts_are_calibrated_and_not_who_said_so() -> None:

@@ -132,6 +132,10 @@ class Scores(ABC):
         """Scores with these sums, in the order of the fields."""
 
     @abstractmethod
+    def sums(self) -> tuple[float, ...]:
+        """Count and sums, in the order of the fields."""
+
+    @abstractmethod
     def add(self, other: Self) -> None:
         """Add what `other` counted."""
 
@@ -147,6 +151,9 @@ class ClassScores(Scores):
     def of(cls, count: float, *sums: float) -> Self:
         log_loss, correct, *_ = sums
         return cls(int(count), log_loss, int(correct))
+
+    def sums(self) -> tuple[float, ...]:
+        return self.count, self.log_loss, self.correct
 
     def add(self, other: Self) -> None:
         self.count += other.count
@@ -167,6 +174,9 @@ class NumberScores(Scores):
     def of(cls, count: float, *sums: float) -> Self:
         squared_error, absolute_error, covered = sums
         return cls(int(count), squared_error, absolute_error, int(covered))
+
+    def sums(self) -> tuple[float, ...]:
+        return self.count, self.squared_error, self.absolute_error, self.covered
 
     def add(self, other: Self) -> None:
         self.count += other.count

@@ -6,8 +6,10 @@ together. Here they get what makes them keys: a kind, with the bounds of a worke
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, Literal, get_args, get_type_hints
 
 import amf
@@ -28,6 +30,9 @@ _DEFAULTS = {each.name: each.default for system in _SYSTEMS for each in fields(s
 # Of these every algorithm has a default of its own, for which null stands.
 _DEFAULTS |= {"calibration": None, "smoothing": None, "min_samples_split": None}
 _TYPES = {name: hint for system in _SYSTEMS for name, hint in get_type_hints(system).items()}
+
+canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+"""JSON of a value, in which the same values are always the same characters."""
 
 
 def fits(name: str, algorithm: str) -> bool:
@@ -50,7 +55,7 @@ def _choice_of_forest(name: str, sentence: str) -> Any:
     return _of_forest(name, kinds.choice(*get_args(_TYPES[name])), sentence)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelParams:
     """The parameters of one model's forest; each of them is part of what determines its state."""
 
@@ -231,6 +236,11 @@ class ModelParams:
         """What determines the state of a model, with its key and its input."""
         return {name: self._chosen(name) for name in _OF_SPEC if fits(name, self.algorithm)}
 
+    @cached_property
+    def determining_text(self) -> str:
+        """`determining` as JSON, made once for all models that have these parameters."""
+        return canonical(self.determining())
+
     def _chosen(self, name: str) -> Any:
         """The value of a key, be it given or the default of the algorithm, which may take few features."""
         value = getattr(self, name)
@@ -240,6 +250,11 @@ class ModelParams:
 
     def of_forest(self, seed: int) -> amf.ForestParams:
         """The parameters of a forest with its own seed. Raises ValueError where they do not go together."""
+        return self._of_any_forest.with_seed(seed)
+
+    @cached_property
+    def _of_any_forest(self) -> amf.ForestParams:
+        # Checked once: there may be a million models, each with a seed of its own.
         values = {name: self._chosen(name) for name in _OWN_KEYS[self.algorithm]}
         # max_classes and max_features bound what `auto` takes in; what is listed is meant.
         if self.features != "auto":
@@ -257,7 +272,7 @@ class ModelParams:
         ):
             if name in values and means_nothing:
                 values[name] = None
-        return SYSTEMS[self.algorithm](**{**values, "seed": seed})
+        return SYSTEMS[self.algorithm](**values)
 
 
 _OF_SPEC = tuple(each.attribute for each in keys(ModelParams).values() if each.decides is Decides.SPEC)

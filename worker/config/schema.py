@@ -8,9 +8,10 @@ forests' in `amf`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
 from typing import Literal, TypeAlias, get_args
 
 from worker.config import kafka as config_kafka
@@ -166,7 +167,7 @@ class DeadLetter:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Models:
     """Which forest a model key gets."""
 
@@ -248,9 +249,20 @@ class Models:
 
     def params_for(self, model_key: str) -> ModelParams:
         """The parameters of one model: the default with every matching override applied in order."""
+        if not self.overrides:
+            return self.default
+        matching = (i for i, override in enumerate(self.overrides) if fnmatchcase(model_key, override.match))
+        return self._params_with(*matching)
+
+    @cached_property
+    def _params_with(self) -> Callable[..., ModelParams]:
+        """The parameters by the overrides that match: one object for all models that have them, of the last 256."""
+        return lru_cache(maxsize=256)(self._overridden)
+
+    def _overridden(self, *matching: int) -> ModelParams:
         params = self.default
-        for override in self.overrides_for(model_key):
-            params = replace(params, **override.params)
+        for i in matching:
+            params = replace(params, **self.overrides[i].params)
         return params
 
 

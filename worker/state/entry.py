@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, fields
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -257,7 +256,8 @@ class Entry:
 
     def count(self, scores: Scores) -> None:
         """Add what more answers scored."""
-        self.table.scores[self.slot, : len(fields(scores))] += astuple(scores)
+        sums = scores.sums()
+        self.table.scores[self.slot, : len(sums)] += sums
 
     @property
     def scores(self) -> Scores:

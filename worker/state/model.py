@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
@@ -20,18 +19,17 @@ from worker.base.labels import KindChange
 from worker.base.records import Answer, Event, Features, Reject, Scores
 from worker.codec.dead_letters import DECODER, MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.config import ModelParams
+from worker.config.model import canonical
 from worker.state.cells import MOST_CELLS, is_in_unit_interval, listed_of, plain_cells, rows_of
 from worker.state.explanations import Explainer, between_labels
 from worker.state.features import FeaturesOfColumns, features_of
 from worker.state.learners import NO_LABEL, UNKNOWN, Answered, Forecasts, Forest, forest_of, learner_of
 from worker.state.ranking import Ranking
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
 
 def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
     """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
-    text = _CANONICAL.encode({"params": params.determining(), "key": key, "decoder": decoder})
+    text = f'{{"decoder":{canonical(decoder)},"key":{canonical(key)},"params":{params.determining_text}}}'
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
