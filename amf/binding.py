@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import index
+from amf._kernel import index, kernel
 from amf.addresses import address_of
 
 HEADS, BOXES, HULLS, USED, RANDOM, CALIBRATION, ADAPTATION = (index(word) for word in range(7))
@@ -35,8 +35,31 @@ PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(38, 
 """float64: when nodes split (walk.py), and six numbers of which the system makes its rules."""
 N_RULES = 6
 N_WORDS = int(RULES) + N_RULES
-_N_BLOCKS, _WHOLES, _IS_CURRENT = int(USED), int(N_TREES), int(IS_CURRENT)
+_WHOLES, _IS_CURRENT = int(N_TREES), int(IS_CURRENT)
 _CAPACITY, _N_BYTES = int(CAPACITY), int(N_BYTES)
+
+
+@kernel
+def _find_blocks(heads, boxes, hulls, words):
+    """Write the addresses of the arrays that may be resized in place. A kernel is told them by the arrays themselves,
+    which Python takes microseconds to ask."""
+    words[HEADS], words[BOXES], words[HULLS] = heads.ctypes.data, boxes.ctypes.data, hulls.ctypes.data
+
+
+@kernel
+def _find_others(
+    used, random, calibration, adaptation,
+    origin, lowest, highest, last, moves, strides, pairs, weights, n_labelled,
+    words,
+):  # fmt: skip
+    """Write the addresses of the others."""
+    words[USED], words[RANDOM] = used.ctypes.data, random.ctypes.data
+    words[CALIBRATION], words[ADAPTATION] = calibration.ctypes.data, adaptation.ctypes.data
+    words[ORIGIN], words[LOWEST], words[HIGHEST], words[LAST] = (
+        origin.ctypes.data, lowest.ctypes.data, highest.ctypes.data, last.ctypes.data,
+    )  # fmt: skip
+    words[MOVES], words[STRIDES], words[PAIRS] = moves.ctypes.data, strides.ctypes.data, pairs.ctypes.data
+    words[WEIGHTS], words[N_LABELLED] = weights.ctypes.data, n_labelled.ctypes.data
 
 
 class Binding:
@@ -45,13 +68,12 @@ class Binding:
     words: uint64 (N_WORDS,). address: of them. addresses: the same as an array of one, as kernels take it.
     """
 
-    __slots__ = ("_reached", "address", "addresses", "words")
+    __slots__ = ("address", "addresses", "words")
 
     def __init__(self) -> None:
         self.words = np.zeros(N_WORDS, np.uint64)
         self.address = address_of(self.words)
         self.addresses = np.array([self.address], np.uint64)
-        self._reached: tuple[NDArray[Any] | None, ...] = (None,) * (_WHOLES - _N_BLOCKS)
 
     @property
     def is_current(self) -> bool:
@@ -74,19 +96,15 @@ class Binding:
         blocks: arrays that may be resized in place. reached: the others, in the order of the words. wholes: from
         N_TREES to N_BYTES.
         """
-        self.words[:_N_BLOCKS] = list(map(address_of, blocks))
-        # To ask an array for its address takes longer than all the rest, and trees grow far more often than these move.
-        for word, (array, was) in enumerate(zip(reached, self._reached, strict=True), _N_BLOCKS):
-            if array is not was:
-                self.words[word] = address_of(array)
-        self._reached = reached
+        _find_blocks(*blocks, self.words)
+        _find_others(*reached, self.words)
         self.words[_WHOLES:_IS_CURRENT] = wholes
         self.words.view(np.float64)[int(PURITY) : int(PURITY) + len(fractions)] = fractions
         self.words[_IS_CURRENT] = 1
 
     def move(self, blocks: Sequence[NDArray[Any]], capacity: int, more_bytes: int) -> None:
         """Words that have expired hold again: of what they say these blocks were resized, and nothing else changed."""
-        self.words[:_N_BLOCKS] = list(map(address_of, blocks))
+        _find_blocks(*blocks, self.words)
         self.words[_CAPACITY] = capacity
         self.words[_N_BYTES] += np.uint64(more_bytes)
         self.words[_IS_CURRENT] = 1

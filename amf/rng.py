@@ -40,8 +40,7 @@ def to_unit(word):
 
 def seed_words(seed: int, n_trees: int) -> NDArray[np.uint64]:
     """First word of each tree, uint64 (n_trees,): the mixed words that follow `seed` in SplitMix64's own sequence."""
-    with np.errstate(over="ignore"):
-        steps = np.arange(1, n_trees + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed % 2**64)
-        steps = (steps ^ (steps >> np.uint64(30))) * _MIX_1
-        steps = (steps ^ (steps >> np.uint64(27))) * _MIX_2
-        return steps ^ (steps >> np.uint64(31))
+    steps = np.arange(1, n_trees + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed % 2**64)
+    steps = (steps ^ (steps >> np.uint64(30))) * _MIX_1
+    steps = (steps ^ (steps >> np.uint64(27))) * _MIX_2
+    return steps ^ (steps >> np.uint64(31))

@@ -123,8 +123,9 @@ class Scaling:
 
 def _longer(array: NDArray[Any], rows: int, value: float) -> NDArray[Any]:
     """A copy with so many rows, the new ones filled."""
-    grown = np.full((rows, *array.shape[1:]), value, array.dtype)
+    grown = np.empty((rows, *array.shape[1:]), array.dtype)
     grown[: array.shape[0]] = array
+    grown[array.shape[0] :] = value
     return grown
 
 
