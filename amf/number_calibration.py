@@ -6,20 +6,24 @@ data the aggregate. Old rows and labels count less, so that a change is followed
 by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
 decide for good.
 
-The spread is that of the mixture over prunings and trees, stretched below and above by factors that follow the labels
-which fell outside of the 5 % and the 95 % quantile (adaptive conformal inference), so that these are what they are
-called. The median, which of skewed labels is not their mean, is the one of three that has lost least of late, where an
-error counts as it is: one that follows the labels above and below it, in units of the spread; the mean, moved by the
-median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while the spread
-that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean and spread:
-there the median is that of the labels.
+The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
+are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
+below and above by factors that follow the labels which fell outside of the 5 % and the 95 % quantile (adaptive
+conformal inference), it makes these what they are called. Stretched by one more factor, that of the squared errors over
+the squared spreads, it is the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and else
+0, both are 0. The median, which of skewed labels is not their mean, is the one of three that has lost least of late,
+where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean, moved
+by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while the
+spread that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean and
+spread: there the median is that of the labels.
 
 All are state of the forest and change with labelled rows only, one row after the other.
 
 state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf;
 mean and number of labels; logarithms of the stretches, the number of labels that they have followed, and the median
 less the mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
-of the labels alone and that of the mean's errors, each with how far one is from it; the recent losses (losses.py).
+of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
+variance, and the typical squared spread; the recent losses (losses.py).
 """
 
 from __future__ import annotations
@@ -37,13 +41,15 @@ from amf.losses import N_LOSSES, are_sound, remember_losses
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
 _CENTRE, _ERROR = index(15), index(17)  # each a median, and behind it the deviation from it
-_LOSSES = index(19)
+_VARIANCE_FACTOR, _TYPICAL = range(19, 21)
+_LOSSES = index(21)
 N_STATE = int(_LOSSES) + N_LOSSES
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
-MEAN, BELOW, ABOVE, MEDIAN = range(4)
-"""What the forest says of a sample: its mean, the standard deviations below and above that, and its median."""
-N_OUTPUTS = 4
+MEAN, BELOW, ABOVE, MEDIAN, STD = range(5)
+"""What the forest says of a sample: its mean; how far the 5 % and the 95 % quantile are below and above that, each over
+that distance of a standard normal distribution; its median; and its standard deviation."""
+N_OUTPUTS = 5
 
 _BLENDED = 1.0 - 1.0 / 2048.0
 """What is left at the next label of the sums that the blend follows from."""
@@ -51,6 +57,10 @@ _MOST_IN_MEAN = 1024.0
 """Labels after which one counts 1 / e in the mean of the labels alone."""
 _MOST_USUAL = 16.0
 """Usual squared errors that one counts at most, in the blend and in what is usual."""
+_LEAST_SPREAD = 1.0 / 64.0
+"""Of the usual squared error, the square of the spread where trees are sure."""
+_FAR_OUT = 16384.0
+"""Usual squared errors that the square of a spread counts at most, and a squared error where variances are learned."""
 _BLOWN_UP = 1024.0
 """Usual squared errors beyond which the square of a spread is no measure of labels."""
 _FASTEST_USUAL = 1.0 / 32.0
@@ -70,6 +80,15 @@ _FASTEST_CENTRE = 1.0 / 16.0
 _FURTHEST = 4.0
 """Deviations that the deviation of one label counts at most."""
 _LARGEST_STRETCH = 5.0
+_SLOWEST_VARIANCE = 1.0 / 512.0
+"""What one row of typical spread moves the logarithm of the variance's factor by, for each variance that it is off."""
+_MOST_TYPICAL = 16.0
+"""Typical squared spreads that one counts at most."""
+_LARGEST_QUOTIENT = 2.0**40
+_LARGEST_MOVE = 1.0
+_LARGEST_FACTOR = 10.0
+"""Of a squared error and its variance; of logarithms, by how much one row moves that of the variance's factor, and how
+far it goes."""
 _MOST_LABELS = 2.0**53
 
 
@@ -96,6 +115,8 @@ def _most() -> list[float]:
         ((_LABELS, _FOLLOWED), _MOST_LABELS),
         ((_OF_MEDIAN, _OF_MEAN, _OF_LABELS), 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)),
         ((_DOWN, _UP, _MIDDLE), _LARGEST_STRETCH),
+        ((_VARIANCE_FACTOR,), _LARGEST_FACTOR),
+        ((_TYPICAL,), 2.0 * _LARGEST_PRODUCT),
         ((_MEAN,), 1.1 * LARGEST_NUMBER),
     ):
         for place in places:
@@ -106,7 +127,7 @@ def _most() -> list[float]:
 _LARGEST_PRODUCT = (4.0 * LARGEST_NUMBER) ** 2
 """Of two differences between numbers."""
 _MOST = _most()
-_NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _OF_LABELS}
+_NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, _TYPICAL}
 _NEVER_NEGATIVE |= {int(_CENTRE) + 1, int(_ERROR) + 1}
 _LEAST = [0.0 if place in _NEVER_NEGATIVE else -most for place, most in enumerate(_MOST)]
 
@@ -121,9 +142,11 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
         raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate
-        raw[i, BELOW] = raw[i, ABOVE] = calibrated[i, BELOW] = calibrated[i, ABOVE] = spread
+        raw[i, BELOW] = raw[i, ABOVE] = raw[i, STD] = spread
+        calibrated[i, BELOW] = calibrated[i, ABOVE] = calibrated[i, STD] = spread
         if state.shape[0] == 0:
             continue
+        spread = _bounded(spread, state)
         mean = _blend(aggregate, leaf, state)
         calibrated[i, MEAN] = mean
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
@@ -132,6 +155,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
         calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, spread, state)
         lowest, highest = min(lowest, likeliest), max(highest, likeliest)
         calibrated[i, BELOW], calibrated[i, ABOVE] = (mean - lowest) / TAIL_QUANTILE, (highest - mean) / TAIL_QUANTILE
+        calibrated[i, STD] = _standard_deviation(mean - lowest, highest - mean, spread, state)
         if labelled[i]:
             label = labels[i]
             if mean == mean:
@@ -143,6 +167,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                     state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
                     state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
                 if spread > 0.0:
+                    _follow_variance(min(_square(label - mean), _FAR_OUT * state[_USUAL]), _square(spread), state)
                     _follow(label, lowest, median, highest, state)
                 _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
@@ -224,6 +249,43 @@ def _follow(label, lowest, median, highest, state):
     state[_UP] = min(max(state[_UP] + gain * (over - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_MIDDLE] = min(max(state[_MIDDLE] + step * side, -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_FOLLOWED] += 1.0
+
+
+@inlined
+def _bounded(spread, state):
+    """What trees say of the spread, within bounds that follow from the usual error once there is one."""
+    usual = state[_USUAL]
+    if usual == 0.0:
+        return spread
+    return math.sqrt(min(_square(spread), _FAR_OUT * usual) + _LEAST_SPREAD * usual)
+
+
+@inlined
+def _standard_deviation(below, above, spread, state):
+    """The spread times its factor, and as much at least as quantiles this far from the mean imply: a twentieth of the
+    labels is beyond each."""
+    implied = math.sqrt(_TAIL * (_square(below) + _square(above)))
+    return max(spread * exp(0.5 * state[_VARIANCE_FACTOR]), implied)
+
+
+@inlined
+def _follow_variance(error, variance, state):
+    """Follow one squared error, so that the sum of all of them is that of the variances: a row counts as its own does.
+
+    A step has no unit and a bound, and few rows are much more than typical, so that an outlier is forgotten soon.
+    """
+    if variance == 0.0:
+        return
+    if state[_TYPICAL] == 0.0:
+        state[_TYPICAL] = variance
+    gain = max(2.0 / (state[_FOLLOWED] + 20.0), _SLOWEST_VARIANCE)
+    most = _MOST_TYPICAL * state[_TYPICAL]
+    weight = min(variance, most) / state[_TYPICAL]
+    # The bound of the quotient is none of the step, but an infinite one times a weight of 0 would be no number.
+    surplus = min(error / variance * exp(-state[_VARIANCE_FACTOR]), _LARGEST_QUOTIENT) - 1.0
+    factor = state[_VARIANCE_FACTOR] + min(gain * weight * surplus, _LARGEST_MOVE)
+    state[_VARIANCE_FACTOR] = min(max(factor, -_LARGEST_FACTOR), _LARGEST_FACTOR)
+    state[_TYPICAL] += gain * (min(variance, most) - state[_TYPICAL])
 
 
 @inlined

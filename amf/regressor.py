@@ -19,6 +19,7 @@ from amf.number_calibration import (
     MEDIAN,
     N_OUTPUTS,
     N_STATE,
+    STD,
     TAIL_QUANTILE,
     is_sound,
     losses_of,
@@ -57,11 +58,11 @@ class ForestRegressor(Forest[Params]):
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: means (n,) as `prequential`; arguments as `partial_fit`."""
-        return self._learn(X, y, publish=True).outputs[:, MEAN]
+        return self._learn(X, y, asked=True).outputs[:, MEAN]
 
     def prequential(self, X: ArrayLike, y: Any) -> RegressionForecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how sure the forecast was and how deep the trees were."""
-        return self._published(self._learn(X, y, publish=True))
+        return self._published(self._learn(X, y, asked=True))
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Mean (n,) of the label at each row. Changes nothing."""
@@ -69,7 +70,7 @@ class ForestRegressor(Forest[Params]):
 
     def predict_std(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Standard deviation (n,) of the label at each row. Changes nothing."""
-        return _std(self._ask(X))
+        return self._ask(X).outputs[:, STD]
 
     def predict_quantiles(self, X: ArrayLike, probabilities: Iterable[float] = QUANTILES) -> NDArray[np.float64]:  # noqa: N803
         """Quantiles (n, len(probabilities)) of the label at each row, each probability in (0, 1). Changes nothing.
@@ -88,10 +89,9 @@ class ForestRegressor(Forest[Params]):
 
     def _published(self, forecasts: BatchForecasts) -> RegressionForecasts:
         quantiles = _quantiles(forecasts, list(QUANTILES))
-        depth, weighted_depth = forecasts.depths.T
-        return RegressionForecasts(
-            forecasts.outputs[:, MEAN], forecasts.raw[:, MEAN], _std(forecasts), quantiles, depth, weighted_depth
-        )
+        said, (depth, weighted_depth) = forecasts.outputs, forecasts.depths.T
+        raw_mean = forecasts.raw[:, MEAN]
+        return RegressionForecasts(said[:, MEAN], raw_mean, said[:, STD], quantiles, depth, weighted_depth)
 
     def _encode(self, y: Any, n: int) -> Labels:
         values = numbers(y)
@@ -156,11 +156,6 @@ class AMFRegressor(ForestRegressor[AMFRegressorParams]):
     @property
     def _purity(self) -> float:
         return float(self.params.purity)
-
-
-def _std(forecasts: BatchForecasts) -> NDArray[np.float64]:
-    # The mean of both sides is what the width between the 5 % and the 95 % quantile says of a normal distribution.
-    return 0.5 * (forecasts.outputs[:, BELOW] + forecasts.outputs[:, ABOVE])
 
 
 def _quantiles(forecasts: BatchForecasts, probabilities: list[float]) -> NDArray[np.float64]:

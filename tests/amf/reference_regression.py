@@ -232,6 +232,7 @@ class Quantiles:
     """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched; the
     distance from the forecast to the median in units of the scale; and what this median, the forecast moved by the
     median of its errors, and the median of the labels alone have lost of late, of which the best one is the median.
+    Log of the factor by which the variance is the square of the scale, and what that square typically is.
 
     Where the scale is more than 32 usual errors the median is that of the labels alone, and nothing is learned of the
     three."""
@@ -243,6 +244,8 @@ class Quantiles:
     losses: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     errors: Median = field(default_factory=lambda: Median(begins_at_0=True))
     labels: Median = field(default_factory=Median)
+    factor: float = 0.0
+    typical: float = 0.0
 
     def tails(self, forecast: float, scale: float) -> tuple[float, float]:
         furthest = NormalDist().inv_cdf(1 - TAIL) * scale
@@ -271,8 +274,10 @@ class Quantiles:
         return median + step * (median - low if probability < 0.5 else high - median)
 
     def std(self, forecast: float, scale: float, usual: float = math.inf) -> float:
+        """At least that of a label which is one of three: a tail's quantile a twentieth of the time, or the mean."""
         low, _, high = self.three(forecast, scale, usual)
-        return (high - low) / 2 / NormalDist().inv_cdf(1 - TAIL)
+        implied = TAIL * ((forecast - low) ** 2 + (high - forecast) ** 2)
+        return max(scale * math.exp(self.factor / 2), math.sqrt(implied))
 
     def learn(self, forecast: float, scale: float, y: float, usual: float = math.inf) -> None:
         """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside. One
@@ -285,6 +290,14 @@ class Quantiles:
         self.errors.learn(y - forecast)
         if scale == 0:
             return
+        if self.typical == 0:
+            self.typical = scale**2
+        step, most = max(2 / (self.n + 20), 1 / 512), 16 * self.typical
+        weight = min(scale**2, most) / self.typical
+        error = min((y - forecast) ** 2, 2**14 * usual)
+        move = step * weight * (error / (scale**2 * math.exp(self.factor)) - 1)
+        self.factor = min(max(self.factor + min(move, 1), -10), 10)
+        self.typical += step * (min(scale**2, most) - self.typical)
         step, small = max(20 / (self.n + 20), 0.05), max(5 / (self.n + 20), 0.02)
         self.down = min(max(self.down + step * ((y < low) - TAIL), -WIDEST), WIDEST)
         self.up = min(max(self.up + step * ((y > high) - TAIL), -WIDEST), WIDEST)
@@ -326,11 +339,17 @@ class RegressionForest:
     def centre(self, outlook: Outlook) -> float:
         return self.blend.forecast(outlook) if self.calibration else outlook.origin + outlook.mean
 
+    def scale(self, outlook: Outlook) -> float:
+        """Within bounds that follow from the usual error, however sure or unsure the trees are."""
+        if not self.calibration or self.blend.usual == 0:
+            return math.sqrt(outlook.variance)
+        return math.sqrt(min(outlook.variance, 2**14 * self.blend.usual) + self.blend.usual / 64)
+
     def predict(self, x: np.ndarray) -> Forecast:
         outlook = self.outlook(x)
         if outlook is None:
             return Forecast(math.nan, math.nan, math.nan, (math.nan, math.nan, math.nan))
-        mean, scale = self.centre(outlook), math.sqrt(outlook.variance)
+        mean, scale = self.centre(outlook), self.scale(outlook)
         usual = self.blend.usual if self.calibration else math.inf
         three, std = self.quantiles.three(mean, scale, usual), self.quantiles.std(mean, scale, usual)
         return Forecast(mean, outlook.origin + outlook.mean, std, three)
@@ -345,7 +364,7 @@ class RegressionForest:
         if outlook is not None and self.calibration:
             forecasts = self.centre(outlook), outlook.origin + outlook.mean, self.blend.mean
             self.losses.add(*((forecast - y) ** 2 for forecast in forecasts))
-            self.quantiles.learn(self.centre(outlook), math.sqrt(outlook.variance), y, self.blend.usual)
+            self.quantiles.learn(self.centre(outlook), self.scale(outlook), y, self.blend.usual)
             self.blend.learn(outlook, y)
         self.quantiles.labels.learn(y)
         self.blend.count(y)

@@ -275,8 +275,7 @@ def test_quantiles_leave_one_label_in_twenty_outside_on_either_side_and_half_of_
     assert below / 4000 == pytest.approx(np.array([0.05, 0.5, 0.95]), abs=0.02)
     assert quantiles.quantile(5.0, 1.0, 0.5) == pytest.approx(5.0 * np.log(2.0), abs=0.7)
     assert quantiles.up > quantiles.down + 0.3
-    low, _, high = quantiles.three(5.0, 1.0)
-    assert high - low == pytest.approx(2 * 1.6448536269514722 * quantiles.std(5.0, 1.0))
+    assert quantiles.std(5.0, 1.0) == pytest.approx(5.0, rel=0.1)
     for _ in range(20000):
         quantiles.learn(5.0, 1.0, 5.0)
         quantiles.labels.learn(5.0)
@@ -428,6 +427,49 @@ def test_quantiles_are_what_they_are_called_whatever_the_shape_of_the_noise(shap
     if shape != "normal":  # The median loses least where errors are counted as they are, and not squared.
         errors = np.abs(y[1000:, None] - np.column_stack((told.quantiles[1000:, 1], told.mean[1000:]))).mean(axis=0)
         assert errors[0] < 0.97 * errors[1]
+
+
+STREAMS = {
+    "a step": lambda x, rng: (x[:, 0] > 1.0).astype(float),
+    "a corner": lambda x, rng: ((x[:, 0] > 0.0) & (x[:, 1] > 0.0)).astype(float),
+    "none, or an amount": lambda x, rng: np.where(x[:, 0] > 1.0, np.exp(x[:, 1]), 0.0),
+    "five numbers": lambda x, rng: np.clip(np.round(x[:, 0]), -2.0, 2.0),
+    "rarely one": lambda x, rng: (rng.random(len(x)) < 0.02).astype(float),
+    "one or none": lambda x, rng: (rng.random(len(x)) < 0.2).astype(float),
+    "noise": lambda x, rng: x[:, 0] + rng.normal(size=len(x)),
+    "skewed": lambda x, rng: np.exp(rng.normal(size=len(x))),
+}
+
+
+@pytest.mark.parametrize("regressor", [amf.AMFRegressor, amf.AdaptiveAMFRegressor])
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_standard_deviation_is_that_of_the_errors_and_no_band_is_much_wider_than_the_labels_are(name, regressor):
+    """Also of labels without noise, where cells are sure to the last digit, and of rare ones, of which no quantile
+    tells."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(6000, 4))
+        y = STREAMS[name](x, rng)
+        said = regressor(seed=seed).prequential(x, y)
+        mean, std, quantiles, labels = (column[3000:] for column in (said.mean, said.std, said.quantiles, y))
+        error = np.sqrt(np.mean((mean - labels) ** 2))
+        assert 0.65 * error < np.sqrt(np.mean(std**2)) < 1.35 * error
+        low, high = quantiles[:, 0], quantiles[:, 2]
+        assert np.mean((low <= labels) & (labels <= high)) > 0.88
+        # On average as narrow as what a constant band would have to be, and nowhere far beyond all labels.
+        assert np.mean(high - low) < 2.0 * max(np.ptp(np.quantile(y, [0.05, 0.95])), 0.5 * np.std(y))
+        assert np.max(high - low) < 3.0 * np.ptp(y)
+
+
+@pytest.mark.parametrize("label", [1e6, -1e12, 1e14])
+def test_a_standard_deviation_is_itself_again_a_while_after_an_outlier(label):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(9000, 3))
+    y = x[:, 0] + 0.3 * rng.normal(size=9000)
+    y[1000] = label
+    for regressor in (amf.AMFRegressor, amf.AdaptiveAMFRegressor):
+        std = regressor(seed=3).prequential(x, y).std[7000:]
+        assert 0.1 < np.median(std) < 30.0, label
 
 
 @pytest.mark.parametrize("by", [-2.0, 2.0**20])
