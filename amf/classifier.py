@@ -66,11 +66,11 @@ class ForestClassifier(Forest[Params]):
 
     def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
         """Predict each row, then learn it: class probabilities (n, K) as `prequential`; arguments as `partial_fit`."""
-        return self._learn(X, y, publish=True).outputs
+        return self._learn(X, y, asked=True).outputs
 
     def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
         """Predict each row, then learn it, and also tell how deep the trees were there."""
-        return self._published(self._learn(X, y, publish=True))
+        return self._published(self._learn(X, y, asked=True))
 
     def predict_proba(self, X: ArrayLike, *, calibrated: bool = True) -> NDArray[np.float64]:  # noqa: N803
         """Class probabilities (n, K) in the forest's mode; the mean over trees unless `calibrated`. Changes nothing."""
@@ -87,8 +87,10 @@ class ForestClassifier(Forest[Params]):
 
     def _encode(self, y: Any, n: int) -> Labels:
         known = len(self._classes)
-        if n == 1 and isinstance(y, _ROWS) and len(y) == 1 and (code := self._classes.code_of_scalar(y[0])) >= 0:
-            return label_of_one(np.int64, code, known)
+        if n == 1 and isinstance(y, _ROWS) and getattr(y, "ndim", 1) == 1 and len(y) == 1:
+            code = self._classes.code_of_scalar(y[0])
+            if code >= 0:
+                return label_of_one(np.int64, code, known)
         labels, places, rows = distinct(y)
         if len(places) != n:
             raise ValueError(f"y has {len(places)} labels for {n} rows of X")
@@ -138,7 +140,8 @@ class ForestClassifier(Forest[Params]):
         self._classes = Classes(labels)
         if len(self._classes) != len(classes) or len(classes) > self.params.max_classes:
             raise ValueError(f"{len(classes)} classes, of which {len(self._classes)} differ")
-        if self.params.classes is not None and self.params.classes != tuple(labels):
+        # By their texts as literals: True is not 1, which it equals.
+        if self.params.classes is not None and repr(self.params.classes) != repr(tuple(labels)):
             raise ValueError(f"the classes are {labels}, the parameters say {self.params.classes}")
         if self.params.calibration:
             self._calibration = fresh_state(len(labels))

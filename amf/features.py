@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import isnan, nan
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from amf.labels import is_na, plain, require_reals
 
 _COLUMN = re.compile(r"((?:[^=\\]|\\[=\\])*+)(?:=(.*+))?", re.DOTALL)
+_PLAIN = {type(None), bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}
 _ANOTHER = 0.0  # code of a category without a column
 
 
@@ -147,7 +149,7 @@ class Columns:
                 known = self._categories[name].codes if name in self._categories else ()
                 if value not in known and len(known) < self._forest.params.max_categories:
                     new.append(_column(name, value))
-            elif name not in self._numbers and value is not None and not isnan(_number(name, value)):
+            elif name not in self._numbers and value is not None and not isnan(number_of(name, value)):
                 new.append(_column(name))
         if not new and not len(self):
             new = [_column(_bare(name)) for name in features][:1]
@@ -189,10 +191,13 @@ class Columns:
     def matrix(self, objects: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
         """Objects as rows (n, number of columns) of the forest. Raises TypeError for a value that is no feature."""
         rows = [self.cells(features) for features in objects]
+        if not _PLAIN.issuperset(map(type, chain.from_iterable(rows))):
+            # Of dates, bytes and complex ones numpy would make numbers without a word.
+            rows = [list(map(number_of, self.names, row)) for row in rows]
         try:
             cells = np.array(rows, np.float64)
-        except (TypeError, ValueError, OverflowError):
-            cells = np.array([list(map(_number, self.names, row)) for row in rows], np.float64)
+        except OverflowError:
+            cells = np.array([list(map(number_of, self.names, row)) for row in rows], np.float64)
         return self.rows(cells.reshape(len(objects), len(self.names)))
 
     def _enter(self, columns: Sequence[Column]) -> None:
@@ -227,7 +232,7 @@ def _column(name: Any, category: str | None = None) -> Column:
     return Column(name, category)
 
 
-def _number(name: str, value: Any) -> float:
+def number_of(name: str, value: Any) -> float:
     """Raises TypeError where the value of a feature is none that it can have, ValueError where it is too large."""
     if value is None or is_na(value):
         return nan

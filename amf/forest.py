@@ -133,7 +133,7 @@ class Forest(ForestState[Params]):
         leaves no forest: it gives its memory back, and every later use raises LostForestError. Half of a batch cannot
         be taken back, and to keep the state before each call would cost the memory of the forest once more.
         """
-        self._learn(X, y, publish=self._follows_forecasts)
+        self._learn(X, y, asked=False)
         return self
 
     def weighted_depth(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803

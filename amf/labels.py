@@ -124,8 +124,9 @@ def scalars(y: Any) -> list[Label | None]:
 
 
 def _require_labels(y: Any) -> None:
-    """Raise TypeError for what is no row of labels: a text, a table, or a mapping, whose keys are not its labels."""
-    if isinstance(y, str | bytes | Mapping) or getattr(y, "ndim", 1) != 1:
+    """Raise TypeError for what is no row of labels: a text, a table, a set, which has no order, or a mapping, of which
+    the keys are not the labels."""
+    if isinstance(y, str | bytes | Mapping | set | frozenset) or getattr(y, "ndim", 1) != 1:
         shape = f" of shape {y.shape}" if hasattr(y, "shape") else ""
         raise TypeError(f"y is a {type(y).__name__}{shape}; it must hold a label for each row, (n,)")
     require_reals("y", y)

@@ -41,6 +41,9 @@ from amf.state import ONE_NODE
 from amf.threads import side_by_side
 from amf.turns import Turn, take_turns, together
 
+_MOST_SLOTS = 1 << 26
+_LARGEST_WHOLE = int(np.iinfo(np.int64).max)
+
 
 class Sizes(NamedTuple):
     """How large forests are, one number each."""
@@ -86,9 +89,14 @@ class Group:
             self.put(slot, forest)
 
     def put(self, slot: int, forest: Any) -> None:
-        """Take a forest in, in place of the one that has the slot. Raises ValueError where it does not fit."""
+        """Take a forest in, in place of the one that has the slot.
+
+        Slots up to the largest take 16 bytes each, be they empty. Raises ValueError where the forest does not fit.
+        """
         slot = plain(slot)
-        check_whole("slot", slot, 0, 2**31)
+        check_whole("slot", slot, 0, _MOST_SLOTS - 1)
+        if not isinstance(forest, Forest):
+            raise TypeError(f"slot {slot} is for a forest, got a {type(forest).__name__}")
         with self._turn:
             self._require_fit(slot, forest)
             self.remove(slot)
@@ -185,7 +193,7 @@ class Group:
             words = self._words(mine)
             _check(mine, words, x, y, np.repeat(np.arange(mine.size), ends - starts), order)
             width = int(words[:, N_OUTPUTS].max()) if n else some._n_outputs
-            said = BatchForecasts(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, 2)))
+            said = BatchForecasts.empty(n, width)
             try:
                 self._pass(mine, words, x, y, starts, ends, said, predict, n_threads)
             except BaseException as error:
@@ -354,8 +362,11 @@ def _check(
 
 
 def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    """Whole numbers in memory of their own. Raises ValueError for any others, which would be cut off."""
-    given = np.asarray(values)
+    """Whole numbers in memory of their own, -1 where they are masked. Raises ValueError for any others, which would be
+    cut off, and for those beyond int64, which would be other ones."""
+    given = np.ma.filled(values, -1) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
     if given.size and given.dtype.kind not in "biu":
         raise ValueError(f"{name} must be whole numbers, they are {given.dtype}")
+    if given.dtype == np.uint64 and given.size and given.max() > _LARGEST_WHOLE:
+        raise ValueError(f"{name} must be whole numbers up to {_LARGEST_WHOLE}, one is {given.max()}")
     return np.array(given, np.int64, order="C")

@@ -45,11 +45,18 @@ def check_flags(params: Any, *names: str) -> None:
         check(isinstance(value, bool), f"{name} must be True or False, got {value!r}")
 
 
+def _as_declared(value: Any, kind: str) -> Any:
+    """A scalar as one of Python's own, a float where one is declared: equal parameters are written as equal bytes."""
+    value = plain(value)
+    return float(value) if type(value) is int and "float" in kind and abs(value) < 2**1023 else value
+
+
 def checked_classes(classes: Any, max_classes: int) -> tuple[Label, ...] | None:
     """The labels that are given as all there are, or None. Raises ValueError where they cannot be."""
     check_whole("max_classes", max_classes, 2, 65_536)
     if classes is None:
         return None
+    check(not isinstance(classes, set | frozenset), "classes is a set, which has no order; give a list")
     labels = tuple(scalars(classes))
     check(None not in labels, "classes holds None or NaN, which stand for a missing label")
     known = tuple(label for label in labels if label is not None)
@@ -93,8 +100,8 @@ class ForestParams:
     max_categories: int = 100
 
     def __post_init__(self) -> None:
-        for name in self._names():
-            object.__setattr__(self, name, plain(getattr(self, name)))
+        for field in fields(self):
+            object.__setattr__(self, field.name, _as_declared(getattr(self, field.name), str(field.type)))
         check_whole("n_estimators", self.n_estimators, 1, 10_000)
         check_whole("seed", self.seed, 0, 2**64 - 1)
         check_choice("scaling", self.scaling, ("auto", "none"))

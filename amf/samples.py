@@ -61,9 +61,22 @@ class BatchForecasts(NamedTuple):
         """Some rows: views."""
         return BatchForecasts(self.outputs[rows], self.raw[rows], self.depths[rows])
 
+    @classmethod
+    def empty(cls, n: int, n_outputs: int) -> BatchForecasts:
+        """Zeros for so many rows."""
+        return cls(np.zeros((n, n_outputs)), np.zeros((n, n_outputs)), np.zeros((n, 2)))
+
     def copy(self) -> BatchForecasts:
         """All that is said, in arrays of its own: what is written to one is not seen in the other."""
         return BatchForecasts(self.outputs.copy(), self.raw.copy(), self.depths.copy())
+
+
+class Unasked(BatchForecasts):
+    """Forecasts for which nobody asks, of which a forest may learn all the same: each part is in the same memory."""
+
+    def part(self, rows: slice) -> BatchForecasts:
+        n = rows.stop - rows.start
+        return BatchForecasts(self.outputs[:n], self.raw[:n], self.depths[:n])
 
 
 class _Scratch(threading.local):
@@ -102,6 +115,8 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     TypeError as `unmasked` does."""
     if type(X) is np.ndarray and X.dtype.kind == "f":  # nothing to look for: many streams come one row at a time
         return np.ascontiguousarray(X, np.float64)
+    if hasattr(X, "toarray"):
+        raise TypeError(f"X is a {type(X).__name__}, a sparse matrix; a forest takes dense rows: X.toarray()")
     given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
     try:
         return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)

@@ -214,7 +214,6 @@ def loads(data: bytes | bytearray | memoryview, systems: Mapping[str, type[Any]]
     try:
         with np.errstate(all="ignore"):  # numbers are looked at that may be anything
             forest = _headed(header, end - at, systems)
-            forest.n_threads = n_threads
             reader = _Reader(view[:end].toreadonly(), at)
             forest._scaling = _read_scaling(forest._scaling, reader)
             _read_trees(forest, reader)
@@ -223,6 +222,7 @@ def loads(data: bytes | bytearray | memoryview, systems: Mapping[str, type[Any]]
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FormatError(f"the forest cannot be read: {error!r}") from error
+    forest.n_threads = n_threads
     return forest
 
 

@@ -23,7 +23,16 @@ from amf.modes import MODES
 from amf.params import check_whole
 from amf.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.rng import seed_words
-from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts, Labels, label_of_one, numbers_of
+from amf.samples import (
+    MOST_FORECASTS,
+    ROWS_PER_CALL,
+    SCRATCH,
+    BatchForecasts,
+    Labels,
+    Unasked,
+    label_of_one,
+    numbers_of,
+)
 from amf.scaling import Scaling, first_infinite
 from amf.system import NO_STATE, Params, System
 from amf.threads import side_by_side, spans
@@ -104,7 +113,7 @@ class ForestState(System[Params]):
         """Bytes of memory held by the trees, the per-feature state and that of the adaptation."""
         return self._arena.nbytes + self._scaling.nbytes + self._adaptation.nbytes
 
-    def _learn(self, X: ArrayLike, y: Any, *, publish: bool) -> BatchForecasts:  # noqa: N803
+    def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
         with self._turn:
             x = self._rows(X)
             labels = self._encode(y, x.shape[0])
@@ -114,7 +123,7 @@ class ForestState(System[Params]):
                         self._grow_features([None] * x.shape[1])
                     else:
                         x = x[:, :0]
-                return self._pass(x, labels, publish=publish)
+                return self._pass(x, labels, asked=asked)
             except BaseException as error:
                 if labels.labelled.any():
                     self._lose(error)
@@ -136,7 +145,7 @@ class ForestState(System[Params]):
             x = self._question(X)
             if not self.n_features:
                 x = x[:, :0]
-            return self._pass(x, self._unlabelled(x.shape[0]), publish=True)
+            return self._pass(x, self._unlabelled(x.shape[0]), asked=True)
 
     def _unlabelled(self, n: int) -> Labels:
         if n == 1:
@@ -161,10 +170,13 @@ class ForestState(System[Params]):
             raise ValueError(f"X[{row}, {column}] is infinite; numbers must be finite, NaN stands for missing")
         return x
 
-    def _pass(self, x: NDArray[np.float64], labels: Labels, *, publish: bool) -> BatchForecasts:
-        n = x.shape[0]
-        said = n, labels.n_outputs
-        forecasts = BatchForecasts(np.zeros(said), np.zeros(said), np.zeros((n, 2)))
+    def _pass(self, x: NDArray[np.float64], labels: Labels, *, asked: bool) -> BatchForecasts:
+        """Pass rows through the forest. asked: whether what is said of them is more than what it learns of."""
+        n, publish = x.shape[0], asked or self._follows_forecasts
+        if asked:
+            forecasts = BatchForecasts.empty(n, labels.n_outputs)
+        else:
+            forecasts = Unasked.empty(min(n, ROWS_PER_CALL), labels.n_outputs)
         start = 0
         for row, label in labels.arrivals.items():
             self._batches(x, labels, forecasts, start, row, publish=publish)
@@ -174,7 +186,8 @@ class ForestState(System[Params]):
             before = forecasts.part(one).copy()
             self._admit(label)
             self._batches(x, labels, forecasts, row, row + 1, publish=publish)
-            forecasts.outputs[one], forecasts.raw[one], forecasts.depths[one] = before
+            for array, was in zip(forecasts.part(one), before, strict=True):
+                array[:] = was
             start = row + 1
         self._batches(x, labels, forecasts, start, n, publish=publish)
         return forecasts
@@ -336,8 +349,9 @@ class ForestState(System[Params]):
         rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
         self._allowed = rows if rows >= _SMALLEST_TREE else 0
         at_least = max(self._allowed, _SMALLEST_TREE)
-        for tree in np.flatnonzero(arena.used + index(2) > at_least).tolist():
-            self._shrink(tree, at_least)
+        if arena.capacity + 2 > at_least:
+            for tree in np.flatnonzero(arena.used + index(2) > at_least).tolist():
+                self._shrink(tree, at_least)
         if arena.capacity > at_least:
             arena.reserve(at_least)
         arena.relayout(layout)

@@ -65,7 +65,7 @@ MAY_IMPORT = {
     "amf.kernels": "amf._cache amf.learner amf.registry amf.many",
     "amf.many": f"{AMF_TREES} {AMF_FOREST}",
     "amf": f"{AMF_FORESTS} amf.features amf.serialize amf.learner amf.registry amf.kernels amf.many",
-    "amf.integrations amf.integrations.*": "amf amf.labels amf.samples",
+    "amf.integrations amf.integrations.*": "amf amf.features amf.labels amf.samples",
     "amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",

@@ -15,13 +15,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
 from math import isinf
-from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import amf
+from amf.features import number_of
 from amf.labels import is_na
 
 try:
@@ -75,12 +75,19 @@ class _AMFModel(base.Estimator):
         objects = [_named(sample) for sample in samples]
         for row, (features, label) in enumerate(zip(objects, labels, strict=True)):
             if _is_label(label) and columns.new(features):
-                _require_finite(features)
+                self._require_learnable(features, label)
                 # Earlier samples knew nothing of these columns. The order within an object is not to matter.
                 self._learn_rows(objects[start:row], labels[start:row])
                 columns.add(columns.new(dict(sorted(features.items()))))
                 start = row
         self._learn_rows(objects[start:], labels[start:])
+
+    def _require_learnable(self, features: Mapping[str, Any], label: Any) -> None:
+        """Raises ValueError or TypeError before the forest has columns for what it is going to refuse."""
+        for name, value in features.items():
+            if not isinstance(value, str) and isinf(number_of(name, value)):
+                raise ValueError(f"feature {name!r} is infinite; numbers must be finite, None or NaN for missing")
+        self._learner.forest._encode([label], 1)
 
     def _learn_rows(self, objects: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> None:
         forest, columns = self._learner
@@ -123,7 +130,9 @@ class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
         """Class probabilities (n, K), K = 0 before the first label."""
         if not self.forest.class_labels:
             return np.empty((len(samples), 0))
-        return self.forest.predict_proba(self._rows(samples))
+        rows = self._rows(samples)
+        # A forest that was given its classes takes any row before the first label, and one without features is none.
+        return self.forest.predict_proba(rows if rows.shape[1] else np.full((len(samples), 1), np.nan))
 
     @property
     def _multiclass(self) -> bool:
@@ -189,10 +198,3 @@ def _named(sample: Features) -> dict[str, Any]:
 
 def _is_label(label: Any) -> bool:
     return label is not None and not is_na(label) and label == label
-
-
-def _require_finite(features: Mapping[str, Any]) -> None:
-    """Raises ValueError before the forest has columns for what it is going to refuse."""
-    for name, value in features.items():
-        if isinstance(value, Real) and isinf(value):
-            raise ValueError(f"feature {name!r} is infinite; numbers must be finite, None or NaN stands for missing")

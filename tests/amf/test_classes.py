@@ -158,6 +158,7 @@ def test_too_many_classes_are_refused():
         (["a", None], "None or NaN"),
         ([0.5, float("nan")], "None or NaN"),
         (range(4), "max_classes is 3"),
+        ({"a", "b"}, "classes is a set, which has no order; give a list"),
     ],
 )
 def test_bad_classes_are_refused(classes, message):

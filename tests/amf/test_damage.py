@@ -254,3 +254,22 @@ def test_any_damage_under_a_right_checksum_is_refused_or_harmless():
         assert forest.partial_fit(x, y).predict_proba(x).shape == (10, 3)
         forest.dumps()
     assert 20 < accepted < 300
+
+
+@pytest.mark.parametrize(("given", "labels"), [([True, False], [1, 0]), ([1, 0], [True, False]), ([1.0, 2], [1, 2])])
+def test_classes_that_only_equal_those_of_the_parameters_are_refused_though_the_checksum_is_right(given, labels):
+    """As tuples they are equal, and yet they are other classes, or other labels to predict."""
+    data = amf.AMFClassifier(2, classes=given).dumps()
+    header = json.loads(header_of(data))
+    assert amf.loads(with_header(data, as_json(header))).dumps() == data
+    header["classes"] = labels
+    assert refused(with_header(data, as_json(header)))
+
+
+def test_a_whole_number_for_a_float_is_refused_though_the_checksum_is_right():
+    """No forest writes it: equal parameters are equal bytes."""
+    data = example().dumps()
+    header = json.loads(header_of(data))
+    assert header["params"]["purity"] == 16.0
+    header["params"]["purity"] = 16
+    assert refused(with_header(data, as_json(header)))

@@ -49,14 +49,23 @@ def test_a_bad_parameter_is_named(system, parameters, message):
 
 @pytest.mark.parametrize(
     "y",
-    [pd.DataFrame({"u": [1.0, 2.0], "v": [3.0, 4.0]}), pd.DataFrame({"u": [1.0, 2.0]}), {"a": 1, "b": 2}, ones(2, 1)],
-    ids=["frame", "column", "mapping", "table"],
+    [
+        pd.DataFrame({"u": [1.0, 2.0], "v": [3.0, 4.0]}),
+        pd.DataFrame({"u": [1.0, 2.0]}),
+        {"a": 1, "b": 2},
+        {1, 2},
+        frozenset([0, 1]),
+        ones(2, 1),
+        np.array(1),
+    ],
+    ids=["frame", "column", "mapping", "set", "frozenset", "table", "scalar"],
 )
 def test_what_is_no_row_of_labels_is_refused(system, y):
-    """The names of a frame's columns, and the keys of a mapping, are not its labels."""
+    """The names of a frame's columns, and the keys of a mapping, are not its labels, and a set has no order."""
     forest = system.new()
-    with pytest.raises(TypeError, match=r"y is a \w+.*; it must hold a label for each row, \(n,\)"):
-        forest.partial_fit(ones(2), y)
+    for n in (1, 2):
+        with pytest.raises(TypeError, match=r"y is a \w+.*; it must hold a label for each row, \(n,\)"):
+            forest.partial_fit(ones(n), y)
     assert forest.n_samples == 0
 
 

@@ -310,6 +310,9 @@ def test_what_numpy_would_take_for_a_number_is_no_feature(value: Any) -> None:
     with pytest.raises(TypeError, match="feature 'age'"):
         columns.new({"age": value})
     assert forest.feature_names is None
+    columns.add(columns.new({"age": 41, "height": 1.8}))
+    with pytest.raises(TypeError, match="feature 'age'"):
+        columns.matrix([{"age": 41, "height": 1.7}, {"height": None, "age": value}])
 
 
 def test_a_forest_takes_places_and_names_of_numpy() -> None:

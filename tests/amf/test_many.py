@@ -157,6 +157,11 @@ def test_no_rows_are_no_trouble_and_no_forests_are():
         ({"labels": [0]}, r"labels have shape \(1,\) for 2 rows"),
         ({"labels": [0.9, 1.0]}, "labels must be whole numbers, they are float64"),
         ({"slots": [0, 1.2]}, "slots must be whole numbers, they are float64"),
+        (
+            {"labels": np.array([0, 2**64 - 1], np.uint64)},
+            "labels must be whole numbers up to 9",
+        ),
+        ({"slots": np.array([0, 2**64 - 1], np.uint64)}, "slots must be whole numbers up to"),
         ({"n_threads": 0}, "n_threads"),
         ({"x": [[0, 0, np.inf], [0, 0, 0]]}, r"X\[0, 2\] is infinite"),
         ({"x": [[0.0], [1.0]]}, "X has 1 features, this forest learned from 3"),
@@ -351,3 +356,20 @@ def test_slots_may_be_numbers_of_numpy_and_none_lies_before_the_first():
     group.put(np.int64(0), forest)
     group.remove(-1)
     assert group.sizes(np.array([0])).samples.tolist() == [forest.n_samples]
+
+
+def test_a_label_that_is_masked_is_missing():
+    labels = np.ma.MaskedArray([1, 1, 0], mask=[False, True, False])
+    for system, missing in ((amf.AMFClassifier, -1), (amf.AMFRegressor, np.nan)):
+        group, others = forests_of(system, 2), forests_of(system, 2)
+        amf.predict_learn_many(group, np.eye(3), [0, 1, 0], labels)
+        amf.predict_learn_many(others, np.eye(3), [0, 1, 0], [1, missing, 0])
+        assert [forest.dumps() for forest in group] == [forest.dumps() for forest in others]
+
+
+def test_what_is_no_forest_or_a_slot_far_away_is_refused():
+    group = amf.Group()
+    with pytest.raises(TypeError, match="slot 0 is for a forest, got a str"):
+        group.put(0, "x")
+    with pytest.raises(ValueError, match="slot"):
+        group.put(2**26, forests_of(amf.AMFClassifier, 1)[0])

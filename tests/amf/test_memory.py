@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from trees import trees_of
@@ -105,3 +107,20 @@ def test_rows_that_grow_while_trees_are_nearly_full_leave_room_for_the_next_spli
             forest.partial_fit(x[None], [row])
             assert (forest._arena.used.astype(int) + 2 <= max(forest._allowed, 16)).all()
             assert forest._arena.used.max() <= forest._arena.capacity
+
+
+@pytest.mark.parametrize("forest", [amf.AMFClassifier(1, max_classes=2000), amf.AMFRegressor(1)], ids=repr)
+def test_learning_takes_no_memory_for_forecasts_that_are_not_asked_for(forest):
+    """Which are as large as rows times classes: 640 MB here, of rows that are 0.2 MB."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((20_000, 1)), np.arange(20_000) % 2000
+    twin = forest.copy()
+    forest.partial_fit(x[:4000], y[:4000])
+    tracemalloc.start()
+    forest.partial_fit(x[4000:], y[4000:])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60_000_000
+    for start in range(0, 20_000, 1000):
+        twin.predict_learn(x[start : start + 1000], y[start : start + 1000])
+    assert twin.dumps() == forest.dumps()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 
 import amf
 
@@ -43,8 +44,9 @@ def test_what_is_masked_or_na_is_missing(given: Any, meant: Any) -> None:
         (np.array([[1, 2]] * 20, "m8[s]"), "X holds durations"),
         (X + 1j, "X holds complex numbers"),
         (X.astype("S"), "X holds bytes"),
+        (csr_matrix(X), r"X is a csr_matrix, a sparse matrix; a forest takes dense rows: X.toarray\(\)"),
     ],
-    ids=["M8", "frame of dates", "m8", "complex", "bytes"],
+    ids=["M8", "frame of dates", "m8", "complex", "bytes", "sparse"],
 )
 def test_what_is_no_number_is_refused(given: Any, message: str) -> None:
     forest = amf.AMFClassifier(2)

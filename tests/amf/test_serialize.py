@@ -112,6 +112,9 @@ def test_loads_takes_any_buffer_and_keeps_none():
     buffer[:] = bytes(len(buffer))
     assert all(again.dumps() == data for again in loaded)
     assert amf.loads(data, n_threads=2).n_threads == 2
+    with pytest.raises(ValueError, match="n_threads") as refused:
+        amf.loads(data, n_threads=0)
+    assert not isinstance(refused.value, amf.FormatError)  # the bytes are as they should be
     for name in ("m.amf", Path("m.amf")):
         with pytest.raises(TypeError, match=r"expected the bytes of a forest, got the name of a file: .*read_bytes"):
             amf.loads(name)
@@ -237,3 +240,9 @@ def test_the_golden_file_of_the_current_format_is_canonical_and_of_this_engine()
 
 if __name__ == "__main__":
     write_golden()
+
+
+def test_equal_parameters_are_equal_bytes():
+    one, other = amf.AMFClassifier(2, purity=8, smoothing=2), amf.AMFClassifier(2, purity=8.0, smoothing=2.0)
+    assert one.params == other.params
+    assert one.dumps() == other.dumps()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
@@ -250,3 +251,32 @@ def test_what_pandas_has_for_missing_is_missing() -> None:
         other.learn_one(x, y)
     assert model.forest.dumps() == other.forest.dumps()
     assert model.predict_proba_one({"a": pd.NA}) == other.predict_proba_one({})
+
+
+@pytest.mark.parametrize("kind", [AMFClassifier, AdaptiveAMFClassifier])
+def test_given_classes_are_equally_likely_before_the_first_label(kind: type) -> None:
+    model = kind(2, seed=1, classes=["a", "b"])
+    for sample in ({}, {"x": 1.0}, {"x": "red"}):
+        assert model.predict_proba_one(sample) == {"a": 0.5, "b": 0.5}
+        assert model.predict_one(sample) in ("a", "b")
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0]})
+    assert model.predict_proba_many(frame).to_numpy().tolist() == [[0.5, 0.5]] * 3
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ({"b": 1.0}, "c", "none of the given classes"),
+        ({"b": 1.0}, b"a", "y.0. is a bytes"),
+        ({"b": Decimal("-Infinity")}, "a", "feature 'b' is infinite"),
+        ({"b": np.array(np.inf)}, "a", "feature 'b' is infinite"),
+    ],
+)
+def test_a_sample_that_is_refused_leaves_no_column_behind(x: dict[str, Any], y: Any, message: str) -> None:
+    model = AMFClassifier(2, seed=1, classes=["a", "b"])
+    model.learn_one({"a": 1.0}, "a")
+    before = model.forest.dumps()
+    with pytest.raises((TypeError, ValueError), match=message):
+        model.learn_one(x, y)
+    assert model.forest.dumps() == before
+    assert model._learner.columns.names == ["a"]
