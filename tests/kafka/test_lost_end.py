@@ -6,16 +6,14 @@ after that has a greater leader epoch.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.availability import Unavailable, give_up
-from tests.kafka.broker import Broker, read_all
-from tests.kafka.servers import JavaServer, Server
+from tests.kafka.broker import read_all
+from tests.kafka.forgetful import ForgetfulBroker
 from tests.kafka.workers import WorkerProcess, wait_for_progress
 
 pytestmark = pytest.mark.kafka
@@ -32,37 +30,6 @@ models: {{default: {{n_estimators: 1}}}}
 checkpoint: {{url: "file://{folder}/checkpoints", interval: 1h, recovery_budget: 1h}}
 metrics: {{listen: "127.0.0.1:0"}}
 """
-
-
-class ForgetfulBroker(Broker):
-    """A broker whose log of `events` can be put back to an earlier state."""
-
-    def _open(self) -> Server:
-        self._java = JavaServer(self._properties)
-        self._java.start()
-        return self._java
-
-    @property
-    def folder(self) -> Path:
-        return self._java._home / "data" / "events-0"
-
-    def remember(self, where: Path) -> None:
-        self.stop()
-        shutil.copytree(self.folder, where)
-        self.restart()
-
-    def forget(self, where: Path) -> None:
-        """Lose what came to the log since it was remembered."""
-        self.stop()
-        shutil.rmtree(self.folder)
-        shutil.copytree(where, self.folder)
-        self.restart()
-
-    def feed(self, n: int) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap})
-        for i in range(n):
-            producer.produce("events", b'{"features": [1.0], "label": "%d"}' % (i % 2), b"key")
-        assert producer.flush(WITHIN_S) == 0
 
 
 @pytest.fixture

@@ -35,7 +35,17 @@ def topic_deleted(topic: str, known_id: str) -> str:
     return f"topic {topic} with the id {known_id} does not exist any more. Its checkpoints are still there"
 
 
-def unreadable_records(where: str, why: str) -> PartitionStopped:
+def damaged_records(where: str, why: str) -> PartitionStopped:
+    """For a partition of which the next records are not what was written."""
+    return PartitionStopped(
+        "unreadable-records",
+        f"{where}: the next records are damaged: {why}",
+        "If it was on the way from the broker a new start reads them well. Else the broker's log is damaged: have its "
+        "leader be a replica that is whole, or set the group behind these records, which are lost then",
+    )
+
+
+def undecompressed_records(where: str, why: str) -> PartitionStopped:
     """For a partition of which the client cannot take the next records apart, though they are whole."""
     return PartitionStopped(
         "unreadable-records",

@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.adapters.kafka.errors import client, error_of, explained, failure, forbidden
 from worker.adapters.kafka.offsets import Offsets
-from worker.base.errors import Abort, Fatal, Transient
+from worker.base.errors import Abort, Fatal, PartitionStopped, Transient
 from worker.base.log import Log
 from worker.base.ports import Gone, Listener
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Record
-from worker.base.refusals import unreadable_records
+from worker.base.refusals import damaged_records, undecompressed_records
 from worker.base.watchdog import within
 from worker.config import Config
 
@@ -37,6 +37,9 @@ _MAX_POLL_MS = 300_000  # the client's default
 
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
+_UNREADABLE = dict.fromkeys((KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED), damaged_records)
+"""What is said of a batch that fails its checksum, is of no known format, or cannot be decompressed."""
+_UNREADABLE[KafkaError._BAD_COMPRESSION] = undecompressed_records
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION}
 """What is said of a seek while the partition is not being read yet."""
 _NO_EPOCH = -1
@@ -73,6 +76,9 @@ class KafkaInput:
         """The id under which the group gave each partition."""
         self._unproven: dict[int, TopicPartition] = {}
         """Partitions whose leader is yet to be asked whether it has the record before the position, with the latter."""
+        self._unreadable: dict[int, PartitionStopped] = {}
+        """Partitions whose next records cannot be taken apart, until they are read anew. Behind a batch that fails its
+        checksum librdkafka 2.16 takes the middle of another one for the next, and believes the offsets there."""
         self._listener: Listener
 
     def subscribe(self, listener: Listener) -> None:
@@ -111,15 +117,19 @@ class KafkaInput:
         message: Any
         for message in self._consumer.consume(max_records, timeout_s):
             error = message.error()
-            if error is None:
+            if message.partition() in self._unreadable:
+                pass
+            elif error is None:
                 records[message.partition()].append(_record(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ends[message.partition()] = message.offset()
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
                 missing[message.partition()] = error.str()
                 self._unproven.pop(message.partition(), None)
-            elif error.code() == KafkaError._BAD_COMPRESSION and message.partition() is not None:
-                missing[message.partition()] = unreadable_records(f"{self._topic}[{message.partition()}]", error.str())
+            elif error.code() in _UNREADABLE and message.partition() is not None:
+                why = _UNREADABLE[error.code()](f"{self._topic}[{message.partition()}]", error.str())
+                self._unreadable[message.partition()] = why
+                self.pause(message.partition())  # else it is fetched at full speed
             elif error.code() == KafkaError._FATAL:
                 self._rejoin(error.str())
                 break
@@ -127,6 +137,7 @@ class KafkaInput:
                 raise failure(error, Fatal, "consumer", *self._needs)
             else:
                 _log.warning("consumer-error", explained(error, "consumer", *self._needs))
+        missing |= self._unreadable
         if strange := self._of_another_id():
             self._take_anew(strange)
             for number in strange:
@@ -198,6 +209,7 @@ class KafkaInput:
         self._listener.lost(sorted(self._owned))
         self._owned.clear()
         self._unproven.clear()
+        self._unreadable.clear()
         self.close()
         self._consumer, self._is_open = client(Consumer, self._properties), True
         self.subscribe(self._listener)
@@ -227,6 +239,7 @@ class KafkaInput:
         again = self._read() & offsets.keys()
         for number in offsets:
             self._ends.pop(number, None)
+            self._unreadable.pop(number, None)
         if again:
             self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in again])
         self._consumer.incremental_assign(list(places.values()))
@@ -313,6 +326,7 @@ class KafkaInput:
         for number in partitions:
             self._owned.pop(number, None)
             self._unproven.pop(number, None)
+            self._unreadable.pop(number, None)
         try:
             read = self._read()
             self._consumer.incremental_unassign([TopicPartition(self._topic, n) for n in partitions if n in read])

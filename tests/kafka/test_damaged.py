@@ -1,0 +1,78 @@
+"""A bit of a partition's log that has turned: a batch fails its checksum, and the client loses its way behind it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.availability import Unavailable, give_up
+from tests.kafka.broker import Broker, committed_offsets, read_all
+from tests.kafka.forgetful import ForgetfulBroker
+from tests.kafka.workers import WorkerProcess, source_of
+
+pytestmark = pytest.mark.kafka
+
+WITHIN_S = 60.0
+EVENTS, DAMAGED, BESIDE = 300, 100, 20
+CONFIG = """
+input: {{topic: events}}
+output: {{topic: predictions}}
+dead_letter: {{topic: dead}}
+transaction: {{interval: 20ms}}
+kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
+models: {{default: {{n_estimators: 1}}}}
+checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
+metrics: {{listen: "127.0.0.1:0"}}
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[ForgetfulBroker]:
+    try:
+        with ForgetfulBroker(own=True) as broker:
+            broker.create_topic("events", partitions=2)
+            for topic in ("predictions", "dead"):
+                broker.create_topic(topic)
+            yield broker
+    except Unavailable as reason:
+        give_up(f"no jars of Kafka to test with: {reason}")
+
+
+def feed(broker: Broker, partition: int, n: int, padding: int) -> None:
+    """Batches of one event each."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 1})
+    for i in range(n):
+        event = {"features": [0.5] * 4, "label": "ab"[i % 2], "id": f"event-{i:03d}", "padding": "." * padding}
+        producer.produce("events", json.dumps(event).encode(), b"key", partition)
+    assert producer.flush(WITHIN_S) == 0
+
+
+@pytest.mark.parametrize("padding", [0, 64, 1000])
+def test_a_batch_that_fails_its_checksum_stops_its_partition_and_no_other(
+    broker: ForgetfulBroker, padding: int, tmp_path: Path
+) -> None:
+    """What the client says after that error is other batches' content: offsets that are anything, or nothing at all."""
+    config = tmp_path / "worker.yaml"
+    config.write_text(CONFIG.format(bootstrap=broker.bootstrap, folder=tmp_path))
+    feed(broker, 0, EVENTS, padding)
+    feed(broker, 1, BESIDE, padding)
+    broker.damage(b"event-%03d" % DAMAGED)
+    with WorkerProcess(config, tmp_path / "one.log") as worker:
+        deadline = time.monotonic() + WITHIN_S
+        while "events[0]: the next records are damaged" not in worker.log():
+            worker.require_alive()
+            assert time.monotonic() < deadline, worker.log()[-4000:]
+            time.sleep(0.1)
+        feed(broker, 1, BESIDE, padding)
+        read_all(broker.bootstrap, "predictions", until=DAMAGED + 2 * BESIDE)  # the other partition goes on
+        worker.terminate()
+        assert worker.log().count("events[0]") < 20
+    assert committed_offsets(broker.bootstrap, "group", "events") == {0: DAMAGED, 1: 2 * BESIDE}
+    sources = sorted(source_of(message) for message in read_all(broker.bootstrap, "predictions"))
+    assert sources == [(0, i) for i in range(DAMAGED)] + [(1, i) for i in range(2 * BESIDE)]
+    assert read_all(broker.bootstrap, "dead") == []
