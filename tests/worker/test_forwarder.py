@@ -66,7 +66,7 @@ class Bound:
         self.board = Board()
         self.input = FakeInput(bench.broker, hook or self.faults)
         self._bench = bench
-        self._forwarder = Forwarder(
+        self.forwarder = Forwarder(
             bench.config,
             key_reader(bench.config),
             MAX_MESSAGE_BYTES,
@@ -77,11 +77,11 @@ class Bound:
             bench.clock,
             self.board,
         )
-        self.start = self._forwarder.start
-        self.assigned = self._forwarder.assigned
-        self.turn = self._forwarder.turn
-        self.close = self._forwarder.close
-        self.run = self._forwarder.run
+        self.start = self.forwarder.start
+        self.assigned = self.forwarder.assigned
+        self.turn = self.forwarder.turn
+        self.close = self.forwarder.close
+        self.run = self.forwarder.run
 
     def join(self, *partitions: int) -> Bound:
         """Become a member and take partitions, all if none is named."""
@@ -574,3 +574,27 @@ def test_no_schedule_of_faults_loses_doubles_or_swaps_a_record() -> None:
             ]
             assert found == expected, f"seed {seed}, partition {number}"
     assert min(counts[fault] for fault in ("error", "crash", "loss", "rebalance", "late commit")) >= 10
+
+
+def test_a_broker_that_refuses_transactions_for_hours_is_not_asked_all_the_time_and_takes_no_memory() -> None:
+    bench = Bench()
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=10))
+    bound = bench.forwarder().join().turns(2)
+    bench.feed_shops(*(f"shop-{n}" for n in range(100)))
+    attempts = 0
+
+    def refuse(point: str) -> None:
+        nonlocal attempts
+        if point == "produce" and bench.clock.now_s < until_s:
+            attempts += 1
+            raise Abort("NOT_ENOUGH_REPLICAS")
+
+    began_s = bench.clock.now_s
+    until_s = began_s + 3600.0
+    bound.forwarder._transactions._output.hook = refuse
+    while bench.clock.now_s < until_s:
+        bound.turn()
+        assert sum(map(len, bound.forwarder._waiting.values())) <= 10
+    assert attempts < 3700
+    bound.turns(200)
+    assert [offset for _, _, offset in bench.forwarded()] == list(range(100))

@@ -76,6 +76,10 @@ class Forwarder:
         self._starts: dict[int, int] = {}
         """Those of them that were chosen here and are not committed."""
         self._waiting: dict[int, list[Record]] = defaultdict(list)
+        self._paused: set[int] = set()
+        """Partitions that are not read on, since enough records wait behind the pending transaction."""
+        self._again_s = 0.0
+        """When it is tried again to bring the pending transaction to an end."""
         self._lags: dict[int, Lag] = defaultdict(Lag)
         self._rejects: dict[int, Rejects] = {}
         """Dead letters of the pending transaction, by partition."""
@@ -124,7 +128,11 @@ class Forwarder:
                 self._skip_gap(number, why)
         if pending is not None:
             pending.renew(member)
+            # The broker may refuse transactions for hours: no more than the next one takes is held meanwhile.
+            if sum(map(len, self._waiting.values())) >= limits.max_records:
+                self._read_no_more()
         else:
+            self._read_on()
             self._begin(member)
         if self._transactions.pending is not None:
             self._settle(self._transactions.pending)
@@ -156,6 +164,7 @@ class Forwarder:
             if (each := committed[number]) is not None and each.metadata.startswith(_OURS)
         }
         self._input.assign({number: self._positions[number] for number in partitions}, epochs)
+        self._paused.difference_update(partitions)
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """There is nothing to save."""
@@ -164,6 +173,7 @@ class Forwarder:
     def lost(self, partitions: Sequence[int]) -> None:
         """Forget partitions."""
         self._transactions.drop(partitions)
+        self._paused.difference_update(partitions)
         for number in partitions:
             for part in (
                 self._positions, self._starts, self._waiting, self._lags, self._rejects, self._rejects_in_a_row,
@@ -172,6 +182,16 @@ class Forwarder:
                 part.pop(number, None)
         for family in (self._metrics.forwarder_lag_records, self._metrics.forwarder_lag_seconds):
             family.forget("input_partition", set(partitions))
+
+    def _read_no_more(self) -> None:
+        for number in self._positions.keys() - self._paused:
+            self._input.pause(number)
+            self._paused.add(number)
+
+    def _read_on(self) -> None:
+        paused, self._paused = self._paused, set()
+        if paused:
+            self._input.assign({number: self._positions[number] for number in paused})
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
@@ -211,8 +231,12 @@ class Forwarder:
         return outgoing
 
     def _settle(self, pending: Pending) -> None:
-        """Bring the pending transaction to an end, or leave it pending for the next turn."""
+        """Bring the pending transaction to an end, or leave it pending for a later turn."""
+        now = self._clock.monotonic()
+        if now < self._again_s:
+            return
         settled = self._transactions.settle()
+        self._again_s = now + pending.pause_s
         for why in self._transactions.take_given_up().values():
             raise Fatal(f"{self._config.input.topic}, {why.fact}", why.hint)
         if not settled:
