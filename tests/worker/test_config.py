@@ -28,6 +28,8 @@ from worker.config.values import Kind, address, classes, duration, features, mas
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "worker.yaml"
 
+HALF = "half of a surrogate pair, which is no character"
+"""What is found in a text that has one."""
 REQUIRED = {
     "input": "{topic: events}",
     "output": "{topic: predictions}",
@@ -255,6 +257,13 @@ def test_values(section: str, text: str, path: str, expected: object) -> None:
         ("metrics", "{listen: '::1:80'}", "metrics.listen", "'::1:80'"),
         ("metrics", "{listen: '[1.2.3.4]:80'}", "metrics.listen", "'[1.2.3.4]:80'"),
         ("models", "{null_key: ''}", "models.null_key", "''"),
+        ("models", '{null_key: "\\ud800"}', "models.null_key", HALF),
+        (
+            "models",
+            '{default: {classes: [a, "x\\udfff"]}}',
+            "models.default.classes",
+            HALF,
+        ),
         ("models", "{overrides: {match: a}}", "models.overrides", "a mapping"),
         ("models", "{overrides: }", "models.overrides", "nothing"),
         ("models", "{overrides: [{match: ''}]}", "models.overrides[0].match", "''"),
@@ -543,6 +552,7 @@ def test_the_topics_must_differ(first: str, second: str) -> None:
     ("text", "problem"),
     [
         ("input: [a", "worker.yaml:1: expected YAML, found a syntax error: while parsing a flow sequence"),
+        ("a: " + 3000 * "[", "worker.yaml: expected some levels of lists and mappings, found hundreds"),
         ("a: 1\n b: 2", "worker.yaml:2: expected YAML, found a syntax error: mapping values are not allowed here"),
         ("a: 1\n---\nb: 2", "worker.yaml:2: expected YAML, found a syntax error: expected a single document"),
         ("a: 1\nb: \x07", "worker.yaml:2: expected YAML, found a character that it does not allow"),

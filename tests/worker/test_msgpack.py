@@ -174,6 +174,20 @@ def test_predictions_have_the_fields_of_the_json() -> None:
         assert list(value) == list(json.loads(codec.encode_answers(["m"], [answer])[0]))
 
 
+def test_integers_that_messagepack_does_not_have_are_published_all_the_same() -> None:
+    """JSON has them, and so the labels of events in JSON: the class is its text, the number a float."""
+    wide, wider = 2**64 - 1, 10**20
+    for label, published in ((wide, wide), (-(2**63), -(2**63)), (wider, str(wider)), (-wider, str(-wider))):
+        answer = prediction(label=label, prediction=label)
+        value = msgspec.msgpack.decode(encode_answers(["m"], [answer])[0])
+        assert (value["label"], value["prediction"]) == (published, published)
+        assert value | {"label": label, "prediction": label} == json.loads(codec.encode_answers(["m"], [answer])[0])
+    unlabelled = prediction(label=None, loss=None, prediction=wider)
+    assert "label" not in msgspec.msgpack.decode(encode_answers(["m"], [unlabelled])[0])
+    estimate = Estimate(1.5, 0.25, [1.0, 1.5, 2.0], wider, 0.25, 9, "7")
+    assert msgspec.msgpack.decode(encode_answers(["m"], [estimate])[0])["label"] == 1e20
+
+
 def test_rows_of_a_file_are_the_same_events_in_both() -> None:
     row = Row(3, "k", {"a": 0.1, "b": None, "c": "red"}, "yes")
     event = decode(message(row, "msgpack"), MAX_BYTES)

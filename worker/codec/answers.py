@@ -35,6 +35,11 @@ class EstimateValue(msgspec.Struct, gc=False):
     explanation: Explanation | UnsetType
 
 
+def fitting(label: Label | None, integers: range) -> Label | None:
+    """A label as a codec with only these integers can write it: any other as its text, which is the same class."""
+    return str(label) if type(label) is int and label not in integers else label
+
+
 def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
     """What is written of what a model said.
 

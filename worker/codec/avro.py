@@ -3,7 +3,7 @@
 An event is a record with the fields of the JSON; what it is written with is the producer's own schema:
 
     features   a map, a record, or an array (numbers alone); values are boolean, int, long, float, double, decimal,
-               string, enum, null or a union of those
+               string, enum, null or a union of those; a date, a time or a uuid is the number or text it is written as
     label      string, enum, int, long, float, double, boolean, null or a union of those; it may be absent
     id         string, int, long, null or a union of those; it may be absent
 
@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from worker.base.records import Answer, Estimate, Event, Label, Prediction, Reject
-from worker.codec.answers import value_of
+from worker.base.records import Answer, Estimate, Event, Prediction, Reject
+from worker.codec.answers import fitting, value_of
 from worker.codec.dead_letters import DECODERS
 from worker.codec.framing import RegistryCodec
 from worker.codec.message import FAULTS, AnyFeature, AnyItem, Message, event_of, event_or_reject
@@ -87,15 +87,10 @@ _NOTHING = Prediction(None, [], [], None, None, 0, None)
 
 def _datum(model: str, answer: Answer) -> dict[str, Any]:
     datum: dict[str, Any] = msgspec.to_builtins(value_of(model, answer))
-    datum["prediction"] = _fitting(answer.prediction)
+    datum["prediction"] = fitting(answer.prediction, _LONGS)
     if isinstance(answer, Estimate):
         # The numbers of a regression have one type, whatever the type that the label came with.
         datum["label"] = None if answer.label is None else float(answer.label)
     else:
-        datum["label"] = _fitting(answer.label)
+        datum["label"] = fitting(answer.label, _LONGS)
     return datum
-
-
-def _fitting(label: Label | None) -> Label | None:
-    """A class that no long can be is published as its text, which is the same class."""
-    return str(label) if type(label) is int and label not in _LONGS else label

@@ -45,7 +45,7 @@ _LIMITS = (
 DECODERS = {
     "json": f"json-4 {_LIMITS}",
     "msgpack": f"msgpack-2 {_LIMITS}",
-    "avro": f"avro-3 {_LIMITS}",
+    "avro": f"avro-4 {_LIMITS}",
     "json-schema": f"json-schema-4 {_LIMITS}",
 }
 """Version and limits of each codec's `decode`. Part of every model's spec, since they decide what it learns."""

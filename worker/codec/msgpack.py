@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from worker.base.records import Answer, Event, Reject
-from worker.codec.answers import value_of
+from worker.codec.answers import EstimateValue, PredictionValue, fitting, value_of
 from worker.codec.dead_letters import DECODERS, MAX_DEPTH, Object
 from worker.codec.message import (
     FAULTS,
@@ -40,6 +42,7 @@ _Decode = Callable[[bytes], Message[Any, Any]]
 _decode_numbers: _Decode = msgspec.msgpack.Decoder(_Message[Number, Number]).decode
 _decode_mixed: _Decode = msgspec.msgpack.Decoder(_Message[AnyFeature, AnyItem]).decode
 _encode = msgspec.msgpack.Encoder().encode
+_INTEGERS = range(-(2**63), 2**64)
 
 
 def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
@@ -58,11 +61,21 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
 
 def encode_answers(models: Iterable[str], answers: Iterable[Answer]) -> list[bytes]:
     """What models said, one each, as MessagePack with the fields of the JSON."""
-    return [_encode(value) for value in map(value_of, models, answers)]
+    return [_written(value) for value in map(value_of, models, answers)]
 
 
 def prepare() -> None:
     """Nothing has to be asked."""
+
+
+def _written(value: PredictionValue | EstimateValue) -> bytes:
+    try:
+        return _encode(value)
+    except OverflowError:  # an integer beyond 64 bits, which events in JSON may have
+        if isinstance(value, EstimateValue):
+            return _encode(replace(value, label=float(value.label)))  # type: ignore[arg-type]
+        label = UNSET if value.label is UNSET else fitting(value.label, _INTEGERS)
+        return _encode(replace(value, prediction=fitting(value.prediction, _INTEGERS), label=label))
 
 
 # --- every byte of a value, in Python ---------------------------------------------------------------------------------

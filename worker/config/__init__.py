@@ -88,6 +88,8 @@ def loads(
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}:{_syntax_problem(error, text)}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: {_TOO_DEEP}") from None
     for name, value in settings.items():
         root = _with_setting(root, name, value)
     config = reader.config(_Entry(1, root))
@@ -285,7 +287,10 @@ class _Reader:
             raise UnfitError(_type_of(node))
         if node.tag != _TEXT:
             raise UnfitError("a value with a YAML tag")
-        return read_scalar(node.value, self._environ, quoted=bool(node.style))
+        reading = read_scalar(node.value, self._environ, quoted=bool(node.style))
+        if re.search("[\ud800-\udfff]", str(reading.text)):
+            raise UnfitError("half of a surrogate pair, which is no character")
+        return reading
 
     def _missing(self, kind: Kind[Any] | Section | Properties | OverrideList, line: int, path: str) -> Any:
         return self._fail(line, path, f"expected {kind.expected}, found nothing", is_missing=True)
@@ -322,6 +327,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> str:
     return f"{line + 1}: expected YAML, found a syntax error: {problem}{hint}"
 
 
+_TOO_DEEP = "expected some levels of lists and mappings, found hundreds"
 _TEXT = "tag:yaml.org,2002:str"
 _OF_SETTINGS = yaml.Mark("--set", 0, -1, 0, "", 0)
 """Where nodes of settings stand: on no line of the file."""
@@ -333,6 +339,8 @@ def _with_setting(root: yaml.Node | None, name: str, value: str) -> yaml.Node:
         node = yaml.compose(value, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {name}: {_syntax_problem(error, value).partition(': ')[2]}") from None
+    except RecursionError:
+        raise ConfigError(f"--set {name}: {_TOO_DEEP}") from None
     first, _, rest = name.partition(".")
     path = [first, rest] if first == "kafka" else name.split(".")  # properties have dots in their names
     if len(path) == 1 and name in keys(ModelParams):

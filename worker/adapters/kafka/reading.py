@@ -20,10 +20,12 @@ _MAX_PATTERN_BYTES = 10_000_000
 """Memory of one compiled pattern; `((a{1000}){1000}){1000}` would take any."""
 
 
-def use_exact_decimals() -> None:
-    """Have fastavro, which has one table of readers for the whole process, read decimals by `read_decimal`."""
+def read_as_written() -> None:
+    """Have fastavro read dates, times and ids as the numbers and texts that they are written as, as JSON has them, and
+    decimals by `read_decimal`. It has one table of readers for the whole process."""
     from fastavro.read import LOGICAL_READERS
 
+    LOGICAL_READERS.clear()
     LOGICAL_READERS.update({"bytes-decimal": read_decimal, "fixed-decimal": read_decimal})
 
 

@@ -9,13 +9,14 @@ refused password) is a registry that cannot be asked.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from worker.adapters.kafka.bounded import bound
-from worker.adapters.kafka.reading import JsonValidator, use_exact_decimals
+from worker.adapters.kafka.reading import JsonValidator, read_as_written
 from worker.adapters.kafka.vetting import Unusable, vet_avro, vet_json
 from worker.base.errors import ConfigError, Fatal, Transient, WorkerError
 from worker.base.records import Reject
@@ -218,7 +219,7 @@ class _Schemas:
         from confluent_kafka.schema_registry import SchemaRegistryClient
         from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-        use_exact_decimals()
+        read_as_written()
         # Without subjects it is the schema of the id alone that counts.
         reading = {"subject.name.strategy": lambda context, name: None}
         self.client = SchemaRegistryClient(properties)
@@ -226,6 +227,9 @@ class _Schemas:
         self.read_avro: Callable[[bytes], object] = AvroDeserializer(self.client, conf=reading)
         self.vetted: dict[bytes, Any] = {}
         """What was found in vetting a schema, a `Reject` where it cannot be used, by the framing of its values."""
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class _Refused(WorkerError):
@@ -258,5 +262,6 @@ def _said(what: str, error: Exception) -> str:
 
 
 def _line(what: str, said: str) -> str:
-    """One line with what a library says; it may repeat anything, but not at any length."""
-    return f"{what}: {' '.join(said.split())[:200]}"
+    """One line with what a library says; it may repeat anything, but not at any length, and no address of an object:
+    what a dead letter says must be the same when it is made again."""
+    return f"{what}: {' '.join(_ADDRESS.sub('', said).split())[:200]}"
