@@ -32,8 +32,9 @@ from worker.base.retry import Retry, Stopped, backoff_s, retry
 from worker.base.status import Board
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
+from worker.runtime import loop
 from worker.runtime.executor import LAST_ATTEMPTS
-from worker.runtime.loop import REVOKE_S, Worker
+from worker.runtime.loop import REVOKE_S, WAIT_S, Worker
 from worker.runtime.pending import LONGEST_PAUSE_S, PATIENCE
 from worker.runtime.tasks import Pools, Setting
 from worker.runtime.topic_monitor import TopicMonitor
@@ -669,6 +670,31 @@ def test_one_partition_stops_and_the_others_go_on() -> None:
     bench.feed("b", partition=1)
     worker.turns(2)
     assert bench.broker.committed == {0: 4, 1: 2}
+    assert bench.published(1) == bench.expected(1)
+
+
+def test_records_behind_outputs_that_cannot_be_committed_take_some_megabytes_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However large they are: ten thousand of them may be gigabytes."""
+    monkeypatch.setattr(loop, "GATHERED_BYTES", 100_000)
+    bench = Bench(partitions=2)
+    for number, log in bench.broker.logs.items():
+        for i in range(100):
+            log.append(b"k", b'{"features": [%d], "label": "ab", "padding": "%s"}' % (i + number, 10_000 * b"."))
+    worker = bench.worker().join()
+    worker.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 10_000)
+    worker.input.batch_records = lambda: 1
+    most = 0
+    for _ in range(300):
+        worker.turn()
+        most = max(most, worker._worker._tasks.buffered(1, 1)[0])
+    assert 10 < most < 40
+    worker.faults.forget("commit")
+    for _ in range(60):
+        bench.clock.sleep(WAIT_S)
+        worker.turns(10)
+    assert bench.published(0) == bench.expected(0)
     assert bench.published(1) == bench.expected(1)
 
 

@@ -21,7 +21,7 @@ from worker.base.retry import Retry, Stopped
 from worker.base.status import Board
 from worker.config import Config
 from worker.runtime import reports
-from worker.runtime.executor import TaskExecutor
+from worker.runtime.executor import GATHERED_BYTES, TaskExecutor
 from worker.runtime.pace import Pace
 from worker.runtime.status import Reporter
 from worker.runtime.tasks import Pools, Setting, Tasks
@@ -205,13 +205,13 @@ class Worker:
 
     def _consume(self) -> None:
         """Read records for the next transaction."""
-        wait_s, n_buffered = self._pace.next_piece_s(), sum(len(task.buffer) for task in self._tasks.values())
-        limit = self._config.transaction.max_records
-        most = max(1, limit - self._executor.n_gathered - n_buffered)
+        wait_s, limit = self._pace.next_piece_s(), self._config.transaction.max_records
+        n_buffered, transactions = self._tasks.buffered(limit, GATHERED_BYTES)
+        most = max(1, limit - self._executor.n_gathered - n_buffered) if transactions < 1.0 else 1
         # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
         if self._executor.is_committing:
             self._pace.is_due, most, wait_s = True, 1, AGAIN_S
-            for task in [each for each in self._tasks.values() if each.buffer and n_buffered >= 2 * limit]:
+            for task in [each for each in self._tasks.values() if each.buffer and transactions >= 2.0]:
                 self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
         elif n_buffered:
             wait_s = 0.0

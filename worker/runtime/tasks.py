@@ -17,6 +17,7 @@ from worker.config import Config
 from worker.runtime.reloads import MOST_RELOADS, Reloads
 from worker.state.cache import Cache
 from worker.task.checkpointer import Checkpointer
+from worker.task.processor import bytes_of
 from worker.task.recovery import Opened, Recovery, Terms
 from worker.task.requirements import next_is_missing, require_not_beyond
 from worker.task.restorer import Restorer
@@ -129,6 +130,11 @@ class Tasks(Mapping[int, Task]):
             task.open(outcome.models, outcome.position, outcome.live_from, saving, outcome.last_epoch)
             self.read([task])
             yield task, None
+
+    def buffered(self, most_records: int, most_bytes: int) -> tuple[int, float]:
+        """How many records were read and are not taken yet, and how many transactions of these sizes they are."""
+        records = [record for task in self.values() for record in task.buffer]
+        return len(records), max(len(records) / most_records, bytes_of(records) / most_bytes)
 
     def read(self, tasks: Sequence[Task]) -> None:
         """Have partitions read, each from its position on."""

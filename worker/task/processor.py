@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
-from worker.base.errors import PartitionStopped
+from worker.base.errors import PartitionStopped, Transient
 from worker.base.kind_changes import KindChanges
 from worker.base.labels import KindChange
 from worker.base.ports import SchemaRegistry
@@ -77,7 +77,7 @@ class BatchResult:
     n_taken: int = 0
     """Records that were taken, the first ones of the batch."""
     n_bytes: int = 0
-    """Of the values in `outgoing`."""
+    """Of the values in `outgoing`, and of those of the records, which are kept until the former are committed."""
     outgoing: list[Outgoing] = field(default_factory=list)
     answers: list[Answer | Reject | None] = field(default_factory=list)
     """What became of each record; only where that is asked for in place of `outgoing`."""
@@ -123,6 +123,11 @@ class BatchResult:
         self.stop = self.stop or later.stop
 
 
+def bytes_of(records: Iterable[Record | Outgoing]) -> int:
+    """Of their values."""
+    return sum(len(record.value or b"") for record in records)
+
+
 class Processor:
     """Takes records in their order. Beside the models it remembers only how many dead letters came in a row."""
 
@@ -145,8 +150,8 @@ class Processor:
     def read(self, records: Sequence[Record], *, publish: bool) -> Arrivals:
         """Model key and event of every record, and all that it takes to publish answers if `publish` is set.
 
-        Raises Transient where a codec cannot do that yet. Once a model has learned, a batch cannot be taken again, so
-        this comes before.
+        Of the records before one of which a codec cannot say that yet; raises Transient where that is the first.
+        Once a model has learned, a batch cannot be taken again, so this comes before.
         """
         if publish:
             self._answers.prepare()
@@ -156,15 +161,19 @@ class Processor:
         model_keys = {key: self.model_key(key) for key in {record.key for record in records}}
         keys = [model_keys[record.key] for record in records]
         values = [framed_value(record) if self._is_framed else record.value for record in records]
-        events = [
-            Reject("invalid-headers", record.headers_fault)
-            if record.headers_fault is not None
-            else None
-            if isinstance(key, Reject) or (value is None and resets)
-            else decode(value, max_bytes)
-            for record, key, value in zip(records, keys, values, strict=True)
-        ]
-        return Arrivals(keys, events)
+        events: list[Event | Reject | None] = []
+        try:
+            for record, key, value in zip(records, keys, values, strict=True):
+                if record.headers_fault is not None:
+                    events.append(Reject("invalid-headers", record.headers_fault))
+                elif isinstance(key, Reject) or (value is None and resets):
+                    events.append(None)
+                else:
+                    events.append(decode(value, max_bytes))
+        except Transient:
+            if not events:
+                raise
+        return Arrivals(keys[: len(events)], events)
 
     def process(
         self, records: Sequence[Record], arrivals: Arrivals, models: ModelStore, *, predict: bool

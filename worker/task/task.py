@@ -39,7 +39,7 @@ from worker.state.entry import Fetch, Prefetch
 from worker.state.model_store import ModelStore
 from worker.task.allowance import Allowance
 from worker.task.checkpointer import Checkpointer
-from worker.task.processor import Arrivals, BatchResult, Processor
+from worker.task.processor import Arrivals, BatchResult, Processor, bytes_of
 from worker.task.requirements import require_not_replaced
 
 _log = Log(__name__)
@@ -323,8 +323,8 @@ class Task:
     def process(self, records: Sequence[Record], *, publish: bool = True, most_bytes: int | None = None) -> BatchResult:
         """Put records through their models in their order: predicted and learned if it is live, else learned alone.
 
-        With `publish` False the answers come as they are, in place of records to publish. Once there are `most_bytes`
-        to publish the records behind them are left, as `n_taken` tells. Raises Transient where they cannot be read yet,
+        With `publish` False the answers come as they are, in place of records to publish. Records behind `most_bytes`,
+        and behind one that cannot be read yet, are left, as `n_taken` tells; raises Transient where that is the first,
         and PartitionStopped where they are not those that were predicted; nothing has happened then. Raises StateLost.
         """
         predict = self._state is State.LIVE
@@ -338,7 +338,7 @@ class Task:
             outcomes, of_part = self._processor.process(some, of_some, self.models, predict=predict)
             if publish:
                 of_part.outgoing = self._processor.publish(some, of_some.keys, outcomes)
-                of_part.n_bytes = sum(len(each.value or b"") for each in of_part.outgoing)
+                of_part.n_bytes = bytes_of(some) + bytes_of(of_part.outgoing)
             else:
                 of_part.answers = outcomes.answers
             result.add(of_part)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import methodcaller
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.adapters.kafka.errors import client, error_of, explained, failure, forbidden
+from worker.adapters.kafka.messages import Pieces, record_of
 from worker.adapters.kafka.offsets import Offsets
 from worker.base.errors import Abort, Fatal, PartitionStopped, Transient
 from worker.base.log import Log
 from worker.base.ports import Gone, Listener
-from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Record
+from worker.base.records import Bounds, CommittedOffset, Membership, Record
 from worker.base.refusals import damaged_records, undecompressed_records
 from worker.base.watchdog import within
 from worker.config import Config
@@ -43,13 +42,6 @@ _UNREADABLE[KafkaError._BAD_COMPRESSION] = undecompressed_records
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION}
 """What is said of a seek while the partition is not being read yet."""
 _NO_EPOCH = -1
-_NAME_SHOWN_BYTES = 40
-_headers_of = methodcaller("headers")
-"""`message.headers()`, by a call whose outcome is checked.
-
-Where a name is not UTF-8, confluent-kafka 2.16 returns a list with holes in it and an exception beside it. A loop that
-the interpreter has specialised takes the list, whose holes must not be touched, and meets the exception anywhere later.
-"""
 
 
 class KafkaInput:
@@ -79,6 +71,9 @@ class KafkaInput:
         self._unreadable: dict[int, PartitionStopped] = {}
         """Partitions whose next records cannot be taken apart, until they are read anew. Behind a batch that fails its
         checksum librdkafka 2.16 takes the middle of another one for the next, and believes the offsets there."""
+        self._moved: set[int] = set()
+        """Partitions that were taken, taken from another offset, or given up."""
+        self._pieces = Pieces()
         self._listener: Listener
 
     def subscribe(self, listener: Listener) -> None:
@@ -114,13 +109,15 @@ class KafkaInput:
         self._prove()
         records: dict[int, list[Record]] = defaultdict(list)
         missing: Gone = {}
-        message: Any
-        for message in self._consumer.consume(max_records, timeout_s):
+        self._moved.clear()
+        for message in self._pieces.of(self._consumer.consume, max_records, timeout_s):
+            if self._moved:
+                self._drop_moved(records, missing)
             error = message.error()
             if message.partition() in self._unreadable:
                 pass
             elif error is None:
-                records[message.partition()].append(_record(message))
+                records[message.partition()].append(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ends[message.partition()] = message.offset()
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
@@ -137,6 +134,7 @@ class KafkaInput:
                 raise failure(error, Fatal, "consumer", *self._needs)
             else:
                 _log.warning("consumer-error", explained(error, "consumer", *self._needs))
+        self._drop_moved(records, missing)
         missing |= self._unreadable
         if strange := self._of_another_id():
             self._take_anew(strange)
@@ -146,6 +144,13 @@ class KafkaInput:
         for number in self._unproven:
             records.pop(number, None)  # They are read again.
         return records, missing
+
+    def _drop_moved(self, records: dict[int, list[Record]], missing: Gone) -> None:
+        """Drop what came of partitions before a callback moved them; of each piece the client has done so itself."""
+        for number in self._moved:
+            records.pop(number, None)
+            missing.pop(number, None)
+        self._moved.clear()
 
     def _look_after_membership(self) -> None:
         """A client whose session has ended may come back to its group late or never, and says nothing about it.
@@ -217,6 +222,7 @@ class KafkaInput:
     def hold(self, partitions: Sequence[int]) -> None:
         """Take partitions and read nothing of them before `assign` says from where on."""
         read = self._read() & set(partitions)
+        self._moved.update(partitions)
         for number in partitions:
             self._unproven.pop(number, None)
         if read:
@@ -237,6 +243,7 @@ class KafkaInput:
             for number, offset in offsets.items()
         }
         again = self._read() & offsets.keys()
+        self._moved |= offsets.keys()
         for number in offsets:
             self._ends.pop(number, None)
             self._unreadable.pop(number, None)
@@ -323,6 +330,7 @@ class KafkaInput:
             self._consumer.close()
 
     def _give_up(self, partitions: Sequence[int]) -> None:
+        self._moved.update(partitions)
         for number in partitions:
             self._owned.pop(number, None)
             self._unproven.pop(number, None)
@@ -366,35 +374,3 @@ def positions(topic: str, offsets: Mapping[int, CommittedOffset]) -> list[TopicP
 
 def _number_of(leader_epoch: int | None) -> int:
     return _NO_EPOCH if leader_epoch is None else leader_epoch
-
-
-def _record(message: Any) -> Record:
-    """The record in a message, whatever its headers are: what one record does must not stop the others."""
-    headers: Headers = []
-    fault = None
-    try:
-        headers = _headers_of(message) or []
-    except (SystemError, UnicodeDecodeError) as error:
-        fault = _fault_of(error)
-    return Record(
-        message.offset(),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        headers,
-        fault,
-        message.leader_epoch(),
-    )
-
-
-def _fault_of(error: BaseException) -> str:
-    """What the bytes of the headers have to do with it, the first of their names that is not UTF-8; else it goes on."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, UnicodeDecodeError):
-        cause = cause.__cause__
-    if cause is None:
-        raise error
-    name: bytes = cause.object
-    shown = repr(name[:_NAME_SHOWN_BYTES])
-    size = f"... ({len(name)} bytes)" if len(name) > _NAME_SHOWN_BYTES else ""
-    return f"the name of a header is not UTF-8: {shown}{size}"

@@ -65,8 +65,8 @@ def _drawn(series: Sequence[Series], across: Axis, up: Axis, width: int, style: 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Round numbers from low to high, at most so many."""
-    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
-        return [low]
+    if not (math.isfinite(low) and math.isfinite(high)) or high - low <= 1e-12 * max(abs(low), abs(high)):
+        return [low]  # where both are one number but for its last digits, a step is none
     raw = (high - low) / (most - 1)
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * each for each in (1.0, 2.0, 5.0, 10.0) if unit * each >= raw * (1 - 1e-9))
