@@ -146,7 +146,9 @@ class Transaction:
     )
     max_records: int = field(
         default=10_000,
-        metadata=key(kinds.integer(1, 100_000), "Most records of one transaction.", Decides.NOTHING),
+        metadata=key(
+            kinds.integer(1, 100_000), "Most records of one transaction, which ends after 32 MB, too.", Decides.NOTHING
+        ),
     )
 
 

@@ -1,0 +1,107 @@
+"""What the consumer makes of what its client says, be it nonsense."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from confluent_kafka import KafkaError
+
+from worker.adapters.kafka.consumer import KafkaInput
+from worker.base.errors import PartitionStopped
+from worker.config import loads
+
+CONFIG = """
+input: {topic: events}
+output: {topic: predictions}
+dead_letter: {topic: dead}
+kafka: {bootstrap.servers: "127.0.0.1:1", group.id: g}
+checkpoint: {url: "memory://x"}
+"""
+
+
+class Message:
+    """One of the client."""
+
+    def __init__(self, partition: int, offset: int, error: int | None = None) -> None:
+        self._partition, self._offset = partition, offset
+        self._error = None if error is None else KafkaError(error)
+
+    def __len__(self) -> int:
+        return 2
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"{}"
+
+    def headers(self) -> list[Any]:
+        return []
+
+    def leader_epoch(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def client() -> Mock:
+    return Mock(**{"memberid.return_value": "me", "assignment.return_value": []})
+
+
+@pytest.fixture
+def source(client: Mock) -> KafkaInput:
+    source = KafkaInput(loads(CONFIG, {}))
+    source._consumer.close()
+    source._consumer = client
+    source.subscribe(Mock())
+    return source
+
+
+def read(source: KafkaInput, client: Mock, *messages: Message) -> tuple[dict[int, list[int]], dict[int, Any]]:
+    waiting = list(messages)
+    client.consume.side_effect = lambda most, timeout_s: [waiting.pop(0) for _ in range(min(most, len(waiting)))]
+    records, gone = source.consume(1000, 0.0)
+    return {number: [record.offset for record in some] for number, some in records.items()}, gone
+
+
+@pytest.mark.parametrize("error", [KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED, KafkaError._BAD_COMPRESSION])
+def test_what_comes_behind_a_batch_that_cannot_be_read_is_dropped_until_it_is_read_anew(
+    source: KafkaInput, client: Mock, error: int
+) -> None:
+    nonsense = Message(0, 204), Message(1, 3), Message(0, 9, error)
+    records, gone = read(source, client, Message(0, 7), Message(0, 8, error), *nonsense)
+    assert records == {0: [7], 1: [3]}
+    assert isinstance(gone[0], PartitionStopped)
+    assert gone[0].code == "unreadable-records"
+    client.pause.assert_called_once()
+    out_of_range = Message(0, 10, KafkaError._AUTO_OFFSET_RESET)
+    assert read(source, client, Message(0, 205), out_of_range, Message(1, 4)) == ({1: [4]}, gone)
+    source.assign({0: 8})
+    assert read(source, client, Message(0, 8), Message(1, 5)) == ({0: [8], 1: [5]}, {})
+
+
+def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(source: KafkaInput, client: Mock) -> None:
+    """A read takes several calls of the client, which knows nothing of what it said in an earlier one."""
+    pieces = [[Message(0, 7)], [Message(1, 1)], []]
+
+    def consume(most: int, timeout_s: float) -> list[Message]:
+        if len(pieces) == 2:
+            source.assign({0: 3})
+        return pieces.pop(0)
+
+    client.consume.side_effect = consume
+    records, gone = source.consume(100, 0.0)
+    assert ([*records], gone) == ([1], {})
