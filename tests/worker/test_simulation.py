@@ -84,8 +84,8 @@ def test_no_schedule_of_faults_changes_models_of_another_algorithm(
 def test_no_schedule_of_faults_changes_anything_where_batches_end_before_all_is_taken(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As they do where outputs are megabytes; a transaction is full with a few outputs, too."""
-    monkeypatch.setattr(executor, "GATHERED_BYTES", 200)
+    """As they do where records and outputs are megabytes; a transaction is full with a few of them, too."""
+    monkeypatch.setattr(executor, "GATHERED_BYTES", 400)
     monkeypatch.setattr(task, "ANSWERS_BYTES", 1100)
     for seed in seeds:
         Simulation(seed).run()

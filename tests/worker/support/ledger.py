@@ -150,13 +150,21 @@ class Ledger(DictStore):
         try:
             self._check_whole(name, manifest)
         except Failed:
-            if furthest <= manifest.offset:
+            if furthest <= manifest.offset and not self._began_anew_elsewhere(name, manifest):
                 if not self.tampered:
                     raise
                 return
-            # Others have gone further: who writes this was put out of the group, and what it builds on has been cleaned
-            # away meanwhile. Readers pass it over.
+            # Others have gone further, or began anew there: who writes this was put out of the group, and what it
+            # builds on has been cleaned away meanwhile. Readers pass it over.
             self.tampered.add(name)
+
+    def _began_anew_elsewhere(self, name: str, manifest: Manifest) -> bool:
+        """Whether others have saved the partition where this does, since its base was: no record has come since."""
+        base = self._manifests.get(self._bases.get(name, ""))
+        others = [each.manifest for each in self.written[manifest.location.partition] if each.name != name]
+        return base is not None and any(
+            each.offset >= manifest.offset and each.revision > base.revision for each in others
+        )
 
     def _check_whole(self, name: str, manifest: Manifest) -> None:
         if self._bases.get(name, name) not in self.objects:
