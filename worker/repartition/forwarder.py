@@ -78,8 +78,6 @@ class Forwarder:
         self._waiting: dict[int, list[Record]] = defaultdict(list)
         self._paused: set[int] = set()
         """Partitions that are not read on, since enough records wait behind the pending transaction."""
-        self._again_s = 0.0
-        """When it is tried again to bring the pending transaction to an end."""
         self._lags: dict[int, Lag] = defaultdict(Lag)
         self._rejects: dict[int, Rejects] = {}
         """Dead letters of the pending transaction, by partition."""
@@ -232,11 +230,7 @@ class Forwarder:
 
     def _settle(self, pending: Pending) -> None:
         """Bring the pending transaction to an end, or leave it pending for a later turn."""
-        now = self._clock.monotonic()
-        if now < self._again_s:
-            return
-        settled = self._transactions.settle()
-        self._again_s = now + pending.pause_s
+        settled = self._transactions.settle(at_once=False)
         for why in self._transactions.take_given_up().values():
             raise Fatal(f"{self._config.input.topic}, {why.fact}", why.hint)
         if not settled:

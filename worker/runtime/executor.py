@@ -62,8 +62,6 @@ class TaskExecutor:
         self._board = board
         self._gathered: Pending | None = None
         """What will be the next transaction: nothing of it was sent. Never beside one that is pending."""
-        self._again_s = 0.0
-        """When the next attempt at a transaction is due that failed."""
 
     # --- process ------------------------------------------------------------------------------------------------------
 
@@ -166,12 +164,11 @@ class TaskExecutor:
 
         Returns the partitions that have to stop, and why. at_once: without a pause, however often others failed.
         """
-        pending, now = self._transactions.pending, self._clock.monotonic()
-        if pending is None or (now < self._again_s and not at_once):
+        pending = self._transactions.pending
+        if pending is None:
             return {}
         committing = dict(pending.offsets)
-        settled = self._transactions.settle()
-        self._again_s = now + pending.pause_s
+        settled = self._transactions.settle(at_once=at_once)
         stops = self._transactions.take_given_up()
         for number in stops:
             self._tasks[number].result = None

@@ -52,6 +52,8 @@ class Transactions:
         clock: Clock,
     ) -> None:
         self.pending: Pending | None = None
+        self._again_s = 0.0
+        """When the pause after the last attempt is over."""
         self._committed: dict[int, int] = {}
         """Offsets that are known to be committed, since a partition came."""
         self._input = source
@@ -79,10 +81,20 @@ class Transactions:
         if self.pending is not None:
             self.pending.drop(partitions)
 
-    def settle(self) -> bool:
-        """Try to bring the pending transaction to its end; False where it is still pending, to be tried once more."""
-        pending = self.pending
+    def settle(self, *, at_once: bool = True) -> bool:
+        """Try to bring the pending transaction to its end; False where it is still pending, to be tried once more.
+
+        at_once: however often others failed; else not before the pause is over that grows with them.
+        """
+        pending, now = self.pending, self._clock.monotonic()
         assert pending is not None
+        if now < self._again_s and not at_once:
+            return False
+        settled = self._settle_parts(pending)
+        self._again_s = now + pending.pause_s
+        return settled
+
+    def _settle_parts(self, pending: Pending) -> bool:
         for _ in range(PARTS_A_TURN):
             if not self._settle_part(pending):
                 return False
