@@ -36,9 +36,12 @@ _MAX_POLL_MS = 300_000  # the client's default
 
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
-_UNREADABLE = dict.fromkeys((KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED), damaged_records)
+_UNREADABLE = {
+    KafkaError._BAD_MSG: damaged_records,
+    KafkaError._NOT_IMPLEMENTED: damaged_records,
+    KafkaError._BAD_COMPRESSION: undecompressed_records,
+}
 """What is said of a batch that fails its checksum, is of no known format, or cannot be decompressed."""
-_UNREADABLE[KafkaError._BAD_COMPRESSION] = undecompressed_records
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION}
 """What is said of a seek while the partition is not being read yet."""
 _NO_EPOCH = -1
@@ -134,13 +137,10 @@ class KafkaInput:
                 raise failure(error, Fatal, "consumer", *self._needs)
             else:
                 _log.warning("consumer-error", explained(error, "consumer", *self._needs))
-        self._drop_moved(records, missing)
         missing |= self._unreadable
         if strange := self._of_another_id():
             self._take_anew(strange)
-            for number in strange:
-                records.pop(number, None)
-                missing.pop(number, None)
+        self._drop_moved(records, missing)
         for number in self._unproven:
             records.pop(number, None)  # They are read again.
         return records, missing
@@ -187,6 +187,7 @@ class KafkaInput:
         """Lose partitions and take them again, from what is committed by now."""
         numbers = sorted(partitions)
         _log.warning("back-in-the-group", f"in the group under another id: partitions {numbers} are opened anew")
+        self._moved.update(numbers)
         self._listener.lost(numbers)
         self._owned |= dict.fromkeys(numbers, self._member_id())
         self._listener.assigned(numbers)
