@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from math import isnan, nan
 from typing import Any, NamedTuple, Protocol
@@ -190,15 +191,16 @@ class Columns:
 
     def matrix(self, objects: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
         """Objects as rows (n, number of columns) of the forest. Raises TypeError for a value that is no feature."""
-        rows = [self.cells(features) for features in objects]
-        if not _PLAIN.issuperset(map(type, chain.from_iterable(rows))):
-            # Of dates, bytes and complex ones numpy would make numbers without a word.
-            rows = [list(map(number_of, self.names, row)) for row in rows]
-        try:
-            cells = np.array(rows, np.float64)
-        except OverflowError:
-            cells = np.array([list(map(number_of, self.names, row)) for row in rows], np.float64)
+        cells = self._numbers_in([self.cells(features) for features in objects])
         return self.rows(cells.reshape(len(objects), len(self.names)))
+
+    def _numbers_in(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """Rows of cells as float64, NaN where missing. Raises as `number_of`."""
+        # Of dates, bytes and complex ones numpy would make numbers without a word.
+        if _PLAIN.issuperset(map(type, chain.from_iterable(rows))):
+            with suppress(OverflowError):
+                return np.array(rows, np.float64)
+        return np.array([list(map(number_of, self.names, row)) for row in rows], np.float64)
 
     def _enter(self, columns: Sequence[Column]) -> None:
         """Take in columns that the forest has."""

@@ -157,10 +157,7 @@ def test_no_rows_are_no_trouble_and_no_forests_are():
         ({"labels": [0]}, r"labels have shape \(1,\) for 2 rows"),
         ({"labels": [0.9, 1.0]}, "labels must be whole numbers, they are float64"),
         ({"slots": [0, 1.2]}, "slots must be whole numbers, they are float64"),
-        (
-            {"labels": np.array([0, 2**64 - 1], np.uint64)},
-            "labels must be whole numbers up to 9",
-        ),
+        ({"labels": np.array([0, 2**64 - 1], np.uint64)}, "labels must be whole numbers up to 9"),
         ({"slots": np.array([0, 2**64 - 1], np.uint64)}, "slots must be whole numbers up to"),
         ({"n_threads": 0}, "n_threads"),
         ({"x": [[0, 0, np.inf], [0, 0, 0]]}, r"X\[0, 2\] is infinite"),

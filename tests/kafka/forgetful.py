@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
 
+from tests.availability import Unavailable, give_up
 from tests.kafka.broker import Broker
 from tests.kafka.servers import JavaServer, Server
 
 WITHIN_S = 60.0
+
+
+@contextmanager
+def forgetful_broker(partitions: int = 1) -> Iterator[ForgetfulBroker]:
+    """One with a topic of so many partitions and those that a worker writes; the test is given up without jars."""
+    try:
+        with ForgetfulBroker(own=True) as broker:
+            broker.create_topic("events", partitions)
+            for topic in ("predictions", "dead"):
+                broker.create_topic(topic)
+            yield broker
+    except Unavailable as reason:
+        give_up(f"no jars of Kafka to test with: {reason}")
 
 
 class ForgetfulBroker(Broker):

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from tests.availability import Unavailable, give_up
 from tests.kafka.broker import Broker, committed_offsets, read_all
-from tests.kafka.forgetful import ForgetfulBroker
+from tests.kafka.forgetful import ForgetfulBroker, forgetful_broker
 from tests.kafka.workers import WorkerProcess, source_of
 
 pytestmark = pytest.mark.kafka
@@ -33,14 +32,8 @@ metrics: {{listen: "127.0.0.1:0"}}
 
 @pytest.fixture
 def broker() -> Iterator[ForgetfulBroker]:
-    try:
-        with ForgetfulBroker(own=True) as broker:
-            broker.create_topic("events", partitions=2)
-            for topic in ("predictions", "dead"):
-                broker.create_topic(topic)
-            yield broker
-    except Unavailable as reason:
-        give_up(f"no jars of Kafka to test with: {reason}")
+    with forgetful_broker(partitions=2) as broker:
+        yield broker
 
 
 def feed(broker: Broker, partition: int, n: int, padding: int) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.availability import Unavailable, give_up
 from tests.kafka.broker import read_all
-from tests.kafka.forgetful import ForgetfulBroker
+from tests.kafka.forgetful import ForgetfulBroker, forgetful_broker
 from tests.kafka.workers import WorkerProcess, wait_for_progress
 
 pytestmark = pytest.mark.kafka
@@ -34,13 +33,8 @@ metrics: {{listen: "127.0.0.1:0"}}
 
 @pytest.fixture
 def broker() -> Iterator[ForgetfulBroker]:
-    try:
-        with ForgetfulBroker(own=True) as broker:
-            for topic in ("events", "predictions", "dead"):
-                broker.create_topic(topic)
-            yield broker
-    except Unavailable as reason:
-        give_up(f"no jars of Kafka to test with: {reason}")
+    with forgetful_broker() as broker:
+        yield broker
 
 
 @pytest.mark.parametrize("saved", [True, False])

@@ -258,12 +258,7 @@ def test_values(section: str, text: str, path: str, expected: object) -> None:
         ("metrics", "{listen: '[1.2.3.4]:80'}", "metrics.listen", "'[1.2.3.4]:80'"),
         ("models", "{null_key: ''}", "models.null_key", "''"),
         ("models", '{null_key: "\\ud800"}', "models.null_key", HALF),
-        (
-            "models",
-            '{default: {classes: [a, "x\\udfff"]}}',
-            "models.default.classes",
-            HALF,
-        ),
+        ("models", '{default: {classes: [a, "x\\udfff"]}}', "models.default.classes", HALF),
         ("models", "{overrides: {match: a}}", "models.overrides", "a mapping"),
         ("models", "{overrides: }", "models.overrides", "nothing"),
         ("models", "{overrides: [{match: ''}]}", "models.overrides[0].match", "''"),
