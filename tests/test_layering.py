@@ -71,7 +71,7 @@ MAY_IMPORT = {
     "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",
     BASE: BASE,
     # What a model can be told follows from the parameters of the forests.
-    "worker.config.model": f"{CONFIG} amf",
+    "worker.config.model": f"{BASE} {CONFIG} amf",
     CONFIG: f"{BASE} {CONFIG}",
     CODEC: f"{BASE} {CODEC}",
     CHECKPOINT: f"{BASE} {CHECKPOINT}",
@@ -86,8 +86,8 @@ MAY_IMPORT = {
     "worker.runtime.*": f"{BASE} worker.config worker.codec.dead_letters worker.checkpoint worker.state.cache "
     "worker.state.descriptions worker.task.* worker.runtime.*",
     # The adapters, which act, each with one library.
-    "worker.adapters.kafka.vetting": "worker.codec.dead_letters",
-    "worker.adapters.kafka.reading": "worker.adapters.kafka.vetting worker.codec.dead_letters",
+    "worker.adapters.kafka.vetting": "worker.base.limits worker.codec.dead_letters",
+    "worker.adapters.kafka.reading": "worker.base.limits worker.adapters.kafka.vetting",
     ADAPTERS: f"{BASE} {CONFIG} worker.adapters.kafka.* worker.adapters.http.*",
     # The service joins the two; the programs run it.
     "worker.service": f"worker {BASE} {CONFIG} worker.checkpoint {ADAPTERS} worker.state.learners "

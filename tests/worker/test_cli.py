@@ -260,6 +260,8 @@ def test_check_is_one_line_where_nothing_is_wrong(main: Main, config: Path) -> N
         ("chek.crcs: true", 'No such configuration property: "chek.crcs"'),
         ("socket.timeout.ms: soon", 'Invalid value for configuration property "socket.timeout.ms"'),
         ("security.protocol: ssl, ssl.ca.location: /no/ca.pem", "ssl.ca.location failed"),
+        ("security.protocol: hunter2", 'Invalid value *** for configuration property "security.protocol"'),
+        ("security.protocol: sasl_ssl, sasl.mechanism: hunter2", "Unsupported SASL mechanism: ***"),
     ],
 )
 def test_check_names_a_property_that_the_client_does_not_take(
@@ -272,6 +274,7 @@ def test_check_names_a_property_that_the_client_does_not_take(
     assert (code, out) == (2, "")
     assert err.startswith("amf-worker: kafka: librdkafka refuses the properties: ")
     assert said in err
+    assert "hunter2" not in err
 
 
 def test_check_keeps_back_what_the_client_says_of_itself(

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from amf.labels import LARGEST_NUMBER
 from tests.worker.support.malformed import MAX_BYTES, good_fields, malformed, text_of
+from worker.base.limits import MAX_DEPTH, MAX_NUMBER
 from worker.base.records import Estimate, Event, Headers, Prediction, Record, Reject
 from worker.codec import decode, decode_key, encode_answers, envelope
 from worker.codec import json as json_codec
-from worker.codec.dead_letters import MAX_DEPTH, MAX_NUMBER, REJECT_CODES, is_too_deep
+from worker.codec.dead_letters import REJECT_CODES, is_too_deep
 from worker.codec.envelope import Provenance, dead_letter, record_bytes
 
 

@@ -30,6 +30,7 @@ EXAMPLE = Path(__file__).parents[2] / "config" / "worker.yaml"
 
 HALF = "half of a surrogate pair, which is no character"
 """What is found in a text that has one."""
+LONG = "text of {} characters, where {} are the most"
 REQUIRED = {
     "input": "{topic: events}",
     "output": "{topic: predictions}",
@@ -274,6 +275,20 @@ def test_values(section: str, text: str, path: str, expected: object) -> None:
         ("models", "{default: {classes: [true, 'true']}}", "models.default.classes", "'true' twice"),
         ("models", "{default: {classes: [a, 0.5]}}", "models.default.classes", "an item of another type"),
         ("models", "{default: {classes: [a, [b]]}}", "models.default.classes", "a list"),
+        ("models", f"{{default: {{classes: [a, {'b' * 129}]}}}}", "models.default.classes", LONG.format(129, 128)),
+        (
+            "models",
+            "{default: {classes: [1, 18446744073709551616]}}",
+            "models.default.classes",
+            "an integer beyond 64 bits",
+        ),
+        (
+            "models",
+            "{default: {classes: [1, -9223372036854775809]}}",
+            "models.default.classes",
+            "an integer beyond 64 bits",
+        ),
+        ("models", f"{{default: {{features: [a, {'b' * 257}]}}}}", "models.default.features", LONG.format(257, 256)),
         ("models", "{default: {features: 0}}", "models.default.features", "0"),
         ("models", "{default: {features: []}}", "models.default.features", "a list of 0"),
         ("models", "{default: {features: [a, 1]}}", "models.default.features", "an item of another type"),
@@ -859,6 +874,12 @@ def test_kafka_values_are_the_text_that_was_written() -> None:
     }
 
 
+@pytest.mark.parametrize("url", ["https://host/token", "http://host:80", "https://host/a/token?p=policy&user=a@b"])
+def test_the_url_of_tokens_reaches_the_clients(url: str) -> None:
+    name = "sasl.oauthbearer.token.endpoint.url"
+    assert loads(kafka(f"{name}: '{url}'"), {}).consumer_properties()[name] == url
+
+
 @pytest.mark.parametrize(
     ("properties", "path", "end"),
     [
@@ -876,6 +897,11 @@ def test_kafka_values_are_the_text_that_was_written() -> None:
         ("group.id: '..'", "group.id", "found '..'"),
         ("max.poll.interval.ms: abc", "max.poll.interval.ms", "expected a number of milliseconds, found 'abc'"),
         ("message.max.bytes: 1MB", "message.max.bytes", "expected a number of bytes, found '1MB'"),
+        (
+            "sasl.oauthbearer.token.endpoint.url: 'https://me:hunter2@host/token'",
+            "sasl.oauthbearer.token.endpoint.url",
+            "expected a URL without user info, found something else",
+        ),
         ("group.protocol: modern", "group.protocol", "expected one of classic, consumer, found 'modern'"),
         ("group.protocol: consumer, session.timeout.ms: 1", "session.timeout.ms", "the broker decides it"),
         ("group.protocol: consumer, heartbeat.interval.ms: 1", "heartbeat.interval.ms", "the broker decides it"),

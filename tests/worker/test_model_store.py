@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import amf
 from tests.worker.support.fakes import config
+from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.base.records import Answer, ClassScores, Estimate, Event, Features, Label, NumberScores, Prediction, Reject
 from worker.checkpoint import SavedModel
-from worker.codec.dead_letters import DECODER, MAX_NEW_COLUMNS, YOUNG_SAMPLES
+from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import SYSTEMS, fits
 from worker.state.learners import forest_of, seed_of

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from worker.base.limits import MAX_DEPTH, MAX_NUMBER
 from worker.base.records import Answer, Event, Reject
 from worker.codec.answers import value_of
-from worker.codec.dead_letters import DECODERS, MAX_DEPTH, MAX_NUMBER, diagnose, is_non_finite, is_too_deep, is_utf8
+from worker.codec.dead_letters import DECODERS, diagnose, is_non_finite, is_too_deep, is_utf8
 from worker.codec.message import (
     FAULTS,
     AnyFeature,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from worker.base.limits import MAX_KEY_BYTES
 from worker.base.records import Reject
-from worker.codec.dead_letters import MAX_KEY_BYTES
 
 
 def decode_key(key: bytes) -> str | Reject:

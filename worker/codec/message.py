@@ -9,8 +9,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from worker.base.records import Event, Features, Reject
-from worker.codec.dead_letters import (
+from worker.base.limits import (
     MAX_CATEGORY_CHARS,
     MAX_CLASS,
     MAX_FEATURE_NAME_CHARS,
@@ -18,10 +17,9 @@ from worker.codec.dead_letters import (
     MAX_LABEL_CHARS,
     MAX_NUMBER,
     MIN_CLASS,
-    Object,
-    is_non_finite,
-    refusal,
 )
+from worker.base.records import Event, Features, Reject
+from worker.codec.dead_letters import Object, is_non_finite, refusal
 
 _Name = Annotated[str, Meta(max_length=MAX_FEATURE_NAME_CHARS)]
 _Category = Annotated[str, Meta(max_length=MAX_CATEGORY_CHARS)]

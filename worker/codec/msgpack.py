@@ -15,9 +15,10 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from worker.base.limits import MAX_DEPTH
 from worker.base.records import Answer, Event, Reject
 from worker.codec.answers import EstimateValue, PredictionValue, fitting, value_of
-from worker.codec.dead_letters import DECODERS, MAX_DEPTH, Object
+from worker.codec.dead_letters import DECODERS, Object
 from worker.codec.message import (
     FAULTS,
     AnyFeature,

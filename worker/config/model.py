@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args, get_type_hints
 
 import amf
+from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.config import values as kinds
 from worker.config.keys import Decides, Key, key, keys
 from worker.config.values import ClassValue, Kind
@@ -116,7 +117,8 @@ class ModelParams:
         "max_features",
         kinds.integer(1, 100_000),
         "Most features, each value of text being one, that auto takes in; a record beyond is a dead letter, and so is "
-        "one that would bring more than 256 new ones and more than the model has, once that has learned 256 labels. "
+        f"one that would bring more than {MAX_NEW_COLUMNS} new ones and more than the model has, once that has learned "
+        f"{YOUNG_SAMPLES} labels. "
         "All nodes have room for each, for good. A bsp-classifier or bsp-regressor never takes in more than 20.",
     )
     max_categories: int = _of_forest(

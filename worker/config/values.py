@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, Literal, TypeAlias, TypeVar, cast
 
+from worker.base.limits import MAX_CLASS, MAX_FEATURE_NAME_CHARS, MAX_LABEL_CHARS, MIN_CLASS
 from worker.config.text import MASK, Plain, UnfitError
 
 T = TypeVar("T")
@@ -231,6 +232,9 @@ def classes() -> Kind[Literal["auto"] | tuple[ClassValue, ...]]:
         given = tuple(item for item in value if isinstance(item, str | int))
         if len(given) != len(value):
             raise UnfitError("an item of another type")
+        _require_short(given, MAX_LABEL_CHARS)
+        if any(isinstance(item, int) and not MIN_CLASS <= item <= MAX_CLASS for item in given):
+            raise UnfitError("an integer beyond 64 bits")
         _require_distinct([str(item).lower() if isinstance(item, bool) else str(item) for item in given])
         return given
 
@@ -251,6 +255,7 @@ def features(most: int) -> Kind[Literal["auto"] | int | tuple[str, ...]]:
         names = tuple(item for item in value if isinstance(item, str))
         if len(names) != len(value):
             raise UnfitError("an item of another type")
+        _require_short(names, MAX_FEATURE_NAME_CHARS)
         _require_distinct(names)
         return names
 
@@ -327,6 +332,13 @@ def _in_units(quantity: Fraction, units: dict[str, Fraction]) -> str | None:
         if (quantity / unit).denominator == 1:
             return f"{quantity / unit}{name}"
     return None
+
+
+def _require_short(items: Sequence[ClassValue], most: int) -> None:
+    """No event could bring what is longer: it would be a dead letter."""
+    for item in items:
+        if isinstance(item, str) and len(item) > most:
+            raise UnfitError(f"text of {len(item)} characters, where {most} are the most")
 
 
 def _require_distinct(names: Sequence[str]) -> None:

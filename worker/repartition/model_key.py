@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from worker.base.limits import MAX_DEPTH, MAX_KEY_BYTES
 from worker.base.records import Record, Reject
 from worker.codec import msgpack
-from worker.codec.dead_letters import MAX_DEPTH, MAX_KEY_BYTES, is_too_deep
+from worker.codec.dead_letters import is_too_deep
 from worker.config import Config, repartition
 
 KeyOf = Callable[[Record], bytes | Reject | None]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import amf
 from amf import class_text
+from worker.base.limits import MAX_CLASS, MIN_CLASS
 from worker.base.records import Answer, ClassScores, Estimate, Event, Label, NumberScores, Prediction, Reject, Scores
-from worker.codec.dead_letters import MAX_CLASS, MIN_CLASS
 from worker.config import ModelParams
 
 Forest = amf.Learner

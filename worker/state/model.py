@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from amf import Adaptation, Column, Columns, Losses
 from worker.base.labels import KindChange
+from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.base.records import Answer, Event, Features, Reject, Scores
-from worker.codec.dead_letters import DECODER, MAX_NEW_COLUMNS, YOUNG_SAMPLES
+from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import canonical
 from worker.state.cells import MOST_CELLS, is_in_unit_interval, listed_of, plain_cells, rows_of

@@ -12,12 +12,15 @@ from confluent_kafka import KafkaError, KafkaException
 
 from worker.base.errors import Abort, ConfigError, Fatal, Refused, Transient, Unanswered, Unknown, WorkerError
 from worker.base.log import LONGEST, Event
+from worker.config.text import MASK
 
 _log = logging.getLogger(__name__)
 
 CALL_S = 10.0
 """Longest wait for one answer of the broker."""
 
+_VALUE = re.compile(r'(?<=Invalid value )".*"(?= for )|(?<=Unsupported SASL mechanism: ).*', re.DOTALL)
+"""Where librdkafka repeats the value of a property. A secret may have been given to the wrong one."""
 _INCIDENTAL = re.compile(r"\[rdkafka#[^]]*\]|after \d+ms|, \d+ identical error\(s\) suppressed")
 
 _RESOURCES = {
@@ -190,7 +193,7 @@ def client(kind: Any, properties: Mapping[str, str], admission: Admission | None
     try:
         made = kind({**properties, **listener}, logger=_log)
     except KafkaException as exception:
-        refused_for = error_of(exception).str()
+        refused_for = _VALUE.sub(MASK, error_of(exception).str())
         if _taken.issuperset(properties.items()):
             raise Transient(f"kafka: no client can be made at the moment: {refused_for}") from exception
         raise ConfigError(f"kafka: librdkafka refuses the properties: {refused_for}") from exception

@@ -11,7 +11,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from worker.adapters.kafka.vetting import Unusable
-from worker.codec.dead_letters import MAX_DECIMAL_DIGITS
+from worker.base.limits import MAX_DECIMAL_DIGITS
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 _MAX_EXPLAINED_BYTES = 10_000

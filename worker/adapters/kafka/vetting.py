@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from worker.codec.dead_letters import MAX_DECIMAL_DIGITS, MAX_DEPTH, MAX_PARTS, nesting
+from worker.base.limits import MAX_DECIMAL_DIGITS, MAX_DEPTH, MAX_PARTS
+from worker.codec.dead_letters import nesting
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
