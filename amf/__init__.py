@@ -1,4 +1,9 @@
-"""Mondrian Forests: online learning, with exact Bayesian averaging over prunings and without, the same to the bit."""
+"""Online Mondrian forests for classification and regression.
+
+State and forecasts are reproducible bit for bit: batch sizes, threads, saving and loading change nothing. Docstrings
+refer to papers as [AMF], arXiv:1906.10529; [rates], arXiv:1711.02887; [BSP], arXiv:2003.00269; and [MF],
+arXiv:1406.2673.
+"""
 
 from amf._cache import Compilation
 from amf.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
@@ -8,7 +13,7 @@ from amf.classifier import AMFClassifier, Forecasts, ForestClassifier
 from amf.explain import Adaptation, Description
 from amf.features import Column, Columns
 from amf.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
-from amf.kernels import Kernels, compile_kernels
+from amf.kernels import KernelCounts, compile_kernels
 from amf.labels import Label, class_text
 from amf.learner import Learner
 from amf.losses import Losses
@@ -69,7 +74,7 @@ __all__ = [
     "IncreasingLifetimeForestClassifierParams",
     "IncreasingLifetimeForestRegressor",
     "IncreasingLifetimeForestRegressorParams",
-    "Kernels",
+    "KernelCounts",
     "Label",
     "Learner",
     "Losses",

@@ -141,7 +141,7 @@ def most_old(n_trees: Any) -> Any:
     return n_trees - n_trees // 2
 
 
-def n_kept(n_features: int, max_bytes: int) -> int:
+def most_kept(n_features: int, max_bytes: int) -> int:
     """Samples that are kept for rehearsals, at most."""
     return min(_REHEARSED, max_bytes // _SHARE_OF_BYTES // (8 * (n_features + 1)))
 

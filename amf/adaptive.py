@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.adaptation_state import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, n_kept, state_of
+from amf.adaptation_state import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, most_kept, state_of
 from amf.classifier import AMFClassifier
 from amf.explain import Adaptation, Role, TreeStanding, survey
 from amf.forest import Forest
@@ -80,8 +80,8 @@ class _AdaptiveForest(Forest[Params]):
         return self.params.review_every
 
     @property
-    def _n_rehearsed(self) -> int:
-        return n_kept(self.n_features, self.params.max_bytes)
+    def _most_kept(self) -> int:
+        return most_kept(self.n_features, self.params.max_bytes)
 
     @property
     def _n_kept(self) -> int:
@@ -102,8 +102,8 @@ class _AdaptiveForest(Forest[Params]):
 class AdaptiveAMFClassifier(_AdaptiveForest[AdaptiveAMFClassifierParams], AMFClassifier):
     """AMFClassifier that learns which features matter, and replaces trees that are out of date (adaptation.py).
 
-    Parameters: those of AdaptiveAMFClassifierParams (params.py), and `n_threads`, the threads over which the trees are
-    spread, which changes no bit.
+    Parameters are the fields of AdaptiveAMFClassifierParams, and `n_threads`: threads that share the trees; results do
+    not depend on it.
     """
 
     Parameters = AdaptiveAMFClassifierParams
@@ -114,8 +114,8 @@ class AdaptiveAMFClassifier(_AdaptiveForest[AdaptiveAMFClassifierParams], AMFCla
 class AdaptiveAMFRegressor(_AdaptiveForest[AdaptiveAMFRegressorParams], AMFRegressor):
     """AMFRegressor that learns which features matter, and replaces trees that are out of date (adaptation.py).
 
-    Parameters: those of AdaptiveAMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are
-    spread, which changes no bit.
+    Parameters are the fields of AdaptiveAMFRegressorParams, and `n_threads`: threads that share the trees; results do
+    not depend on it.
     """
 
     Parameters = AdaptiveAMFRegressorParams

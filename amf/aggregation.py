@@ -1,8 +1,8 @@
 """Exact averaging over all prunings of a tree with one number per node: the odds of stopping there.
 
 odds = w / (averaged weight of left * averaged weight of right); the posterior probability that a pruning which
-reaches the node stops at it is odds / (1 + odds). It equals q of [000] Alg. 3, and the path sum of the forecasts with
-these probabilities equals the average over all prunings with the prior 2**-(number of inner nodes) ([000] Eq. 21-27).
+reaches the node stops at it is odds / (1 + odds). It equals q of [AMF] Alg. 3, and the path sum of the forecasts with
+these probabilities equals the average over all prunings with the prior 2**-(number of inner nodes) ([AMF] Eq. 21-27).
 """
 
 from __future__ import annotations

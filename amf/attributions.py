@@ -2,7 +2,7 @@
 
 Let E_k be the forecast of the node at depth k of the path by itself, and q_k the probability of stopping there, given
 that it is reached. The average over all prunings is A_k = q_k E_k + (1 - q_k) A_(k+1) from a node on, and A = E at the
-leaf ([000] Eq. 21-27). Written from the root on, that is
+leaf ([AMF] Eq. 21-27). Written from the root on, that is
 
     A_0 = E_0 + sum over k >= 1 of reach_k * (E_k - E_(k-1)),    reach_k = product over j < k of (1 - q_j)
 

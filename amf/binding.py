@@ -25,7 +25,7 @@ largest tree."""
 N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(23, 29))
 """Features; numbers in the pairs of one, 0 where features are taken as they are; whether they are weighed; numbers in a
 forecast and in the state of the calibration; see modes.py."""
-N_ADAPTATION, REVIEW_EVERY, N_REHEARSED, KEPT_ROOM, N_KEPT = (index(word) for word in range(29, 34))
+N_ADAPTATION, REVIEW_EVERY, MOST_KEPT, KEPT_ROOM, N_KEPT = (index(word) for word in range(29, 34))
 """Numbers in the state of the adaptation, 0 where a forest does not adapt; samples between two reviews; samples that
 are kept for rehearsals at most, as there is memory, and as there are."""
 N_NODES, N_SAMPLES, N_BYTES, IS_CURRENT = (index(word) for word in range(34, 38))

@@ -145,7 +145,7 @@ def outside(low, high, value):
 def extension(floats, low, high, x, at, weights, weights_at, n_features):
     """(weighted size by which a sample lies outside a box, float32; whether the box would change to contain it).
 
-    The size is the rate of [000] Alg. 5 line 3. It can be 0 where the box changes: the box lacks a feature that the
+    The size is the rate of [AMF] Alg. 5 line 3. It can be 0 where the box changes: the box lacks a feature that the
     sample has, or weight times distance is less than any float32.
     floats: flat float32; the bounds start at `low` and `high`, and up to 7 words past the upper bounds may be read.
     x: flat float32; the sample starts at `at` and is padded with NaN. weights: flat float32; padded(n_features) of them

@@ -52,11 +52,13 @@ class _BSPForest(LifetimeForest[Params]):
 
 
 class BSPForestClassifier(_BSPForest[BSPForestClassifierParams], ForestClassifier[BSPForestClassifierParams]):
-    """Online BSP-Forest for classification ([002]), learning one sample at a time.
+    """Online BSP-Forest for classification ([BSP]), learning one sample at a time.
 
     Each tree is a partition by oblique cuts, each in a pair of features, which is refined as samples come; a forecast
-    is that of the leaves. For at most 20 features. Parameters: those of BSPForestClassifierParams
-    (partition_params.py), and `n_threads`, the threads over which the trees are spread, which changes no bit.
+    is that of the leaves. For at most 20 features.
+
+    Parameters are the fields of BSPForestClassifierParams, and `n_threads`: threads that share the trees; results do
+    not depend on it.
     """
 
     Parameters = BSPForestClassifierParams
@@ -72,11 +74,12 @@ class BSPForestClassifier(_BSPForest[BSPForestClassifierParams], ForestClassifie
 
 
 class BSPForestRegressor(_BSPForest[BSPForestRegressorParams], ForestRegressor[BSPForestRegressorParams]):
-    """Online BSP-Forest for numbers ([002]): a forecast is the mean of the leaf, mean over trees.
+    """Online BSP-Forest for numbers ([BSP]): a forecast is the mean of the leaf, mean over trees.
 
-    It comes with a standard deviation and quantiles as AMFRegressor's. For at most 20 features. Parameters: those of
-    BSPForestRegressorParams (partition_params.py), and `n_threads`, the threads over which the trees are spread, which
-    changes no bit.
+    It comes with a standard deviation and quantiles as AMFRegressor's. For at most 20 features.
+
+    Parameters are the fields of BSPForestRegressorParams, and `n_threads`: threads that share the trees; results do not
+    depend on it.
     """
 
     Parameters = BSPForestRegressorParams

@@ -1,4 +1,4 @@
-"""Predict, then learn: samples through trees of cells ([000] Alg. 1-3), whatever their labels are.
+"""Predict, then learn: samples through trees of cells ([AMF] Alg. 1-3), whatever their labels are.
 
 A tree is a part of an infinite partition that never changes (cells.py): the cells that hold samples. Of these only
 those are stored that branch, with samples on both sides of their cut. A node stands for a chain of cells that hold the
@@ -7,12 +7,12 @@ inner node is that last cell, the box of a leaf its point: a sample outside of a
 
 All cells of a chain have the same forecast and the same weight w. A pruning stops in one of n cells with the prior
 probability 1 - 2**-n, so that the odds of stopping are (2**n - 1) * w / (averaged weight of left * that of right). ODDS
-holds those of a single cell; that a chain may have several is all in which the averaging differs from [000] Alg. 4-6.
+holds those of a single cell; that a chain may have several is all in which the averaging differs from [AMF] Alg. 4-6.
 N_CUTS are the cuts that have made the child of the node's last cell; at a leaf they mean nothing.
 The parent whose forecast can be a node's prior is the chain above.
 
 Where a sample leaves a chain, the chain is divided and a fresh leaf appears. A forecast is made in the tree extended
-so, for the moment ([000] Alg. 3). That changes no averaged weight: with `charge_first` the cumulative log-loss of a
+so, for the moment ([AMF] Alg. 3). That changes no averaged weight: with `charge_first` the cumulative log-loss of a
 tree is minus the logarithm of its root's averaged weight, exactly. Where forecasts see the partition at a lifetime, the
 extended tree ends at the first node that branches then or later, and no chain is left then or later.
 """

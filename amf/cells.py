@@ -1,4 +1,4 @@
-"""Cells of an infinite random partition of [0, 1]^d: a Mondrian that one word fixes for all time ([000] Alg. 1).
+"""Cells of an infinite random partition of [0, 1]^d: a Mondrian that one word fixes for all time ([AMF] Alg. 1).
 
 A cell is a closed box of float32 numbers. Its word is that of the tree plus, for each of its 2 d bounds, a hash of the
 bound and of its place, so that no two cells of a tree have the same; it seeds a SplitMix64 stream of three uniforms:

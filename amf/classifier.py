@@ -46,7 +46,7 @@ class Forecasts(NamedTuple):
     depth: NDArray[np.float64]
     """(n,), depth at which the sample ends (root: 0), mean over trees."""
     weighted_depth: NDArray[np.float64]
-    """(n,), posterior mean of the depth of the pruning's leaf ([000] Sec. 5.1), mean over trees."""
+    """(n,), posterior mean of the depth of the pruning's leaf ([AMF] Sec. 5.1), mean over trees."""
 
 
 class ForestClassifier(Forest[Params]):
@@ -158,11 +158,24 @@ class ForestClassifier(Forest[Params]):
 
 
 class AMFClassifier(ForestClassifier[AMFClassifierParams]):
-    """Aggregated Mondrian Forest for classification ([000] Alg. 4-6), learning one sample at a time.
+    """Aggregated Mondrian Forest for classification ([AMF] Alg. 4-6), learning one sample at a time.
 
     Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over all
-    prunings of the tree, mean over trees. Parameters: those of AMFClassifierParams (params.py), and `n_threads`, the
-    threads over which the trees are spread, which changes no bit.
+    prunings of the tree, mean over trees.
+
+    >>> import amf
+    >>> forest = amf.AMFClassifier(n_estimators=5, seed=1)
+    >>> X, y = [[0.1, 20.0], [0.9, 10.0], [0.2, 30.0], [0.8, 40.0]], ["no", "yes", "no", None]
+    >>> forest.predict_learn(X, y).shape  # of each row the forecast before its label was learned
+    (4, 2)
+    >>> forest.predict([[0.15, 25.0]]).tolist()
+    ['no']
+    >>> same = amf.loads(forest.dumps())
+    >>> bool((same.predict_learn(X, y) == forest.predict_learn(X, y)).all())
+    True
+
+    Parameters are the fields of AMFClassifierParams, and `n_threads`: threads that share the trees; results do not
+    depend on it.
     """
 
     Parameters = AMFClassifierParams

@@ -13,7 +13,7 @@ from amf.vectors import LANES
 
 @called
 def gap_cut(floats, low, high, x, at, weights, weights_at, n_features, total, pick, place):
-    """Cut in the gap between a box and a sample outside it ([000] Alg. 5 lines 4-6).
+    """Cut in the gap between a box and a sample outside it ([AMF] Alg. 5 lines 4-6).
 
     total: extension of the box by x, > 0. pick, place: uniforms on [0, 1). Returns (feature, threshold float32,
     box_goes_left): the feature with probability proportional to its weighted distance, the threshold uniform on the

@@ -5,7 +5,7 @@
 Two priors. "parent" (the default): the forecast of the parent node, with strength = smoothing * distinct ** 2, where
 `distinct` counts the different labels the node has seen: a node that has seen one class trusts itself more than one
 whose labels disagree, as in Witten-Bell smoothing. "dirichlet": uniform, with strength = a * K, which is the forecaster
-Dirichlet(a) of [000] (a = 1/2: Krichevsky-Trofimov, Eq. 5 with n of the node). Either way a forecast depends on the
+Dirichlet(a) of [AMF] (a = 1/2: Krichevsky-Trofimov, Eq. 5 with n of the node). Either way a forecast depends on the
 node and its ancestors alone, so the averaging over prunings stays exact.
 """
 

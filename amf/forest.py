@@ -32,8 +32,8 @@ class Forest(ForestState[Params]):
     State is a pure function of the parameters and the labelled samples in their order: batches, threads and save-load
     do not change a bit.
 
-    Calls on a forest take turns: threads may share it, and one that asks while another one learns waits until that call
-    has ended. In a process that is forked meanwhile the forest is lost (LostForestError), and no other one.
+    Calls on one forest are serialised, so threads may share it; different forests run in parallel. After a fork, a
+    forest that another thread was using raises LostForestError in the child; all others go on.
     """
 
     def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
@@ -129,27 +129,26 @@ class Forest(ForestState[Params]):
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
 
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
-        anything, before anything is learned. Whatever else cuts a call short, such as MemoryError or KeyboardInterrupt,
-        leaves no forest: it gives its memory back, and every later use raises LostForestError. Half of a batch cannot
-        be taken back, and to keep the state before each call would cost the memory of the forest once more.
+        anything, before anything is learned. Any other exception, such as MemoryError or KeyboardInterrupt, destroys
+        the forest, since half of a batch cannot be undone and keeping the state before each call would double the
+        memory: every later use raises LostForestError.
         """
         self._learn(X, y, asked=False)
         return self
 
     def weighted_depth(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
-        """Posterior mean depth (n,) at which the averaged prunings end ([000] Sec. 5.1). Changes nothing."""
+        """Posterior mean depth (n,) at which the averaged prunings end ([AMF] Sec. 5.1). Changes nothing."""
         return self._ask(X).depths[:, 1]
 
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
-        """How much each feature moved the forecast of each row, (n, d) rows, on the ways through the trees.
+        """How much each feature moved the forecast of each row; X: (n, d). Changes nothing.
 
-        Forecasts are those of the trees alone as they are, without calibration and whatever the `mode`; on the unit
-        cube those of the trees extended by the row, as always there, and in an original Mondrian forest those of the
-        leaves, as if no row branched off. The step from a node to its child moves the forecast by the
-        difference of what the two say, times the posterior probability that a pruning goes that far ([000] Eq. 21-27),
-        and belongs to the feature of the split, also where its value is missing. So the forecast is what the roots say
-        plus the sum over all features, up to rounding. Says what the forecast rests on, not what would happen if a
-        value were another one. Takes about as long as a forecast. Changes nothing.
+        Explains the mean over trees: before calibration, and as in mode "existing" whatever `mode` is (forests on the
+        unit cube: that of the tree extended by the row; original Mondrian forests: that of the leaf). A split from a
+        node to its child contributes the difference of their forecasts times the posterior probability that a pruning
+        goes that deep ([AMF] Eq. 21-27), credited to the feature of the split, also where its value is missing. So
+        forecast = prior + sum over features, up to rounding. It says what the forecast rests on, not what would happen
+        if a value were another one, and takes about as long as a forecast.
         """
         with self._turn:
             x = self._question(X)
@@ -169,8 +168,8 @@ class Forest(ForestState[Params]):
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         """Append named features.
 
-        Every earlier sample lacked the value; or, where `like` names a column, had 0 there if it had a value of that
-        column: so does a category that is met for the first time beside the other categories of its feature.
+        For earlier samples the value counts as missing. `like[i]` may name a column: then it counts as 0 wherever that
+        column had a value, as a new category needs it beside the known ones of its feature.
         """
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")

@@ -1,6 +1,6 @@
 """Room in a full tree: it forgets the leaves on which the fewest recent forecasts rest.
 
-A leaf is forgotten by the inverse of the step that inserted it ([000] Alg. 5): its sibling, with all that is below it,
+A leaf is forgotten by the inverse of the step that inserted it ([AMF] Alg. 5): its sibling, with all that is below it,
 moves up into the place of their parent. The tree becomes the one that the other leaves induce: every inner node has a
 survivor on either side, and keeps its box, cut, time, odds and statistics. Restricted to fewer points a Mondrian
 process still is one, so the tree grows on by the same rules: no leaf is empty, and none covers a region in which

@@ -51,12 +51,14 @@ class IncreasingLifetimeForestClassifier(
     _IncreasingLifetimeForest[IncreasingLifetimeForestClassifierParams],
     ForestClassifier[IncreasingLifetimeForestClassifierParams],
 ):
-    """A Mondrian Forest with increasing lifetime for classification ([001]), learning one sample at a time.
+    """A Mondrian Forest with increasing lifetime for classification ([rates]), learning one sample at a time.
 
     Each tree is a Mondrian partition that is drawn up to a lifetime which increases with the number of samples: slowly
     enough for its leaves to hold more and more of them, and yet to become as small as one likes. A forecast is what the
-    leaves say, mean over trees. Parameters: those of IncreasingLifetimeForestClassifierParams (partition_params.py),
-    and `n_threads`, the threads over which the trees are spread, which changes no bit.
+    leaves say, mean over trees.
+
+    Parameters are the fields of IncreasingLifetimeForestClassifierParams, and `n_threads`: threads that share the
+    trees; results do not depend on it.
     """
 
     Parameters = IncreasingLifetimeForestClassifierParams
@@ -77,9 +79,10 @@ class IncreasingLifetimeForestRegressor(
 ):
     """A Mondrian forest with increasing lifetime for numbers: a forecast is the mean of the leaf, mean over trees.
 
-    It comes with a standard deviation and quantiles as AMFRegressor's. Parameters: those of
-    IncreasingLifetimeForestRegressorParams (partition_params.py), and `n_threads`, the threads over which the trees are
-    spread, which changes no bit.
+    It comes with a standard deviation and quantiles as AMFRegressor's.
+
+    Parameters are the fields of IncreasingLifetimeForestRegressorParams, and `n_threads`: threads that share the trees;
+    results do not depend on it.
     """
 
     Parameters = IncreasingLifetimeForestRegressorParams

@@ -27,7 +27,7 @@ from amf.registry import SYSTEMS, loads
 _ROWS = 64
 
 
-class Kernels(NamedTuple):
+class KernelCounts(NamedTuple):
     """How many kernels were made ready, each specialisation being one."""
 
     loaded: int
@@ -41,7 +41,7 @@ def compile_kernels(
     threads: bool = False,
     attributions: bool = True,
     announce: Callable[[Compilation], None] | None = None,
-) -> Kernels:
+) -> KernelCounts:
     """Compile what forests of these systems need, or load it from disk; all systems where none are given.
 
     Afterwards nothing is compiled any more, whatever the parameters and the types of arrays are; `threads` says whether
@@ -49,7 +49,7 @@ def compile_kernels(
     where nothing is on disk, else a moment. `announce` is called once, before the first one is compiled, and not at all
     where all are on disk.
     """
-    before = Kernels(tally.loaded, tally.compiled)
+    before = KernelCounts(tally.loaded, tally.compiled)
     tally.announce = announce
     x = np.random.default_rng(0).random((_ROWS, 2)) * 1e-3
     x[0] = 1.0  # far from the others, so that origins move
@@ -67,4 +67,4 @@ def compile_kernels(
             if threads:
                 system.preset("default", n_estimators=2, n_threads=2, **variant).partial_fit(x, y).predict(x)
     tally.announce = None
-    return Kernels(tally.loaded - before.loaded, tally.compiled - before.compiled)
+    return KernelCounts(tally.loaded - before.loaded, tally.compiled - before.compiled)

@@ -31,7 +31,7 @@ class Learner(Protocol):
     """A forest that learns one sample at a time, of any system: `amf.SYSTEMS` has their classes.
 
     Its state is a pure function of `params` and of the labelled samples in their order. Batches, threads, copies and
-    bytes do not change a bit of it, and neither do samples without a label, nor questions. A call that
+    bytes do not change a bit of it, and neither do samples without a label, nor predictions. A call that
     raises ValueError or TypeError leaves it as it was; what is cut short by anything else may be lost, and says so then
     (`amf.LostForestError`). Calls take turns, from whichever threads they come. What a label is, and what a forecast is
     beyond a `Forecast`, is the system's own.
@@ -92,7 +92,7 @@ class Learner(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held by the trees and the per-feature state, at most `params.max_bytes`."""
+        """Bytes held by the trees, which `params.max_bytes` bounds, the per-feature state and the adaptation."""
 
     @property
     def mean_depth(self) -> float:

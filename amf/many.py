@@ -18,6 +18,7 @@ from amf.binding import (
     KEPT_ROOM,
     LARGEST,
     LIMIT,
+    MOST_KEPT,
     N_ADAPTATION,
     N_BYTES,
     N_CALIBRATION,
@@ -25,7 +26,6 @@ from amf.binding import (
     N_KEPT,
     N_NODES,
     N_OUTPUTS,
-    N_REHEARSED,
     N_SAMPLES,
     N_TREES,
     N_WORDS,
@@ -265,10 +265,10 @@ class Group:
         """See to so many free rows in every tree of these forests, up to its limit."""
         words = self._words(mine).astype(np.int64)
         capacity, rows = words[:, CAPACITY], words[:, LARGEST]
-        if words[:, N_REHEARSED].any():
-            rows = rows_before(rows, rooms // 2, words[:, REVIEW_EVERY], words[:, N_KEPT], words[:, N_REHEARSED])
+        if words[:, MOST_KEPT].any():
+            rows = rows_before(rows, rooms // 2, words[:, REVIEW_EVERY], words[:, N_KEPT], words[:, MOST_KEPT])
         may_grow = capacity < np.maximum(words[:, LIMIT], ONE_NODE)
-        keep_more = lacks_room(words[:, KEPT_ROOM], rooms // 2, words[:, N_KEPT], words[:, N_REHEARSED])
+        keep_more = lacks_room(words[:, KEPT_ROOM], rooms // 2, words[:, N_KEPT], words[:, MOST_KEPT])
         # One by one, and all of them before anything is learned: memory that cannot be had ends the call here.
         for i in np.flatnonzero(((rows + rooms > capacity) & may_grow) | keep_more).tolist():
             self._forest(mine[i])._bind(int(rooms[i]))

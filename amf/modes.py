@@ -1,7 +1,7 @@
 """How a forecast is shared out over the nodes of a path, and over the leaves that the sample could have made.
 
-EXISTING: the tree as it is ([000] Alg. 3). SAMPLED: the tree into which the sample has been inserted for the moment,
-with random numbers of its own ([000] Alg. 6, with the averaged weights brought up to date). EXPECTED: the exact mean of
+EXISTING: the tree as it is ([AMF] Alg. 3). SAMPLED: the tree into which the sample has been inserted for the moment,
+with random numbers of its own ([AMF] Alg. 6, with the averaged weights brought up to date). EXPECTED: the exact mean of
 SAMPLED. In each of them a forecast is a sum over the nodes of the path: `stops` is the share of the node's own
 forecast, `fresh` that of the empty leaf which branches off above it.
 """

@@ -50,11 +50,13 @@ class _MondrianForest(Forest[Params]):
 class MondrianForestClassifier(
     _MondrianForest[MondrianForestClassifierParams], ForestClassifier[MondrianForestClassifierParams]
 ):
-    """The original Mondrian Forest for classification ([004]), learning one sample at a time.
+    """The original Mondrian Forest for classification ([MF]), learning one sample at a time.
 
     A forecast is smoothed along the path of the sample, in the mean over all the places where it could branch off; mean
-    over trees. Parameters: those of MondrianForestClassifierParams (partition_params.py), and `n_threads`, the threads
-    over which the trees are spread, which changes no bit.
+    over trees.
+
+    Parameters are the fields of MondrianForestClassifierParams, and `n_threads`: threads that share the trees; results
+    do not depend on it.
     """
 
     Parameters = MondrianForestClassifierParams
@@ -77,9 +79,10 @@ class MondrianForestRegressor(
     """A Mondrian Forest for numbers, learning one sample at a time: the simple variant of the classifier.
 
     A forecast is the mean of the node from which the sample branches off, in the mean over all the places where it
-    could; mean over trees, with a standard deviation and quantiles as AMFRegressor's. Parameters: those of
-    MondrianForestRegressorParams (partition_params.py), and `n_threads`, the threads over which the trees are spread,
-    which changes no bit.
+    could; mean over trees, with a standard deviation and quantiles as AMFRegressor's.
+
+    Parameters are the fields of MondrianForestRegressorParams, and `n_threads`: threads that share the trees; results
+    do not depend on it.
     """
 
     Parameters = MondrianForestRegressorParams

@@ -93,7 +93,7 @@ def likelihood_of_empty(rules, mean, variance, evidence, label):
 
 @inlined
 def _square_evidence(mean, label, bound):
-    """exp(-loss) of the square loss over 8 bound**2 ([000] Eq. 4), both numbers clipped to [-bound, bound]."""
+    """exp(-loss) of the square loss over 8 bound**2 ([AMF] Eq. 4), both numbers clipped to [-bound, bound]."""
     miss = (min(max(mean, -bound), bound) - min(max(label, -bound), bound)) / bound
     return exp(-miss * miss / 8.0)
 

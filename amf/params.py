@@ -143,15 +143,16 @@ class ForestParams:
 class AggregationParams(ForestParams):
     """What the forests have in common that average over prunings: ForestParams and
 
-    charge_first: whether a fresh leaf pays for its first sample. True is literal [000]; False favours deep trees and
-        predicts better.
-    split_pure: whether nodes split for labels that they expect anyway, so that trees are exact Mondrian partitions;
-        else they pause: see `purity`, and `pause` of classifiers.
-    purity: a leaf whose labels all agree splits all the same if it was born before time purity / number of features in
-        which samples differed, and pauses afterwards. So a rare label inside a region of others is found by cells of
-        about a `purity`-th of the spread of the features. 0: such a leaf always pauses, as in the papers.
+    charge_first: whether the first sample of a new leaf counts in the leaf's likelihood. True is literal [AMF]; False
+        favours deep trees and predicts better.
+    split_pure: whether a node may split for a label that it predicts already. True gives exact Mondrian partitions;
+        False saves nodes: see `purity`, and `pause` of classifiers.
+    purity: how long leaves whose labels all agree go on splitting, in Mondrian time: those born before purity / d do,
+        d being the number of features that vary; later ones wait for another label. So a rare label inside a region of
+        others is found, by cells of about a `purity`-th of the spread of the features. 0: such a leaf never splits, as
+        in the papers.
     mode: how a sample outside of the boxes is forecast (modes.py): "existing" by the tree as it is; "sampled" is
-        literal [000] Alg. 6; "expected" its exact mean.
+        literal [AMF] Alg. 6; "expected" its exact mean.
     """
 
     charge_first: bool = False
@@ -172,8 +173,7 @@ class AMFClassifierParams(AggregationParams):
 
     classes: all labels, in the order of the columns, where they are known; None: as they appear.
     prior: "parent" shrinks a node's class frequencies to its parent's forecast, with weight `smoothing` times the
-    square
-        of the number of different labels it has seen (forecasters.py); "dirichlet" to uniform with `dirichlet`
+        square of the number of different labels it has seen (forecasters.py); "dirichlet" to uniform with `dirichlet`
         pseudo-counts a class (None: 0.5 for two classes, 0.01 for more).
     pause: an inner node that already gives its label at least this probability is not split for a sample; the sample
         goes on down and splits off nearer to its like, so that trees need fewer nodes. 1: never, as in the papers,
@@ -251,7 +251,7 @@ class AMFRegressorParams(AggregationParams):
 
     loss: "student" weighs prunings by a density that follows the spread of the labels (number_means.py);
         "square" by the square loss over 8 bound**2, as the paper does.
-    bound: B of [000]; for the square loss only, which needs it. Labels and means beyond [-B, B] weigh prunings as if
+    bound: B of [AMF]; for the square loss only, which needs it. Labels and means beyond [-B, B] weigh prunings as if
         they were at its end, so that one label cannot decide everything; they are learned as they are.
     """
 

@@ -1,4 +1,4 @@
-"""Parameters of the forests whose forecasts are those of one partition: [001], [002] and [004]. See params.py."""
+"""Parameters of the forests whose forecasts are those of one partition: [rates], [BSP] and [MF]. See params.py."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MondrianForestClassifierParams(MondrianParams):
     classes, max_classes: as of AMFClassifierParams.
     smoothing: "ikn" smooths the labels of a node hierarchically, towards its ancestors, by interpolated Kneser-Ney;
         "path_mean" takes the plain frequencies of the nodes at which the sample could branch off.
-    discount: with smoothing="ikn" how fast a node forgets its parent with its age, > 0: the gamma of [004]. None: 10
+    discount: with smoothing="ikn" how fast a node forgets its parent with its age, > 0: the gamma of [MF]. None: 10
         times the number of features in which samples differed.
     """
 
@@ -80,7 +80,7 @@ class IncreasingLifetimeParams(ForestParams):
     lifetime_exponent: from 0, with which it does not increase, to 10. None: 1 / (d + 2), with which forecasts come as
         fast to the truth as any can, where that is a Lipschitz function; d is the number of features in which samples
         differed, on the cube of all.
-    domain: "range" splits trees within the ranges of their samples, as the experiments of [001] do; "cube" all of
+    domain: "range" splits trees within the ranges of their samples, as the experiments of [rates] do; "cube" all of
         [0, 1]^d, as its theorems do: then features have to be numbers from 0 to 1, all there from the first sample on,
         and are taken as they are, whatever `scaling` says.
     empty_cells: of the cube, which have no samples: "parent" lets them say what the smallest cell around them does that
@@ -105,7 +105,7 @@ class IncreasingLifetimeForestClassifierParams(IncreasingLifetimeParams):
 
     classes, max_classes: as of AMFClassifierParams.
     combine: "average" takes the class frequencies of the leaf in each tree, and their mean over trees; "vote" the
-        label that the leaf has seen most often, and the share of the trees that say so ([001] Alg. 4).
+        label that the leaf has seen most often, and the share of the trees that say so ([rates] Alg. 4).
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -139,9 +139,9 @@ class BSPParams(ForestParams):
 
     lifetime: the budget of a tree's cuts after the first label, > 0. After n labels it is
         lifetime * n**lifetime_exponent.
-    lifetime_exponent: from 0, with which it does not increase, to 10. None: 1 / (d + 2), as in [002]; d is the number
+    lifetime_exponent: from 0, with which it does not increase, to 10. None: 1 / (d + 2), as in [BSP]; d is the number
         of features in which samples differed.
-    rate_scale: of a node whose hulls have the perimeters L the rate of cuts is rate_scale * L, > 0; [002] has 1 in its
+    rate_scale: of a node whose hulls have the perimeters L the rate of cuts is rate_scale * L, > 0; [BSP] has 1 in its
         algorithms and 0.5 in its experiments.
     min_samples_split: a node that has seen fewer labels is a leaf, >= 1.
     max_features: at most 20, since nodes have a hull for each pair of features: of more columns leave those out that

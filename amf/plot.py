@@ -91,7 +91,7 @@ def decision_regions(
 def weighted_depth(
     forest: amf.AMFClassifier | amf.AMFRegressor, x: ArrayLike, *, label: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """How deep the averaged prunings reach along a feature ([000] Sec. 5.1, Fig. 8): deep where labels vary fast.
+    """How deep the averaged prunings reach along a feature ([AMF] Sec. 5.1, Fig. 8): deep where labels vary fast.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class RegressionForecasts(NamedTuple):
     depth: NDArray[np.float64]
     """(n,), depth at which the sample ends (root: 0), mean over trees."""
     weighted_depth: NDArray[np.float64]
-    """(n,), posterior mean of the depth of the pruning's leaf ([000] Sec. 5.1), mean over trees."""
+    """(n,), posterior mean of the depth of the pruning's leaf ([AMF] Sec. 5.1), mean over trees."""
 
 
 class ForestRegressor(Forest[Params]):
@@ -131,13 +131,20 @@ class ForestRegressor(Forest[Params]):
 
 
 class AMFRegressor(ForestRegressor[AMFRegressorParams]):
-    """Aggregated Mondrian Forest for regression ([000] Eq. 4), learning one sample at a time.
+    """Aggregated Mondrian Forest for regression ([AMF] Eq. 4), learning one sample at a time.
 
     Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
     does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
-    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py). Parameters:
-    those of AMFRegressorParams (params.py), and `n_threads`, the threads over which the trees are spread, which changes
-    no bit.
+    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py).
+
+    >>> import amf
+    >>> forest = amf.AMFRegressor(n_estimators=5, seed=1)
+    >>> forecasts = forest.prequential([[0.1], [0.9], [0.2], [0.8]], [10.0, 50.0, 15.0, None])
+    >>> forecasts.mean.shape, forecasts.std.shape, forecasts.quantiles.shape  # 5, 50 and 95 %
+    ((4,), (4,), (4, 3))
+
+    Parameters are the fields of AMFRegressorParams, and `n_threads`: threads that share the trees; results do not
+    depend on it.
     """
 
     Parameters = AMFRegressorParams

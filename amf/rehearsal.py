@@ -18,7 +18,7 @@ from amf.univariate import N_RECENT, Kind, bound_feature, count
 _LEAST_ROOM = 16
 
 
-def rows_before(rows: Any, n_labels: Any, review_every: Any, kept: Any, n_kept: Any) -> Any:
+def rows_before(rows: Any, n_labels: Any, review_every: Any, kept: Any, most_kept: Any) -> Any:
     """How many rows a tree with so many may have, but for two for each label, in a call that brings so many labels.
 
     Trees that rehearse have up to two rows for each of the kept samples, of which there are so many. Numbers, or
@@ -26,19 +26,19 @@ def rows_before(rows: Any, n_labels: Any, review_every: Any, kept: Any, n_kept: 
     """
     # The first kept samples may be left out on the way (watching.py): any review may be one at which they do so.
     is_reviewed = kept % review_every + n_labels >= review_every
-    rehearses = is_reviewed & (np.minimum(kept + n_labels, n_kept) >= review_every) & (n_kept > 0)
-    return np.where(rehearses, np.maximum(rows, 2 * np.minimum(kept, n_kept) + int(ROOT)), rows)
+    rehearses = is_reviewed & (np.minimum(kept + n_labels, most_kept) >= review_every) & (most_kept > 0)
+    return np.where(rehearses, np.maximum(rows, 2 * np.minimum(kept, most_kept) + int(ROOT)), rows)
 
 
-def room_to_keep(n_samples: int, review_every: int, kept: int, n_kept: int) -> int:
+def room_to_keep(n_samples: int, review_every: int, kept: int, most_kept: int) -> int:
     """For how many samples there should be room where so many are kept: at least for those between two reviews."""
     wanted = max(kept, min(n_samples, review_every), _LEAST_ROOM)
-    return min(1 << (wanted - 1).bit_length(), n_kept)
+    return min(1 << (wanted - 1).bit_length(), most_kept)
 
 
-def lacks_room(room: Any, n_labels: Any, kept: Any, n_kept: Any) -> Any:
+def lacks_room(room: Any, n_labels: Any, kept: Any, most_kept: Any) -> Any:
     """Whether so many labels may bring samples to keep for which there is no room. Numbers, or arrays one by one."""
-    return room < np.minimum(kept + n_labels, n_kept)
+    return room < np.minimum(kept + n_labels, most_kept)
 
 
 def has_room_to_spare(room: Any, review_every: Any, kept: Any) -> Any:
@@ -47,10 +47,10 @@ def has_room_to_spare(room: Any, review_every: Any, kept: Any) -> Any:
 
 
 @inlined
-def is_due(n, review_every, n_kept):
+def is_due(n, review_every, most_kept):
     """Whether a review with so many kept samples is one in which trees rehearse: 1, 2, 4 ... reviews, and all kept."""
     turns = n // review_every
-    return n <= n_kept and turns & (turns - 1) == 0
+    return n <= most_kept and turns & (turns - 1) == 0
 
 
 @called

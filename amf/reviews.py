@@ -11,7 +11,7 @@ from amf import adaptation, rehearsal, watching
 from amf._kernel import called, index
 from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, STANDING_BY, SUSPECTS, WATCHES, in_turn
 from amf.addresses import words_at
-from amf.binding import N_FEATURES, N_OUTPUTS, N_REHEARSED, N_TREES, REVIEW_EVERY, USED
+from amf.binding import MOST_KEPT, N_FEATURES, N_OUTPUTS, N_TREES, REVIEW_EVERY, USED
 from amf.scaling import centre
 from amf.univariate import N_RECENT, Kind
 from amf.views import features_of, nodes_of, padded, weigh
@@ -126,7 +126,7 @@ def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
     @called
     def review(words, state, n, labels):
         """Review a forest that has learned n labelled samples."""
-        features, every, most = features_of(words), np.int64(words[REVIEW_EVERY]), np.int64(words[N_REHEARSED])
+        features, every, most = features_of(words), np.int64(words[REVIEW_EVERY]), np.int64(words[MOST_KEPT])
         kept, loss = n - np.int64(state.beginning[0]), state.current[0] / every
         adaptation.gather_gains(state)
         bound(state, features, n)

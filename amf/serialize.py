@@ -113,7 +113,7 @@ class Forest(Protocol):
     def _n_kept(self) -> int: ...
 
     @property
-    def _n_rehearsed(self) -> int: ...
+    def _most_kept(self) -> int: ...
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool: ...
 
@@ -295,7 +295,7 @@ def _has_read_adaptation(forest: Forest, reader: _Reader) -> bool:
     beginning = float(state_of(forest._adaptation, n_trees, d).beginning[0])
     if not 0.0 <= beginning <= forest.n_samples:
         return False
-    kept = reader.array(_F8, min(forest._n_kept, forest._n_rehearsed) * (d + 1))
+    kept = reader.array(_F8, min(forest._n_kept, forest._most_kept) * (d + 1))
     forest._adaptation = np.concatenate((forest._adaptation, kept))
     return forest._has_adapted_soundly()
 

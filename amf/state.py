@@ -226,7 +226,7 @@ class ForestState(System[Params]):
 
     def _give_up_room(self, rows: int, kept: int) -> None:
         """Give up memory that so many rows in the largest tree, and so many kept samples, leave free."""
-        if self._n_rehearsed and has_room_to_spare(self._kept_room, self._review_every, kept):
+        if self._most_kept and has_room_to_spare(self._kept_room, self._review_every, kept):
             self._let_keep(self.n_samples, kept)
         if spare(self._arena.capacity, rows):
             self._binding.expire()
@@ -239,9 +239,9 @@ class ForestState(System[Params]):
         room or gives some up.
         """
         arena, binding, rows = self._arena, self._current(), 0
-        if self._n_rehearsed:
+        if self._most_kept:
             kept, n_labels = int(binding.words[_N_KEPT]), room // 2
-            if lacks_room(int(binding.words[_KEPT_ROOM]), n_labels, kept, self._n_rehearsed):
+            if lacks_room(int(binding.words[_KEPT_ROOM]), n_labels, kept, self._most_kept):
                 self._let_keep(self.n_samples + n_labels, kept + n_labels)
                 self._current()
             rows = self._rows_before(int(binding.words[_LARGEST]), n_labels, kept)
@@ -256,7 +256,7 @@ class ForestState(System[Params]):
 
     def _rows_before(self, rows: int, n_labels: int, kept: int) -> int:
         """How many rows the largest tree, which has so many, may have before it learns one of so many labels."""
-        return int(rows_before(rows, n_labels, self._review_every, kept, self._n_rehearsed))
+        return int(rows_before(rows, n_labels, self._review_every, kept, self._most_kept))
 
     @property
     def _kept_room(self) -> int:
@@ -265,7 +265,7 @@ class ForestState(System[Params]):
 
     def _let_keep(self, n_samples: int, kept: int) -> None:
         """Have room for so many kept ones of so many samples."""
-        rows = room_to_keep(n_samples, self._review_every, kept, self._n_rehearsed)
+        rows = room_to_keep(n_samples, self._review_every, kept, self._most_kept)
         self._binding.expire()
         self._adaptation = with_features(
             self._adaptation, self.params.n_estimators, self.n_features, [], self.n_samples, rows
@@ -288,7 +288,7 @@ class ForestState(System[Params]):
             arena.n_trees, arena.layout.head, arena.layout.box, arena.layout.hull_room, arena.capacity,
             self._allowed, int(arena.used.max()), self.n_features, scaling.pairs.shape[1], scaling.adaptive,
             self._n_outputs, self._calibration.shape[0], MODES.index(self._mode), self._adaptation.shape[0],
-            self._review_every, self._n_rehearsed, self._kept_room, self._n_kept, self.n_nodes, self.n_samples,
+            self._review_every, self._most_kept, self._kept_room, self._n_kept, self.n_nodes, self.n_samples,
             self.nbytes,
         )  # fmt: skip
         fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
@@ -343,7 +343,7 @@ class ForestState(System[Params]):
         # As if as many samples were kept as may be: a limit that follows them would depend on how rows are batched.
         adaptation = 0
         if self._adaptation.size:
-            adaptation = 8 * size_of(self.params.n_estimators, self.n_features, self._n_rehearsed)
+            adaptation = 8 * size_of(self.params.n_estimators, self.n_features, self._most_kept)
         beside_rows = self._scaling.nbytes + adaptation + arena.used.nbytes + 4 * LANES
         rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)
         rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
@@ -368,7 +368,7 @@ class ForestState(System[Params]):
         if self._adaptation.size:
             self._adaptation = with_features(
                 self._adaptation, self.params.n_estimators, known, like, self.n_samples,
-                min(room, self._n_rehearsed),
+                min(room, self._most_kept),
             )  # fmt: skip
         self._relayout()
         self._arena.imitate(known, like)

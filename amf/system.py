@@ -108,7 +108,7 @@ class System(ABC, Generic[Params]):
         return 1
 
     @property
-    def _n_rehearsed(self) -> int:
+    def _most_kept(self) -> int:
         """Samples that trees of a forest that adapts may learn once more, at most."""
         return 0
 

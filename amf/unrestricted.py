@@ -48,13 +48,16 @@ class UnrestrictedAMFClassifierParams(AMFClassifierParams):
 
 
 class UnrestrictedAMFClassifier(CubeForest[AMFClassifierParams], AMFClassifier):
-    """Unrestricted Aggregated Mondrian Forest for classification on [0, 1]^d ([000] Alg. 1-3).
+    """Unrestricted Aggregated Mondrian Forest for classification on [0, 1]^d ([AMF] Alg. 1-3).
 
     The partition covers the cube and does not depend on the samples, so that what is proven of AMF holds to the letter:
     with charge_first=True the cumulative log-loss of a tree is minus the logarithm of its averaged weight, and so at
     most that of any pruning plus log 2 for each of its nodes that is no leaf of the tree. On most real data
     AMFClassifier predicts better. Numbers outside [0, 1] and missing ones raise ValueError, and all features have to be
-    there from the first sample on. Parameters: those of UnrestrictedAMFClassifierParams, and `n_threads`.
+    there from the first sample on.
+
+    Parameters are the fields of UnrestrictedAMFClassifierParams, and `n_threads`: threads that share the trees; results
+    do not depend on it.
     """
 
     Parameters: ClassVar[type[Any]] = UnrestrictedAMFClassifierParams

@@ -1,4 +1,4 @@
-"""Predict, then learn: samples through trees of boxes ([000] Alg. 4-6), whatever their labels are.
+"""Predict, then learn: samples through trees of boxes ([AMF] Alg. 4-6), whatever their labels are.
 
 The structure of a tree follows from one exponential of rate 1 a sample. Going down, the sample can split off above a
 node at rate `extension of the node's box` between the node's birth and its split; the rates along the path are one
@@ -293,7 +293,7 @@ def walk_of(
         bool (n,): a sample without a label changes nothing. weights: flat float32, `stride` for each segment and
         before the first one; ends: where segments end. With `publish`, forecasts: float64 (n_trees, n, ...) receives
         what each tree says before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the
-        sample ends and its weighted depth ([000] Sec. 5.1). Where `limit` is 0 no node splits. For each label two rows
+        sample ends and its weighted depth ([AMF] Sec. 5.1). Where `limit` is 0 no node splits. For each label two rows
         beyond those in use are there, up to the limit. gains: State.tree_gains of adaptation.py, empty where a forest
         does not adapt.
         """

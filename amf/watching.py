@@ -86,7 +86,7 @@ def watch_of(kind: Kind) -> Any:
     nats = kind.nats
 
     @inlined
-    def watch(state, loss, review_every, n_kept, kept):
+    def watch(state, loss, review_every, most_kept, kept):
         """Suspect a change, or take the mean loss since the last review for a usual one.
 
         kept: samples that are. Returns how many of them still are.
@@ -96,11 +96,11 @@ def watch_of(kind: Kind) -> Any:
             has_background |= state.roles[tree] != ACTIVE
         usual, deviation = state.usual[0], math.sqrt(state.usual[1])
         allowed = usual + _ALLOWED * deviation
-        room = min(n_kept, state.kept_labels.shape[0])
+        room = min(most_kept, state.kept_labels.shape[0])
         if kept > room:
             # Features came, and left room for fewer samples than are kept.
             state.excess[0] = 0.0
-        elif has_background and known >= _LEAST_REVIEWS and 2 * review_every <= n_kept:
+        elif has_background and known >= _LEAST_REVIEWS and 2 * review_every <= most_kept:
             if loss - allowed > _UNUSUAL * deviation:
                 _keep_the_last(state, kept, review_every)
                 kept, state.excess[0] = review_every, 0.0

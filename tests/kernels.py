@@ -17,7 +17,7 @@ MOST_PROCESSES = 4
 """Each takes up to a gigabyte, and the longest system a sixth of the time of all."""
 
 
-def compile_kernels_of(family: str) -> amf.Kernels:
+def compile_kernels_of(family: str) -> amf.KernelCounts:
     """For one thread and for several."""
     return amf.compile_kernels([amf.SYSTEMS[family]], threads=True)
 

@@ -82,7 +82,7 @@ MAY_IMPORT = {
     "worker.runtime.pending worker.runtime.transaction": f"{BASE} worker.runtime.pending",
     "worker.repartition.*": f"{BASE} {CONFIG} {CODEC} worker.repartition.* worker.runtime.pending "
     "worker.runtime.transaction amf",
-    "worker.runtime.preflight": f"{BASE} {CONFIG} {CHECKPOINT} {ADAPTERS}",
+    "worker.preflight": f"{BASE} {CONFIG} {CHECKPOINT} {ADAPTERS}",
     "worker.runtime.*": f"{BASE} worker.config worker.codec.dead_letters worker.checkpoint worker.state.cache "
     "worker.state.descriptions worker.task.* worker.runtime.*",
     # The adapters, which act, each with one library.
@@ -90,7 +90,7 @@ MAY_IMPORT = {
     "worker.adapters.kafka.reading": "worker.base.limits worker.adapters.kafka.vetting",
     ADAPTERS: f"{BASE} {CONFIG} worker.adapters.kafka.* worker.adapters.http.*",
     # The service joins the two; the programs run it.
-    "worker.service": f"worker {BASE} {CONFIG} worker.checkpoint {ADAPTERS} worker.state.learners "
+    "worker.service": f"worker worker.preflight {BASE} {CONFIG} worker.checkpoint {ADAPTERS} worker.state.learners "
     "worker.task.warm_start worker.runtime.* worker.repartition.* amf",
     "worker.processes": f"{BASE} {CONFIG}",
     PROGRAMS: "amf worker worker.*",

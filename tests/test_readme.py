@@ -42,12 +42,17 @@ def test_what_a_page_names_is_there(page: Path):
 
 
 @pytest.mark.parametrize("package", ["amf", "worker"])
-def test_the_layout_names_every_module(package):
+def test_the_page_of_a_package_names_every_module(package: str):
+    page = (ROOT / package / "README.md").read_text()
+    paths = [path for path in (ROOT / package).rglob("*") if path.suffix == ".py" or (path / "__init__.py").exists()]
+    names = {path.stem for path in paths} - {"__init__", "__main__"}
+    assert [name for name in sorted(names) if not re.search(rf"`(?:\w+/)?{name}/?`", page)] == []
+
+
+def test_the_layout_names_every_folder():
     layout = README.partition("## How it is laid out")[2].partition("## Develop")[0]
-    section = layout.partition(f"\n{package}/")[2].partition("\nworker/" if package == "amf" else "\nconfig/")[0]
-    names = {path.stem if path.is_file() else path.name for path in (ROOT / package).iterdir()}
-    names -= {"__init__", "__main__", "_kernel", "__pycache__", "py", "README"}
-    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", section)] == []
+    folders = {path.parent for room in ("amf", "worker", "tests") for path in (ROOT / room).glob("*/*.py")}
+    assert [folder.name for folder in sorted(folders) if f"{folder.name}/" not in layout] == []
 
 
 def test_generated_pages_are_up_to_date():

@@ -31,15 +31,15 @@ from worker.base.errors import ConfigError, Fatal
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore, TopicState
-from worker.base.retry import ASKING, Retry, Stopped
+from worker.base.retry import ASKING, START_S, Retry, Stopped
 from worker.base.status import Board, Status
 from worker.base.watchdog import Guard
 from worker.checkpoint import MOST_WRITES, Location
-from worker.config import Address, Config, repartition
+from worker.config import Address, Config, history_of, repartition
+from worker.preflight import Finding, examine, known_partitions, probe
 from worker.repartition.forwarder import Forwarder
 from worker.repartition.model_key import key_reader
 from worker.runtime.loop import Worker
-from worker.runtime.preflight import Finding, examine, known_partitions, probe
 from worker.runtime.tasks import Pools, Setting
 from worker.runtime.topic_monitor import OutputMonitor, TopicMonitor
 from worker.state.learners import compile_kernels
@@ -47,8 +47,6 @@ from worker.task.warm_start import WarmStart
 
 _log = Log(__name__)
 
-START_S = 60.0
-"""Longest time that a start waits for a store that does not answer, or for a better answer of a broker."""
 MOVE_S = 300.0
 """Longest time without a move of a loop that is alive: what it takes to be shut out of the group, if not more."""
 WATCH_EVERY_S = 1.0
@@ -291,8 +289,7 @@ def _known(config: Config, facts: TopicState, store: ObjectStore) -> TopicState:
 
 def _folder(config: Config, facts: TopicState) -> str:
     """Where the checkpoints of the topic are."""
-    group, lineage = str(config.kafka["group.id"]), config.checkpoint.lineage
-    return Location(group, lineage, config.input.topic, facts.topic_id, 0).topic_prefix
+    return Location(*history_of(config), facts.topic_id, 0).topic_prefix
 
 
 def _room(start: Retry, admin: KafkaAdmin, config: Config) -> int:

@@ -100,7 +100,7 @@ class _AMFModel(base.Estimator):
 
 
 class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
-    """Aggregated Mondrian Forest classifier ([000] Alg. 4-6) for river.
+    """Aggregated Mondrian Forest classifier ([AMF] Alg. 4-6) for river.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
 
 
 class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
-    """Aggregated Mondrian Forest regressor ([000] Eq. 4) for river.
+    """Aggregated Mondrian Forest regressor ([AMF] Eq. 4) for river.
 
     Parameters
     ----------

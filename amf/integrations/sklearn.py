@@ -135,7 +135,7 @@ def _explained() -> Iterator[None]:
 
 
 class AMFClassifier(ClassifierMixin, _AMFEstimator):
-    """Aggregated Mondrian Forest classifier ([000] Alg. 4-6) for scikit-learn.
+    """Aggregated Mondrian Forest classifier ([AMF] Alg. 4-6) for scikit-learn.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
 
 
 class AMFRegressor(RegressorMixin, _AMFEstimator):
-    """Aggregated Mondrian Forest regressor ([000] Eq. 4) for scikit-learn.
+    """Aggregated Mondrian Forest regressor ([AMF] Eq. 4) for scikit-learn.
 
     Parameters
     ----------

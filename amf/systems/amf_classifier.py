@@ -1,4 +1,4 @@
-"""Aggregated Mondrian Forest, classification ([000] Alg. 4-6): counts of classes as statistics, log-loss."""
+"""Aggregated Mondrian Forest, classification ([AMF] Alg. 4-6): counts of classes as statistics, log-loss."""
 
 from __future__ import annotations
 

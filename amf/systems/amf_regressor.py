@@ -1,4 +1,4 @@
-"""Aggregated Mondrian Forest, regression ([000] Sec. 1.4, Eq. 4): means of numbers as statistics."""
+"""Aggregated Mondrian Forest, regression ([AMF] Sec. 1.4, Eq. 4): means of numbers as statistics."""
 
 from __future__ import annotations
 

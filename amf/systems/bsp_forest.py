@@ -1,6 +1,6 @@
-"""Online BSP-Forest ([002]): trees of oblique cuts in pairs of features, and the forecasts of their leaves.
+"""Online BSP-Forest ([BSP]): trees of oblique cuts in pairs of features, and the forecasts of their leaves.
 
-[002] is "Online Binary Space Partitioning Forests" of X. Fan, B. Li and S. A. Sisson. Its trees are grown up to a
+[BSP] is "Online Binary Space Partitioning Forests" of X. Fan, B. Li and S. A. Sisson. Its trees are grown up to a
 budget that increases with the samples: a leaf keeps its samples, and is cut again as the budget allows. As the text
 has it (Alg. 4), a leaf is drawn anew from time 0 with every sample, on the hull without that sample, and the partition
 then depends on the order of the samples. Here a sample is parted from a leaf as from any other node, in the gap

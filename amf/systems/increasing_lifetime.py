@@ -1,12 +1,12 @@
-"""Mondrian forests with increasing lifetime ([001]): what the leaves say of a Mondrian whose lifetime is l(n).
+"""Mondrian forests with increasing lifetime ([rates]): what the leaves say of a Mondrian whose lifetime is l(n).
 
-[001]: J. Mourtada, S. Gaïffas, E. Scornet, "Universal consistency and minimax rates for online Mondrian Forests".
+[rates]: J. Mourtada, S. Gaïffas, E. Scornet, "Universal consistency and minimax rates for online Mondrian Forests".
 
-[001] draws a partition up to the lifetime l(n) and, with each sample, extends it to l(n + 1): leaves keep their
+[rates] draws a partition up to the lifetime l(n) and, with each sample, extends it to l(n + 1): leaves keep their
 samples, and are split and fitted anew. Here the partition is drawn without end, and l(n) decides how much of it
 forecasts see (leaf_forecasts.py).
 
-The partition is one of the ranges of the samples, as in the experiments of [001], or of all of [0, 1]^d, as in its
+The partition is one of the ranges of the samples, as in the experiments of [rates], or of all of [0, 1]^d, as in its
 theorems (cell_walk.py). There a cell may be empty: that of a sample is where it leaves a chain before the lifetime.
 """
 

@@ -1,8 +1,8 @@
-"""The original Mondrian Forest ([004]): no averaging over prunings, but smoothing along the path of a sample.
+"""The original Mondrian Forest ([MF]): no averaging over prunings, but smoothing along the path of a sample.
 
-[004] is chapter 5 of B. Lakshminarayanan's thesis, which extends the paper of the same name with D. Roy and Y. W. Teh.
+[MF] is chapter 5 of B. Lakshminarayanan's thesis, which extends the paper of the same name with D. Roy and Y. W. Teh.
 
-A paused leaf is shown, not made. [004] pauses a node whose labels all agree: it stays a leaf, which keeps its samples,
+A paused leaf is shown, not made. [MF] pauses a node whose labels all agree: it stays a leaf, which keeps its samples,
 and once another label comes a Mondrian is drawn on all of them. Here that Mondrian is drawn sample by sample from the
 beginning, and forecasts see a tree that ends at the first node whose labels agree, or that has seen too few. What a
 Mondrian process draws for more samples, restricted to fewer, has the law of what it draws for those: so the trees that
@@ -10,7 +10,7 @@ forecasts see have the law of those that pause. The samples of a paused leaf are
 ends they are forgotten as any others are (forgetting.py): those that came least lately go first, wherever they lie.
 
 Forecasts. A sample branches off from a node at the rate by which it lies outside of the node's box, between the birth
-of the node and its split. Its forecast is the exact mean over all the places where it could ([004] Alg. 5.8).
+of the node and its split. Its forecast is the exact mean over all the places where it could ([MF] Alg. 5.8).
 "ikn": the forecast G of a node with c customers and t tables of each label is
 
     G = (c - d t + d sum(t) G of the parent) / sum(c),    d = exp(-discount * (time of its split - its birth))

@@ -1,4 +1,4 @@
-"""Unrestricted Aggregated Mondrian Forest on [0, 1]^d, classification ([000] Alg. 1-3): a composition."""
+"""Unrestricted Aggregated Mondrian Forest on [0, 1]^d, classification ([AMF] Alg. 1-3): a composition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slow, readable Online BSP-Forest ([002]): the oracle that its kernels are compared with.
+"""A slow, readable Online BSP-Forest ([BSP]): the oracle that its kernels are compared with.
 
 A tree is its leaves, each a point, and the cuts above them; everything else is found anew whenever it is asked for:
 the points below a node from its leaves, their convex hulls by Andrew's monotone chain in fractions, the lines between
@@ -213,7 +213,7 @@ def nodes_of(node: Node) -> Iterator[Node]:
 
 
 def drawn_at_once(points: np.ndarray, budget: float, rng: np.random.Generator, birth: float = 0.0) -> list[np.ndarray]:
-    """[002] Alg. 2 and 5 with absolute times: the leaves of a BSP-Tree drawn on all points (n, 2) together; rate 1.
+    """[BSP] Alg. 2 and 5 with absolute times: the leaves of a BSP-Tree drawn on all points (n, 2) together; rate 1.
 
     A line that hits the hull is drawn through a point of its boundary, uniform by length, at an angle to the edge
     whose cosine is uniform.
@@ -235,7 +235,7 @@ def drawn_at_once(points: np.ndarray, budget: float, rng: np.random.Generator, b
 
 
 class LiteralTree:
-    """[002] Alg. 4 as printed, on points of a line, with a fixed budget and without the rule of three points: a leaf
+    """[BSP] Alg. 4 as printed, on points of a line, with a fixed budget and without the rule of three points: a leaf
     is drawn anew from time 0 with every sample, on the hull without it."""
 
     def __init__(self, budget: float, rng: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""Slow, readable Mondrian forests with increasing lifetime ([001]): the oracles that their kernels are compared with.
+"""Slow, readable Mondrian forests with increasing lifetime ([rates]): the oracles that their kernels are compared with.
 
 A tree draws its Mondrian without end, sample by sample, as ReferenceTree does with `split_pure`. Its leaves at a time
 are the nodes at which a sample arrives that passes all earlier splits. On the cube nothing is grown: for each forecast

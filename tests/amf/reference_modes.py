@@ -1,4 +1,4 @@
-"""The prediction modes `sampled` and `expected` of a reference tree ([000] Alg. 6: the sample comes for a moment).
+"""The prediction modes `sampled` and `expected` of a reference tree ([AMF] Alg. 6: the sample comes for a moment).
 
 Alg. 6 passes the sample through the tree as learning would, but without a label, so that a leaf does not pause because
 its labels agree. At the first node that splits, a new parent and a fresh leaf appear, the averaged weights of all
@@ -74,7 +74,7 @@ def draw(tree: ReferenceTree, x: np.ndarray) -> float:
 
 
 def existing(tree: ReferenceTree, x: np.ndarray) -> Outlook:
-    """The forecast of the tree as it is ([000] Alg. 3)."""
+    """The forecast of the tree as it is ([AMF] Alg. 3)."""
     return Outlook(tree.predict(x), max(len(list(tree.path(x))) - 1, 0), tree.weighted_depth(x))
 
 

@@ -1,9 +1,9 @@
-"""A slow, readable original Mondrian Forest ([004]): the oracle that its kernels are compared with.
+"""A slow, readable original Mondrian Forest ([MF]): the oracle that its kernels are compared with.
 
 A tree draws its Mondrian to the end of the lifetime, sample by sample, as ReferenceTree does with `split_pure`. What a
-forecast sees of it ends where [004] has a leaf: at a node that has no children, whose labels all agree, or that has
+forecast sees of it ends where [MF] has a leaf: at a node that has no children, whose labels all agree, or that has
 fewer than `min_samples_split` of them. Customers and tables are counted anew from the labels of the leaves for each
-forecast, and posteriors go down the tree as [004] Eq. 5.5 writes them.
+forecast, and posteriors go down the tree as [MF] Eq. 5.5 writes them.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ class MondrianTree(Shown, ReferenceTree):
         return self.discount or 10.0 * max(np.count_nonzero(self.root.lo < self.root.hi), 1)
 
     def customers(self, node: Node) -> np.ndarray:
-        """c of [004], counted from the leaves upwards."""
+        """c of [MF], counted from the leaves upwards."""
         if self.is_shown_leaf(node):
             return node.counts
         return np.minimum(self.customers(node.left), 1) + np.minimum(self.customers(node.right), 1)
 
     def posterior(self, step: Step, above: np.ndarray) -> np.ndarray:
-        """G of the node, from that of its parent ([004] Eq. 5.5)."""
+        """G of the node, from that of its parent ([MF] Eq. 5.5)."""
         c = self.customers(step.node)
         tables, d = np.minimum(c, 1), math.exp(-self.gamma * step.age)
         return (c - d * tables + d * tables.sum() * above) / c.sum()
@@ -122,7 +122,7 @@ class MondrianTree(Shown, ReferenceTree):
         return (1.0 - discount) * tables / tables.sum() + discount * above
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """[004] Alg. 5.8."""
+        """[MF] Alg. 5.8."""
         above = np.full(self.n_classes, 1 / self.n_classes)
         if self.root is None:
             return above
@@ -176,7 +176,7 @@ class MondrianForest(ReferenceForest):
 def drawn_at_once(
     x: np.ndarray, y: np.ndarray, lifetime: float, rng: np.random.Generator, birth: float = 0.0
 ) -> list[np.ndarray]:
-    """[004] Alg. 5.2 with pausing: the labels in each leaf of a Mondrian that is drawn on all samples together."""
+    """[MF] Alg. 5.2 with pausing: the labels in each leaf of a Mondrian that is drawn on all samples together."""
     sides = x.max(axis=0) - x.min(axis=0)
     if len(np.unique(y)) == 1 or sides.sum() == 0:
         return [y]

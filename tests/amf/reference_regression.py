@@ -1,4 +1,4 @@
-"""A slow, readable AMF regressor: the trees of reference.py with labels that are numbers ([000] Eq. 4, Alg. 3-6).
+"""A slow, readable AMF regressor: the trees of reference.py with labels that are numbers ([AMF] Eq. 4, Alg. 3-6).
 
 A node forecasts the mean of its labels. What it is charged for a label decides how much it weighs, loss = ...
 

@@ -1,4 +1,4 @@
-"""A slow, readable unrestricted AMF on [0, 1]^d ([000] Alg. 1-3): every cell of the partition is a node of its own.
+"""A slow, readable unrestricted AMF on [0, 1]^d ([AMF] Alg. 1-3): every cell of the partition is a node of its own.
 
 The infinite partition is a fixed object. A cell is a closed box of float32 numbers. Its word is that of the tree plus a
 hash of each of its 2 d bounds; it seeds a SplitMix64 stream of three numbers: the uniform behind the exponential time
@@ -160,7 +160,7 @@ class UnrestrictedTree(ReferenceTree):
 
     @contextmanager
     def extended(self, x: np.ndarray) -> Iterator[None]:
-        """The tree with a leaf for `x` ([000] Alg. 3 line 2), for as long as it is needed."""
+        """The tree with a leaf for `x` ([AMF] Alg. 3 line 2), for as long as it is needed."""
         leaf = self.leaf(x)
         point = leaf.point
         self.insert(x)
@@ -205,7 +205,7 @@ class UnrestrictedForest(ReferenceForest):
 
 
 def cells_at(tree_word: int, n_features: int, lifetime: float) -> list[Box]:
-    """The cells (lo, hi) of a partition at a time: a Mondrian of [0, 1]^d ([000] Alg. 1 up to that lifetime)."""
+    """The cells (lo, hi) of a partition at a time: a Mondrian of [0, 1]^d ([AMF] Alg. 1 up to that lifetime)."""
     found = []
     waiting = [((np.zeros(n_features, np.float32), np.ones(n_features, np.float32)), 0.0)]
     while waiting:

@@ -15,7 +15,7 @@ from trees import trees_of
 from worlds import changing, state
 
 import amf
-from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, SUSPECTS, WATCHES, n_kept, size_of, state_of
+from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, SUSPECTS, WATCHES, most_kept, size_of, state_of
 
 # The reference.
 
@@ -391,8 +391,8 @@ def test_features_that_leave_less_room_than_there_are_kept_samples_end_what_is_s
     while forest.n_samples < 600 or not (state(forest).excess[0] > 0.0 and forest._n_kept >= 48):
         x = rng.random((16, 3))
         forest.partial_fit(x, ((x[:, 0] > 0.5) ^ (rng.random(16) < 0.15)).astype(int))
-    n_features = next(d for d in range(4, 200) if n_kept(d, 200_000) < forest._n_kept + 16)
-    assert n_kept(n_features, 200_000) >= 32
+    n_features = next(d for d in range(4, 200) if most_kept(d, 200_000) < forest._n_kept + 16)
+    assert most_kept(n_features, 200_000) >= 32
     forest.add_features([f"z{k}" for k in range(n_features - 3)])
     x = rng.random((16, n_features))
     forest.partial_fit(x, (x[:, 0] < 0.5).astype(int))

@@ -269,7 +269,7 @@ def test_as_printed_the_leaf_rule_depends_on_the_order_of_the_samples():
 @pytest.mark.full
 @pytest.mark.parametrize("order", [range(14), range(13, -1, -1)])
 def test_partitions_have_the_law_of_a_tree_that_is_drawn_at_once(order):
-    """Sizes of the leaves against [002] Alg. 2 and 5, which draw lines that hit the hull of all points."""
+    """Sizes of the leaves against [BSP] Alg. 2 and 5, which draw lines that hit the hull of all points."""
     rng, budget, n = np.random.default_rng(4), 1.0, 1500
     points = rng.random((14, 2)).astype(np.float32)
     at_once = [[len(leaf) for leaf in drawn_at_once(points.astype(float), budget, rng)] for _ in range(n)]

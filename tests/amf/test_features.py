@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -271,8 +272,9 @@ def test_categories_that_come_late_might_have_been_there_from_the_start(scaling:
     assert late.dumps() == early.dumps()
 
 
-def test_the_examples_run():
-    assert doctest.testmod(amf.features) == (0, 9)
+@pytest.mark.parametrize(("module", "n_examples"), [(amf.features, 9), (amf.classifier, 7), (amf.regressor, 4)])
+def test_the_examples_of_docstrings_run(module: ModuleType, n_examples: int) -> None:
+    assert doctest.testmod(module) == (0, n_examples)
 
 
 # Values and names of other kinds

@@ -1,4 +1,4 @@
-"""The Mondrian forests with increasing lifetime against their readable reference, and what [001] says of them."""
+"""The Mondrian forests with increasing lifetime against their readable reference, and what [rates] says of them."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_tree_votes_for_the_label_that_came_first_where_several_came_as_often(
 
 
 def literal_leaves(x, y, tree, lifetime_of):
-    """[001] Alg. 4 as printed: a label is counted in the leaf of the last lifetime, then leaves are extended.
+    """[rates] Alg. 4 as printed: a label is counted in the leaf of the last lifetime, then leaves are extended.
 
     Nothing fits the leaves that come: tree.leaf says which they are. Returns the counts of each leaf.
     """
@@ -191,7 +191,7 @@ def literal_leaves(x, y, tree, lifetime_of):
 
 
 def test_a_leaf_that_comes_with_the_lifetime_is_fitted_to_all_samples_in_it():
-    """As printed, [001] Alg. 4 leaves the new leaves without the labels that came before them."""
+    """As printed, [rates] Alg. 4 leaves the new leaves without the labels that came before them."""
     rng = np.random.default_rng(2)
     x = rng.random((300, 1)).astype(np.float32)
     y = (x[:, 0] > 0.5).astype(int)
@@ -324,7 +324,7 @@ def squared_errors(ends, **schedule):
 
 
 def test_the_error_falls_at_the_minimax_rate_and_stagnates_with_a_fixed_lifetime():
-    """[001] Thm 2 and Prop. 1, d = 1: n**(-2/3), and a bias that stays."""
+    """[rates] Thm 2 and Prop. 1, d = 1: n**(-2/3), and a bias that stays."""
     ends = [500, 2_000, 8_000, 32_000]
     increasing = squared_errors(ends, lifetime=2.0)
     slope = np.polyfit(np.log(ends), np.log(increasing), 1)[0]

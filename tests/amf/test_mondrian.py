@@ -1,4 +1,4 @@
-"""The original Mondrian forests against their readable reference, and the reference against [004] and the laws."""
+"""The original Mondrian forests against their readable reference, and the reference against [MF] and the laws."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_forecast_is_the_mean_over_the_places_where_the_sample_can_branch_off(
 
 
 def literal_counts(path, label):
-    """[004] Alg. 5.7 as printed: the update of customers and tables from a leaf up to the root.
+    """[MF] Alg. 5.7 as printed: the update of customers and tables from a leaf up to the root.
 
     path: a (customers, tables, children) of each node, from the leaf up, children as such.
     """
@@ -167,7 +167,7 @@ class Script:
 
 
 def test_the_walk_through_of_the_chapter():
-    """[004] Fig. 5.2: a, b, c and d come to a tree that never ends, and the exponentials are those of the text.
+    """[MF] Fig. 5.2: a, b, c and d come to a tree that never ends, and the exponentials are those of the text.
 
     The exponentials of a path are spent from one: those by which a sample passed a node, and that by which it split.
     """
@@ -294,7 +294,7 @@ def test_points_are_apart_at_the_end_of_the_lifetime_by_the_law_of_a_mondrian(or
 
 @pytest.mark.parametrize("lifetime", [math.inf, 1.5])
 def test_leaves_that_pause_have_the_law_of_a_tree_that_is_drawn_at_once(lifetime):
-    """Sizes of the leaves that forecasts see, with the samples in any order, against [004] Alg. 5.2 with pausing."""
+    """Sizes of the leaves that forecasts see, with the samples in any order, against [MF] Alg. 5.2 with pausing."""
     rng, n_trees = np.random.default_rng(4), 1200
     x = rng.random((14, 2)).astype(np.float32)
     y = (x[:, 0] + 0.3 * rng.normal(size=14) > 0.5).astype(int)

@@ -66,7 +66,7 @@ def test_a_node_knows_number_mean_and_deviations_of_its_labels(options):
 
 
 def test_the_loss_of_the_mean_exceeds_the_best_constant_by_a_sum_over_its_errors():
-    """[000] Lemma 6, exactly: errors / rank, which is at most bound^2 (1 + 4 log n)."""
+    """[AMF] Lemma 6, exactly: errors / rank, which is at most bound^2 (1 + 4 log n)."""
     x, y = samples(200)
     tree = grown(x, y, **PAPER)
     for node, labels in labels_below(tree, x, y).items():

@@ -10,15 +10,15 @@ import argparse
 from importlib import import_module
 
 EXPERIMENTS = (
-    "figure8-000",
-    "figure9-000",
-    "figure10-000",
-    "figure11-000",
-    "figure12-000",
-    "figure1-001",
-    "figure3-002",
-    "figure4-002",
-    "figure5-002",
+    "figure8-amf",
+    "figure9-amf",
+    "figure10-amf",
+    "figure11-amf",
+    "figure12-amf",
+    "figure1-rates",
+    "figure3-bsp",
+    "figure4-bsp",
+    "figure5-bsp",
     "complexity",
 )
 """In the order of the papers and their figures."""

@@ -18,7 +18,7 @@ import amf
 
 FOLDER = Path(__file__).parent
 LEAST_PROBABILITY = 1e-15
-"""What a label is charged for that a forecast held impossible, as in the public scripts of [000]."""
+"""What a label is charged for that a forecast held impossible, as in the public scripts of [AMF]."""
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ CLASSIFIERS: dict[str, Callable[..., Any]] = {
     "Mondrian, path_mean": partial(forest, amf.MondrianForestClassifier, smoothing="path_mean"),
     "Mondrian, ikn": partial(forest, amf.MondrianForestClassifier, smoothing="ikn"),
 }
-"""The online forests of [000]: (trees, seed) to a forest whose forecasts are means over trees, without calibration.
+"""The online forests of [AMF]: (trees, seed) to a forest whose forecasts are means over trees, without calibration.
 The package of the paper's authors has a Dirichlet prior of 0.01 for more than two classes, forecasts by the tree as it
 is, and does not charge a leaf for its first sample."""
 
@@ -76,7 +76,7 @@ def rmse(said: Floats, truth: Floats) -> float:
 
 
 def friedman(x: Floats) -> Floats:
-    """The function of the first five features, [002] Eq. 2."""
+    """The function of the first five features, [BSP] Eq. 2."""
     values: Floats = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
     return values
 

@@ -99,7 +99,7 @@ def by_features(d: int, n: int = N_ROWS, n_trees: int = 10) -> dict[str, Cost]:
 
 
 def beside(name: str) -> dict[str, float]:
-    """Microseconds a row of a shared set of each classifier of [000], the least of its turns."""
+    """Microseconds a row of a shared set of each classifier of [AMF], the least of its turns."""
     x, y = (part[:N_SHARED] for part in load(name))
     classes = range(int(y.max()) + 1)
     taken: dict[str, list[float]] = {kind: [] for kind in CLASSIFIERS}

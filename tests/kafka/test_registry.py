@@ -115,7 +115,7 @@ def expected(numbers: list[int], key: str) -> list[dict[str, Any]]:
     """What a model of this key says of these events, by the JSON."""
     forests = ModelStore(Models(default=ModelParams(n_estimators=2)).params_for)
     events = [Event(datum(number)["features"], datum(number)["label"], None) for number in numbers]
-    answers = forests.get(key).apply(events, publish=True).outcomes
+    answers = forests.get(key).apply(events, predict=True).outcomes
     return [json.loads(codec.encode_answers([key], [answer])[0]) for answer in answers]
 
 

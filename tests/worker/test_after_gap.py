@@ -12,7 +12,7 @@ from worker.checkpoint import Location, history
 from worker.checkpoint.gaps import before_gap
 from worker.cli.drained import require_drained
 from worker.cli.reshard import reshard
-from worker.runtime.preflight import known_partitions, of_checkpoints
+from worker.preflight import known_partitions, of_checkpoints
 from worker.task.warm_start import WarmStart
 
 FOLDER = Location("group", "main", "events", "topic-id", 0).topic_prefix

@@ -40,7 +40,7 @@ def entry(model: Model) -> Entry:
 
 
 def learn(model: Model, n: int) -> None:
-    model.apply([Event([float(i)], "ab"[i % 2], None) for i in range(n)], publish=False)
+    model.apply([Event([float(i)], "ab"[i % 2], None) for i in range(n)], predict=False)
 
 
 def test_bytes_that_the_loop_held_are_those_of_the_snapshot(model: Model, entry: Entry) -> None:

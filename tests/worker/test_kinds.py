@@ -10,7 +10,7 @@ import pytest
 
 from tests.worker.support.fakes import config
 from tests.worker.support.tasks import live, restore
-from worker.base.log import Event
+from worker.base.log import LogEvent
 from worker.base.metrics import Metrics
 from worker.base.records import Record
 from worker.base.status import Board
@@ -64,7 +64,7 @@ def test_a_number_that_comes_as_text_is_counted_and_logged_once(caplog: pytest.L
     ):
         reports.count(metrics, 3, result, 0)
     assert told(metrics) == {"number-to-text": 1, "text-to-number": 0}
-    [event] = [each for line in caplog.records if isinstance(each := getattr(line, "event", None), Event)]
+    [event] = [each for line in caplog.records if isinstance(each := getattr(line, "event", None), LogEvent)]
     assert event.name == "feature-kind-changed"
     assert event.detail == "feature 'amount' of model 'm'"
     assert "were numbers and come as text" in event.fact

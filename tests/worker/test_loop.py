@@ -27,7 +27,7 @@ from worker.base.errors import Abort, Fatal, Refused, Transient, Unanswered, Unk
 from worker.base.metrics import Metrics
 from worker.base.ports import Deadline, Gone
 from worker.base.records import Label, Outgoing, Record
-from worker.base.refusals import undecompressed_records
+from worker.base.refusals import UNDECOMPRESSED, unreadable_records
 from worker.base.retry import Retry, Stopped, backoff_s, retry
 from worker.base.status import Board
 from worker.checkpoint import Checkpoints, Location, Manifest
@@ -706,7 +706,9 @@ def test_records_that_can_never_be_read_stop_their_partition_and_no_other(monkey
     consume = worker.input.consume
 
     def without_one(most: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]:
-        return consume(most, timeout_s)[0], {0: undecompressed_records("events[0]", "Invalid compressed data")}
+        return consume(most, timeout_s)[0], {
+            0: unreadable_records("events[0]", "Invalid compressed data", UNDECOMPRESSED)
+        }
 
     monkeypatch.setattr(worker.input, "consume", without_one)
     bench.feed("b", partition=1)

@@ -69,17 +69,17 @@ def store(algorithm: str, max_models: int | None = None) -> ModelStore:
 
 
 def pass_through(
-    models: ModelStore, shares: dict[str, list[Event]], *, publish: bool, together: bool
+    models: ModelStore, shares: dict[str, list[Event]], *, predict: bool, together: bool
 ) -> tuple[dict[str, list[Answer | Reject | None]], list[Any]]:
     """What became of the events of each key, and what is counted of all of them."""
     keys = [key for key, events in shares.items() for _ in events]
     events = [event for some in shares.values() for event in some]
     outcomes: list[Answer | Reject | None] = [None] * len(events)
-    joint, left = apply_together(models, keys, events, publish=publish, apart=not together)
+    joint, left = apply_together(models, keys, events, predict=predict, apart=not together)
     through: list[tuple[list[int], Applied]] = [(places, applied) for places, _, applied in joint]
     for key, places in left.items():
         model = models.get(key)
-        applied = model.apply([events[place] for place in places], publish=publish)
+        applied = model.apply([events[place] for place in places], predict=predict)
         if applied.learned:
             models.keep(model, applied.scores)
         through.append((places, applied))
@@ -105,8 +105,8 @@ def pass_through(
 def test_together_is_one_by_one(algorithm: str) -> None:
     ours, theirs = store(algorithm), store(algorithm)
     for number, events in enumerate(turns(algorithm, 13, 12, seed=1)):
-        publish = number % 4 != 3  # replay is a turn in which nobody is asked
-        found = [pass_through(models, events, publish=publish, together=models is ours) for models in (ours, theirs)]
+        predict = number % 4 != 3  # replay is a turn in which nobody is asked
+        found = [pass_through(models, events, predict=predict, together=models is ours) for models in (ours, theirs)]
         assert found[0] == found[1]
         for models in (ours, theirs):
             if number == 3 and (entry := models.entry("key-0")):
@@ -119,7 +119,7 @@ def test_together_is_one_by_one(algorithm: str) -> None:
 def test_models_without_room_answer_and_refuse_to_learn() -> None:
     models = ModelStore(config(algorithm="amf-classifier", features=2).models.params_for, max_models=0)
     events = [Event([0.1, 0.2], "a", None), Event([0.1, 0.2], None, None), Event([0.3, 0.4], "b", None)]
-    outcomes, (predicted, learned, *_) = pass_through(models, {"key": events}, publish=True, together=True)
+    outcomes, (predicted, learned, *_) = pass_through(models, {"key": events}, predict=True, together=True)
     codes = [one.code if isinstance(one, Reject) else None for one in outcomes["key"]]
     assert codes == ["too-many-models", None, "too-many-models"]
     assert (learned, predicted) == (0, 1)
@@ -130,7 +130,7 @@ def test_models_that_have_met_everything_share_a_call(monkeypatch: pytest.Monkey
     keys = [f"{i % 4}-{i // 4}" for i in range(40)]
     for _ in range(2):
         first = {key: [Event(features_of(int(key[0]) % 3, rng), label, None) for label in "ab" * 20] for key in keys}
-        pass_through(models, first, publish=True, together=False)
+        pass_through(models, first, predict=True, together=False)
     sizes: list[int] = []
 
     def call(self: amf.Group, x: np.ndarray, slots: np.ndarray, *args: Any, **kwargs: Any) -> Any:
@@ -141,12 +141,12 @@ def test_models_that_have_met_everything_share_a_call(monkeypatch: pytest.Monkey
     monkeypatch.setattr(amf.Group, "predict_learn", call)
     numbers, texts = ([key for key in keys if (key[0] == "2") == is_text] for is_text in (False, True))
     known = {key: [Event(features_of(int(key[0]) % 3, rng), "a", None)] * (1 + len(key)) for key in keys}
-    _, left = apply_together(models, keys, [known[key][0] for key in keys], publish=True)
+    _, left = apply_together(models, keys, [known[key][0] for key in keys], predict=True)
     assert (sorted(sizes), left) == ([len(texts), len(numbers)], {})
     # What one of them has to look at is not for the others, and neither are its other events.
     sizes.clear()
     events = [Event([0.1, 0.2], "new" if i == 3 else "a", None) for i in range(6)]
-    _, left = apply_together(models, ["0-0", "0-1", "0-2", "0-1", "0-2", "0-1"], events, publish=True)
+    _, left = apply_together(models, ["0-0", "0-1", "0-2", "0-1", "0-2", "0-1"], events, predict=True)
     assert (sizes, left) == ([2], {"0-1": [1, 3, 5]})
 
 
@@ -163,7 +163,7 @@ def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_o
         events = {key: [Event({"x": rng.random(), "y": rng.random()}, "ab"[number % 2], None)] * 3 for key in keys}
         if number % 7 == 3:
             events[keys[number % 6]].append(Event({"x": 0.5, "y": 0.1, f"new-{number}": 1.0}, f"c-{number}", None))
-        found = [pass_through(models, events, publish=True, together=models is ours) for models in (ours, theirs)]
+        found = [pass_through(models, events, predict=True, together=models is ours) for models in (ours, theirs)]
         assert found[0] == found[1]
         if number % 5 == 4:
             tight.shrink()
@@ -193,7 +193,7 @@ def test_an_evicted_model_gives_up_its_memory() -> None:
     tight = Cache(1, FakeSpill())
     models = ModelStore(config(n_estimators=3).models.params_for, tight)
     for _ in range(3):
-        pass_through(models, {"key": [Event([0.1, 0.2], "a", None)]}, publish=True, together=True)
+        pass_through(models, {"key": [Event([0.1, 0.2], "a", None)]}, predict=True, together=True)
     entry = models.entry("key")
     assert entry is not None
     assert entry.model is not None
@@ -207,11 +207,11 @@ def test_a_model_that_learns_with_others_is_held_for_the_snapshot_first() -> Non
     models, rng = store("amf-classifier"), np.random.default_rng(0)
     events = {f"key-{i}": [Event(rng.random(2).tolist(), label, None) for label in "abab"] for i in range(5)}
     for _ in range(2):
-        pass_through(models, events, publish=True, together=True)
+        pass_through(models, events, predict=True, together=True)
     before = {model.key: model.forest.dumps() for model in models}
     copies, _ = models.snapshot()
     assert not models.dirty
-    pass_through(models, events, publish=True, together=True)
+    pass_through(models, events, predict=True, together=True)
     assert models.dirty
     assert {key: copy.take().data for key, copy in copies.items()} == before
     models.snapshot_done()
@@ -236,7 +236,7 @@ def test_threads_change_nothing_and_come_where_there_are_events_for_them(
     labels: list[Label] = [0.5, 2.0] if algorithm.endswith("regressor") else ["a", "b"]
     for n_models in (9, 9, 9, 5, 2, 9):
         events = {f"key-{i}": [Event(rng.random(2).tolist(), label, None) for label in labels] for i in range(n_models)}
-        found = [pass_through(models, events, publish=True, together=True) for models in (alone, spread)]
+        found = [pass_through(models, events, predict=True, together=True) for models in (alone, spread)]
         assert found[0] == found[1]
     # What the first turn brings is looked at by each model; the smaller ones have 10 and 4 events.
     assert sorted(seen) == [*[1] * 5, 1, 2, 3, 3, 3]

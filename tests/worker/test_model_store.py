@@ -171,7 +171,7 @@ def test_every_parameter_reaches_the_forest(name: str, value: Any, algorithm: st
         assert forest_of("key", changed).dumps() == forest_of("key", plain).dumps()
         return
     if name == "features":
-        assert codes(Model.new("key", changed, "").apply([event([1.0])], publish=True)) == ["feature-count"]
+        assert codes(Model.new("key", changed, "").apply([event([1.0])], predict=True)) == ["feature-count"]
     else:
         assert forest_of("key", changed).dumps() != forest_of("key", plain).dumps()
 
@@ -186,12 +186,12 @@ def test_one_key_grows_one_forest_whatever_else_there_is() -> None:
     events = [event([float(i % 7), float(i % 3)], "ab"[i % 2]) for i in range(50)]
     alone, beside = ModelStore(config().models.params_for), ModelStore(config().models.params_for)
     first = beside.get("other")
-    first.apply(events, publish=True)
+    first.apply(events, predict=True)
     beside.keep(first)
     grown = []
     for models in (alone, beside):
         here = models.get("key")
-        here.apply(events, publish=True)
+        here.apply(events, predict=True)
         grown.append(here.forest.dumps())
     assert grown[0] == grown[1] != first.forest.dumps()
 
@@ -230,21 +230,21 @@ def test_the_first_labelled_event_fixes_the_kind_and_the_length(
     events = [*(event(features, "a") for features in learned), event(asked, label)]
     here = model()
     if one_batch:
-        found = codes(here.apply(events, publish=True))
+        found = codes(here.apply(events, predict=True))
     else:
-        found = [code for each in events for code in codes(here.apply([each], publish=True))]
+        found = [code for each in events for code in codes(here.apply([each], predict=True))]
     assert found == [None] * len(learned) + [code]
 
 
 def test_an_unlabelled_event_fixes_nothing() -> None:
     here = model()
     events = [event([1.0, 2.0]), event({"x": 1.0}), event([1.0]), event([1.0], "a"), event([1.0, 2.0])]
-    assert codes(here.apply(events, publish=True)) == [None, None, None, None, "feature-count"]
+    assert codes(here.apply(events, predict=True)) == [None, None, None, None, "feature-count"]
 
 
 def test_names_grow_by_labelled_events_only() -> None:
     here = model()
-    here.apply([event({"x": 1.0}, "a"), event({"y": 1.0}), event({"z": 1.0, "x": 2.0}, "b")], publish=True)
+    here.apply([event({"x": 1.0}, "a"), event({"y": 1.0}), event({"z": 1.0, "x": 2.0}, "b")], predict=True)
     assert here.forest.feature_names == ("x", "z")
 
 
@@ -253,7 +253,7 @@ def test_an_absent_name_is_a_missing_value_like_null() -> None:
     answers, states = [], []
     for features in ({"x": 3.0}, {"x": 3.0, "y": None, "z": None}, {"new": None, "y": None, "x": 3.0}):
         here = model()
-        answers.append(here.apply([first, event(features, "b"), event(features)], publish=True).outcomes)
+        answers.append(here.apply([first, event(features, "b"), event(features)], predict=True).outcomes)
         states.append(here.forest.dumps())
     assert answers[0] == answers[1] == answers[2]
     assert states[0] == states[1] == states[2]
@@ -268,7 +268,7 @@ def test_text_is_a_category_with_a_column_of_its_own() -> None:
         event({"city": "Bern", "age": "Rome"}, "b"),
         event({"city": "Rome", "age": None}, "b"),
     ]
-    assert codes(here.apply(events, publish=True)) == [None] * 5
+    assert codes(here.apply(events, predict=True)) == [None] * 5
     assert here.forest.feature_names == ("city=Rome", "age", "city", "city=Bern", "age=Rome")
 
 
@@ -284,8 +284,8 @@ def test_the_forest_is_told_of_categories_as_columns() -> None:
     seen: list[list[list[float]]] = []
     learn = here.forest.partial_fit
     here.forest.partial_fit = lambda rows, labels: (seen.append(rows.tolist()), learn(rows, labels))  # type: ignore
-    here.apply([event(features, "ab"[i % 2]) for i, features in enumerate(objects)], publish=False)
-    here.apply([event({"y": -1.0, "x": "b"}), event({"y": 0.0, "z": "new", "x": "d"})], publish=False)
+    here.apply([event(features, "ab"[i % 2]) for i, features in enumerate(objects)], predict=False)
+    here.apply([event({"y": -1.0, "x": "b"}), event({"y": 0.0, "z": "new", "x": "d"})], predict=False)
     nan = math.nan
     assert repr(seen) == repr(
         [
@@ -301,24 +301,24 @@ def test_categories_decide() -> None:
     here = model()
     cities = ["Rome", "Oslo", "Bern"] * 30
     here.apply(
-        [event({"n": float(i % 4), "city": city}, city == "Rome") for i, city in enumerate(cities)], publish=True
+        [event({"n": float(i % 4), "city": city}, city == "Rome") for i, city in enumerate(cities)], predict=True
     )
-    told = predictions(here.apply([event({"n": 1.0, "city": city}) for city in cities[:3]], publish=True))
+    told = predictions(here.apply([event({"n": 1.0, "city": city}) for city in cities[:3]], predict=True))
     assert [each.prediction for each in told] == [True, False, False]
 
 
 def test_text_that_is_a_number_is_a_category_all_the_same() -> None:
     here = model()
-    here.apply([event({"x": float(i)}, "ab"[i % 2]) for i in range(9)], publish=True)
-    text, missing = predictions(here.apply([event({"x": "7"}), event({"x": None})], publish=True))
+    here.apply([event({"x": float(i)}, "ab"[i % 2]) for i in range(9)], predict=True)
+    text, missing = predictions(here.apply([event({"x": "7"}), event({"x": None})], predict=True))
     assert text == missing
-    here.apply([event({"x": "7"}, "a")], publish=True)
+    here.apply([event({"x": "7"}, "a")], predict=True)
     assert here.forest.feature_names == ("x", "x=7")
 
 
 def test_an_event_without_any_value_is_learned() -> None:
     here = model()
-    assert codes(here.apply([event({"x": None, "y": None}, "a"), event({"y": "red"}, "b")], publish=True)) == [
+    assert codes(here.apply([event({"x": None, "y": None}, "a"), event({"y": "red"}, "b")], predict=True)) == [
         None,
         None,
     ]
@@ -328,15 +328,15 @@ def test_an_event_without_any_value_is_learned() -> None:
 
 def test_an_unknown_name_without_a_label_is_ignored() -> None:
     here = model()
-    here.apply([event({"x": float(i)}, "ab"[i % 2]) for i in range(9)], publish=True)
-    with_it, without = predictions(here.apply([event({"x": 3.0, "new": 1.0}), event({"x": 3.0})], publish=True))
+    here.apply([event({"x": float(i)}, "ab"[i % 2]) for i in range(9)], predict=True)
+    with_it, without = predictions(here.apply([event({"x": 3.0, "new": 1.0}), event({"x": 3.0})], predict=True))
     assert with_it == without
 
 
 def test_the_order_of_names_does_not_matter() -> None:
     here = model()
-    here.apply([event({"x": float(i), "y": -float(i)}, "ab"[i % 2]) for i in range(9)], publish=True)
-    one, two = predictions(here.apply([event({"x": 3.0, "y": 1.0}), event({"y": 1.0, "x": 3.0})], publish=True))
+    here.apply([event({"x": float(i), "y": -float(i)}, "ab"[i % 2]) for i in range(9)], predict=True)
+    one, two = predictions(here.apply([event({"x": 3.0, "y": 1.0}), event({"y": 1.0, "x": 3.0})], predict=True))
     assert one == two
 
 
@@ -361,9 +361,9 @@ def test_the_order_of_names_does_not_matter() -> None:
     ],
 )
 def test_what_is_configured_is_kept(params: dict[str, Any], events: list[Event], expected: list[str | None]) -> None:
-    assert codes(model(**params).apply(events, publish=True)) == expected
+    assert codes(model(**params).apply(events, predict=True)) == expected
     one_by_one = model(**params)
-    assert [code for each in events for code in codes(one_by_one.apply([each], publish=True))] == expected
+    assert [code for each in events for code in codes(one_by_one.apply([each], predict=True))] == expected
 
 
 def test_one_odd_event_cannot_take_the_room_of_a_good_model() -> None:
@@ -377,11 +377,11 @@ def test_one_odd_event_cannot_take_the_room_of_a_good_model() -> None:
     for at_once in (True, False):
         here = model()
         batches = [events] if at_once else [[each] for each in events]
-        assert [code for batch in batches for code in codes(here.apply(batch, publish=True))][-5:] == expected
+        assert [code for batch in batches for code in codes(here.apply(batch, predict=True))][-5:] == expected
         assert here.forest.n_features == 2 + MAX_NEW_COLUMNS + 1
 
     young = model()
-    assert codes(young.apply([*plain[1:], event(wider, "a"), event(texts, "a")], publish=True))[-2:] == [None] * 2
+    assert codes(young.apply([*plain[1:], event(wider, "a"), event(texts, "a")], predict=True))[-2:] == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -413,9 +413,9 @@ def test_the_algorithm_says_what_a_label_is(label: Any, classifies: str | None, 
         known = [
             event([1.0], 0.0 if algorithm.endswith("regressor") else each) for each in ("1.0", "18446744073709551616")
         ]
-        here.apply(known, publish=True)
+        here.apply(known, predict=True)
         before = here.forest.dumps()
-        applied = here.apply([event([2.0], label)], publish=True)
+        applied = here.apply([event([2.0], label)], predict=True)
         assert codes(applied) == [code]
         assert applied.learned == (code is None and label is not None)
         assert (here.forest.dumps() == before) == (not applied.learned)
@@ -446,9 +446,9 @@ def test_an_unrestricted_model_takes_points_of_the_unit_cube_alone(
     first: list[Features], then: Features, said: str | None, label: str | None
 ) -> None:
     here = model(algorithm=UNRESTRICTED)
-    here.apply([event(features, "a") for features in first], publish=True)
+    here.apply([event(features, "a") for features in first], predict=True)
     before = here.forest.dumps()
-    [outcome] = here.apply([event(then, label)], publish=True).outcomes
+    [outcome] = here.apply([event(then, label)], predict=True).outcomes
     if said is None:
         assert isinstance(outcome, Prediction)
     else:
@@ -464,19 +464,19 @@ def test_an_unrestricted_model_takes_no_features_that_come_late() -> None:
         event({"x": 0.5, "y": 9.0}),
         event({"x": 0.25}, "b"),
     ]
-    applied = here.apply(events, publish=True)
+    applied = here.apply(events, predict=True)
     assert codes(applied) == [None, "outside-unit-cube", None, None]
     assert (here.forest.feature_names, here.forest.n_samples) == (("x",), 2)
     listed = model(algorithm=UNRESTRICTED, features=("x", "y"))
     events = [event({"x": 0.5}, "a"), event({"x": 0.5, "y": 1.0, "z": "red"}, "a"), event({"y": 0.0, "x": 1}, "b")]
-    assert codes(listed.apply(events, publish=True)) == ["outside-unit-cube", None, None]
+    assert codes(listed.apply(events, predict=True)) == ["outside-unit-cube", None, None]
 
 
 def test_an_unrestricted_model_is_the_forest_of_that_name() -> None:
     here = model(algorithm=UNRESTRICTED, prior="dirichlet")
     rng = np.random.default_rng(0)
     rows = rng.random((60, 3))
-    told = predictions(here.apply([event(row, "ab"[int(row[0] > 0.5)]) for row in rows.tolist()], publish=True))
+    told = predictions(here.apply([event(row, "ab"[int(row[0] > 0.5)]) for row in rows.tolist()], predict=True))
     forest = amf.UnrestrictedAMFClassifier(PARAMS.n_estimators, seed=seed_of("key", 0), prior="dirichlet")
     table = forest.predict_learn(rows, ["ab"[int(row[0] > 0.5)] for row in rows])
     assert here.forest.dumps() == forest.dumps()
@@ -485,16 +485,16 @@ def test_an_unrestricted_model_is_the_forest_of_that_name() -> None:
 
 def test_names_outside_of_a_configured_list_are_ignored() -> None:
     here = model(features=("x", "y"))
-    here.apply([event({"x": 1.0, "z": 2.0}, "a"), event({"z": "red", "y": "red"}, "a")], publish=True)
+    here.apply([event({"x": 1.0, "z": 2.0}, "a"), event({"z": "red", "y": "red"}, "a")], predict=True)
     assert here.forest.feature_names == ("x", "y", "y=red")
-    [told, same] = predictions(here.apply([event({"y": "red", "z": "red"}), event({"y": "red"})], publish=True))
+    [told, same] = predictions(here.apply([event({"y": "red", "z": "red"}), event({"y": "red"})], predict=True))
     assert told == same
 
 
 def test_a_class_is_the_text_of_its_label() -> None:
     here = model()
     first, *_, last = predictions(
-        here.apply([event([1.0], label) for label in (1, "1", True, "true", None)], publish=True)
+        here.apply([event([1.0], label) for label in (1, "1", True, "true", None)], predict=True)
     )
     assert first.prediction is None
     assert last.prediction in (1, True)
@@ -503,8 +503,8 @@ def test_a_class_is_the_text_of_its_label() -> None:
 
 def test_a_prediction_shows_a_class_as_it_was_first_seen() -> None:
     here = model()
-    here.apply([event([1.0], 7)], publish=True)
-    [told] = predictions(here.apply([event([1.0], "7")], publish=True))
+    here.apply([event([1.0], 7)], predict=True)
+    [told] = predictions(here.apply([event([1.0], "7")], predict=True))
     assert told.prediction == 7
     assert type(told.prediction) is int
     assert told.label == "7"
@@ -514,11 +514,11 @@ def test_the_limits_of_a_restored_model_are_those_it_was_made_with() -> None:
     """Replay must accept what was accepted then, even where the configuration says something else by now."""
     small = {"max_classes": 2, "max_features": 2}
     first = model(**small)
-    first.apply([event({"x": 1.0, "y": 1.0}, "a"), event({"x": 2.0}, "b")], publish=True)
+    first.apply([event({"x": 1.0, "y": 1.0}, "a"), event({"x": 2.0}, "b")], predict=True)
     models = ModelStore(config().models.params_for)
     models.restore("key", SavedModel(first.spec, first.forest.dumps(), {}))
     events = [event({"x": 1.0}, "c"), event({"z": 1.0}, "a"), event({"y": 1.0}, "a")]
-    assert codes(models.get("key").apply(events, publish=False)) == ["too-many-classes", "too-many-features", None]
+    assert codes(models.get("key").apply(events, predict=False)) == ["too-many-classes", "too-many-features", None]
 
 
 # What a model says
@@ -526,18 +526,18 @@ def test_the_limits_of_a_restored_model_are_those_it_was_made_with() -> None:
 
 def test_before_the_first_label_the_forecast_is_blind() -> None:
     here = model()
-    [told] = predictions(here.apply([event([1.0], id="7")], publish=True))
+    [told] = predictions(here.apply([event([1.0], id="7")], predict=True))
     assert told == Prediction(None, [], [], None, None, 0, "7")
 
 
 def test_with_given_classes_a_blind_forecast_is_uniform() -> None:
-    [told] = predictions(model(classes=("a", "b")).apply([event([1.0])], publish=True))
+    [told] = predictions(model(classes=("a", "b")).apply([event([1.0])], predict=True))
     assert (told.prediction, told.classes, told.probabilities) == ("a", ["a", "b"], [0.5, 0.5])
 
 
 def test_a_forecast_knows_the_classes_of_before_its_label() -> None:
     events = [event([float(i)], label) for i, label in enumerate("aabac")]
-    told = predictions(model().apply(events, publish=True))
+    told = predictions(model().apply(events, predict=True))
     assert [len(each.probabilities) for each in told] == [0, 1, 1, 2, 2]
     assert [each.learned for each in told] == [0, 1, 2, 3, 4]
     assert [sum(each.probabilities) for each in told] == pytest.approx([0.0, 1.0, 1.0, 1.0, 1.0])
@@ -547,21 +547,21 @@ def test_a_forecast_knows_the_classes_of_before_its_label() -> None:
 
 def test_the_loss_of_a_new_class_is_the_log_of_two_more_than_was_learned() -> None:
     events = [event([float(i)], label) for i, label in enumerate("aabac")]
-    told = predictions(model().apply(events, publish=True))
+    told = predictions(model().apply(events, predict=True))
     assert [told[i].loss for i in (0, 2, 4)] == [math.log(2), math.log(4), math.log(6)]
     assert [told[i].loss for i in (1, 3)] == [-math.log(told[i].probabilities[0]) for i in (1, 3)]
 
 
 def test_a_certain_forecast_loses_zero_and_not_minus_zero() -> None:
-    told = predictions(model().apply([event([1.0], "a"), event([1.0], "a")], publish=True))
+    told = predictions(model().apply([event([1.0], "a"), event([1.0], "a")], predict=True))
     assert str(told[1].loss) == "0.0"
 
 
 def test_without_a_label_there_is_no_loss_and_nothing_is_learned() -> None:
     here = model()
-    here.apply([event([1.0], "a"), event([2.0], "b")], publish=True)
+    here.apply([event([1.0], "a"), event([2.0], "b")], predict=True)
     before = here.forest.dumps()
-    [told] = predictions(here.apply([event([1.0], id="x")], publish=True))
+    [told] = predictions(here.apply([event([1.0], id="x")], predict=True))
     assert (told.label, told.loss, told.learned, told.id) == (None, None, 2, "x")
     assert here.forest.dumps() == before
 
@@ -569,7 +569,7 @@ def test_without_a_label_there_is_no_loss_and_nothing_is_learned() -> None:
 def test_numbers_of_any_size_are_learned() -> None:
     here = model()
     sizes = [1e308, -1e308, 5e-324, 0.0, -0.0, 1.7e9, None]
-    told = predictions(here.apply([event([size], "ab"[i % 2]) for i, size in enumerate(sizes)], publish=True))
+    told = predictions(here.apply([event([size], "ab"[i % 2]) for i, size in enumerate(sizes)], predict=True))
     assert all(math.isfinite(each.loss or 0.0) for each in told)
     assert here.forest.n_samples == len(sizes)
 
@@ -577,7 +577,7 @@ def test_numbers_of_any_size_are_learned() -> None:
 def test_what_was_done_is_counted() -> None:
     here = model(classes=("a", "b"))
     events = [event([0.0], "a"), event([0.0], "a"), event([0.0]), event([0.0, 1.0], "b"), event([0.0], "c")]
-    done = here.apply(events, publish=True)
+    done = here.apply(events, predict=True)
     told = [each for each in done.outcomes if isinstance(each, Prediction)]
     assert (done.predicted, done.learned) == (3, 2)
     loss, correct = sum(each.loss or 0.0 for each in told), sum(each.prediction == each.label for each in told)
@@ -588,7 +588,7 @@ def test_what_was_done_is_counted() -> None:
 
 def test_replay_is_not_counted_as_loss() -> None:
     here = model()
-    done = here.apply([event([0.0], "a"), event([0.0])], publish=False)
+    done = here.apply([event([0.0], "a"), event([0.0])], predict=False)
     assert (done.outcomes, done.predicted, done.learned, done.scores) == ([None, None], 0, 1, ClassScores())
 
 
@@ -604,7 +604,7 @@ def measured(n: int, seed: int = 0) -> list[Event]:
 
 def test_before_the_first_number_there_is_no_estimate() -> None:
     for fixed in ({}, {"features": 1}):
-        told = model(algorithm="amf-regressor", **fixed).apply([event([1.0], id="7"), event([1.0], 2)], publish=True)
+        told = model(algorithm="amf-regressor", **fixed).apply([event([1.0], id="7"), event([1.0], 2)], predict=True)
         assert estimates(told) == [
             Estimate(None, None, None, None, None, 0, "7"),
             Estimate(None, None, None, 2, None, 0, None),
@@ -616,7 +616,7 @@ def test_an_estimate_is_what_the_forest_says_before_it_learns() -> None:
     here, forest = model(algorithm="amf-regressor"), forest_of("key", replace(PARAMS, algorithm="amf-regressor"))
     assert isinstance(forest, amf.AMFRegressor)
     events = [event(each.features, None if i % 5 == 4 else each.label, str(i)) for i, each in enumerate(measured(60))]
-    told = estimates(here.apply(events, publish=True))
+    told = estimates(here.apply(events, predict=True))
     learned = 0
     for each, estimate in zip(events, told, strict=True):
         row = np.array([each.features])
@@ -635,7 +635,7 @@ def test_an_estimate_is_what_the_forest_says_before_it_learns() -> None:
 def test_estimates_are_scored() -> None:
     here = model(algorithm="amf-regressor")
     events = [*measured(300), event([0.5, 0.5]), event([0.5], 1.0), event([0.5, 0.5], "a")]
-    done = here.apply(events, publish=True)
+    done = here.apply(events, predict=True)
     told = [each for each in done.outcomes if isinstance(each, Estimate)]
     scored = [each for each in told if each.label is not None and each.prediction is not None and each.quantiles]
     assert (done.predicted, done.learned, len(scored)) == (301, 300, 299)
@@ -646,13 +646,13 @@ def test_estimates_are_scored() -> None:
     )
     assert 0.8 < covered / 299 < 0.97
     assert math.sqrt(done.scores.squared_error / 299) < 2.5  # of labels with standard deviation 3
-    assert here.apply(measured(9, seed=1), publish=True).scores.count == 9
+    assert here.apply(measured(9, seed=1), predict=True).scores.count == 9
 
 
 def test_numbers_of_any_size_are_published_as_numbers() -> None:
     sizes = [1e75, -1e75, 0, 2**70, 5e-324, -0.0, 1.5, 10**75 // 2]
     events = [event([float(i % 3), size], label) for i, size in enumerate([1e308, None]) for label in sizes * 3]
-    for told in estimates(model(algorithm="amf-regressor").apply(events, publish=True))[1:]:
+    for told in estimates(model(algorithm="amf-regressor").apply(events, predict=True))[1:]:
         assert all(map(math.isfinite, [told.prediction, told.std, told.loss, *(told.quantiles or [math.nan])]))
 
 
@@ -660,13 +660,13 @@ def test_a_restored_model_keeps_its_algorithm() -> None:
     """Where the configuration says another one by now, it goes on as it was: a replay does not know better."""
     for algorithm, other, label in (("amf-classifier", "amf-regressor", "a"), ("amf-regressor", "amf-classifier", 1.5)):
         first = model(algorithm=algorithm)
-        first.apply([event([1.0], label)], publish=True)
+        first.apply([event([1.0], label)], predict=True)
         models = ModelStore(config(algorithm=other).models.params_for)
         models.restore("key", SavedModel(first.spec, first.forest.dumps(), {}))
         here = models.get("key")
         assert here.spec != models.configured_spec("key")
-        assert here.apply([event([2.0], label)], publish=False).learned == 1
-        first.apply([event([2.0], label)], publish=True)
+        assert here.apply([event([2.0], label)], predict=False).learned == 1
+        first.apply([event([2.0], label)], predict=True)
         assert here.forest.dumps() == first.forest.dumps()
 
 
@@ -718,8 +718,8 @@ def batches(events: Sequence[Event], cuts: list[int]) -> list[Sequence[Event]]:
 @given(EVENTS, st.lists(st.integers(0, 30), max_size=5), LIMITS)
 def test_batches_do_not_matter(events: list[Event], cuts: list[int], limits: dict[str, Any]) -> None:
     whole, parts = model(**limits), model(**limits)
-    told = whole.apply(events, publish=True)
-    in_parts = [parts.apply(batch, publish=True) for batch in batches(events, cuts)]
+    told = whole.apply(events, predict=True)
+    in_parts = [parts.apply(batch, predict=True) for batch in batches(events, cuts)]
     # The list of classes grows with the model; only those of the forecast count.
     assert [_shown(outcome) for outcome in told.outcomes] == [
         _shown(outcome) for part in in_parts for outcome in part.outcomes
@@ -731,10 +731,10 @@ def test_batches_do_not_matter(events: list[Event], cuts: list[int], limits: dic
 @given(EVENTS, st.lists(st.integers(0, 30), max_size=5), LIMITS)
 def test_replay_and_restoring_do_not_matter(events: list[Event], cuts: list[int], limits: dict[str, Any]) -> None:
     live = model(**limits)
-    live.apply(events, publish=True)
+    live.apply(events, predict=True)
     replayed = model(**limits)
     for batch in batches(events, cuts):
-        replayed.apply(batch, publish=False)
+        replayed.apply(batch, predict=False)
         if replayed.forest.n_samples:
             models = ModelStore(config(**limits).models.params_for)
             models.restore("key", SavedModel(replayed.spec, replayed.forest.dumps(), {}))
@@ -745,9 +745,9 @@ def test_replay_and_restoring_do_not_matter(events: list[Event], cuts: list[int]
 @given(EVENTS, LIMITS)
 def test_rejected_events_are_as_if_they_had_never_been(events: list[Event], limits: dict[str, Any]) -> None:
     everything, accepted = model(**limits), model(**limits)
-    outcomes = everything.apply(events, publish=True).outcomes
+    outcomes = everything.apply(events, predict=True).outcomes
     kept = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, Answer)]
-    again = accepted.apply([events[i] for i in kept], publish=True).outcomes
+    again = accepted.apply([events[i] for i in kept], predict=True).outcomes
     assert [_shown(outcomes[i]) for i in kept] == [_shown(outcome) for outcome in again]
     assert everything.forest.dumps() == accepted.forest.dumps()
 
@@ -775,7 +775,7 @@ def test_a_forgotten_model_starts_anew() -> None:
     models = ModelStore(config().models.params_for)
     first = models.get("key")
     fresh = first.forest.dumps()
-    first.apply([event([1.0], "a")], publish=True)
+    first.apply([event([1.0], "a")], predict=True)
     models.keep(first)
     models.drop("key")
     models.drop("key")

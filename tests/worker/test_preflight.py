@@ -10,11 +10,11 @@ import pytest
 from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
 from tests.worker.test_loop import Bench
+from worker import preflight as checks
 from worker.base.errors import Transient, WorkerError
 from worker.base.ports import TopicState
 from worker.config import Config
-from worker.runtime import preflight as checks
-from worker.runtime.preflight import of_checkpoints, of_input, of_output, of_protocol, probe
+from worker.preflight import of_checkpoints, of_input, of_output, of_protocol, probe
 
 WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000), "retention.bytes": "-1"}
 PROTOCOLS = "group.coordinator.rebalance.protocols"

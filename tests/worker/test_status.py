@@ -29,7 +29,7 @@ from worker.base.status import (
     short,
 )
 from worker.runtime.loop import GAUGES_EVERY_S
-from worker.runtime.status import HISTORY, REST, UNLABELLED, Reporter, _quantile
+from worker.runtime.status import HISTORY, NO_LABEL_AFTER, REST, Reporter, _quantile
 from worker.state import descriptions
 from worker.task.checkpointer import Checkpointer
 
@@ -459,13 +459,13 @@ def test_a_worker_whose_events_have_no_label_says_so_once(caplog: pytest.LogCapt
     bench = Bench()
     worker = bench.worker()
     reporter = Reporter(Board(), worker.metrics, bench.clock)
-    worker.metrics.events_total.add(10 * UNLABELLED)  # of which none was good
+    worker.metrics.events_total.add(10 * NO_LABEL_AFTER)  # of which none was good
 
     def told() -> int:
         reporter.refresh({}, [])
         return caplog.text.count("had a label")
 
-    worker.metrics.predictions_total.add(UNLABELLED - 1)
+    worker.metrics.predictions_total.add(NO_LABEL_AFTER - 1)
     assert told() == 0
     worker.metrics.predictions_total.add(1)
     assert (told(), told()) == (1, 1)
@@ -477,7 +477,7 @@ def test_a_worker_whose_models_have_learned_before_says_nothing_of_labels(caplog
     bench.feed(*"abab")
     bench.worker("one").join().turns(2).close()
     worker = bench.worker("two").join().turns(1)
-    worker.metrics.predictions_total.add(10 * UNLABELLED)
+    worker.metrics.predictions_total.add(10 * NO_LABEL_AFTER)
     bench.clock.now_s += 2 * GAUGES_EVERY_S
     worker.turns(1)
     assert worker.board.status.leaders

@@ -17,7 +17,7 @@ LONGEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEvent:
     """What happened, in parts. It is the attribute `event` of a record of the standard library's logging."""
 
     name: str
@@ -71,7 +71,7 @@ class Log:
             hint = hint or detail.hint
             detail = detail.fact
         behind = None if detail is None else str(detail)[:LONGEST]
-        event = Event(name, fact[:LONGEST], behind, hint, fields)
+        event = LogEvent(name, fact[:LONGEST], behind, hint, fields)
         text = ": ".join(filter(None, (event.fact, event.detail)))
         text = f"{text}. {hint}" if hint else text
         self._logger.log(level, "%s", text, exc_info=with_traceback, extra={"event": event}, stacklevel=3)

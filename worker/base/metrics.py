@@ -236,8 +236,8 @@ class Metrics:
         self.replayed_records_total = Counter(Unlabelled, "records", "Records taken in again after a restore.")
         sizes = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)
         self.batch_records = Histogram(Unlabelled, "records", "Outputs of a transaction.", sizes)
-        told = "Attempts at transactions, by outcome; unknown also where no producer opened, or no offset was told."
-        self.transactions_total = Counter(ByOutcome, "transactions", told)
+        attempts = "Attempts at transactions, by outcome; unknown also where no producer opened, or no offset came."
+        self.transactions_total = Counter(ByOutcome, "transactions", attempts)
         times = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
         self.transaction_duration_seconds = Histogram(Unlabelled, "seconds", "From begin to commit.", times)
 

@@ -35,24 +35,22 @@ def topic_deleted(topic: str, known_id: str) -> str:
     return f"topic {topic} with the id {known_id} does not exist any more. Its checkpoints are still there"
 
 
-def damaged_records(where: str, why: str) -> PartitionStopped:
-    """For a partition of which the next records are not what was written."""
-    return PartitionStopped(
-        "unreadable-records",
-        f"{where}: the next records are damaged: {why}",
-        "If it was on the way from the broker a new start reads them well. Else the broker's log is damaged: have its "
-        "leader be a replica that is whole, or set the group behind these records, which are lost then",
-    )
+DAMAGED = (
+    "are damaged",
+    "If it was on the way from the broker a new start reads them well. Else the broker's log is damaged: have its "
+    "leader be a replica that is whole, or set the group behind these records, which are lost then",
+)
+UNDECOMPRESSED = (
+    "cannot be decompressed",
+    "Decompressed, a batch may be larger than kafka.receive.message.max.bytes (100000000): raise that, up to "
+    "2147483647. If that does not help set the group behind these records, and see who wrote them",
+)
 
 
-def undecompressed_records(where: str, why: str) -> PartitionStopped:
-    """For a partition of which the client cannot take the next records apart, though they are whole."""
-    return PartitionStopped(
-        "unreadable-records",
-        f"{where}: the next records cannot be decompressed: {why}",
-        "Decompressed, a batch may be larger than kafka.receive.message.max.bytes (100000000): raise that, up to "
-        "2147483647. If that does not help set the group behind these records, and see who wrote them",
-    )
+def unreadable_records(where: str, why: str, fault: tuple[str, str]) -> PartitionStopped:
+    """For a partition of which the next records cannot be read. fault: what they are, and what to do."""
+    what, hint = fault
+    return PartitionStopped("unreadable-records", f"{where}: the next records {what}: {why}", hint)
 
 
 def output_refused(partition: int, why: str) -> str:

@@ -40,12 +40,16 @@ def backoff_s(failures: int, first_s: float, longest_s: float) -> float:
     return min(math.ldexp(first_s, min(failures - 1, _MOST_DOUBLINGS)), longest_s) if failures else 0.0
 
 
+START_S = 60.0
+"""Longest time that a start waits for a better answer, or for a store that gives none."""
+
+
 class Stopped(Exception):
     """A start was told to stop while it waited for an answer. Nothing has begun, so that nothing is left to do."""
 
 
 class Retry:
-    """What a start waits with for those whom it needs.
+    """Asks what a start needs until it answers.
 
     Each attempt has a deadline of its own, the row of them has none while nobody answers (Unanswered): who comes up
     again finds the worker waiting, and to start it anew would help nobody. An answer that is no good (any other
@@ -65,10 +69,10 @@ class Retry:
         self._moved = moved
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
-        """The answer to a call. Raises Stopped as soon as the start is told to stop, Transient, and what else it does:
-        Denied at once.
+        """Call until there is an answer, and return it. Logs what it waits for.
 
-        What it waits for is told.
+        While nobody answers (Unanswered) this goes on for as long as it takes; another Transient is tried again for
+        `limit_s`; Denied and every other error pass at once. Raises Stopped as soon as `should_stop` says so.
         """
         deadline: Deadline | None = None
         waited = False

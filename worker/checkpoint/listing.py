@@ -68,9 +68,9 @@ class Listing(msgspec.Struct, frozen=True):
     problems: list[str]
 
 
-def describe(store: ObjectStore, under: str = "") -> Iterator[Listing]:
+def describe(store: ObjectStore) -> Iterator[Listing]:
     """What lies in each folder of checkpoints below the store's URL, which may itself be one, or in a folder there."""
-    yield from _describe(store, store.list(under))
+    yield from _describe(store, store.list(""))
 
 
 def _describe(store: ObjectStore, paths: Iterable[str]) -> Iterator[Listing]:

@@ -20,9 +20,9 @@ from worker.base.refusals import SPEC_CHANGED
 from worker.base.retry import retry
 from worker.cli.terminal import progress, status
 from worker.config import Config, repartition
-from worker.runtime.preflight import Finding, examine, probe
+from worker.preflight import Finding, examine, probe
 from worker.service import SystemClock
-from worker.task.rehearsal import Models, Rehearsal
+from worker.task.dry_run import DryRun, SpecChanges
 
 _ANSWERS_WITHIN_S = 20.0
 
@@ -105,23 +105,23 @@ def _try_setting(config: Config, store: ObjectStore) -> Iterator[Finding]:
     if all(finding.level != "failed" for finding in findings):
         source = KafkaInput(config)
         try:
-            yield from rehearse(config, state, store, source, SystemClock())
+            yield from dry_runs(config, state, store, source, SystemClock())
         finally:
             source.close()
 
 
-def rehearse(config: Config, state: TopicState, store: ObjectStore, source: Input, clock: Clock) -> Iterator[Finding]:
+def dry_runs(config: Config, state: TopicState, store: ObjectStore, source: Input, clock: Clock) -> Iterator[Finding]:
     """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused."""
-    rehearsal = Rehearsal(config, state.topic_id, state.partitions, store, clock)
+    dry_run = DryRun(config, state.topic_id, state.partitions, store, clock)
     # The first question about a group makes a new broker's coordinator, which takes some seconds.
     patience = partial(retry, clock, Deadline.after(clock, _ANSWERS_WITHIN_S), "the group")
     stops: dict[str, list[tuple[int, str]]] = defaultdict(list)
     failed: list[Finding] = []
-    with progress("rehearsing the start", of="partitions") as advance:
+    with progress("trying the start", of="partitions") as advance:
         for number in range(state.partitions):
             try:
                 with _not_as_if_it_happened():
-                    _rehearse(rehearsal, number, source, patience)
+                    _try(dry_run, number, source, patience)
             except PartitionStopped as error:
                 stops[error.code].append((number, str(error)))
             except WorkerError as error:
@@ -132,10 +132,10 @@ def rehearse(config: Config, state: TopicState, store: ObjectStore, source: Inpu
         numbers, (why, *_) = zip(*partitions, strict=True)
         others = f" (and so with partitions {', '.join(map(str, numbers[1:]))})" if len(numbers) > 1 else ""
         yield Finding("failed", f"{code}: {why}{others}")
-    yield _of_models(config, rehearsal.models)
+    yield _of_models(config, dry_run.models)
 
 
-def _rehearse(rehearsal: Rehearsal, number: int, source: Input, patience: Callable[..., Any]) -> None:
+def _try(dry_run: DryRun, number: int, source: Input, patience: Callable[..., Any]) -> None:
     """Raises PartitionStopped, WorkerError.
 
     A worker may be at work on the partition meanwhile: a refusal counts once the group has stood still during it.
@@ -146,14 +146,14 @@ def _rehearse(rehearsal: Rehearsal, number: int, source: Input, patience: Callab
         bounds = source.bounds(number)
         before, now = now, (committed, bounds.low)
         try:
-            rehearsal.start(number, committed, bounds)
+            dry_run.start(number, committed, bounds)
             return
         except PartitionStopped:
             if now == before:
                 raise
 
 
-def _of_models(config: Config, models: Models) -> Finding:
+def _of_models(config: Config, models: SpecChanges) -> Finding:
     if not models.changed:
         return Finding("ok", f"{models.total:,} models are saved, all with the parameters that they have here")
     of = f"{models.n_changed:,} of {models.total:,} saved models have other parameters here"
@@ -169,7 +169,7 @@ def silent_clients() -> AbstractContextManager[None]:
 
 
 def _not_as_if_it_happened() -> AbstractContextManager[None]:
-    """What a start tells of the histories that it begins and the gaps that it accepts is not true of its rehearsal."""
+    """What a start tells of the histories that it begins and the gaps that it accepts is not true of a dry run."""
     return _from_level(logging.ERROR, task.__name__)
 
 

@@ -15,7 +15,7 @@ from worker.base.ports import Clock, Deadline, Input, ObjectStore
 from worker.checkpoint import Location, Manifest, history
 from worker.cli.reshard import reshard
 from worker.cli.terminal import progress, status
-from worker.config import Config, repartition
+from worker.config import Config, history_of, repartition
 from worker.service import SystemClock
 
 READ_S = 30.0
@@ -51,8 +51,7 @@ def _asked(
     admin = KafkaAdmin(config)
     facts = admin.facts(config.input.topic)  # First of all: where no broker answers it says at which address.
     require_nobody_at_work(KafkaGroup(config))
-    group, lineage = str(config.kafka["group.id"]), config.checkpoint.lineage
-    old = history(store, Location(group, lineage, config.input.topic, facts.topic_id, 0).topic_prefix)
+    old = history(store, Location(*history_of(config), facts.topic_id, 0).topic_prefix)
     if new_topic is None:
         require_added(config.input.topic, len(old), facts.partitions)
     elif facts.partitions > len(old):

@@ -106,8 +106,8 @@ class _Evaluation:
         self.report = Report()
         # Rows have no schema that a registry could know.
         self._codec = "json" if config.input.codec in REGISTRY_CODECS else config.input.codec
-        given, told = replace(config.input, codec=self._codec), replace(config.output, codec="json")
-        self.task = task_of_rows(replace(config, input=given, output=told))
+        source, output = replace(config.input, codec=self._codec), replace(config.output, codec="json")
+        self.task = task_of_rows(replace(config, input=source, output=output))
         self._null_key = config.models.null_key or ""
         self._out = out
         self.classes = Classes()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from worker.base.errors import WorkerError
-from worker.base.log import LONGEST, Event, Log
+from worker.base.log import LONGEST, Log, LogEvent
 
 _log = Log(__name__)
 
@@ -97,7 +97,7 @@ class Human(_Formatter):
         return f"{_time_of(record)} {record.levelname} {who}{name}: {_printable(text)}{self._left_out(record, event)}"
 
     @staticmethod
-    def _left_out(record: logging.LogRecord, event: Event | None) -> str:
+    def _left_out(record: logging.LogRecord, event: LogEvent | None) -> str:
         lines = getattr(record, "lines", 1)
         if lines == 1:
             return ""
@@ -109,7 +109,7 @@ class Json(_Formatter):
     """A JSON object: time, level, worker, logger, event, fact, detail, hint, and the event's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        event = _event_of(record) or Event("log", record.getMessage(), None, None, {})
+        event = _event_of(record) or LogEvent("log", record.getMessage(), None, None, {})
         line: dict[str, object] = {
             "time": _time_of(record),
             "level": record.levelname.lower(),
@@ -126,9 +126,9 @@ class Json(_Formatter):
         return json.dumps({name: value for name, value in line.items() if value is not None})
 
 
-def _event_of(record: logging.LogRecord) -> Event | None:
+def _event_of(record: logging.LogRecord) -> LogEvent | None:
     event = getattr(record, "event", None)
-    return event if isinstance(event, Event) else None
+    return event if isinstance(event, LogEvent) else None
 
 
 def _time_of(record: logging.LogRecord) -> str:

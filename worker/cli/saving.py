@@ -15,7 +15,7 @@ from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, Source
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config
-from worker.runtime.preflight import probe
+from worker.preflight import probe
 from worker.state.model import spec_of
 
 

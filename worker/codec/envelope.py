@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from worker.base.records import Headers, Outgoing, Record, Reject
+from worker.codec.framing import SCHEMA_HEADER
 
 _RECORD_OVERHEAD_BYTES = 61 + 36
 """A batch header, and a record's lengths, offset and timestamp at their longest (record format version 2)."""
@@ -15,7 +16,6 @@ _MARKERS_BYTES = 512
 _MAX_REASON_CHARS = 500
 _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 """W3C Trace Context: what ties an output to the request that it came of."""
-_SCHEMA_OF_VALUE = "__value_schema_id"
 """In which Confluent's clients look for the schema of a value first: that of the input says nothing of a prediction."""
 _MAX_TRACE_BYTES = 1024
 """That of one request takes some 600 at most."""
@@ -53,7 +53,7 @@ def prediction_record(topic: str, record: Record, value: bytes | None, provenanc
     headers = provenance
     if record.headers:
         room = max_bytes - len(record.key or b"") - len(value or b"")
-        inherited = [header for header in record.headers if header[0] != _SCHEMA_OF_VALUE]
+        inherited = [header for header in record.headers if header[0] != SCHEMA_HEADER]
         headers = _with_input_headers(inherited, provenance, room, "headers-dropped")
     return Outgoing(topic, record.key, value, headers, record.timestamp_ms)
 

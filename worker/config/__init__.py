@@ -37,7 +37,7 @@ from worker.config.schema import (
 from worker.config.services import Logging, SchemaRegistry
 from worker.config.text import FLOAT, Plain, Reading, UnfitError, core_scalar, read_scalar
 from worker.config.values import Address, Kind, describe
-from worker.config.views import intake_of, plain
+from worker.config.views import history_of, intake_of, plain
 
 __all__ = [
     "REGISTRY_CODECS",
@@ -55,6 +55,7 @@ __all__ = [
     "SchemaRegistry",
     "Transaction",
     "effective",
+    "history_of",
     "intake_of",
     "load",
     "loads",

@@ -58,3 +58,8 @@ def _plain_override(override: Override) -> dict[str, Any]:
         for name, each in OVERRIDE_KEYS.items()
         if each.attribute in given
     }
+
+
+def history_of(config: Config) -> tuple[str, str, str]:
+    """Group, lineage and topic: with the topic's id they name its checkpoints."""
+    return str(config.kafka["group.id"]), config.checkpoint.lineage, config.input.topic

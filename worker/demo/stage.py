@@ -18,6 +18,7 @@ from worker.adapters.store import open_store
 from worker.base.errors import Fatal
 from worker.checkpoint import KEPT_MS, Checkpoints, Location
 from worker.cli.dataset import Row, key_of, message
+from worker.config import history_of
 from worker.demo import watch
 from worker.demo.ledger import Ledger, Reader
 from worker.demo.processes import Process, free_port, start_broker, start_worker
@@ -157,9 +158,8 @@ class Stage:
 
     def tidy_checkpoints(self) -> None:
         """Remove the checkpoints that the worker itself would remove a day later: what is left is for people to see."""
-        group, lineage = self.config.kafka["group.id"], self.config.checkpoint.lineage
         for number in self._partitions:
-            location = Location(group, lineage, self.config.input.topic, self._topic_id, number)
+            location = Location(*history_of(self.config), self._topic_id, number)
             Checkpoints(self._store, location).collect_garbage(time.time_ns() // 1_000_000 + KEPT_MS)
 
     def committed(self) -> dict[int, int]:

@@ -17,7 +17,7 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, ObjectStore, Output
 from worker.base.records import Membership, Record
-from worker.base.retry import Retry, Stopped
+from worker.base.retry import START_S, Retry, Stopped
 from worker.base.status import Board
 from worker.config import Config
 from worker.runtime import reports
@@ -36,8 +36,6 @@ AGAIN_S = 0.05
 """Pause before a transaction that failed is tried again."""
 WAIT_S = 1.0
 """Between two attempts at records that need something that is away."""
-START_S = 60.0
-"""Longest time to get a producer at the start from a broker that answers."""
 REVOKE_S = 10.0
 """Longest time for the last transaction, and for the last checkpoints, before partitions are given up."""
 GAUGES_EVERY_S = 1.0

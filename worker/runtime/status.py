@@ -39,8 +39,8 @@ TURN_S = 0.002
 """Time after which a turn answers no further question."""
 REST = 100
 """How many times as long as answers took none is given: they cost the loop one hundredth of its time at most."""
-UNLABELLED = 1000
-"""How many events without a single label are unusual enough to be told."""
+NO_LABEL_AFTER = 1000
+"""Events without any label after which the log warns."""
 _MOST_NAMED = 10
 
 
@@ -111,7 +111,7 @@ class Reporter:
             return
         if any(each.samples for each in leaders):
             self._awaits_label = False
-        elif (predicted := int(self._metrics.predictions_total.series()[Unlabelled()])) >= UNLABELLED:
+        elif (predicted := int(self._metrics.predictions_total.series()[Unlabelled()])) >= NO_LABEL_AFTER:
             self._awaits_label = False
             _log.warning(
                 "no-labels",

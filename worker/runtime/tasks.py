@@ -13,7 +13,7 @@ from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Input, ObjectStore, SchemaRegistry, Spill
 from worker.base.refusals import state_lost
 from worker.checkpoint import Location, Policy
-from worker.config import Config
+from worker.config import Config, history_of
 from worker.runtime.reloads import MOST_RELOADS, Reloads
 from worker.state.cache import Cache
 from worker.task.checkpointer import Checkpointer
@@ -211,9 +211,7 @@ class Tasks(Mapping[int, Task]):
 
     def _recovery(self, number: int) -> Recovery:
         config, setting = self._config, self._setting
-        location = Location(
-            config.kafka["group.id"], config.checkpoint.lineage, config.input.topic, setting.topic_id, number
-        )
+        location = Location(*history_of(config), setting.topic_id, number)
         return Recovery(
             self._store, location, self._terms, self._clock, self._metrics, setting.warm_start, self._pools.fetchers
         )

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from worker.base.ports import Spill
 from worker.checkpoint import SavedModel
-from worker.state.entry import Aside, Entry
+from worker.state.entry import CopyToSave, Entry
 
 
 class Memory(Protocol):
@@ -37,7 +37,7 @@ class CopyOnWrite:
     def __init__(self, entry: Entry, memory: Memory) -> None:
         self._lock = Lock()
         self._entry: Entry | None = entry
-        self._aside: Aside | None = None
+        self._aside: CopyToSave | None = None
         self._memory = memory
 
     @property
@@ -63,7 +63,7 @@ class CopyOnWrite:
             place = spill.put(saved.data)
             if place is None:
                 return False
-            self._aside = Aside.on_disk(saved, place)
+            self._aside = CopyToSave.on_disk(saved, place)
             self._memory.release(self)
             return True
 

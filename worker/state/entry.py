@@ -51,7 +51,7 @@ class Remote:
         """Nothing: checkpoints are not written for this."""
 
 
-class Aside(NamedTuple):
+class CopyToSave(NamedTuple):
     """A model as it was, to be written: in memory, or on disk."""
 
     saved: Callable[[], SavedModel]
@@ -62,12 +62,12 @@ class Aside(NamedTuple):
     """Where its bytes are, if not in memory."""
 
     @classmethod
-    def of(cls, saved: SavedModel) -> Aside:
+    def of(cls, saved: SavedModel) -> CopyToSave:
         """The model as it is written already."""
         return cls(lambda: saved, len(saved.data))
 
     @classmethod
-    def on_disk(cls, saved: SavedModel, place: Place) -> Aside:
+    def on_disk(cls, saved: SavedModel, place: Place) -> CopyToSave:
         """The model with the bytes that are there."""
         rest = msgspec.structs.replace(saved, data=b"")
         return cls(lambda: msgspec.structs.replace(rest, data=place.read()), 0, place)
@@ -183,7 +183,7 @@ class Entry:
         """The model as it is written. Raises StateLost where its bytes do not come back."""
         return self.copy().saved()
 
-    def copy(self) -> Aside:
+    def copy(self) -> CopyToSave:
         """The model as it is now: its bytes, or of a large one a copy.
 
         Raises StateLost where its bytes do not come back.
@@ -195,7 +195,7 @@ class Entry:
             # Now: later the model may be back, and its figures those of another state.
             data = place.read()
             figures = self._summary(len(data), self.samples, self.nodes, self._depth, last_ms)
-            return Aside.of(SavedModel(self.spec, data, figures))
+            return CopyToSave.of(SavedModel(self.spec, data, figures))
 
         def dumped(forest: Forest) -> SavedModel:
             data, depth = forest.dumps(), self._depth_of(forest)
@@ -203,11 +203,11 @@ class Entry:
             return SavedModel(self.spec, data, summary)
 
         if model.forest.nbytes <= SMALL_BYTES:
-            return Aside.of(dumped(model.forest))
+            return CopyToSave.of(dumped(model.forest))
         forest = model.forest.copy()
-        return Aside(partial(dumped, forest), forest.nbytes)
+        return CopyToSave(partial(dumped, forest), forest.nbytes)
 
-    def put_aside(self) -> Aside:
+    def put_aside(self) -> CopyToSave:
         """The model as it is now, which is about to change: so its bytes on disk, if it has any, are given away.
 
         Raises StateLost where its bytes do not come back.
@@ -218,7 +218,7 @@ class Entry:
         depth = self._depth if self.model is None else self._depth_of(self.model.forest)
         summary = self._summary(place.length, self.samples, self.nodes, depth, self.last_ms)
         self.place = None
-        return Aside.on_disk(SavedModel(self.spec, b"", summary), place)
+        return CopyToSave.on_disk(SavedModel(self.spec, b"", summary), place)
 
     def _summary(self, n_bytes: int, samples: int, nodes: int, depth: float, last_ms: int) -> dict[str, int]:
         summary = {"samples": samples, "nodes": nodes, "depth": round(depth), "bytes": n_bytes}

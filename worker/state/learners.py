@@ -43,7 +43,7 @@ def compile_kernels(
     *,
     explain: bool = False,
     announce: Callable[[amf.Compilation], None] | None = None,
-) -> amf.Kernels:
+) -> amf.KernelCounts:
     """Compile, or load from disk, what models of these algorithms need, and what explains their forecasts.
 
     `announce` is called once, before the first is compiled.

@@ -48,11 +48,11 @@ class _Part(NamedTuple):
 
 
 def apply_together(
-    models: ModelStore, keys: Sequence[str], events: Sequence[Event], *, publish: bool, apart: bool = False
+    models: ModelStore, keys: Sequence[str], events: Sequence[Event], *, predict: bool, apart: bool = False
 ) -> tuple[list[Joint], dict[str, list[int]]]:
     """Predict and learn the events of all models that have met the like, as `Model.apply` does one by one.
 
-    publish: whether they are predicted; else they are only learned. apart: leave all to their models. The second
+    predict: whether they are; else they are only learned. apart: leave all to their models. The second
     result are the events that are left to their models: model key -> their places. Raises StateLost.
     """
     slots = np.full(len(keys), -1) if apart else models.slots(keys)
@@ -71,9 +71,9 @@ def apply_together(
         kinds.setdefault(kind, []).append(part)
         n_cells[kind] += len(part.cells) * part.rules.n_cells
         if n_cells[kind] > MOST_CELLS:
-            joint.append(_pass(models, keys, kinds.pop(kind), publish=publish))
+            joint.append(_pass(models, keys, kinds.pop(kind), predict=predict))
             del n_cells[kind]
-    joint += [_pass(models, keys, parts, publish=publish) for parts in kinds.values()]
+    joint += [_pass(models, keys, parts, predict=predict) for parts in kinds.values()]
     by_key: dict[str, list[int]] = {}
     for place in sorted(left):
         by_key.setdefault(keys[place], []).append(place)
@@ -113,7 +113,7 @@ def _part(
     return _Part(rules, places, slots, mine, cells, codes)
 
 
-def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, publish: bool) -> Joint:
+def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, predict: bool) -> Joint:
     """Pass the events of models of one kind through their forests."""
     rules, learner = parts[0].rules, parts[0].rules.learner
     places = np.concatenate([part.places for part in parts]).tolist()
@@ -125,7 +125,7 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pu
     rows = np.concatenate([part.rules.rows(part.cells) for part in parts])
     targets = np.concatenate([learner.targets(part.events, part.codes) for part in parts])
     n_threads = max(1, min(models.n_threads, len(rows) // ROWS_A_THREAD))
-    said = rules.group.predict_learn(rows, slots, targets, predict=publish, n_threads=n_threads)
+    said = rules.group.predict_learn(rows, slots, targets, predict=predict, n_threads=n_threads)
 
     starts = np.flatnonzero(np.diff(slots, prepend=-1))
     mine, lengths = slots[starts], np.diff(starts, append=len(slots))
@@ -134,7 +134,7 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pu
     applied = Applied(len(places), learner.Scores)
     applied.learned = int(labelled.sum())
     scores = np.zeros((mine.size, 0))
-    if publish:
+    if predict:
         # Of each event, how many labelled ones its model has met before it.
         so_far = np.cumsum(labelled) - labelled
         learned = models.table.samples[mine][owners] + so_far - so_far[starts][owners]

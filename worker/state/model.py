@@ -184,8 +184,8 @@ class Model:
         """
         return self.features.means(np.array(adaptation.feature_weights))
 
-    def apply(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> Applied:
-        """Predict and learn the events in their order; with `publish` False only learn (replay).
+    def apply(self, events: Sequence[Event], *, predict: bool, explain: int = 0) -> Applied:
+        """Predict and learn the events in their order; with `predict` False only learn (replay).
 
         explain: how many features are named with each forecast that moved it most.
         """
@@ -193,8 +193,8 @@ class Model:
         run = self._plain_run(events)
         # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
         if run is None:
-            run = self._closely(events, applied, publish=publish)
-        self._pass(run, applied, publish=publish)
+            run = self._closely(events, applied, predict=predict)
+        self._pass(run, applied, predict=predict)
         return applied
 
     @property
@@ -217,7 +217,7 @@ class Model:
         cells = [cells for event in events if (cells := self._plain_cells(event.features)) is not None]
         return Run(list(range(len(events))), list(events), cells, codes) if len(cells) == len(events) else None
 
-    def _closely(self, events: Sequence[Event], applied: Applied, *, publish: bool) -> Run:
+    def _closely(self, events: Sequence[Event], applied: Applied, *, predict: bool) -> Run:
         """Look at the events one by one; returns those that are still to be passed through the forest."""
         learner = self.learner
         run = Run([], [], [], [])
@@ -234,13 +234,13 @@ class Model:
                     applied.outcomes[i] = refused
                     continue
                 if label is None and self._kind is None:
-                    if publish:
+                    if predict:
                         applied.outcomes[i] = learner.blind(event)
                         applied.predicted += 1
                     continue
                 if new:
                     # The forest grows in between: rows before this one are learned without the new columns.
-                    self._pass(run, applied, publish=publish)
+                    self._pass(run, applied, predict=predict)
                     run = Run([], [], [], [])
                     applied.kind_changes += [(i, *change) for change in self._add(new)]
                 if self._kind is None:
@@ -253,7 +253,7 @@ class Model:
             run.events.append(event)
             run.codes.append(code)
             if len(run.rows) * len(cells) >= MOST_CELLS:
-                self._pass(run, applied, publish=publish)
+                self._pass(run, applied, predict=predict)
                 run = Run([], [], [], [])
         return run
 
@@ -333,12 +333,12 @@ class Model:
         changed = [name for name in columns.names[n:] if name in former]
         return [(name, "number-to-text" if name in texts else "text-to-number") for name in changed]
 
-    def _pass(self, run: Run, applied: Applied, *, publish: bool) -> None:
+    def _pass(self, run: Run, applied: Applied, *, predict: bool) -> None:
         """Put a run of accepted events through the forest."""
         if not run.rows:
             return
         rows = rows_of(run.cells, self.columns)
-        if not publish:
+        if not predict:
             self.forest.partial_fit(rows, self.learner.given(run.events))
         elif applied.explain:
             # A forecast is explained by the forest that made it: before the next label is learned.

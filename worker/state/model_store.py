@@ -384,9 +384,9 @@ class ModelStore:
 class ModelBeyondLimit(Model):
     """The model of a key for which there is no room: it answers, and refuses to learn."""
 
-    def apply(self, events: Sequence[Event], *, publish: bool, explain: int = 0) -> Applied:
+    def apply(self, events: Sequence[Event], *, predict: bool, explain: int = 0) -> Applied:
         refused = Reject("too-many-models", REJECT_CODES["too-many-models"])
-        applied = super().apply([event for event in events if event.label is None], publish=publish, explain=explain)
+        applied = super().apply([event for event in events if event.label is None], predict=predict, explain=explain)
         outcomes = iter(applied.outcomes)
         applied.outcomes = [next(outcomes) if event.label is None else refused for event in events]
         return applied

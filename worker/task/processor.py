@@ -233,7 +233,7 @@ class Processor:
 
         # What is explained is the forecast of one model at a time.
         apart = predict and self._config.output.explain > 0
-        joint, left = apply_together(models, keys, events, publish=predict, apart=apart)
+        joint, left = apply_together(models, keys, events, predict=predict, apart=apart)
         for places, of_places, applied in joint:
             note(places, of_places, applied)
         for key, places in left.items():
@@ -246,11 +246,11 @@ class Processor:
         model = models.get(key)
         models.hold(key)
         # A model that is refused learns all the same: a replay, which cannot know since when it is, will do so too.
-        publish = predict and not models.has_changed_spec(model)
-        applied = model.apply(events, publish=publish, explain=self._config.output.explain)
+        answers = predict and not models.has_changed_spec(model)
+        applied = model.apply(events, predict=answers, explain=self._config.output.explain)
         if applied.learned:
             models.keep(model, applied.scores)
-        if predict and not publish:
+        if predict and not answers:
             was, now = model.spec, models.configured_spec(key)
             reason = f"model {key!r} was made with spec {was}, the configuration now says {now}"
             applied.outcomes = [Reject("spec-changed", reason)] * len(events)

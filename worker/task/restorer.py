@@ -126,8 +126,8 @@ class Restorer:
         except PartitionStopped as error:
             if attempt.job is None:
                 raise
-            # The broker is asked once more. A partition that is somebody else's by now has moved on meanwhile: to say
-            # that its group was set back, and to what it is to be set, would be wrong.
+            # The broker is asked once more: a partition that another member has taken over has moved on, and what this
+            # stop advises would be wrong for it.
             attempt.stop = attempt.offsets.result(timeout=0), error
             attempt.offsets = attempt.job = None
             return None

@@ -15,7 +15,7 @@ from worker.base.errors import Abort, Fatal, PartitionStopped, Transient
 from worker.base.log import Log
 from worker.base.ports import Gone, Listener
 from worker.base.records import Bounds, CommittedOffset, Membership, Record
-from worker.base.refusals import damaged_records, undecompressed_records
+from worker.base.refusals import DAMAGED, UNDECOMPRESSED, unreadable_records
 from worker.base.watchdog import within
 from worker.config import Config
 
@@ -37,9 +37,9 @@ _MAX_POLL_MS = 300_000  # the client's default
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET}
 _UNREADABLE = {
-    KafkaError._BAD_MSG: damaged_records,
-    KafkaError._NOT_IMPLEMENTED: damaged_records,
-    KafkaError._BAD_COMPRESSION: undecompressed_records,
+    KafkaError._BAD_MSG: DAMAGED,
+    KafkaError._NOT_IMPLEMENTED: DAMAGED,
+    KafkaError._BAD_COMPRESSION: UNDECOMPRESSED,
 }
 """What is said of a batch that fails its checksum, is of no known format, or cannot be decompressed."""
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION}
@@ -127,7 +127,8 @@ class KafkaInput:
                 missing[message.partition()] = error.str()
                 self._unproven.pop(message.partition(), None)
             elif error.code() in _UNREADABLE and message.partition() is not None:
-                why = _UNREADABLE[error.code()](f"{self._topic}[{message.partition()}]", error.str())
+                fault, where = _UNREADABLE[error.code()], f"{self._topic}[{message.partition()}]"
+                why = unreadable_records(where, error.str(), fault)
                 self._unreadable[message.partition()] = why
                 self.pause(message.partition())  # else it is fetched at full speed
             elif error.code() == KafkaError._FATAL:

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from worker.base.errors import Abort, ConfigError, Fatal, Refused, Transient, Unanswered, Unknown, WorkerError
-from worker.base.log import LONGEST, Event
+from worker.base.log import LONGEST, LogEvent
 from worker.config.text import MASK
 
 _log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class _Said(logging.Filter):
         """
         if record.levelno > logging.WARNING:
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
-        record.event = Event("kafka-client", _INCIDENTAL.sub("", record.getMessage())[:LONGEST], None, None, {})
+        record.event = LogEvent("kafka-client", _INCIDENTAL.sub("", record.getMessage())[:LONGEST], None, None, {})
         return True
 
 

@@ -14,14 +14,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
+from worker.adapters.kafka.topic import EARLIEST, LATEST
 from worker.base.errors import Transient
 from worker.base.records import Bounds, CommittedOffset
 from worker.config import Config
 
-_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 AGAIN_S = 0.05
 """Between two looks at an offset that a transaction may still change."""
 _GRACE_S = 1.0
@@ -78,9 +78,9 @@ class Offsets:
         answers = [
             admin.list_offsets({asked: spec}, isolation_level=isolation, request_timeout=CALL_S)[asked]
             for spec, isolation in (
-                (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
-                (_LATEST, IsolationLevel.READ_COMMITTED),
-                (_LATEST, IsolationLevel.READ_UNCOMMITTED),
+                (EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+                (LATEST, IsolationLevel.READ_COMMITTED),
+                (LATEST, IsolationLevel.READ_UNCOMMITTED),
             )
         ]
         found = Bounds(*(self._answer(admin, answer, what).offset for answer in answers))

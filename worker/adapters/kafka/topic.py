@@ -21,7 +21,7 @@ from worker.base.errors import Transient, WorkerError
 from worker.base.ports import TopicState
 from worker.config import Config
 
-_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 CLIENT_VERSION = f"confluent-kafka {version()} with librdkafka {libversion()[0]}"
 
 
@@ -49,11 +49,11 @@ class KafkaTopic:
     def ask(self, partitions: int) -> Asked:
         """How the topic is now, with the beginnings of so many partitions. Returns before the answer is there."""
         described = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=CALL_S)[self.name]
-        return Asked(self.name, described, self._offsets(partitions, _EARLIEST))
+        return Asked(self.name, described, self._offsets(partitions, EARLIEST))
 
     def ends(self) -> dict[int, int]:
         """The high watermark of each partition."""
-        found = self._offsets(len(self._partitions()), _LATEST)
+        found = self._offsets(len(self._partitions()), LATEST)
         try:
             return {number: future.result().offset for number, future in found.items()}
         except KafkaException as exception:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 NARROW, WIDE = 560, 1160
 _HEIGHT = 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 14, 12, 42
+_MOST_TICKS = 6
 
 Points = Sequence[tuple[float, float]]
 
@@ -63,11 +64,11 @@ def _drawn(series: Sequence[Series], across: Axis, up: Axis, width: int, style: 
     return f'<svg class="{style}" {known}>{"".join(parts)}</svg>'
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from low to high, at most so many."""
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, at most six."""
     if not (math.isfinite(low) and math.isfinite(high)) or high - low <= 1e-12 * max(abs(low), abs(high)):
         return [low]  # where both are one number but for its last digits, a step is none
-    raw = (high - low) / (most - 1)
+    raw = (high - low) / (_MOST_TICKS - 1)
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * each for each in (1.0, 2.0, 5.0, 10.0) if unit * each >= raw * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

@@ -1,4 +1,4 @@
-"""[000] Fig. 10: mean log-loss so far of one pass over the shared sets, each row forecast before its label.
+"""[AMF] Fig. 10: mean log-loss so far of one pass over the shared sets, each row forecast before its label.
 
 As in the paper the first row is not scored, ten trees, features scaled to [0, 1] and one-hot, rows in the order of the
 files. Beside the forests: Dummy, the Krichevsky-Trofimov forecaster of the labels alone, and logistic regression by
@@ -95,4 +95,4 @@ def main() -> None:
     for axes in panels[::3]:
         axes.set_ylabel("mean log-loss so far (nats)")
     one_legend(figure)
-    save(figure, "figure10_000.png")
+    save(figure, "figure10_amf.png")

@@ -1,6 +1,6 @@
-"""[000] Fig. 11: area under the ROC curve on a test set, online forests as they learn beside batch forests at the end.
+"""[AMF] Fig. 11: area under the ROC curve on a test set, online forests as they learn beside batch forests at the end.
 
-Sets and divisions are those of figure12_000, ten trees. The paper asks every 100 rows; here there are about five places
+Sets and divisions are those of figure12_amf, ten trees. The paper asks every 100 rows; here there are about five places
 for each power of ten.
 """
 
@@ -14,7 +14,7 @@ from sklearn.linear_model import SGDClassifier
 
 from tests.datasets import load
 from tests.experiments.common import CLASSIFIERS, Floats, axes_of, one_legend, rounded, save, show
-from tests.experiments.figure12_000 import BATCH, N_ROWS, SETS, auc, divided
+from tests.experiments.figure12_amf import BATCH, N_ROWS, SETS, auc, divided
 
 N_TREES = 10
 FIRST = 100
@@ -69,4 +69,4 @@ def main() -> None:
         axes.set_title(name)
     panels[0].set_ylabel("AUC on the test set")
     one_legend(figure)
-    save(figure, "figure11_000.png")
+    save(figure, "figure11_amf.png")

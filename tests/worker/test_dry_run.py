@@ -13,11 +13,11 @@ from tests.worker.test_loop import Bench
 from worker.base.errors import AlreadyExists, NotFound, Transient
 from worker.base.ports import TopicState
 from worker.cli import terminal
-from worker.cli.check import rehearse
+from worker.cli.check import dry_runs
 from worker.config import Config
-from worker.runtime.preflight import Finding
-from worker.task import rehearsal
-from worker.task.rehearsal import Unchanged
+from worker.preflight import Finding
+from worker.task import dry_run
+from worker.task.dry_run import OverlayStore
 
 
 def found(bench: Bench, settings: Config | None = None) -> list[Finding]:
@@ -25,7 +25,7 @@ def found(bench: Bench, settings: Config | None = None) -> list[Finding]:
     objects, committed = dict(bench.store.objects), dict(bench.broker.committed)
     state = TopicState(bench.setting.topic_id, bench.setting.partitions, {})
     source = bench.worker().input
-    findings = list(rehearse(settings or bench.config, state, bench.store, source, bench.clock))
+    findings = list(dry_runs(settings or bench.config, state, bench.store, source, bench.clock))
     assert (bench.store.objects, bench.broker.committed) == (objects, committed)
     return findings
 
@@ -49,12 +49,12 @@ def test_what_one_partition_would_write_is_nothing_to_the_next(monkeypatch: pyte
     """Else all of it is looked through for each of them, which takes minutes where there are thousands."""
     looked_through: list[int] = []
 
-    class Counted(Unchanged):
+    class Counted(OverlayStore):
         def list(self, prefix: str) -> list[str]:
             looked_through.append(len(self._created))
             return super().list(prefix)
 
-    monkeypatch.setattr(rehearsal, "Unchanged", Counted)
+    monkeypatch.setattr(dry_run, "OverlayStore", Counted)
     assert [level for level, _ in told(Bench(20))] == ["ok"]
     assert len(looked_through) >= 20
     assert max(looked_through) <= 1
@@ -65,7 +65,7 @@ def test_it_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert [level for level, _ in told(Bench(3))] == ["ok"]
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" partitions")[0] for line in lines] == [
-        f"rehearsing the start: {share}, {n}" for n, share in ((1, "33%"), (2, "67%"), (3, "100%"))
+        f"trying the start: {share}, {n}" for n, share in ((1, "33%"), (2, "67%"), (3, "100%"))
     ]
 
 
@@ -179,7 +179,7 @@ def test_a_worker_that_goes_on_meanwhile_makes_no_false_alarm(saved: Bench) -> N
 
     source.hook = look
     state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
-    found = list(rehearse(saved.config, state, saved.store, source, saved.clock))
+    found = list(dry_runs(saved.config, state, saved.store, source, saved.clock))
     assert (looks, [finding.level for finding in found]) == (1, ["ok"])
 
 
@@ -195,7 +195,7 @@ def test_a_broker_that_has_no_coordinator_of_groups_yet_is_waited_for(saved: Ben
 
     source.hook = answer
     state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
-    found = list(rehearse(saved.config, state, saved.store, source, saved.clock))
+    found = list(dry_runs(saved.config, state, saved.store, source, saved.clock))
     assert [finding.level for finding in found] == ["ok"]
     assert asked > 4
 
@@ -212,7 +212,7 @@ def test_a_gap_that_is_accepted_is_no_trouble_and_makes_no_lineage() -> None:
 def test_a_store_that_only_looks_changed() -> None:
     inner = DictStore()
     inner.create("a/1", b"one")
-    store = Unchanged(inner)
+    store = OverlayStore(inner)
     store.create("a/2", b"two")
     store.create("a/2", b"two")
     with pytest.raises(AlreadyExists):

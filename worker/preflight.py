@@ -20,7 +20,7 @@ from worker.base.ports import ObjectStore, TopicState
 from worker.base.refusals import partitions_added, topic_recreated
 from worker.checkpoint import Location, Manifest
 from worker.checkpoint.siblings import of_another_partition, of_another_topic
-from worker.config import Config
+from worker.config import Config, history_of
 from worker.config.values import mask_url
 
 DOWNTIME_S = 3600.0
@@ -40,19 +40,18 @@ class Finding:
 
 def examine(config: Config, source: KafkaTopic, state: TopicState, store: ObjectStore) -> Iterator[Finding]:
     """All findings on the topics, of which `source` is the input as in `state`, the brokers and the checkpoints."""
-    of_source: dict[str, str] = {}
-    yield from _of_topic(partial(_on_input, config, source, of_source))
+    of_source: Mapping[str, str] = {}
+    try:
+        of_source = source.settings()
+    except WorkerError as error:
+        yield Finding("warning", str(error))
+    else:
+        yield from of_input(config, of_source)
     for output in (config.output.topic, config.dead_letter.topic):
         yield from _of_topic(partial(_on_output, source.beside(output), of_source))
     if config.kafka.get("group.protocol") == "consumer":
         yield from _of_topic(lambda: [of_protocol(source.broker_settings())])
     yield from _of_topic(lambda: [of_checkpoints(config, state, store)])
-
-
-def _on_input(config: Config, topic: KafkaTopic, settings: dict[str, str]) -> list[Finding]:
-    """Its settings are left in `settings`, which stay empty where the broker does not tell them."""
-    settings |= topic.settings()
-    return of_input(config, settings)
 
 
 def _on_output(topic: KafkaTopic, of_source: Mapping[str, str]) -> list[Finding]:
@@ -138,13 +137,13 @@ def _of_replicas(topic: str, settings: Mapping[str, str], replicas: int) -> Find
     return Finding("ok", sentence)
 
 
-def of_protocol(broker_settings: Mapping[str, str], client: str = CLIENT_VERSION) -> Finding:
+def of_protocol(broker_settings: Mapping[str, str]) -> Finding:
     """Whether group.protocol: consumer is there, in a broker and a client that have it without its early faults."""
     protocols = broker_settings.get("group.coordinator.rebalance.protocols", "")
     # Brokers before 4.0, where it was a preview, still have a protocol version to be told.
     if "consumer" not in protocols.split(",") or "inter.broker.protocol.version" in broker_settings:
         return Finding("failed", "group.protocol: consumer needs brokers of Kafka 4.0 or later; take classic")
-    return Finding("ok", f"group.protocol: consumer, with {client}")
+    return Finding("ok", f"group.protocol: consumer, with {CLIENT_VERSION}")
 
 
 def of_checkpoints(config: Config, state: TopicState, store: ObjectStore) -> Finding:
@@ -176,7 +175,7 @@ def _newest_of(config: Config, state: TopicState, store: ObjectStore) -> Manifes
 
 def _location(config: Config, state: TopicState) -> Location:
     """Of no partition: any of them will do."""
-    return Location(config.kafka["group.id"], config.checkpoint.lineage, config.input.topic, state.topic_id, -1)
+    return Location(*history_of(config), state.topic_id, -1)
 
 
 def probe(store: ObjectStore, url: str) -> Finding:

@@ -1,4 +1,4 @@
-"""[000] Fig. 9: what forests say over the plane, of simulated samples of two features and two classes.
+"""[AMF] Fig. 9: what forests say over the plane, of simulated samples of two features and two classes.
 
 500 samples, 100 trees, forests of batches with the defaults of scikit-learn. The paper claims that AMF's decision
 function alone is smooth, and that the others' probabilities are therefore not calibrated. So two numbers stand beside
@@ -92,4 +92,4 @@ def main() -> None:
                 axes.set_ylabel(name)
     for title, rows in tables.items():
         show(f"{title}, {N_TREES} trees, mean over seeds {SEEDS[0]} to {SEEDS[-1]}", title, SETS, rows)
-    save(figure, "figure9_000.png")
+    save(figure, "figure9_amf.png")

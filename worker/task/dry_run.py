@@ -1,7 +1,7 @@
-"""What a start would make of a partition, found out without starting: the checkpoints are read, and nothing is written.
+"""What starting a partition would do, found out without writing anything.
 
-It is not told from the rules but tried, by what a worker itself starts with (recovery.py), on a store whose changes
-stay in memory. The models are not loaded: what makes a worker refuse one stands in the manifest, its spec.
+It runs the worker's own recovery (recovery.py) on a store whose writes stay in memory. Models are not loaded: the
+manifest has their specs, which decide whether they would be refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worker.base.ports import Clock, ObjectStore
 from worker.base.records import Bounds, CommittedOffset
 from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel
 from worker.codec.dead_letters import DECODERS
-from worker.config import Config
+from worker.config import Config, history_of
 from worker.state.entry import Fetch, Prefetch
 from worker.state.learners import forest_of
 from worker.state.model import spec_of
@@ -27,7 +27,7 @@ _CHANGES_SHOWN = 3
 
 
 @dataclass(slots=True)
-class Models:
+class SpecChanges:
     """The saved models beside what the configuration says of them by now."""
 
     total: int = 0
@@ -46,11 +46,11 @@ class Models:
         return "; ".join([*shown, *([f"and {rest} other changes"] if rest else [])])
 
 
-class Rehearsal:
+class DryRun:
     """The start of all partitions of a topic, one after the other."""
 
     def __init__(self, config: Config, topic_id: str, partitions: int, store: ObjectStore, clock: Clock) -> None:
-        self.models = Models()
+        self.models = SpecChanges()
         """Of the partitions that were tried."""
         self._config = config
         self._topic_id = topic_id
@@ -62,11 +62,10 @@ class Rehearsal:
 
     def start(self, partition: int, committed: CommittedOffset | None, bounds: Bounds) -> None:
         """Try it, with the group's offset and the records that the broker has. Raises PartitionStopped, WorkerError."""
-        group, lineage = self._config.kafka["group.id"], self._config.checkpoint.lineage
-        location = Location(group, lineage, self._config.input.topic, self._topic_id, partition)
+        location = Location(*history_of(self._config), self._topic_id, partition)
         # What one of them would write is nothing to the next: all of it together takes ever longer to look through.
-        unchanged = Unchanged(self._store)
-        recovery = Recovery(unchanged, location, self._terms, self._clock, self._metrics)
+        overlay = OverlayStore(self._store)
+        recovery = Recovery(overlay, location, self._terms, self._clock, self._metrics)
         opened = recovery.open(committed, bounds, self._without_models)
         self._compare(opened.manifest)
 
@@ -106,8 +105,8 @@ class Rehearsal:
         return ", ".join(shown) or "features or input.codec"
 
 
-class Unchanged:
-    """A store that looks as if it were changed, and is not: what is written stays in memory."""
+class OverlayStore:
+    """A store as it would be: what is written stays in memory, over the one below, which does not change."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

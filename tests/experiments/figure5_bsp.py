@@ -1,4 +1,4 @@
-"""[002] Fig. 5: how well BSP and Mondrian forests cut the plane, for budgets c n^(1/4) and for numbers of samples.
+"""[BSP] Fig. 5: how well BSP and Mondrian forests cut the plane, for budgets c n^(1/4) and for numbers of samples.
 
 Two features, uniform on [0, 1]^2, and labels 10 sin(pi x1 x2) and noise N(0, 0.2^2). First 5,000 samples and c from 0.1
 to 1.5, then c = 1 and 300 to 10,000 samples. Errors are those to the function at 2,000 further points; leaves are those
@@ -85,4 +85,4 @@ def main() -> None:
     panels[1].set(xlabel="leaves of a tree", xscale="log")
     panels[2].set(xlabel="seconds of learning, 300 to 10,000 samples", xscale="log")
     panels[0].legend()
-    save(figure, "figure5_002.png")
+    save(figure, "figure5_bsp.png")

@@ -1,4 +1,4 @@
-"""[002] Fig. 3: accuracy on letter, reduced to four principal components, by the share of rows that are learned.
+"""[BSP] Fig. 3: accuracy on letter, reduced to four principal components, by the share of rows that are learned.
 
 As in the paper there are 15,000 rows, features are scaled to [0, 1] after the reduction, and trees of BSP and Mondrian
 forests vote; there are half as many trees. Each repetition shuffles the rows; the online forests learn them in that
@@ -63,4 +63,4 @@ def main() -> None:
     for name, values in found.items():
         axes.errorbar(SHARES, *summary(values), marker="o", capsize=3, label=name)
     axes.legend()
-    save(figure, "figure3_002.png")
+    save(figure, "figure3_bsp.png")

@@ -1,4 +1,4 @@
-"""[001] Fig. 1: accuracy on a test set after a tenth of the training set, two tenths, and so on.
+"""[rates] Fig. 1: accuracy on a test set after a tenth of the training set, two tenths, and so on.
 
 A third of letter is the test set. Features are scaled to [0, 1] by the ranges of the training set; splits are within
 the ranges of the samples, as in the paper. It tells neither the number of trees nor that of the repetitions.
@@ -56,4 +56,4 @@ def main() -> None:
     for name, mean in means.items():
         axes.plot(np.array(TENTHS) / 10, mean, marker="o", label=name)
     axes.legend()
-    save(figure, "figure1_001.png")
+    save(figure, "figure1_rates.png")

@@ -1,4 +1,4 @@
-"""[002] Fig. 4: RMSE to the Friedman function, of the BSP forest beside both kinds of Mondrian forests.
+"""[BSP] Fig. 4: RMSE to the Friedman function, of the BSP forest beside both kinds of Mondrian forests.
 
 Features are uniform on [0, 1]^d, of which the function has the first five, and labels are the function of them and
 noise N(0, 1). Each repetition is one stream of its own, after whose first samples all forests are asked for the same
@@ -79,4 +79,4 @@ def main() -> None:
         ticks_at(axes, SIZES)
     panels[0].set_ylabel("RMSE to the Friedman function")
     one_legend(figure, columns=3)
-    save(figure, "figure4_002.png")
+    save(figure, "figure4_bsp.png")

@@ -1,4 +1,4 @@
-"""[000] Fig. 12: area under the ROC curve on a test set, by the number of trees.
+"""[AMF] Fig. 12: area under the ROC curve on a test set, by the number of trees.
 
 As in the paper the test set is 30 % of the rows, with the same share of each class. Of its four sets two are here, and
 of these the first 10,000 rows. Random forest and Extra-Trees have the defaults of scikit-learn.
@@ -59,4 +59,4 @@ def main() -> None:
         ticks_at(axes, TREES)
     panels[0].set_ylabel("AUC on the test set")
     one_legend(figure)
-    save(figure, "figure12_000.png")
+    save(figure, "figure12_amf.png")

@@ -1,4 +1,4 @@
-"""[000] Fig. 8: the weighted depth of AMF along signals that are rough in some places and smooth in others.
+"""[AMF] Fig. 8: the weighted depth of AMF along signals that are rough in some places and smooth in others.
 
 5,000 places are uniform on [0, 1], and labels are the signal there, from 0 to 1, and noise N(0, 0.03^2). The paper does
 not name its signals; these are the four of Donoho and Johnstone (Biometrika 81, 1994). Roughness at a place is the
@@ -108,4 +108,4 @@ def main() -> None:
     about = f"{N_TREES} trees, {N_SAMPLES:,} samples, mean over seeds {SEEDS[0]} to {SEEDS[-1]}"
     show(f"deeper by, in the roughest fifth than in the smoothest half, of a mean depth; {about}", "", SIGNALS, depths)
     show(f"RMSE to the signal; {about}", "", SIGNALS, errors)
-    save(figure, "figure8_000.png")
+    save(figure, "figure8_amf.png")
