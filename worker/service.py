@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 import amf
@@ -56,7 +57,7 @@ ASKERS = 32
 LOADERS = 2
 """Partitions whose models are loaded at a time: each takes memory for a segment."""
 FETCHERS = 8
-"""Models that are read from the store at a time, where only the store has them."""
+"""Models of a partition that are read from the store at a time, where only the store has them."""
 LEAVE_S = 2.0
 """Longest wait at the end for threads that are still at the store."""
 _WRITERS = "checkpoints"
@@ -250,7 +251,7 @@ def build(
             loaders=ThreadPoolExecutor(LOADERS, thread_name_prefix=f"{_WRITERS}-load"),
             askers=ThreadPoolExecutor(ASKERS, thread_name_prefix="starts"),
             appliers=ThreadPoolExecutor(2, thread_name_prefix="partitions"),
-            fetchers=ThreadPoolExecutor(FETCHERS, thread_name_prefix=f"{_WRITERS}-fetch"),
+            new_fetchers=partial(ThreadPoolExecutor, FETCHERS, thread_name_prefix=f"{_WRITERS}-fetch"),
         ),
         monitor,
         ends,

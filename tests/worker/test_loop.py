@@ -120,7 +120,7 @@ class Bound:
             FakeStore(bench.store, self.faults),
             self.metrics,
             bench.clock,
-            Pools(self.pool, self.pool, self.askers, FakePool(bench.clock), self.fetchers),
+            Pools(self.pool, self.pool, self.askers, FakePool(bench.clock), lambda: self.fetchers),
             bench.monitor,
             bench.ends,
             self.board,

@@ -111,9 +111,8 @@ class Worker:
         self._forget(list(self._tasks))
         self._transactions.close()
         # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
-        for pool in (self._pools.writers, self._pools.loaders, self._pools.askers, self._pools.fetchers):
-            if pool is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pools.writers, self._pools.loaders, self._pools.askers):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._pools.appliers.shutdown(wait=True)
         self._show()
 

@@ -54,8 +54,9 @@ class Pools:
     """Ask the broker where partitions start: many at a time, since each waits for an answer."""
     appliers: Executor
     """Put the records of partitions through their models."""
-    fetchers: Executor | None = None
-    """Read models from the store that a batch needs; without them the loop reads and waits itself."""
+    new_fetchers: Callable[[], Executor] | None = None
+    """Makes those of one partition, which read models from the store that a batch needs; without them the loop reads
+    and waits itself."""
 
 
 class Tasks(Mapping[int, Task]):
@@ -213,5 +214,5 @@ class Tasks(Mapping[int, Task]):
         config, setting = self._config, self._setting
         location = Location(*history_of(config), setting.topic_id, number)
         return Recovery(
-            self._store, location, self._terms, self._clock, self._metrics, setting.warm_start, self._pools.fetchers
+            self._store, location, self._terms, self._clock, self._metrics, setting.warm_start, self._pools.new_fetchers
         )

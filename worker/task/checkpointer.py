@@ -182,7 +182,8 @@ class Checkpointer:
         self.last_s, self.replay_s = now, 0.0
 
     def close(self) -> None:
-        """Write nothing more, but for what a thread is writing already."""
+        """Write nothing more, but for what a thread is writing already, and read no model."""
+        self._reader.close()
         if self._writing is not None:
             self._writing.manifest.cancel()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 
 from worker.base.errors import CorruptCheckpoint, NotFound, StateLost, Transient
@@ -16,39 +16,59 @@ FETCH_S = 0.5
 class ModelReader:
     """Gives the models of one partition as its newest checkpoint has them, for the thread of the loop.
 
-    They are read by threads of their own, where there are `fetchers`; else the loop reads and waits itself.
+    They are read by threads that no other partition has, which `new_fetchers` makes: reads that hang hold up no one
+    else's. Without them the loop reads and waits itself.
     """
 
-    def __init__(self, clock: Clock, fetchers: Executor | None) -> None:
+    def __init__(self, clock: Clock, new_fetchers: Callable[[], Executor] | None) -> None:
         self._clock = clock
-        self._fetchers = fetchers
+        self._new_fetchers = new_fetchers
+        self._fetchers: Executor | None = None
+        """Made when the first model is read: most partitions have all of theirs in memory."""
         self._newest: tuple[Checkpoints, Manifest] | None = None
         self._reading: dict[str, Future[bytes]] = {}
         """Models that are being read from that checkpoint, or have been and were not taken yet."""
+        self._failure = ""
+        """Why the last one did not come that was asked for again."""
 
     def follow(self, checkpoints: Checkpoints, manifest: Manifest) -> None:
         """Read from this checkpoint from now on, the newest one that is known to be in the store."""
-        self._newest, self._reading = (checkpoints, manifest), {}
+        self._give_up()
+        self._newest = checkpoints, manifest
+
+    def close(self) -> None:
+        """Read nothing more. The threads end when what they are reading has come, or has not."""
+        self._give_up()
+        self._fetchers = self._new_fetchers = None
+
+    def _give_up(self) -> None:
+        for reading in self._reading.values():
+            reading.cancel()
+        self._reading, self._failure = {}, ""
 
     def prefetch(self, keys: Sequence[str]) -> None:
         """Have models read beside the loop, all at once, and wait for them for a moment only. Raises Transient.
 
         None is taken before all of them are there: what comes into memory one by one might have to leave again.
         """
-        if self._fetchers is None or self._newest is None:
+        if self._new_fetchers is None or self._newest is None:
             return
+        self._fetchers = self._fetchers or self._new_fetchers()
         # Who did not answer within that time before is not waited for again: others wait for the loop.
         is_late = any(not reading.done() for reading in self._reading.values())
         for key in keys:
             reading = self._reading.get(key)
-            if reading is None or (reading.done() and reading.exception() is not None):
+            if reading is not None and reading.done() and (error := reading.exception()) is not None:
+                self._failure, reading = f", after: {error}", None
+            if reading is None:
                 self._reading[key] = self._fetchers.submit(_read, *self._newest, key)
         until_s = self._clock.monotonic() + (0.0 if is_late else FETCH_S)
         for key in keys:
             try:
                 self._reading[key].exception(max(0.0, until_s - self._clock.monotonic()))
             except TimeoutError:
-                raise Transient(f"model {key!r} has not come from the store in {FETCH_S:g} s") from None
+                waited = f"model {key!r} has not come from the store in {FETCH_S:g} s"
+                raise Transient(f"{waited}{self._failure}") from None
 
     def fetch(self, key: str) -> bytes:
         """One model. Raises Transient, StateLost."""

@@ -127,7 +127,7 @@ class Recovery:
         clock: Clock,
         metrics: Metrics,
         warm_start: WarmStart | None = None,
-        fetchers: Executor | None = None,
+        new_fetchers: Callable[[], Executor] | None = None,
     ) -> None:
         self._store = store
         self._location = location
@@ -136,7 +136,7 @@ class Recovery:
         self._clock = clock
         self._metrics = metrics
         self._warm_start = warm_start
-        self._fetchers = fetchers
+        self._new_fetchers = new_fetchers
         self._partitions = max(terms.partitions, location.partition + 1)
         """How many the topic has: of one that was added the consumer knows before anybody has counted anew."""
         self._intake = terms.intake
@@ -151,7 +151,7 @@ class Recovery:
             for manifest, saved in start.checkpoints.restorable(start.live_from, start.pointer):
                 failpoint("restoring")
                 offset = self._reach(manifest, bounds.low, start.live_from)
-                reader = ModelReader(self._clock, self._fetchers)
+                reader = ModelReader(self._clock, self._new_fetchers)
                 # Of many models some are away again by the time that all are here, and a gap has all of them saved.
                 reader.follow(start.checkpoints, manifest)
                 try:
