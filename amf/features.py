@@ -190,7 +190,14 @@ class Columns:
         return rows
 
     def matrix(self, objects: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
-        """Objects as rows (n, number of columns) of the forest. Raises TypeError for a value that is no feature."""
+        """Objects as rows (n, number of columns) of the forest. Raises TypeError for a value that is no feature.
+
+        What a feature's columns are is known once they are added: `add(new(features))`, before the object is learned.
+        """
+        for place, features in enumerate(objects):
+            if not isinstance(features, Mapping):
+                what = f"objects[{place}] is a {type(features).__name__}, not a mapping of names to values"
+                raise TypeError(f'{what}; the rows of a data frame are frame.to_dict("records")')
         cells = self._numbers_in([self.cells(features) for features in objects])
         return self.rows(cells.reshape(len(objects), len(self.names)))
 

@@ -352,7 +352,8 @@ def _check(
     strange = np.flatnonzero(words[:, N_FEATURES] != x.shape[1])
     if strange.size:
         n_features, slot = words[strange[0], N_FEATURES], slots[strange[0]]
-        raise ValueError(f"the forest of slot {slot} has {n_features} features, X has {x.shape[1]} columns")
+        hint = "" if n_features else ": it has learned no label yet, which takes a call of its own (partial_fit)"
+        raise ValueError(f"the forest of slot {slot} has {n_features} features, X has {x.shape[1]} columns{hint}")
     if y.dtype == np.int64:
         known = words[:, N_OUTPUTS].astype(np.int64)[owners]
         strange = np.flatnonzero((y < -1) | (y >= known))

@@ -144,6 +144,7 @@ def run(
     metrics = Metrics()
     group, topic, port = str(config.kafka["group.id"]), config.input.topic, config.metrics.port
     metrics.build_info.set(1, version=__version__, engine=amf.ENGINE, group=group, topic=topic)
+    metrics.ready.set(0)
     move_s = max(MOVE_S, int(config.kafka.get("max.poll.interval.ms", 0)) / 1000)
     pulse = Pulse(SystemClock(), move_s)
     board = Board(Status(__version__, amf.ENGINE, group, topic, SystemClock().wall_ms(), port, workers))
@@ -226,8 +227,8 @@ def build(
         outputs = OutputMonitor(looks, board, clock)
         monitor = TopicMonitor(config.input.topic, facts, config.input.on_repartition, topic.ask, clock, outputs)
         if until is not None:
-            facts = _known(config, facts, store)
-        _require(examine(config, topic, facts, store))
+            facts = start.ask("checkpoints", partial(_known, config, facts, store))
+        _require(start.ask("checkpoints", lambda: list(examine(config, topic, facts, store))))
     setting = Setting(
         facts.topic_id,
         facts.partitions,

@@ -87,8 +87,8 @@ OVERVIEW = (
     Row(
         "Is it healthy?",
         (
-            Panel("Workers down", "Workers that do not answer.", "short",
-                  (Query("sum(1 - up{WORKERS})"),), 4, 1),
+            Panel("Workers not ready", "Workers that do not answer, or whose /ready says what is in the way.", "short",
+                  (Query("sum(1 - up{WORKERS}) + (sum(1 - amf_ready{WORKERS}) or vector(0))"),), 4, 1),
             Panel("Partitions stopped", "A guarantee would have been broken; the log says which.", "short",
                   (Query('sum(amf_partition_state{WORKERS, state="stopped"})'),), 4, 1),
             Panel("Partitions not live", "Opening, replaying or waiting.", "short",

@@ -562,6 +562,8 @@ def test_the_topics_must_differ(first: str, second: str) -> None:
     ("text", "problem"),
     [
         ("input: [a", "worker.yaml:1: expected YAML, found a syntax error: while parsing a flow sequence"),
+        ("input: [a\n", "worker.yaml:1: expected YAML, found a syntax error: while parsing a flow sequence"),
+        ('a: "b\n', "worker.yaml:1: expected YAML, found a syntax error: while scanning a quoted scalar"),
         ("a: " + 3000 * "[", "worker.yaml: expected some levels of lists and mappings, found hundreds"),
         ("a: 1\n b: 2", "worker.yaml:2: expected YAML, found a syntax error: mapping values are not allowed here"),
         ("a: 1\n---\nb: 2", "worker.yaml:2: expected YAML, found a syntax error: expected a single document"),

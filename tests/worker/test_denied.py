@@ -65,3 +65,18 @@ def test_a_start_that_is_refused_ends_at_once() -> None:
     with pytest.raises(Denied):
         Retry(clock, lambda: False, 60.0).ask("store", refuse)
     assert clock.now_s == FakeClock().now_s
+
+
+def test_old_checkpoints_that_cannot_be_removed_are_counted_and_nothing_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(1, interval_s=1.0)
+    worker = bench.worker("one").join()
+    monkeypatch.setattr(bench.store, "list", refuse)
+    for number in range(30):
+        bench.feed("ab"[number % 2])
+        bench.clock.sleep(2.0)
+        worker.turns(3)
+    assert worker.metrics.checkpoint_cleanup_failures_total.series()[()] > 0
+    assert worker.metrics.checkpoint_failures_total.series() == {(): 0}
+    assert (len(learned(bench, 0)), worker.stops()) == (30, {})

@@ -84,3 +84,24 @@ def test_what_is_overdue_is_saved_while_the_budget_cannot_be_kept() -> None:
 
 def test_within_the_budget_one_is_on_its_way_at_a_time() -> None:
     assert worked([0.001] * 50, interval_s=60.0, budget_s=10.0)[2] == 1
+
+
+def test_a_checkpoint_whose_store_hangs_holds_up_no_other_partition() -> None:
+    policy = Policy(interval_s=5.0, recovery_budget_s=1000.0)
+    hung, *others = partitions = [Partition(0.01, policy) for _ in range(4)]
+    hung.is_writing = True
+    longest_s, last_s = 0.0, dict.fromkeys(map(id, others), 0.0)
+    for _ in range(round(120 / STEP_S)):
+        for each in partitions:
+            each.now_s += STEP_S
+            each.replay_s += each.share * STEP_S
+        for each in others:
+            if each.is_writing and each.now_s - each.last_s >= WRITE_S:
+                each.is_writing = False
+        first = policy.most_urgent(partitions, [each for each in others if not each.is_writing])
+        if first is not None:
+            longest_s = max(longest_s, first.now_s - last_s[id(first)])
+            last_s[id(first)] = first.now_s
+            first.start()
+            assert sum(each.is_writing for each in others) == 1
+    assert longest_s <= policy.interval_s + 3 * WRITE_S + 2 * STEP_S

@@ -88,9 +88,11 @@ def test_a_worker_is_ready_once_all_of_its_partitions_are_live() -> None:
     worker.askers.is_done_within = lambda _: False
     worker.turns(1)
     assert worker.board.status.unready == "not live: partition 0 (opening), 1 (opening)"
+    assert worker.metrics.ready.series() == {(): 0}
     worker.askers.is_done_within = lambda _: True
     second(worker, bench)
     assert worker.board.status.unready is None
+    assert worker.metrics.ready.series() == {(): 1}
     assert [each.state for each in worker.board.status.partitions] == ["live", "live"]
 
 

@@ -106,6 +106,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.build_info = Gauge(Build, "", "Always 1; the labels are versions, group and topic.")
+        self.ready = Gauge(Unlabelled, "", "1 where the worker is ready, 0 where /ready says what is in the way.")
         self.loop_last_timestamp_seconds = Gauge(Unlabelled, "seconds", "When the loop last came round.")
         self._declare_events()
         self._declare_models()
@@ -249,6 +250,7 @@ class Metrics:
     def _declare_checkpoints(self) -> None:
         self.checkpoints_total = Counter(Unlabelled, "checkpoints", "Checkpoints written.")
         self.checkpoint_failures_total = Counter(Unlabelled, "checkpoints", "Checkpoints that could not be written.")
+        self.checkpoint_cleanup_failures_total = Counter(Unlabelled, "", "Attempts to remove old ones that failed.")
         self.checkpoints_skipped_total = Counter(Unlabelled, "checkpoints", "Corrupt checkpoints passed over.")
         self.checkpoint_duration_seconds = Summary(Unlabelled, "seconds", "Time to write a checkpoint.")
         self.checkpoint_last_timestamp_seconds = Gauge(

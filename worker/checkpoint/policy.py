@@ -62,7 +62,8 @@ class Policy(msgspec.Struct, frozen=True):
         before the interval: where it is spent the costliest is saved, and others with it while what is not on its way
         is half of the budget, unless that would hardly lower the sum. One place is for what is overdue, which must not
         wait for ever. Otherwise one is on its way at a time: of one that had to wait for another, the loop would copy
-        models that nobody takes yet.
+        models that nobody takes yet. One that takes longer than an interval is not counted: a store that hangs with
+        the one need not hang with the next.
         """
         ready = list(ready)
         n_writing = sum(each.is_writing for each in partitions)
@@ -79,7 +80,8 @@ class Policy(msgspec.Struct, frozen=True):
             costliest = max(ready, key=lambda each: each.replay_s, default=None)
             if costliest is not None and 2 * len(partitions) * costliest.replay_s >= unsaved_s:
                 return costliest
-        if n_writing < (MOST_WRITES if spent else 1):
+        in_time = any(each.is_writing and not each.is_overdue for each in partitions)
+        if n_writing < MOST_WRITES and (spent or not in_time):
             return min((each for each in ready if each.is_overdue), key=lambda each: each.last_s, default=None)
         return None
 

@@ -323,8 +323,9 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return "1: expected YAML, found something else"
     problem = re.sub(r"'[\w!.-]{2,}'", "'...'", ", ".join(filter(None, (error.context, error.problem))))
-    line = error.problem_mark.line
-    hint = "; inside { } and [ ] a ${reference} needs quotes" if "${" in text.splitlines()[line] else ""
+    lines = text.splitlines() or [""]
+    line = min(error.problem_mark.line, len(lines) - 1)  # the end of the text is behind its last line
+    hint = "; inside { } and [ ] a ${reference} needs quotes" if "${" in lines[line] else ""
     return f"{line + 1}: expected YAML, found a syntax error: {problem}{hint}"
 
 

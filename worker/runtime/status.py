@@ -91,12 +91,14 @@ class Reporter:
         self._look_for_labels(leaders)
         now_ms = self._clock.wall_ms()
         partitions = list(self._partitions(tasks, now_ms / 1000))
+        unready = self._unready(tasks)
+        self._metrics.ready.set(unready is None)
         self._points.append(self._point(now_ms, partitions, leaders))
         self._board.history = tuple(self._points)
         self._board.status = msgspec.structs.replace(
             self._board.status,
             at_ms=now_ms,
-            unready=self._unready(tasks),
+            unready=unready,
             partitions=partitions,
             totals=self._totals(),
             leaders=leaders,

@@ -206,6 +206,7 @@ class Checkpointer:
         except PartitionStopped:
             raise
         except WorkerError as error:
+            self._metrics.checkpoint_cleanup_failures_total.add(1)
             _log.warning(
                 "old-checkpoints-kept",
                 f"{self._location.title}: old checkpoints are still there",
