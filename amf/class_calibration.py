@@ -1,24 +1,32 @@
 """Class probabilities of a forest, made of what its trees say, by how such forecasts did on the forest's own past.
 
-A mean over trees is too modest where trees are right in different ways, and believes noise. So it is one of 25 experts:
+A mean over trees is too modest where trees are right in different ways, and believes noise. So it is one of 31 experts:
 
     forecast(k) ~ prior(k) ** (1 - g) * mean(k) ** g
 
 where `prior` are the class frequencies so far, `mean` is a power mean over trees of exponent 1, 1/2 or 1/4 (the smaller
-the exponent, the more counts a tree that all but excludes a class), and the sharpness g is a quarter, a half, ..., two.
-The last expert is the prior itself, g = 0. Of a class that is rare the plain mean, of exponent 1, may tell most: there
-no share of the uniform distribution drowns what single trees say of it. The forest forecasts the mixture of all experts
-with fixed shares [1]: the weights follow Bayes' rule, and with each label all experts share a small part of them, so
-that another one can lead after a change. Its log-loss exceeds that of the best expert by at most log(25) and the
-shares, 0.0005 a label, and that of a sequence of experts by about log(25 / 0.0005) for each change between them.
+the exponent, the more counts a tree that all but excludes a class), and the sharpness g is a quarter, a half, ..., two,
+three or four. The last expert is the prior itself, g = 0. Of a class that is rare the plain mean, of exponent 1, may
+tell most: there no share of the uniform distribution drowns what single trees say of it. The forest forecasts the
+mixture of all experts with fixed shares [1]: the weights follow Bayes' rule, and with each label all experts share a
+small part of them, so that another one can lead after a change. Its log-loss exceeds that of the best expert by at most
+log(31) and the shares, 0.0005 a label, and that of a sequence of experts by about log(31 / 0.0005) for each change
+between them.
+
+Classes come and go, and counts in the nodes of a tree stay: after a shift of their frequencies all of this is wrong by
+a factor for each class. So a second mixture has a bias for each, added to its logarithm and followed by Newton's steps
+on the log-loss of late, with the curvature of each class alone (vector scaling [2] without the scales). The forecast is
+the mixture of the two, by fixed shares again: where there is no shift that costs a tenth of a nat, and 0.0001 a label.
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
 
-state: float64 (29 + K,): the weights of the experts, their sum 1; the recent losses (losses.py); the count of each
-class, to which a label adds 1 and every further one takes away the ten thousandth part.
+state: float64 (36 + 3 K,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of the
+mixture without biases; and of each class its count, to which a label adds 1 and every further one takes away the ten
+thousandth part, its bias, and the curvature of the loss by it.
 
 [1] M. Herbster and M. Warmuth, Tracking the best expert, Machine Learning 32, 1998.
+[2] C. Guo, G. Pleiss, Y. Sun and K. Weinberger, On calibration of modern neural networks, ICML 2017.
 """
 
 from __future__ import annotations
@@ -29,13 +37,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import called, index, inlined
-from amf.elementary import log
+from amf.elementary import exp, log
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
 _N_MEANS = 3  # the plain one, which is what a forecast without calibration is, and those of exponents 1/2 and 1/4
-_N_EXPERTS = index(25)
+_N_EXPERTS = index(31)
+_FINE = index(25)  # those of a sharpness up to 2, which are quarters; the last ones are whole numbers
 _LOSSES = _N_EXPERTS
-_CLASSES = _LOSSES + index(N_LOSSES)
+_UNBIASED = _LOSSES + index(N_LOSSES)
+_CLASSES = _UNBIASED + index(1)
+_BIAS, _CURVATURE, _PER_CLASS = index(1), index(2), index(3)
 
 _LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
 _SMALLEST_PROBABILITY = 5e-324
@@ -50,18 +61,34 @@ _LEAST_CREDITED = 1e-6
 _KEPT = 1.0 - 1e-4
 """What is left of a class count at the next label."""
 _MOST_COUNTED = 1.1 / (1.0 - _KEPT)
+_FIRST_UNBIASED = 0.9
+"""Weight of the mixture without biases before there is a label."""
+_BIAS_SHARE = 1e-4
+"""What each label moves of the weights of the two mixtures to both."""
+_CURVATURE_KEPT = 1.0 - 1.0 / 500.0
+"""What is left of what labels said of a curvature at the next one."""
+_FIRMNESS = 10.0
+"""Curvature without labels: so much of it no bias forgets."""
+_LARGEST_BIAS = 10.0
+_LARGEST_CURVATURE = 1.1 * (_FIRMNESS + 0.25 / (1.0 - _CURVATURE_KEPT))
 
 
 def fresh_state(n_classes: int) -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
-    state = np.zeros(int(_CLASSES) + n_classes)
+    state = np.zeros(int(_CLASSES))
     state[: int(_N_EXPERTS)] = 1.0 / int(_N_EXPERTS)
-    return state
+    state[int(_UNBIASED)] = _FIRST_UNBIASED
+    return with_classes(state, n_classes)
+
+
+def with_classes(state: NDArray[np.float64], n_more: int) -> NDArray[np.float64]:
+    """State with so many more classes, of which there was no label yet."""
+    return np.append(state, np.tile((0.0, 0.0, _FIRMNESS), n_more))
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     """The part of the state that holds the recent losses: a view."""
-    return state[int(_LOSSES) : int(_CLASSES)]
+    return state[int(_LOSSES) : int(_UNBIASED)]
 
 
 def is_sound(state: NDArray[np.float64]) -> bool:
@@ -69,10 +96,12 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     if state.shape[0] == 0:
         return True
     # Most states have few numbers, of which numpy would take longer to make arrays than Python to look at them.
-    weights, counts = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) :].tolist()
+    weights, classes = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) :].tolist()
     sums_to_one = all(weight >= 0.0 for weight in weights) and abs(sum(weights) - 1.0) < 1e-9
-    counted = all(0.0 <= count <= _MOST_COUNTED for count in counts)
-    return sums_to_one and counted and are_sound(losses_of(state), _LARGEST_LOSS)
+    counted = all(0.0 <= count <= _MOST_COUNTED for count in classes[::3])
+    biased = 0.0 <= state[int(_UNBIASED)] <= 1.0 and all(abs(bias) <= _LARGEST_BIAS for bias in classes[1::3])
+    curved = all(1.0 <= curvature <= _LARGEST_CURVATURE for curvature in classes[2::3])
+    return sums_to_one and counted and biased and curved and are_sound(losses_of(state), _LARGEST_LOSS)
 
 
 @called
@@ -85,6 +114,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     n_classes = index(forecasts.shape[2])
     means, prior = np.empty((_N_MEANS, n_classes)), np.empty(n_classes)
     experts, shares = np.empty((n_classes, _N_EXPERTS)), np.empty(_N_EXPERTS)
+    mixture, biased = np.empty(n_classes), np.empty(n_classes)
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):
@@ -95,19 +125,31 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
         _ask_experts(means, prior, experts, shares)
         for e in range(_N_EXPERTS):
             shares[e] = state[e] / shares[e]
-        total = 0.0
+        total, of_biased = 0.0, 0.0
         for k in range(n_classes):
-            mixture = 0.0
+            mixture[k] = 0.0
             for e in range(_N_EXPERTS):
-                mixture += shares[e] * experts[k, e]
-            calibrated[i, k] = mixture
-            total += mixture
+                mixture[k] += shares[e] * experts[k, e]
+            total += mixture[k]
         for k in range(n_classes):
             # The weights of the experts add up to 1 but for rounding, and a single class has probability 1.
-            calibrated[i, k] /= total
+            mixture[k] /= total
+            biased[k] = mixture[k] * exp(state[_CLASSES + _PER_CLASS * k + _BIAS])
+            of_biased += biased[k]
+        for k in range(n_classes):
+            biased[k] /= of_biased
+            calibrated[i, k] = biased[k] + state[_UNBIASED] * (mixture[k] - biased[k])
         if labelled[i]:
             label = index(labels[i])
-            _learn(label, calibrated[i, label], means, prior, experts, shares, state)
+            # Of a class that was never counted nobody can have known: the first label of a new class judges nothing.
+            if state[_CLASSES + _PER_CLASS * label] > 0.0:
+                # Of trees that rule the label out the loss is infinite.
+                by_trees = max(means[0, label], _SMALLEST_PROBABILITY)
+                by_labels = _share_of(label, state)
+                remember_losses(-log(calibrated[i, label]), -log(by_trees), -log(by_labels), state, _LOSSES)
+                _judge_experts(label, mixture[label], experts, shares, state)
+                _judge_biases(label, mixture, biased, state)
+            _count(label, state)
 
 
 @inlined
@@ -142,7 +184,7 @@ def _prior_of(state, prior):
     """Fill prior (K,): the class frequencies, by Krichevsky and Trofimov."""
     total = 0.0
     for k in range(index(prior.shape[0])):
-        prior[k] = state[_CLASSES + k] + 0.5
+        prior[k] = state[_CLASSES + _PER_CLASS * k] + 0.5
         total += prior[k]
     for k in range(index(prior.shape[0])):
         prior[k] /= total
@@ -152,10 +194,10 @@ def _prior_of(state, prior):
 def _share_of(label, state):
     """The frequency of a class among those that came: what labels alone say, who never hear of the others."""
     total = 0.0
-    for count in state[_CLASSES:]:
+    for count in state[_CLASSES::_PER_CLASS]:
         if count > 0.0:
             total += count + 0.5
-    return (state[_CLASSES + label] + 0.5) / total
+    return (state[_CLASSES + _PER_CLASS * label] + 0.5) / total
 
 
 @inlined
@@ -168,7 +210,8 @@ def _ask_experts(means, prior, experts, totals):
         steps = _step(means[0, k], prior[k]), _step(means[1, k], prior[k]), _step(means[2, k], prior[k])
         experts[k, 0] = prior[k]
         for e in range(index(1), _N_EXPERTS, index(_N_MEANS)):
-            powers = powers[0] * steps[0], powers[1] * steps[1], powers[2] * steps[2]
+            for _ in range(index(1) if e < _FINE else index(4)):
+                powers = powers[0] * steps[0], powers[1] * steps[1], powers[2] * steps[2]
             experts[k, e], experts[k, e + index(1)], experts[k, e + index(2)] = powers
         for e in range(_N_EXPERTS):
             totals[e] += experts[k, e]
@@ -181,19 +224,34 @@ def _step(mean, prior):
 
 
 @inlined
-def _learn(label, mixture, means, prior, experts, shares, state):
-    """Follow one label, to which the mixture gave this probability."""
-    # Of a class that was never counted no expert can have known: the first label of a new class judges nobody.
-    if state[_CLASSES + label] > 0.0:
-        # Of trees that rule the label out the loss is infinite.
-        by_trees = max(means[0, label], _SMALLEST_PROBABILITY)
-        remember_losses(-log(mixture), -log(by_trees), -log(_share_of(label, state)), state, _LOSSES)
-        for e in range(_N_EXPERTS):
-            weight = shares[e] * experts[label, e] / mixture
-            state[e] = weight + _SHARE * (1.0 / _N_EXPERTS - weight)
-    for k in range(index(prior.shape[0])):
-        state[_CLASSES + k] *= _KEPT
-    state[_CLASSES + label] += 1.0
+def _judge_experts(label, mixture, experts, shares, state):
+    """Weigh the experts by one label, to which their mixture gave this probability."""
+    for e in range(_N_EXPERTS):
+        weight = shares[e] * experts[label, e] / mixture
+        state[e] = weight + _SHARE * (1.0 / _N_EXPERTS - weight)
+
+
+@inlined
+def _judge_biases(label, mixture, biased, state):
+    """Weigh both mixtures by one label, and move the biases towards it."""
+    said = biased[label] + state[_UNBIASED] * (mixture[label] - biased[label])
+    weight = min(state[_UNBIASED] * mixture[label] / said, 1.0)
+    state[_UNBIASED] = weight + _BIAS_SHARE * (1.0 - 2.0 * weight)
+    for k in range(index(biased.shape[0])):
+        at = _CLASSES + _PER_CLASS * k
+        probability = biased[k]
+        curvature = _FIRMNESS + _CURVATURE_KEPT * (state[at + _CURVATURE] - _FIRMNESS)
+        state[at + _CURVATURE] = curvature = curvature + probability * (1.0 - probability)
+        bias = state[at + _BIAS] + ((1.0 if k == label else 0.0) - probability) / curvature
+        state[at + _BIAS] = min(max(bias, -_LARGEST_BIAS), _LARGEST_BIAS)
+
+
+@inlined
+def _count(label, state):
+    """Count one label."""
+    for at in range(_CLASSES, index(state.shape[0]), _PER_CLASS):
+        state[at] *= _KEPT
+    state[_CLASSES + _PER_CLASS * label] += 1.0
 
 
 @inlined

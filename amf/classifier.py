@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf._kernel import index
 from amf.arena import room_for
-from amf.class_calibration import fresh_state, is_sound, losses_of
+from amf.class_calibration import fresh_state, is_sound, losses_of, with_classes
 from amf.class_counts import add_up
 from amf.forest import Forest
 from amf.labels import Classes, Label, distinct, scalars
@@ -153,7 +153,7 @@ class ForestClassifier(Forest[Params]):
     def _admit(self, label: Label) -> None:
         self._classes.add(label)
         if self.params.calibration:
-            self._calibration = np.append(self._calibration, 0.0)
+            self._calibration = with_classes(self._calibration, 1)
         self._relayout()
 
 

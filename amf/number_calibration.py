@@ -4,18 +4,19 @@ The mean is the least-squares blend, over the forest's own past, of the aggregat
 and the mean of the labels alone: on pure noise the last of them wins, on a series without noise the leaves, on most
 data the aggregate. Old rows and labels count less, so that a change is followed, and a row on which the aggregate errs
 by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
-decide for good.
+decide for good. What that blend was off of late is added to it as far as that helps (drift.py).
 
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
 below and above by factors that follow the labels which fell outside of the 5 % and the 95 % quantile (adaptive
-conformal inference), it makes these what they are called. Stretched by one more factor, that of the squared errors over
-the squared spreads, it is the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and else
-0, both are 0. The median, which of skewed labels is not their mean, is the one of three that has lost least of late,
-where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean, moved
-by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while the
-spread that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean and
-spread: there the median is that of the labels.
+conformal inference), it makes these what they are called. Each goes no further than labels do where that is better
+(label_bounds.py): the quantiles of a count are not negative. Stretched by one more factor, that of the squared errors
+over the squared spreads, it is the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and
+else 0, both are 0. The median, which of skewed labels is not their mean, is the one of three that has lost least of
+late, where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean,
+moved by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while
+the spread that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean
+and spread: there the median is that of the labels.
 
 All are state of the forest and change with labelled rows only, one row after the other.
 
@@ -23,7 +24,8 @@ state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = me
 mean and number of labels; logarithms of the stretches, the number of labels that they have followed, and the median
 less the mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
 of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
-variance, and the typical squared spread; the recent losses (losses.py).
+variance, and the typical squared spread; the drift of the blend (drift.py); the extremes of labels, and what they are
+worth (label_bounds.py); the recent losses (losses.py).
 """
 
 from __future__ import annotations
@@ -34,7 +36,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf._kernel import called, index, inlined
+from amf.drift import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.elementary import exp
+from amf.label_bounds import (
+    LOSSES_OF_QUANTILES,
+    N_BOUNDS,
+    are_bounds_better,
+    bounded,
+    follow_bounds,
+    follow_extremes,
+)
 from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
@@ -42,13 +53,13 @@ _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL 
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
 _CENTRE, _ERROR = index(15), index(17)  # each a median, and behind it the deviation from it
 _VARIANCE_FACTOR, _TYPICAL = range(19, 21)
-_LOSSES = index(21)
+_DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
+_LOSSES = _BOUNDS + index(N_BOUNDS)
 N_STATE = int(_LOSSES) + N_LOSSES
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
-MEAN, BELOW, ABOVE, MEDIAN, STD = range(5)
-"""What the forest says of a sample: its mean; how far the 5 % and the 95 % quantile are below and above that, each over
-that distance of a standard normal distribution; its median; and its standard deviation."""
+MEAN, LOWER, UPPER, MEDIAN, STD = range(5)
+"""What the forest says of a sample: its mean, its quantiles of 5 % and 95 %, its median, and its standard deviation."""
 N_OUTPUTS = 5
 
 _BLENDED = 1.0 - 1.0 / 2048.0
@@ -118,6 +129,9 @@ def _most() -> list[float]:
         ((_VARIANCE_FACTOR,), _LARGEST_FACTOR),
         ((_TYPICAL,), 2.0 * _LARGEST_PRODUCT),
         ((_MEAN,), 1.1 * LARGEST_NUMBER),
+        (range(int(_DRIFT), int(_BOUNDS)), MOST_OF_DRIFT),
+        ([int(_DRIFT) + place for place in MEANS], 8.0 * FURTHEST_ERROR * LARGEST_NUMBER),
+        ([int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES], 1e9 * LARGEST_NUMBER),
     ):
         for place in places:
             most[place] = value
@@ -129,6 +143,8 @@ _LARGEST_PRODUCT = (4.0 * LARGEST_NUMBER) ** 2
 _MOST = _most()
 _NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, _TYPICAL}
 _NEVER_NEGATIVE |= {int(_CENTRE) + 1, int(_ERROR) + 1}
+_NEVER_NEGATIVE |= {int(_DRIFT) + place for place in SQUARES}
+_NEVER_NEGATIVE |= {int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES}
 _LEAST = [0.0 if place in _NEVER_NEGATIVE else -most for place, most in enumerate(_MOST)]
 
 
@@ -142,19 +158,23 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
         raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate
-        raw[i, BELOW] = raw[i, ABOVE] = raw[i, STD] = spread
-        calibrated[i, BELOW] = calibrated[i, ABOVE] = calibrated[i, STD] = spread
+        raw[i, LOWER] = calibrated[i, LOWER] = aggregate - TAIL_QUANTILE * spread
+        raw[i, UPPER] = calibrated[i, UPPER] = aggregate + TAIL_QUANTILE * spread
+        raw[i, STD] = calibrated[i, STD] = spread
         if state.shape[0] == 0:
             continue
         spread = _bounded(spread, state)
-        mean = _blend(aggregate, leaf, state)
-        calibrated[i, MEAN] = mean
+        blend = _blend(aggregate, leaf, state)
+        calibrated[i, MEAN] = mean = blend + drift_of(state, _DRIFT)
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
         calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, spread, state)
-        lowest, highest = min(lowest, likeliest), max(highest, likeliest)
-        calibrated[i, BELOW], calibrated[i, ABOVE] = (mean - lowest) / TAIL_QUANTILE, (highest - mean) / TAIL_QUANTILE
+        low, high = min(lowest, likeliest), max(highest, likeliest)
+        least, greatest = bounded(low, min(mean, likeliest), max(mean, likeliest), high, state, _BOUNDS)
+        is_lower_better, is_upper_better = are_bounds_better(state, _BOUNDS)
+        lowest, highest = least if is_lower_better else low, greatest if is_upper_better else high
+        calibrated[i, LOWER], calibrated[i, UPPER] = lowest, highest
         calibrated[i, STD] = _standard_deviation(mean - lowest, highest - mean, spread, state)
         if labelled[i]:
             label = labels[i]
@@ -168,12 +188,17 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                     state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
                 if spread > 0.0:
                     _follow_variance(min(_square(label - mean), _FAR_OUT * state[_USUAL]), _square(spread), state)
-                    _follow(label, lowest, median, highest, state)
+                    _follow(label, low, median, high, state)
+                    follow_bounds(label, low, least, high, greatest, _TAIL, state, _BOUNDS)
+                if state[_USUAL] > 0.0:
+                    weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + _square(label - blend), _SMALLEST)
+                    follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
                 _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
             if state[_LABELS] == 0.0:
                 state[_CENTRE] = label
             _follow_alone(label, state, _CENTRE)
+            follow_extremes(label, state[_LABELS], state, _BOUNDS)
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
 

@@ -13,14 +13,14 @@ from amf.elementary import normal_quantile
 from amf.forest import Forest
 from amf.labels import numbers
 from amf.number_calibration import (
-    ABOVE,
-    BELOW,
+    LOWER,
     MEAN,
     MEDIAN,
     N_OUTPUTS,
     N_STATE,
     STD,
     TAIL_QUANTILE,
+    UPPER,
     is_sound,
     losses_of,
 )
@@ -42,7 +42,7 @@ class RegressionForecasts(NamedTuple):
     raw_mean: NDArray[np.float64]
     """(n,), the same before calibration: the aggregate over prunings, mean over trees."""
     std: NDArray[np.float64]
-    """(n,), standard deviation: half the width between the quantiles of a normal distribution at 16 % and 84 %."""
+    """(n,), standard deviation of the label."""
     quantiles: NDArray[np.float64]
     """(n, 3), at 5 %, 50 % and 95 %."""
     depth: NDArray[np.float64]
@@ -166,12 +166,11 @@ class AMFRegressor(ForestRegressor[AMFRegressorParams]):
 
 
 def _quantiles(forecasts: BatchForecasts, probabilities: list[float]) -> NDArray[np.float64]:
-    mean, below, above, median = forecasts.outputs[:, [MEAN, BELOW, ABOVE, MEDIAN]].T
-    # Where the median is a tail's quantile, rounding may set it beyond.
-    down = np.maximum(median - (mean - TAIL_QUANTILE * below), 0.0)
-    up = np.maximum(mean + TAIL_QUANTILE * above - median, 0.0)
-    steps = [float(normal_quantile(float(probability))) / TAIL_QUANTILE for probability in probabilities]
-    quantiles = np.empty((len(median), len(steps)))
-    for place, step in enumerate(steps):
-        quantiles[:, place] = median + step * (down if step < 0.0 else up)
+    lower, median, upper = forecasts.outputs[:, [LOWER, MEDIAN, UPPER]].T
+    known = dict(zip(QUANTILES, (lower, median, upper), strict=True))
+    quantiles = np.empty((len(median), len(probabilities)))
+    for place, probability in enumerate(probabilities):
+        step = float(normal_quantile(float(probability))) / TAIL_QUANTILE
+        furthest = median - lower if step < 0.0 else upper - median
+        quantiles[:, place] = known.get(probability, median + step * furthest)
     return quantiles

@@ -120,6 +120,9 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
     try:
         return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
+    except TypeError as error:
+        hint = "give times as seconds since some day, and NaN where a value is missing"
+        raise TypeError(f"X holds what is no number ({error}): {hint}") from error
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise

@@ -29,7 +29,7 @@ AMF_KERNELS = (
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted amf.mondrian amf.increasing_lifetime amf.bsp amf.adaptive"
-AMF_CALIBRATIONS = "amf.class_calibration amf.number_calibration"
+AMF_CALIBRATIONS = "amf.class_calibration amf.number_calibration amf.drift amf.label_bounds"
 AMF_FOREST = "amf.samples amf.system amf.state amf.forest"
 AMF_LABELS = "amf.number_means amf.leaf_forecasts"
 AMF_FORESTS = (

@@ -6,8 +6,9 @@ An expert bends the prior, the class frequencies so far, towards what the trees 
 
 where mean is the plain mean over the trees, or a power mean of forecasts in which UNIFORM_SHARE of the uniform one is
 mixed. The forest says the mean of the experts, each weighted by how well it foretold the labels so far (Bayes), except
-that each label gives SHARE of all weights back to everybody (Herbster and Warmuth 1998). Powers are `**` here, where
-the kernels take square roots and products.
+that each label gives SHARE of all weights back to everybody (Herbster and Warmuth 1998). Beside this mean of experts
+stands the same with a bias for each class, added to its logarithm, and what the forest says is the mean of the two,
+weighted in the same way. Powers are `**` here, where the kernels take square roots and products.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SHARE = 5e-4
 UNIFORM_SHARE = 0.01
 PRIOR_SHARE = 0.001
 KEPT = 1 - 1e-4
+BIAS_SHARE = 2e-4
+FIRMNESS = 10.0
 HORIZON = 1000
 
 
@@ -33,7 +36,8 @@ class Expert(NamedTuple):
     sharpness: float
 
 
-EXPERTS = [Expert(1.0, 0.0), *(Expert(exponent, g / 4) for exponent in (1.0, 0.5, 0.25) for g in range(1, 9))]
+SHARPNESS = (*(g / 4 for g in range(1, 9)), 3.0, 4.0)
+EXPERTS = [Expert(1.0, 0.0), *(Expert(exponent, g) for exponent in (1.0, 0.5, 0.25) for g in SHARPNESS)]
 
 
 @dataclass
@@ -64,12 +68,27 @@ def power_mean(said: np.ndarray, exponent: float) -> np.ndarray:
     return normed((mixed**exponent).mean(axis=0) ** (1 / exponent))
 
 
+@dataclass
+class Bias:
+    """What is added to the logarithm of a class, by Newton's steps on the log-loss with an old curvature counting less
+    (1 / e after 500 labels), beside FIRMNESS that never does."""
+
+    value: float = 0.0
+    curvature: float = 0.0
+
+    def learn(self, probability: float, *, came: bool) -> None:
+        self.curvature = (1 - 1 / 500) * self.curvature + probability * (1 - probability)
+        self.value = min(max(self.value + (came - probability) / (FIRMNESS + self.curvature), -10.0), 10.0)
+
+
 class ReferenceCalibration:
     """Of one forest. `said`: what its trees say of a sample, (n_trees, K) probabilities of the classes known so far."""
 
     def __init__(self, n_classes: int = 0) -> None:
         self.counts = [0.0] * n_classes
         self.weights = dict.fromkeys(EXPERTS, 1 / len(EXPERTS))
+        self.biases = [Bias() for _ in range(n_classes)]
+        self.unbiased = 0.9
         self.losses = RecentLosses()
 
     def prior(self) -> np.ndarray:
@@ -86,20 +105,32 @@ class ReferenceCalibration:
         """What the forest says, (K,); nothing while no class is known."""
         if not self.counts:
             return np.zeros(0)
+        mean = self.mean_of_experts(said)
+        return self.unbiased * mean + (1 - self.unbiased) * self.biased(mean)
+
+    def mean_of_experts(self, said: np.ndarray) -> np.ndarray:
         return sum(weight * self.expert(expert, said) for expert, weight in self.weights.items())
+
+    def biased(self, mean: np.ndarray) -> np.ndarray:
+        return normed(mean * np.exp([bias.value for bias in self.biases]))
 
     def learn(self, said: np.ndarray, label: int) -> None:
         """Follow one label, of which the trees had said this; of a class that is new with its column."""
         if label == len(self.counts):
             self.counts.append(0.0)
+            self.biases.append(Bias())
         if self.counts[label] > 0:  # of another class no expert can have known
-            forecast = self.forecast(said)[label]
+            forecast, mean = self.forecast(said)[label], self.mean_of_experts(said)
+            biased = self.biased(mean)
             came = [count + 0.5 for count in self.counts if count > 0]
             by_labels = (self.counts[label] + 0.5) / sum(came)
             self.losses.add(*(-math.log(p) for p in (forecast, said[:, label].mean(), by_labels)))
             for expert, weight in self.weights.items():
-                posterior = weight * self.expert(expert, said)[label] / forecast
+                posterior = weight * self.expert(expert, said)[label] / mean[label]
                 self.weights[expert] = (1 - SHARE) * posterior + SHARE / len(EXPERTS)
+            self.unbiased = (1 - BIAS_SHARE) * self.unbiased * mean[label] / forecast + BIAS_SHARE / 2
+            for k, bias in enumerate(self.biases):
+                bias.learn(biased[k], came=k == label)
         self.counts = [KEPT * count for count in self.counts]
         self.counts[label] += 1
 

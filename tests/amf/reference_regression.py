@@ -11,7 +11,8 @@ A node forecasts the mean of its labels. What it is charged for a label decides 
 
 With `charge_first` the first sample pays in full: the density that the parent gave to it, or y**2 / (8 bound**2).
 A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of labels,
-as would have been best so far, and stretches its intervals until 5 % of the labels fall below and 5 % above.
+as would have been best so far, adds what that was off of late where it helps, and stretches its intervals until 5 % of
+the labels fall below and 5 % above, no further than labels go where that is better.
 """
 
 from __future__ import annotations
@@ -203,6 +204,85 @@ class Blend:
 
 
 @dataclass
+class Recent:
+    """A mean of recent errors: what is added of it, and whether that would have helped of late.
+
+    A sum over labels in which one counts 1 / e after 512 later ones; a label's part is divided by 16 usual squared
+    errors and its own one. An error of more than 64 usual ones counts as those in the mean."""
+
+    rate: float
+    mean: float = 0.0
+    sums: np.ndarray = field(default_factory=lambda: np.zeros(4))
+    """Of products with the next error, of squares, of gains and of squared gains."""
+
+    @property
+    def share(self) -> float:
+        product, square = self.sums[:2]
+        return min(max(product / square, 0.0), 1.0) if square > 0 else 0.0
+
+    @property
+    def sure_gain(self) -> float:
+        return float(self.sums[2] - math.sqrt(self.sums[3]))
+
+    def learn(self, error: float, usual: float) -> None:
+        weight = 1 / (16 * usual + error**2)
+        gain = weight * (error**2 - (error - self.share * self.mean) ** 2)
+        news = [weight * self.mean * error, weight * self.mean**2, gain, gain**2]
+        self.sums = (1 - 1 / 512) * self.sums + news
+        bound = 64 * math.sqrt(usual)
+        self.mean += self.rate * (min(max(error, -bound), bound) - self.mean)
+
+
+@dataclass
+class Drift:
+    """What the blend was off of late: of two means of errors the one that surely has helped more, or none."""
+
+    means: list[Recent] = field(default_factory=lambda: [Recent(1 / 8), Recent(1 / 64)])
+
+    def forecast(self) -> float:
+        best = max(self.means, key=lambda each: each.sure_gain)
+        return best.share * best.mean if best.sure_gain > 0 else 0.0
+
+    def learn(self, error: float, usual: float) -> None:
+        for each in self.means if usual > 0 else ():
+            each.learn(error, usual)
+
+
+@dataclass
+class Bounds:
+    """The labels of the last block of 256 that is full, and of the one that is not; and what the quantiles of 5 and
+    95 % have lost of late, as they are and bounded by the extremes of these labels."""
+
+    labels: list[float] = field(default_factory=list)
+    losses: np.ndarray = field(default_factory=lambda: np.zeros((2, 2)))
+
+    @property
+    def recent(self) -> list[float]:
+        n = len(self.labels)
+        return self.labels[max((n - 1) // 256 - 1, 0) * 256 :]
+
+    def bounded(self, low: float, inner: tuple[float, float], high: float) -> tuple[float, float]:
+        labels = self.recent or [0.0]
+        return min(max(low, min(labels)), min(inner)), max(min(high, max(labels)), max(inner))
+
+    def choose(self, low: float, inner: tuple[float, float], high: float) -> tuple[float, float]:
+        least, greatest = self.bounded(low, inner, high)
+        (as_low, as_least), (as_high, as_greatest) = self.losses
+        return least if as_least < 0.95 * as_low else low, greatest if as_greatest < 0.95 * as_high else high
+
+    def judge(self, low: float, inner: tuple[float, float], high: float, y: float) -> None:
+        least, greatest = self.bounded(low, inner, high)
+        lost = [[pinball(y - low, TAIL), pinball(y - least, TAIL)]]
+        lost.append([pinball(y - high, 1 - TAIL), pinball(y - greatest, 1 - TAIL)])
+        self.losses = (1 - 1 / 256) * self.losses + lost
+
+
+def pinball(above: float, share: float) -> float:
+    """Loss of a quantile of this share by how far the label is above it."""
+    return max(share * above, (share - 1) * above)
+
+
+@dataclass
 class Median:
     """A median of numbers that come one by one, and their deviation from it, by which one of them moves both.
 
@@ -246,6 +326,7 @@ class Quantiles:
     labels: Median = field(default_factory=Median)
     factor: float = 0.0
     typical: float = 0.0
+    bounds: Bounds = field(default_factory=Bounds)
 
     def tails(self, forecast: float, scale: float) -> tuple[float, float]:
         furthest = NormalDist().inv_cdf(1 - TAIL) * scale
@@ -259,13 +340,19 @@ class Quantiles:
             self.labels.centre,
         ]
 
-    def three(self, forecast: float, scale: float, usual: float = math.inf) -> tuple[float, float, float]:
-        """Those of 5, 50 and 95 %: the tails give way to the median. usual: squared error."""
+    def stretched(self, forecast: float, scale: float, usual: float = math.inf) -> tuple[float, float, float]:
+        """Those of 5, 50 and 95 % without bounds: the tails give way to the median. usual: squared error."""
         low, high = self.tails(forecast, scale)
         median = min(zip(self.losses, self.medians(forecast, scale), strict=True), key=lambda each: each[0])[1]
         if scale**2 > 1024 * usual:
             median = self.labels.centre
         return min(low, median), median, max(high, median)
+
+    def three(self, forecast: float, scale: float, usual: float = math.inf) -> tuple[float, float, float]:
+        """Those of 5, 50 and 95 %."""
+        low, median, high = self.stretched(forecast, scale, usual)
+        low, high = self.bounds.choose(low, (forecast, median), high)
+        return low, median, high
 
     def quantile(self, forecast: float, scale: float, probability: float) -> float:
         """Half of a normal distribution on each side of the median, with the tails where they are."""
@@ -282,7 +369,7 @@ class Quantiles:
     def learn(self, forecast: float, scale: float, y: float, usual: float = math.inf) -> None:
         """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside. One
         above the median moves that up, one below down: at rest as many are above as below."""
-        low, _, high = self.three(forecast, scale, usual)
+        low, median, high = self.stretched(forecast, scale, usual)
         medians = self.medians(forecast, scale)
         if scale**2 <= 1024 * usual:
             errors = [abs(y - median) for median in medians]
@@ -290,6 +377,7 @@ class Quantiles:
         self.errors.learn(y - forecast)
         if scale == 0:
             return
+        self.bounds.judge(low, (forecast, median), high, y)
         if self.typical == 0:
             self.typical = scale**2
         step, most = max(2 / (self.n + 20), 1 / 512), 16 * self.typical
@@ -325,7 +413,7 @@ class RegressionForest:
         words = SplitMix64(seed)
         self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
         self.calibration = calibration
-        self.blend, self.quantiles, self.losses = Blend(), Quantiles(), RecentLosses()
+        self.blend, self.drift, self.quantiles, self.losses = Blend(), Drift(), Quantiles(), RecentLosses()
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
         """Of the mixture of all trees; their origins are the same number."""
@@ -337,7 +425,9 @@ class RegressionForest:
         return Outlook(said[0].origin, mean, leaf, variance + between)
 
     def centre(self, outlook: Outlook) -> float:
-        return self.blend.forecast(outlook) if self.calibration else outlook.origin + outlook.mean
+        if not self.calibration:
+            return outlook.origin + outlook.mean
+        return self.blend.forecast(outlook) + self.drift.forecast()
 
     def scale(self, outlook: Outlook) -> float:
         """Within bounds that follow from the usual error, however sure or unsure the trees are."""
@@ -365,8 +455,10 @@ class RegressionForest:
             forecasts = self.centre(outlook), outlook.origin + outlook.mean, self.blend.mean
             self.losses.add(*((forecast - y) ** 2 for forecast in forecasts))
             self.quantiles.learn(self.centre(outlook), self.scale(outlook), y, self.blend.usual)
+            self.drift.learn(y - self.blend.forecast(outlook), self.blend.usual)
             self.blend.learn(outlook, y)
         self.quantiles.labels.learn(y)
+        self.quantiles.bounds.labels.append(y)
         self.blend.count(y)
         for tree in self.trees:
             tree.learn(x, y)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from reference import ReferenceForest
-from reference_calibration import EXPERTS, SHARE, CalibratedForest, ReferenceCalibration
+from reference_calibration import BIAS_SHARE, EXPERTS, SHARE, CalibratedForest, ReferenceCalibration
 
 import amf
 from amf import class_calibration
@@ -58,7 +58,9 @@ def test_the_kernel_equals_the_reference(k, skill):
     # In the kernel the experts stand sharpness by sharpness, each with all exponents.
     in_order = sorted(reference.weights, key=lambda expert: (expert.sharpness, -expert.exponent))
     np.testing.assert_allclose(state[: len(EXPERTS)], [reference.weights[expert] for expert in in_order], **CLOSE)
-    np.testing.assert_allclose(state[-k:], reference.counts, **CLOSE)
+    np.testing.assert_allclose(state[-3 * k :: 3], reference.counts, **CLOSE)
+    np.testing.assert_allclose(state[-3 * k + 1 :: 3], [bias.value for bias in reference.biases], **CLOSE)
+    np.testing.assert_allclose(state[-3 * k - 1], reference.unbiased, **CLOSE)
     np.testing.assert_allclose(Losses.of(losses_of(state)), reference.losses.means(), **CLOSE)
 
 
@@ -101,7 +103,7 @@ def test_the_first_label_of_a_class_judges_nobody():
     through_kernel(said[:, :1], np.array([2]), state)
     np.testing.assert_array_equal(state[: len(EXPERTS)], weights)
     np.testing.assert_array_equal(losses_of(state), losses)
-    assert state[-1] == 1.0
+    assert state[-3] == 1.0
     through_kernel(said[:, :1], np.array([2]), state)
     assert not np.array_equal(state[: len(EXPERTS)], weights)
 
@@ -130,6 +132,8 @@ def test_the_log_loss_is_at_most_that_of_each_expert_in_hindsight_plus_the_bound
     _, experts, calibrated = log_losses_of_experts(*said_by_trees(300, k, seed=1, skill=skill))
     stays = -math.log(1 - SHARE + SHARE / len(EXPERTS))
     bound = experts.sum(axis=0) + math.log(len(EXPERTS)) + (len(calibrated) - 1) * stays
+    # So much at most the mixture with biases costs, which the other one is mixed with.
+    bound -= math.log(0.9) + (len(calibrated) - 1) * math.log(1 - BIAS_SHARE / 2)
     assert len(calibrated) > 200
     assert (calibrated.sum() <= bound + 1e-9).all()
     assert calibrated.sum() < bound.mean()
@@ -271,3 +275,33 @@ def test_a_rare_class_is_no_worse_forecast_than_by_the_trees_alone():
     said = amf.AMFClassifier(classes=[0, 1], seed=1).prequential(x, y)
     calibrated, raw = (-np.log(table[np.arange(8000), y]).sum() for table in (said.probabilities, said.raw))
     assert calibrated <= raw + math.log(len(EXPERTS)) + 8000 * SHARE
+
+
+# After the frequencies of classes have changed.
+
+
+@pytest.mark.parametrize("kind", [amf.AMFClassifier, amf.AdaptiveAMFClassifier])
+@pytest.mark.parametrize(("before", "after"), [(0.5, 0.05), (0.02, 0.4)])
+def test_forecasts_follow_the_frequencies_of_classes_when_only_those_change(kind, before, after):
+    """Counts in the nodes are of both times: without a bias a positive was forecast at four times its frequency."""
+    n, seed = 6000, 1
+    rng, later = np.random.default_rng(seed), slice(3500, None)
+    y = (rng.random(n) < np.where(np.arange(n) < n // 2, before, after)).astype(int)
+    x = rng.normal(size=(n, 4)) + np.outer(y, [1.5, 1.0, 0.0, 0.0])
+    said = kind(seed=seed).predict_learn(x, y)
+    log_odds = 1.5 * x[:, 0] - 1.125 + x[:, 1] - 0.5 + math.log(after / (1 - after))
+    best = np.log1p(np.exp(np.where(y == 1, -log_odds, log_odds)))
+    losses = -np.log(said[np.arange(n), y][later])
+    assert abs(said[later, 1].mean() - y[later].mean()) < 0.03
+    assert losses.mean() - best[later].mean() < 0.07
+
+
+def test_many_trees_become_as_sure_as_they_may_be():
+    """The mean of many is far too modest where a sum of squares decides: sharpness up to 2 was not enough."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5000, 10))
+    y = (np.sum(x**2, axis=1) > 9.34).astype(int)
+    p = amf.AMFClassifier(50, seed=0).predict_learn(x, y)[2500:, 1]
+    places = np.argsort(p, kind="stable")
+    errors = [abs(p[some].mean() - y[2500:][some].mean()) for some in np.array_split(places, 15)]
+    assert np.mean(errors) < 0.08

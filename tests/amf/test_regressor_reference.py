@@ -546,3 +546,32 @@ def test_an_outlier_does_not_take_the_median_along(size):
 def test_no_quantiles_are_no_columns():
     forest = amf.AMFRegressor(2, seed=1).partial_fit([[1.0], [2.0]], [1.0, 2.0])
     assert forest.predict_quantiles([[1.0], [2.0], [3.0]], []).shape == (3, 0)
+
+
+LEVELS = {
+    "a step": lambda t: 30.0 * (t >= 2000),
+    "a trend": lambda t: 0.01 * t,
+    "a wave": lambda t: 10.0 * np.sin(t * 2.0 * np.pi / 1000.0),
+}
+
+
+@pytest.mark.parametrize("regressor", [amf.AMFRegressor, amf.AdaptiveAMFRegressor])
+@pytest.mark.parametrize("name", LEVELS)
+def test_means_follow_a_level_that_no_feature_tells(name, regressor):
+    """Noise of deviation 1: plain forests were off by 18.7, 9.5 and 7.4 while medians followed errors, and means did not."""
+    rng, n = np.random.default_rng(1), 4000
+    x = rng.normal(size=(n, 4))
+    y = x[:, 0] + LEVELS[name](np.arange(n)) + rng.normal(size=n)
+    mean = regressor(seed=1).prequential(x, y).mean
+    assert np.sqrt(np.mean((mean - y)[2100:] ** 2)) < 3.0
+
+
+@pytest.mark.parametrize("regressor", [amf.AMFRegressor, amf.AdaptiveAMFRegressor])
+def test_quantiles_of_counts_are_hardly_ever_negative(regressor):
+    rng = np.random.default_rng(0)
+    x = rng.random((4000, 4))
+    y = rng.poisson(3.0 * x[:, 0]).astype(float)
+    said = regressor(seed=1).prequential(x, y)
+    lower = said.quantiles[1000:, 0]
+    assert np.mean(lower < 0.0) < 0.1
+    assert 0.88 < np.mean((lower <= y[1000:]) & (y[1000:] <= said.quantiles[1000:, 2])) < 0.93

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,19 @@ def test_records_that_nobody_takes_are_an_error(config: Path, monkeypatch: pytes
     publisher.send(b"k", b"v")
     with pytest.raises(WorkerError, match=r"1 of 1 records for events were not delivered: the broker took nothing"):
         publisher.finish()
+
+
+def test_ctrl_c_while_a_publisher_waits_is_no_error_of_the_client(config: Path, topics: Names) -> None:
+    publisher = KafkaPublisher(load(config, {}), topics.create("events"))
+    for _ in range(5):
+        publisher.send(b"k", b"v")
+        interrupt = threading.Timer(0.15, signal.raise_signal, [signal.SIGINT])
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            publisher.wait(5.0)
+        interrupt.join()
+    publisher.finish()
+    assert publisher.delivered == 5
 
 
 def test_a_record_that_is_too_large_is_an_error(config: Path, topics: Names) -> None:

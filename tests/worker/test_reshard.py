@@ -239,6 +239,16 @@ def test_models_do_not_move_to_where_they_are(drained: Bench) -> None:
         reshard(drained.store, drained.store, 3, under="group/main", into="main")
 
 
+@pytest.mark.parametrize("into", ["../x", "a b", "x" * 201])
+def test_a_lineage_that_no_configuration_can_name_is_refused_before_anything_is_written(
+    drained: Bench, into: str
+) -> None:
+    before = drained.store.list("")
+    with pytest.raises(WorkerError, match=r"checkpoint\.lineage cannot name these models: .*--into"):
+        reshard(drained.store, drained.store, 3, under="group/main", into=into)
+    assert drained.store.list("") == before
+
+
 def test_another_attempt_goes_into_a_lineage_of_another_name(drained: Bench) -> None:
     reshard(drained.store, drained.store, 3)
     add_partition(drained)

@@ -12,7 +12,7 @@ import pytest
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Abort, Refused
 from worker.base.records import Membership, NumberScores
-from worker.base.standing import OUTSIDE_S
+from worker.base.standing import OUTSIDE_S, Standing
 from worker.base.status import (
     MOST_QUESTIONS,
     MOST_TREES,
@@ -119,6 +119,18 @@ def test_a_worker_that_its_group_does_not_know_any_more_is_not_ready(monkeypatch
     monkeypatch.setattr(worker.input, "membership", member)
     second(worker, bench)
     assert worker.board.status.unready is None
+
+
+def test_time_in_which_nobody_looked_is_not_spent_out_of_the_group() -> None:
+    """As while a transaction waits: the member may have been one all the time."""
+    bench = Bench()
+    standing = Standing(bench.clock)
+    standing.has_joined = True
+    standing.saw(Membership("member", None))
+    bench.clock.sleep(OUTSIDE_S + 60.0)
+    assert standing.trouble() is None
+    standing.saw(Membership("", None))
+    assert standing.trouble() == "no member of the group for 65 s: does the broker answer?"
 
 
 def test_a_worker_whose_forwarder_is_out_of_its_group_is_not_ready() -> None:

@@ -119,7 +119,7 @@ class FileStore:
             except FileNotFoundError:
                 # Somebody removed a folder that this store had made: make it again at the next try.
                 self._durable.clear()
-                raise Transient(f"cannot write {path}: its folder or temporary file was removed meanwhile") from None
+                raise Transient(f"cannot write {path}: its folder cannot be made, or was removed meanwhile") from None
 
     def read(self, name: str) -> bytes:
         path = self._path(name)

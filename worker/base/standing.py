@@ -19,17 +19,20 @@ class Standing:
         """Whether the group has said which partitions are this member's, be it none."""
         self._member_s = clock.monotonic()
         """When the group last had it as a member."""
+        self._seen_s = self._member_s
+        """When it was last asked about: between two looks at it, as while a transaction waits, nothing is known."""
 
     def saw(self, member: Membership) -> None:
         """Who it is to its group now."""
+        self._seen_s = self._clock.monotonic()
         if member.id:
-            self._member_s = self._clock.monotonic()
+            self._member_s = self._seen_s
 
     def trouble(self) -> str | None:
         """Why it gets no records, None where it does."""
         if not self.has_joined:
             return f"{self._group} has not assigned partitions yet"
-        outside_s = self._clock.monotonic() - self._member_s
+        outside_s = self._seen_s - self._member_s
         if outside_s > OUTSIDE_S:
             return f"no member of {self._group} for {outside_s:.0f} s: does the broker answer?"
         return None

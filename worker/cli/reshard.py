@@ -19,6 +19,7 @@ from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Location, Manifest, ModelEntry, SavedModel, Table, state_hash
 from worker.checkpoint.gaps import before_gap
 from worker.cli.terminal import Advance, count, size, table
+from worker.config.values import folder_name
 from worker.repartition.partitioner import partition_of
 
 HELD_BYTES = 256 * 2**20
@@ -128,9 +129,15 @@ def _places(
     was = before_gap(old[0].location)
     name, topic_id = topic or (was.topic, was.topic_id)
     offsets = [0 if topic else manifest.offset for manifest in old]
+    lineage = into or f"{was.lineage}~{partitions}"
+    try:
+        folder_name().parse(lineage)
+    except ValueError:
+        expected = f"expected {folder_name().expected}, found {lineage!r}"
+        raise Fatal(f"checkpoint.lineage cannot name these models: {expected}", "Name one with --into") from None
     return [
         (
-            Location(was.group, into or f"{was.lineage}~{partitions}", name, topic_id, number),
+            Location(was.group, lineage, name, topic_id, number),
             offsets[number] if number < len(offsets) else 0,
         )
         for number in range(partitions)

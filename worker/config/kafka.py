@@ -104,7 +104,7 @@ _CALLBACKS = re.compile(
 )
 
 _SECRET = re.compile(
-    r"pass(word|phrase)|secret|token|jaas|pem|kinit|oauthbearer\.(config|extensions)|user\.info|plugin", re.IGNORECASE
+    r"pass(w|phrase)|secret|token|jaas|pem|kinit|oauthbearer\.(config|extensions)|user\.info|plugin", re.IGNORECASE
 )
 
 _CLASSIC_ONLY = frozenset({"group.protocol.type", "heartbeat.interval.ms", "session.timeout.ms"})

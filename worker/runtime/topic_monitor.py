@@ -3,7 +3,6 @@ and whether those of outputs and dead letters are there."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
@@ -18,6 +17,8 @@ _log = Log(__name__)
 LOOK_EVERY_S = 30.0
 _ABSENCES = 2
 """Looks in a row that do not find a topic which is gone: a broker that has just come up may not know it yet."""
+_AGAIN_S = 5.0
+"""Between two such looks for a topic of outputs, whose absence ends nothing."""
 
 
 class Looking(Protocol):
@@ -30,6 +31,36 @@ class Looking(Protocol):
     def result(self) -> TopicState | None:
         """The topic; None where there is none of that name. Raises WorkerError."""
         ...
+
+
+class _Watched:
+    """One topic, asked about now and then. The loop never waits for the answer."""
+
+    def __init__(self, ask: Callable[[int], Looking], clock: Clock, again_s: float) -> None:
+        """again_s: when it is asked again about a topic that is not found."""
+        self.absences = 0
+        """How many answers in a row have not found it."""
+        self._ask = ask
+        self._clock = clock
+        self._again_s = again_s
+        self._next_s = clock.monotonic() + LOOK_EVERY_S
+        self._looking: Looking | None = None
+
+    def answered(self, partitions: int) -> Looking | None:
+        """The answer, if one has come since the last call."""
+        answer = None
+        if self._looking is not None and self._looking.done():
+            answer, self._looking = self._looking, None
+        if self._looking is None and self._clock.monotonic() >= self._next_s:
+            self._next_s = self._clock.monotonic() + LOOK_EVERY_S
+            self._looking = self._ask(partitions)
+        return answer
+
+    def note(self, *, is_there: bool) -> None:
+        """The topic was found, or was not."""
+        self.absences = 0 if is_there else self.absences + 1
+        if not is_there:
+            self._next_s = min(self._next_s, self._clock.monotonic() + self._again_s)
 
 
 class TopicMonitor:
@@ -47,30 +78,20 @@ class TopicMonitor:
         self._topic = topic
         self._known = known
         self._on_repartition = on_repartition
-        self._look = look
-        self._clock = clock
         self._outputs = outputs
-        self._next_s = clock.monotonic() + LOOK_EVERY_S
-        self._looking: Looking | None = None
+        self._watched = _Watched(look, clock, LOOK_EVERY_S)
         self._trouble = ""
-        self._absences = 0
 
     def seen(self) -> TopicState | None:
         """What has been found since the last call, None for nothing new. Raises WorkerError where the topic changed."""
         if self._outputs is not None:
             self._outputs.look()
-        found = None
-        if self._looking is not None and self._looking.done():
-            looking, self._looking = self._looking, None
-            found = self._answer(looking)
-        if self._looking is None and self._clock.monotonic() >= self._next_s:
-            self._next_s = self._clock.monotonic() + LOOK_EVERY_S
-            self._looking = self._look(self._known.partitions)
-        return found
+        answer = self._watched.answered(self._known.partitions)
+        return None if answer is None else self._take(answer)
 
-    def _answer(self, looking: Looking) -> TopicState | None:
+    def _take(self, answer: Looking) -> TopicState | None:
         try:
-            found = looking.result()
+            found = answer.result()
         except WorkerError as error:
             # No broker, or no permission: what this can tell is an alarm, not what the guarantees rest on.
             if str(error) != self._trouble:
@@ -78,13 +99,11 @@ class TopicMonitor:
                 _log.warning("topic-not-seen", f"topic {self._topic} cannot be looked at", detail=error)
             return None
         self._trouble = ""
-        if found is None:
-            self._absences += 1
-            if self._absences >= _ABSENCES:
-                raise Fatal(f"topic-deleted: {topic_deleted(self._topic, self._known.topic_id)}")
-            return None
-        self._absences = 0
-        self._compare(found)
+        self._watched.note(is_there=found is not None)
+        if found is not None:
+            self._compare(found)
+        elif self._watched.absences >= _ABSENCES:
+            raise Fatal(f"topic-deleted: {topic_deleted(self._topic, self._known.topic_id)}")
         return found
 
     def _compare(self, found: TopicState) -> None:
@@ -109,32 +128,24 @@ class OutputMonitor:
     """
 
     def __init__(self, looks: Mapping[str, Callable[[int], Looking]], board: Board, clock: Clock) -> None:
-        self._looks = looks
+        self._watched = {topic: _Watched(look, clock, _AGAIN_S) for topic, look in looks.items()}
         self._board = board
-        self._clock = clock
-        self._next_s = clock.monotonic() + LOOK_EVERY_S
-        self._looking: dict[str, Looking] = {}
-        self._absences = Counter[str]()
-        """How many looks in a row have not found a topic."""
 
     def look(self) -> None:
         """Show what has been found since the last call; nothing is waited for."""
-        for topic, looking in list(self._looking.items()):
-            if looking.done():
-                del self._looking[topic]
-                self._take(topic, looking)
-        if self._clock.monotonic() >= self._next_s:
-            self._next_s = self._clock.monotonic() + LOOK_EVERY_S
-            for topic in self._looks.keys() - self._looking.keys():
-                self._looking[topic] = self._looks[topic](0)
+        for topic, watched in self._watched.items():
+            answer = watched.answered(0)
+            if answer is not None:
+                self._take(topic, watched, answer)
 
-    def _take(self, topic: str, looking: Looking) -> None:
+    def _take(self, topic: str, watched: _Watched, answer: Looking) -> None:
         try:
-            found = looking.result()
+            found = answer.result()
         except WorkerError:
             return  # No broker, or no permission: that is told of the input, and by who publishes.
-        before, self._absences[topic] = self._absences[topic], 0 if found is not None else self._absences[topic] + 1
-        if self._absences[topic] == _ABSENCES:
+        before = watched.absences
+        watched.note(is_there=found is not None)
+        if watched.absences == _ABSENCES:
             _log.error(
                 "output-missing",
                 f"topic {topic} does not exist any more: nothing can be published or committed",
@@ -145,6 +156,6 @@ class OutputMonitor:
         self._show()
 
     def _show(self) -> None:
-        gone = [topic for topic in self._looks if self._absences[topic] >= _ABSENCES]
+        gone = [topic for topic, watched in self._watched.items() if watched.absences >= _ABSENCES]
         many, verb = ("s", "do") if len(gone) > 1 else ("", "does")
         self._board.output_trouble = f"topic{many} {', '.join(gone)} {verb} not exist any more" if gone else None

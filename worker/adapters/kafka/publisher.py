@@ -15,6 +15,8 @@ from worker.config import Config
 STALL_S = 30.0
 """Longest wait for the next acknowledgement while a publisher has records to deliver."""
 POLL_EVERY_RECORDS = 256
+_LOOK_EVERY_S = 0.02
+"""Between two looks for acknowledgements, where nothing else is to do."""
 
 
 class KafkaPublisher:
@@ -51,13 +53,16 @@ class KafkaPublisher:
         until = time.monotonic() + seconds
         while True:
             try:
-                self._producer.poll(max(0.0, until - time.monotonic()))
+                # The client does not wait here itself: a Ctrl-C during its own wait comes out of it as a SystemError.
+                self._producer.poll(0)
             except KafkaException as exception:  # an instance that is fatally ill says so here
                 raise self._undelivered(self._explained(error_of(exception))) from exception
             if self._failed is not None:
                 raise self._undelivered(self._explained(self._failed))
-            if time.monotonic() >= until:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
                 return
+            time.sleep(min(left_s, _LOOK_EVERY_S))
 
     def finish(self) -> None:
         """Wait until every record is delivered. Raises WorkerError."""

@@ -1,0 +1,70 @@
+"""Quantiles that go no further than labels do.
+
+A spread is alike on both sides, and labels may not be: counts and amounts end at 0. So each of two quantiles is bounded
+by the extremes of the last 256 to 512 labels where that has lost less of late, as quantiles lose (pinball loss).
+Extremes are exact, block by block: ones that decay would leave out what labels come back to again and again.
+
+state, from `at` on: N_BOUNDS numbers: the least label of the block of labels that is not full yet, and of the one
+before it, and the greatest ones; the losses of late of the lower quantile as it is and as it is bounded, and of the
+upper one.
+"""
+
+from __future__ import annotations
+
+from amf._kernel import index, inlined
+
+N_BOUNDS = 8
+LOSSES_OF_QUANTILES = (4, 5, 6, 7)
+"""Places of the losses."""
+
+_BEFORE = index(1)
+_GREATEST, _LOWER, _UPPER = index(2), index(4), index(6)
+_BLOCK = 256.0
+_BETTER = 0.95
+"""Of what a quantile has lost as it is, what it may have lost at most as it is bounded to be taken so."""
+_KEPT = 1.0 - 1.0 / 256.0
+"""What is left of these losses at the next label."""
+
+
+@inlined
+def bounded(low, inner_low, inner_high, high, state, at):
+    """Both quantiles, no further out than labels of late and no further in than the two numbers between them."""
+    least = min(state[at], state[at + _BEFORE])
+    greatest = max(state[at + _GREATEST], state[at + _GREATEST + _BEFORE])
+    return min(max(low, least), inner_low), max(min(high, greatest), inner_high)
+
+
+@inlined
+def are_bounds_better(state, at):
+    """Whether the lower quantile has lost less of late where it was bounded, and whether the upper one has."""
+    return (
+        state[at + _LOWER + _BEFORE] < _BETTER * state[at + _LOWER],
+        state[at + _UPPER + _BEFORE] < _BETTER * state[at + _UPPER],
+    )
+
+
+@inlined
+def follow_bounds(label, low, least, high, greatest, share, state, at):
+    """Take in what the quantiles of this share and of 1 - share have lost, as they are and bounded."""
+    _lose(label - low, share, state, at + _LOWER)
+    _lose(label - least, share, state, at + _LOWER + _BEFORE)
+    _lose(label - high, 1.0 - share, state, at + _UPPER)
+    _lose(label - greatest, 1.0 - share, state, at + _UPPER + _BEFORE)
+
+
+@inlined
+def _lose(above, share, state, at):
+    """Take in one loss of a quantile, by how far the label is above it."""
+    state[at] = _KEPT * state[at] + max(share * above, (share - 1.0) * above)
+
+
+@inlined
+def follow_extremes(label, n_before, state, at):
+    """Take one label into the extremes of its block. n_before: how many labels came before it."""
+    if n_before == 0.0:
+        state[at] = state[at + _BEFORE] = state[at + _GREATEST] = state[at + _GREATEST + _BEFORE] = label
+    elif n_before % _BLOCK == 0.0:
+        state[at + _BEFORE], state[at + _GREATEST + _BEFORE] = state[at], state[at + _GREATEST]
+        state[at] = state[at + _GREATEST] = label
+    state[at] = min(state[at], label)
+    state[at + _GREATEST] = max(state[at + _GREATEST], label)
