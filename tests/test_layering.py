@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 AMF_BASE = (
     "amf._cache amf._compilers amf._kernel amf.vectors amf.pages amf.threads amf.turns amf.addresses amf.labels "
     "amf.params amf.partition_params amf.rng amf.elementary amf.boxes amf.forecasters amf.aggregation amf.losses "
-    "amf.arena amf.modes amf.univariate amf.adaptation_state amf.adaptation amf.watching"
+    "amf.drift amf.label_bounds amf.arena amf.modes amf.univariate amf.adaptation_state amf.adaptation amf.watching"
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.statistics amf.class_counts amf.descent amf.geometry amf.walk amf.cell_walk amf.binding "
@@ -29,7 +29,7 @@ AMF_KERNELS = (
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted amf.mondrian amf.increasing_lifetime amf.bsp amf.adaptive"
-AMF_CALIBRATIONS = "amf.class_calibration amf.number_calibration amf.drift amf.label_bounds"
+AMF_CALIBRATIONS = "amf.class_calibration amf.number_calibration"
 AMF_FOREST = "amf.samples amf.system amf.state amf.forest"
 AMF_LABELS = "amf.number_means amf.leaf_forecasts"
 AMF_FORESTS = (
