@@ -317,6 +317,16 @@ def _dashboard(uid: str, title: str, description: str, rows: tuple[Row, ...]) ->
             .query("label_values(amf_build_info, job)")
             .refresh(VariableRefresh.ON_DASHBOARD_LOAD)
         )
+        .with_variable(
+            # Where there is no such label, as outside of Kubernetes, "all" is the only choice, and right.
+            dashboard.QueryVariable("namespace")
+            .label("Namespace")
+            .datasource(SOURCE)
+            .query('label_values(amf_build_info{job="$job"}, namespace)')
+            .refresh(VariableRefresh.ON_DASHBOARD_LOAD)
+            .include_all(True)
+            .all_value(".*")
+        )
         .link(dashboard.DashboardLink("AMF worker").type("dashboards").tags(["amf-worker"]).keep_time(True))
     )
     for row in rows:
@@ -335,7 +345,7 @@ def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
         built.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
     for ref, query in zip("ABC", panel.queries, strict=False):
         target = prometheus.Dataquery().ref_id(ref).datasource(SOURCE).legend_format(query.legend)
-        built.with_target(target.expr(query.expr.replace("WORKERS", 'job="$job"')))
+        built.with_target(target.expr(query.expr.replace("WORKERS", 'job="$job", namespace=~"$namespace"')))
     return built
 
 

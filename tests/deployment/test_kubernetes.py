@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 KUSTOMIZE = GoProgram("kustomize", "sigs.k8s.io/kustomize/kustomize/v5", "v5.6.0")
 # The oldest that has all fields that are used, and the newest that there is a schema of.
 VERSIONS = "1.31", kubernetes_validate.latest_version()
-CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject", "TriggerAuthentication"}
 UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 Resource = dict[str, Any]
@@ -203,3 +204,41 @@ def test_the_autoscaler_asks_for_the_group_and_the_topic_of_the_worker(
 def test_the_overlay_sets_what_is_its_own(example: dict[str, Resource]) -> None:
     assert container(example)["image"].startswith("registry.example.com/")
     assert {each["metadata"]["namespace"] for each in example.values()} == {"streaming"}
+
+
+def test_two_installations_of_one_namespace_have_nothing_in_common(tmp_path: Path) -> None:
+    """By a prefix and a name, as the overlay says: what is scaled, drained and scraped is each one's own."""
+    found = []
+    for name in ("one", "two"):
+        overlay: dict[str, Any] = {
+            "namePrefix": f"{name}-",
+            "labels": [
+                {
+                    "pairs": {"app.kubernetes.io/instance": name},
+                    "includeSelectors": True,
+                    "fields": [{"kind": "ServiceMonitor", "path": "spec/selector/matchLabels", "create": True}],
+                }
+            ],
+        }
+        folder = tmp_path / name
+        folder.mkdir()
+        overlay |= {"resources": [os.path.relpath(FOLDER / "example", folder)]}
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+        built = build(folder)
+        assert built["ScaledObject"]["spec"]["scaleTargetRef"]["name"] == built["StatefulSet"]["metadata"]["name"]
+        [trigger] = built["ScaledObject"]["spec"]["triggers"]
+        assert trigger["authenticationRef"]["name"] == built["TriggerAuthentication"]["metadata"]["name"]
+        selectors = [
+            built["StatefulSet"]["spec"]["selector"]["matchLabels"],
+            built["StatefulSet"]["spec"]["template"]["spec"]["topologySpreadConstraints"][0]["labelSelector"][
+                "matchLabels"
+            ],
+            built["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+            built["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+            built["Service"]["spec"]["selector"],
+            built["ServiceMonitor"]["spec"]["selector"]["matchLabels"],
+        ]
+        assert [each.get("app.kubernetes.io/instance") for each in selectors] == [name] * len(selectors)
+        assert built["Service"]["metadata"]["labels"].items() >= selectors[-1].items()
+        found.append({resource["metadata"]["name"] for resource in built.values()})
+    assert not found[0] & found[1]
