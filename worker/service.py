@@ -86,7 +86,7 @@ class Pulse:
         self._within_s = within_s
         self._moved_s = {"worker": clock.monotonic()}
 
-    def moved(self, loop: str = "worker") -> None:
+    def beat(self, loop: str = "worker") -> None:
         """The loop is at its next turn, or the start at its next attempt."""
         self._moved_s[loop] = self._clock.monotonic()
 
@@ -94,7 +94,7 @@ class Pulse:
         """What a loop asks before each turn, which tells that it moves."""
 
         def asked() -> bool:
-            self.moved(loop)
+            self.beat(loop)
             return should_stop()
 
         return asked
@@ -172,7 +172,7 @@ def _work(
     pulse: Pulse,
 ) -> None:
     """Start, and work to the end. Raises ConfigError, WorkerError; Stopped where it comes to no start."""
-    start = Retry(SystemClock(), should_stop, START_S, pulse.moved)
+    start = Retry(SystemClock(), should_stop, START_S, pulse.beat)
     admin = KafkaAdmin(config)
     start.ask("broker", lambda: require_topics(admin, config, path))
     identity = transactional_id(config)

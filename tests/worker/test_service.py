@@ -99,7 +99,7 @@ def test_it_is_alive_while_its_loops_move() -> None:
     assert pulse.trouble() is None
     clock.now_s += 1
     assert pulse.trouble() == "the loop of the worker has not moved for 301 s"
-    pulse.moved()
+    pulse.beat()
     assert pulse.trouble() is None
     for _ in range(4):
         forwarder_stops()

@@ -53,7 +53,9 @@ def answered(worker: Bound, question: Question) -> object:
 
 def test_a_partition_of_which_all_is_saved_does_not_wait_for_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     # The clock of the bench stands still while records are learned.
-    monkeypatch.setattr(Checkpointer, "took", lambda self, _: setattr(self, "replay_s", self.replay_s + 0.01))
+    monkeypatch.setattr(
+        Checkpointer, "add_replay_cost", lambda self, _: setattr(self, "replay_s", self.replay_s + 0.01)
+    )
     bench = Bench(interval_s=5.0)
     worker = bench.worker().join()
 
@@ -126,10 +128,10 @@ def test_time_in_which_nobody_looked_is_not_spent_out_of_the_group() -> None:
     bench = Bench()
     standing = Standing(bench.clock)
     standing.has_joined = True
-    standing.saw(Membership("member", None))
+    standing.observe(Membership("member", None))
     bench.clock.sleep(OUTSIDE_S + 60.0)
     assert standing.trouble() is None
-    standing.saw(Membership("", None))
+    standing.observe(Membership("", None))
     assert standing.trouble() == "no member of the group for 65 s: does the broker answer?"
 
 

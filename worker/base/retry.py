@@ -53,7 +53,7 @@ class Retry:
 
     Each attempt has a deadline of its own, the row of them has none while nobody answers (Unanswered): who comes up
     again finds the worker waiting, and to start it anew would help nobody. An answer that is no good (any other
-    Transient) is waited for `limit_s` at most. `moved` is called before each attempt.
+    Transient) is waited for `limit_s` at most. `beat` is called before each attempt.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Retry:
         clock: Clock,
         should_stop: Callable[[], bool],
         limit_s: float,
-        moved: Callable[[], None] = lambda: None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._should_stop = should_stop
         self._limit_s = limit_s
-        self._moved = moved
+        self._beat = beat
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
         """Call until there is an answer, and return it. Logs what it waits for.
@@ -77,7 +77,7 @@ class Retry:
         deadline: Deadline | None = None
         waited = False
         while True:
-            self._moved()
+            self._beat()
             try:
                 answer = self._aside(call)
             except Denied:

@@ -22,7 +22,7 @@ class Standing:
         self._seen_s = self._member_s
         """When it was last asked about: between two looks at it, as while a transaction waits, nothing is known."""
 
-    def saw(self, member: Membership) -> None:
+    def observe(self, member: Membership) -> None:
         """Who it is to its group now."""
         self._seen_s = self._clock.monotonic()
         if member.id:

@@ -62,6 +62,8 @@ class TaskExecutor:
         self._board = board
         self._gathered: Pending | None = None
         """What will be the next transaction: nothing of it was sent. Never beside one that is pending."""
+        self._results: dict[int, BatchResult] = {}
+        """Of each partition that of its records which were taken and are not known to be committed."""
 
     # --- process ------------------------------------------------------------------------------------------------------
 
@@ -91,7 +93,7 @@ class TaskExecutor:
             return error
         if trouble is not None:
             _log.info("partition-waits-no-more", f"partition {task.number} waits no more", partition=task.number)
-        task.checkpointer.took(self._clock.monotonic() - started_s)
+        task.checkpointer.add_replay_cost(self._clock.monotonic() - started_s)
         return result
 
     # --- gather, commit, post -----------------------------------------------------------------------------------------
@@ -113,28 +115,28 @@ class TaskExecutor:
 
     def has_enough(self, most_records: int) -> bool:
         """Whether the next transaction is to have no more outputs."""
-        n_bytes = sum(task.result.n_bytes for task in self._tasks.values() if task.result is not None)
+        n_bytes = sum(result.n_bytes for result in self._results.values())
         return self.n_gathered >= most_records or n_bytes >= GATHERED_BYTES
 
     def gather(self, member: Membership, taken: Iterable[tuple[Task, list[Record], BatchResult]]) -> None:
         """Keep outputs and offsets of records that tasks have taken for the next transaction. member: who read them."""
         gathered = self._gathered or Pending(member, dead_letter_for=self._dead_letter_for)
         for task, records, result in taken:
-            gathered.add(task.number, records, result.outgoing, task.place)
-            if task.result is None:
-                task.result = result
+            gathered.add(task.number, records, result.outgoing, task.commit_point)
+            if task.number in self._results:
+                self._results[task.number].add(result)
             else:
-                task.result.add(result)
+                self._results[task.number] = result
         for task in self._tasks.values():
             # Without a record of it nobody else would commit that its state was changed out of band.
-            if task.state is State.LIVE and task.result is None and task.checkpointer.must_be_committed:
-                gathered.add(task.number, [], [], task.place)
+            if task.state is State.LIVE and task.number not in self._results and task.checkpointer.must_be_committed:
+                gathered.add(task.number, [], [], task.commit_point)
         self._gathered = gathered if gathered.offsets else None
 
-    def take_back(self, partitions: Collection[int]) -> None:
+    def discard_gathered(self, partitions: Collection[int]) -> None:
         """Forget what is gathered of partitions, of which nothing was sent."""
-        for number in self._tasks.keys() & partitions:
-            self._tasks[number].result = None
+        for number in partitions:
+            self._results.pop(number, None)
         if self._gathered is not None:
             self._gathered.drop(partitions)
             if not self._gathered.offsets:
@@ -171,7 +173,7 @@ class TaskExecutor:
         settled = self._transactions.settle(at_once=at_once)
         stops = self._transactions.take_given_up()
         for number in stops:
-            self._tasks[number].result = None
+            self._results.pop(number, None)
         for number in committing.keys() - pending.offsets.keys() - stops.keys():
             self._tasks[number].checkpointer.was_committed(committing[number].metadata)
         return stops | self._post(pending) if settled else stops
@@ -198,14 +200,13 @@ class TaskExecutor:
         """All of it is committed: count it, and see which partitions come to a stop with it."""
         stops: dict[int, PartitionStopped] = {}
         now_ms = self._clock.wall_ms()
-        for task in self._tasks.values():
-            result, task.result = task.result, None
-            if result is not None:
-                refused = pending.replaced.get(task.number, ())
-                reports.count(self._metrics, task.number, result, now_ms, refused)
-                self._board.dead_letters.extend(reports.dead_letters(task, result, now_ms, refused))
-                if result.stop is not None:
-                    stops[task.number] = result.stop
+        results, self._results = self._results, {}
+        for number, result in results.items():
+            refused = pending.replaced.get(number, ())
+            reports.count(self._metrics, number, result, now_ms, refused)
+            self._board.dead_letters.extend(reports.dead_letters(self._tasks[number], result, now_ms, refused))
+            if result.stop is not None:
+                stops[number] = result.stop
         return stops
 
     def has_pending(self, number: int) -> bool:
@@ -214,7 +215,7 @@ class TaskExecutor:
 
     def drop(self, partitions: Collection[int]) -> None:
         """Forget outputs of partitions that are somebody else's."""
-        self.take_back(partitions)
+        self.discard_gathered(partitions)
         self._transactions.drop(partitions)
 
     def abandon(self) -> None:

@@ -127,7 +127,7 @@ class Worker:
         self._read_again()
         self._consume()
         member = self._input.membership()
-        self._reporter.standing.saw(member)
+        self._reporter.standing.observe(member)
         self._executor.renew(member)
         self._stop(self._executor.commit(at_once=False))
         self._open_assigned()
@@ -302,7 +302,7 @@ class Worker:
     def _reload(self, task: Task, error: StateLost) -> None:
         """Have the state of a partition loaded anew, if that is not in vain; the others go on."""
         # From the committed offset on all is predicted once more.
-        self._executor.take_back([task.number])
+        self._executor.discard_gathered([task.number])
         stop = self._tasks.reload(task, error)
         if stop is not None:
             self._stop({task.number: stop})
@@ -324,7 +324,7 @@ class Worker:
         """See to the checkpoints on their way, and start those that are due."""
         for task in self._tasks.at_work():
             try:
-                task.checkpointer.look_after()
+                task.checkpointer.poll()
             except PartitionStopped as error:
                 self._stop({task.number: error})
             except StateLost as error:

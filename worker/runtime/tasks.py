@@ -139,7 +139,7 @@ class Tasks(Mapping[int, Task]):
 
     def read(self, tasks: Sequence[Task]) -> None:
         """Have partitions read, each from its position on."""
-        places = {task.number: task.place for task in tasks}
+        places = {task.number: task.commit_point for task in tasks}
         self._input.assign(
             {number: place.offset for number, place in places.items()},
             {number: place.leader_epoch for number, place in places.items()},

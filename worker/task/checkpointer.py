@@ -99,11 +99,11 @@ class Checkpointer:
         """The topic has so many partitions by now: what is saved from now on says so."""
         self._partitions = max(partitions, self._partitions)
 
-    def took(self, seconds: float) -> None:
+    def add_replay_cost(self, seconds: float) -> None:
         """The partition took records, which took so long: no replay of them, which only learns, will take longer."""
         self.replay_s += seconds
 
-    def look_after(self) -> None:
+    def poll(self) -> None:
         """See to the checkpoint on its way, if there is one. Raises PartitionStopped, StateLost."""
         self._finish(wait_s=0.0)
         cost_s, partition = self.replay_s + self.on_its_way_s, self._location.partition

@@ -93,8 +93,6 @@ class Task:
         self._leader_epoch: int | None = None
         self.buffer: list[Record] = []
         """Records that were read and are not taken yet."""
-        self.result: BatchResult | None = None
-        """Of records that were taken and are not known to be committed."""
         self.gone: str | PartitionStopped | None = None
         """What the broker says where the next record does not exist any more; or why it cannot be had."""
         self.trouble: str | None = None
@@ -179,7 +177,7 @@ class Task:
         self._leader_epoch = last_epoch if position == live_from else None
 
     @property
-    def place(self) -> CommittedOffset:
+    def commit_point(self) -> CommittedOffset:
         """Its position, with what is to be committed along with it from now on."""
         return CommittedOffset(self.position, self.checkpointer.metadata, self._leader_epoch)
 

@@ -99,7 +99,7 @@ def _turns(task: Task, keys: list[str]) -> Pauses:
         task.buffer = _records(keys, task.position, rng)
         task.process(task.next_batch(Allowance(1, Worker.copied_bytes)))
         spent.append(0.0)
-        task.checkpointer.look_after()
+        task.checkpointer.poll()
     return Pauses(max(spent) * 1e3, sum(spent) * 1e3, len(spent), time.perf_counter() - started)
 
 

@@ -61,7 +61,9 @@ MISTAKES = {
     ),
     # Partitions that go.
     "pending outputs kept after a loss": mistake("runtime.loop", "self._executor.drop(partitions)", "pass"),
-    "gathered outputs kept after a loss": mistake("runtime.executor", "        self.take_back(partitions)\n", ""),
+    "gathered outputs kept after a loss": mistake(
+        "runtime.executor", "        self.discard_gathered(partitions)\n", ""
+    ),
     "what is gathered counts as committed": mistake(
         "runtime.executor",
         "for each in (self._gathered, self._transactions.pending))",
@@ -100,8 +102,8 @@ MISTAKES = {
     "no replay": mistake("task.recovery", "max(offset, start.live_from)\n", "offset\n"),
     "read from the committed offset on": mistake(
         "runtime.tasks",
-        "{task.number: task.place for task in tasks}",
-        "{task.number: task.place._replace(offset=task.live_from) for task in tasks}",
+        "{task.number: task.commit_point for task in tasks}",
+        "{task.number: task.commit_point._replace(offset=task.live_from) for task in tasks}",
     ),
     "next offset off by one": mistake("task.task", "records[-1].offset + 1, records", "records[-1].offset, records"),
     # What is learned.
