@@ -130,7 +130,7 @@ def test_features_and_prior_sum_to_what_the_trees_say(system):
 
 
 @pytest.mark.parametrize("n_estimators", [1, 17, 40])
-def test_any_number_of_trees(system, n_estimators):
+def test_attributions_sum_up_with_any_number_of_trees(system, n_estimators):
     x, y = system.stream(200, 3, seed=2)
     forest = system.new(n_estimators=n_estimators, seed=1).partial_fit(x, y)
     check_sum(forest, x, branches_off=system.branches_off)

@@ -33,7 +33,7 @@ CHARGES = [{"charge_first": True}, {"charge_first": False}]
     scaling=st.sampled_from(["auto", "none"]),
     max_bytes=st.sampled_from([64_000_000, 20_000]),
 )
-def test_structure(seed, n, d, grid, missing, split_pure, scaling, max_bytes):
+def test_boxes_cuts_times_and_counts_of_a_grown_tree_agree(seed, n, d, grid, missing, split_pure, scaling, max_bytes):
     x, y = data(seed, n, d, 3, grid=grid, missing=missing)
     forest = amf.AMFClassifier(2, seed=seed, split_pure=split_pure, scaling=scaling, max_bytes=max_bytes)
     forest.partial_fit(x, y)

@@ -162,9 +162,11 @@ def test_more_runs_than_colours_are_refused() -> None:
         plot.log_loss({str(k): [1.0] for k in range(8)})
 
 
-def test_pictures_of_the_readme_are_small_files() -> None:
+def test_pictures_are_small_files() -> None:
     for draw, n in pictures.PICTURES.values():
         assert len(pictures.png(draw(n // 10))) < 60_000
+    for path in (Path(__file__).parents[2] / "deploy/pictures").glob("*.png"):
+        assert path.stat().st_size < 130_000, path.name
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

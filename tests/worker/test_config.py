@@ -211,7 +211,7 @@ def test_a_spec_holds_every_parameter_of_its_algorithm_that_decides_what_is_lear
         ("models", "{default: {algorithm: amf-regressor, loss: square, bound: 9}}", "models.default.bound", 9.0),
     ],
 )
-def test_values(section: str, text: str, path: str, expected: object) -> None:
+def test_a_value_is_parsed_with_its_type(section: str, text: str, path: str, expected: object) -> None:
     value: object = loads(document(**{section: text}), {})
     for name in path.split("."):
         value = getattr(value, name)
@@ -530,7 +530,7 @@ def test_an_unknown_key_far_from_any_other_has_no_guess() -> None:
 
 
 @pytest.mark.parametrize("missing", list(REQUIRED))
-def test_what_must_be_given(missing: str) -> None:
+def test_a_missing_required_key_is_named_with_its_line(missing: str) -> None:
     key = {"kafka": "bootstrap.servers", "checkpoint": "url"}.get(missing, "topic")
     for text in (document(**{missing: ""}), document(**{missing: "{}"})):
         line = list(REQUIRED).index(missing) + 1

@@ -446,7 +446,7 @@ def test_an_answer_that_breaks_off_is_transient(s3: S3Stub) -> None:
         store.read("a")
 
 
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_listen_is_transient_and_leaks_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_stub() as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)

@@ -190,7 +190,7 @@ def test_what_cannot_be_written_takes_nothing_else_along(
     }
 
 
-def test_the_option(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_save_writes_models_once(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://test-save"]) == 0
     assert "checkpoint.warm_start" in capsys.readouterr().out
     assert [len(manifest.models) for manifest in history(open_store("memory://test-save"))] == [1]
