@@ -47,6 +47,25 @@ def a_task(**settings: Any) -> Task:
 NONE = {"number-to-text": 0, "text-to-number": 0}
 
 
+def test_a_label_of_another_kind_is_a_class_and_is_counted_with_its_offset() -> None:
+    task = a_task()
+    first = task.process(records(("m", {"x": 1.0}, "no"), ("m", {"x": 2.0}, "yes"), ("m", {"x": 3.0}, "maybe")))
+    assert counted([first]) == NONE
+    later = task.process(records(("m", {"x": 1.0}, True), ("m", {"x": 1.0}, True), ("m", {"x": 1.0}, "no"), first=7))
+    assert counted([later]) == NONE | {"text-to-number": 1}
+    assert later.kind_changes.first["text-to-number"] == (7, "m", "label")
+    numbers = a_task()
+    assert counted([numbers.process(records(("m", {"x": 1.0}, 0), ("m", {"x": 2.0}, True)))]) == NONE
+    assert counted([numbers.process(records(("m", {"x": 1.0}, "1"), ("m", {"x": 2.0}, "one")))]) == NONE | {
+        "number-to-text": 1
+    }
+
+
+def test_labels_of_a_regressor_have_one_kind() -> None:
+    task = a_task(algorithm="amf-regressor")
+    assert counted([task.process(records(("m", {"x": 1.0}, 1), ("m", {"x": 2.0}, 1.5)))]) == NONE
+
+
 def test_a_number_that_comes_as_text_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     task, metrics = a_task(), Metrics()
     assert told(metrics) == NONE

@@ -1,4 +1,4 @@
-"""Features that changed their kind in mid-stream, counted and told: they are learned, and likely not meant."""
+"""Features and labels that change their kind in mid-stream, counted and logged: they are learned, but hardly meant."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _HINT = (
 
 @dataclass(slots=True)
 class KindChanges:
-    """Features of a partition's models that have changed their kind: how many, and the first of them."""
+    """Features of a partition's models, or their labels, that changed their kind: how many, and the first of them."""
 
     counts: Counter[KindChange] = field(default_factory=Counter)
     first: dict[KindChange, tuple[int, str, str]] = field(default_factory=dict)
-    """Offset, model key and feature."""
+    """Offset, model key and feature, "label" for the label."""
 
     def add(self, offset: int, model: str, feature: str, change: KindChange) -> None:
         """The record at `offset` is the first with the other kind."""

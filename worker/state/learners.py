@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import amf
 from amf import class_text
+from worker.base.labels import KindChange
 from worker.base.limits import MAX_CLASS, MIN_CLASS
 from worker.base.records import Answer, ClassScores, Estimate, Event, Label, NumberScores, Prediction, Reject, Scores
 from worker.config import ModelParams
@@ -122,6 +123,10 @@ class Learner(ABC):
     def admit(self, label: Label) -> int:
         """Give a label a code that has none and is not refused."""
 
+    def kind_change(self, label: Label) -> KindChange | None:
+        """How a label without a code differs in its kind from all that have one, None where it does not."""
+        return None
+
     @abstractmethod
     def blind(self, event: Event) -> Answer:
         """What there is to say of an unlabelled event before anything was learned."""
@@ -154,7 +159,7 @@ class Learner(ABC):
 class Classifier(Learner):
     """Labels are classes: text, 64-bit integers and booleans."""
 
-    __slots__ = ("_codes", "_params", "_text_bytes", "labels", "texts")
+    __slots__ = ("_are_texts", "_codes", "_params", "_text_bytes", "labels", "texts")
 
     Scores = ClassScores
 
@@ -162,6 +167,7 @@ class Classifier(Learner):
         """labels: the forest's own list, in which it will have those that are admitted."""
         self.labels, self._params = labels, params
         self.texts = [class_text(label) for label in labels]
+        self._are_texts = {isinstance(label, str) for label in labels}
         # By type, for 1 and True are one key: all classes as text, of the other types the labels met so far.
         self._codes: dict[type, dict[Label | None, int]] = {str: {None: NO_LABEL}}
         self._codes[str].update((text, code) for code, text in enumerate(self.texts))
@@ -211,8 +217,15 @@ class Classifier(Learner):
         text = class_text(label)
         code = self._codes[str][text] = len(self.texts)
         self.texts.append(text)
+        self._are_texts.add(isinstance(label, str))
         self._text_bytes += self.more_bytes(text)
         return code
+
+    def kind_change(self, label: Label) -> KindChange | None:
+        # As 1 beside "yes" and "no": most likely the same class by another producer.
+        if self._are_texts != {not isinstance(label, str)}:
+            return None
+        return "number-to-text" if isinstance(label, str) else "text-to-number"
 
     def blind(self, event: Event) -> Prediction:
         """Uniform over given classes, else nothing."""

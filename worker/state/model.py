@@ -246,6 +246,8 @@ class Model:
                 if self._kind is None:
                     self._kind, self._width = type(features), len(features)
                 if label is not None and code == UNKNOWN:
+                    if (change := learner.kind_change(label)) is not None:
+                        applied.kind_changes.append((i, "label", change))
                     code = learner.admit(label)
                 cells = features if isinstance(features, list) else self._columns.cells(features)
             run.cells.append(cells)
