@@ -50,14 +50,15 @@ def follow_drift(error, usual, weight, state, at):
     furthest = FURTHEST_ERROR * math.sqrt(usual)
     for r in range(index(2)):
         mean = at + r * _PER_MEAN
-        drift = state[mean]
+        # Usual errors may become smaller sooner than their mean, and no sum is to grow by that.
+        drift = min(max(state[mean], -furthest), furthest)
         rest = error - _best_share(state, mean) * drift
         gain = weight * (error * error - rest * rest)
         state[mean + _GAIN] = _KEPT * state[mean + _GAIN] + gain
         state[mean + _SQUARED_GAINS] = _KEPT * state[mean + _SQUARED_GAINS] + gain * gain
         state[mean + _PRODUCTS] = _KEPT * state[mean + _PRODUCTS] + weight * drift * error
         state[mean + _SQUARES] = _KEPT * state[mean + _SQUARES] + weight * drift * drift
-        state[mean] += _RATES[r] * (min(max(error, -furthest), furthest) - drift)
+        state[mean] = drift + _RATES[r] * (min(max(error, -furthest), furthest) - drift)
 
 
 @inlined

@@ -225,11 +225,11 @@ class Recent:
         return float(self.sums[2] - math.sqrt(self.sums[3]))
 
     def learn(self, error: float, usual: float) -> None:
-        weight = 1 / (16 * usual + error**2)
+        weight, bound = 1 / (16 * usual + error**2), 64 * math.sqrt(usual)
+        self.mean = min(max(self.mean, -bound), bound)
         gain = weight * (error**2 - (error - self.share * self.mean) ** 2)
         news = [weight * self.mean * error, weight * self.mean**2, gain, gain**2]
         self.sums = (1 - 1 / 512) * self.sums + news
-        bound = 64 * math.sqrt(usual)
         self.mean += self.rate * (min(max(error, -bound), bound) - self.mean)
 
 

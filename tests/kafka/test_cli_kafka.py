@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import signal
 import subprocess
@@ -205,13 +206,17 @@ def test_records_that_nobody_takes_are_an_error(config: Path, monkeypatch: pytes
 
 def test_ctrl_c_while_a_publisher_waits_is_no_error_of_the_client(config: Path, topics: Names) -> None:
     publisher = KafkaPublisher(load(config, {}), topics.create("events"))
-    for _ in range(5):
-        publisher.send(b"k", b"v")
-        interrupt = threading.Timer(0.15, signal.raise_signal, [signal.SIGINT])
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt):
-            publisher.wait(5.0)
-        interrupt.join()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in the background of a shell
+    try:
+        for _ in range(5):
+            publisher.send(b"k", b"v")
+            interrupt = threading.Timer(0.15, os.kill, [os.getpid(), signal.SIGINT])
+            interrupt.start()
+            with pytest.raises(KeyboardInterrupt):
+                publisher.wait(5.0)
+            interrupt.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     publisher.finish()
     assert publisher.delivered == 5
 
