@@ -67,8 +67,8 @@ _BIAS_SHARE = 1e-4
 """What each label moves of the weights of the two mixtures to both."""
 _CURVATURE_KEPT = 1.0 - 1.0 / 500.0
 """What is left of what labels said of a curvature at the next one."""
-_FIRMNESS = 10.0
-"""Curvature without labels: so much of it no bias forgets."""
+_FIRMNESS = 40.0
+"""Curvature without labels: so much of it no bias forgets. With less, those of rare classes are noise."""
 _LARGEST_BIAS = 10.0
 _LARGEST_CURVATURE = 1.1 * (_FIRMNESS + 0.25 / (1.0 - _CURVATURE_KEPT))
 
