@@ -98,9 +98,10 @@ def is_sound(state: NDArray[np.float64]) -> bool:
     # Most states have few numbers, of which numpy would take longer to make arrays than Python to look at them.
     weights, classes = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) :].tolist()
     sums_to_one = all(weight >= 0.0 for weight in weights) and abs(sum(weights) - 1.0) < 1e-9
-    counted = all(0.0 <= count <= _MOST_COUNTED for count in classes[::3])
-    biased = 0.0 <= state[int(_UNBIASED)] <= 1.0 and all(abs(bias) <= _LARGEST_BIAS for bias in classes[1::3])
-    curved = all(1.0 <= curvature <= _LARGEST_CURVATURE for curvature in classes[2::3])
+    counts, biases, curvatures = (classes[place :: int(_PER_CLASS)] for place in range(int(_PER_CLASS)))
+    counted = all(0.0 <= count <= _MOST_COUNTED for count in counts)
+    biased = 0.0 <= state[int(_UNBIASED)] <= 1.0 and all(abs(bias) <= _LARGEST_BIAS for bias in biases)
+    curved = all(_FIRMNESS <= curvature <= _LARGEST_CURVATURE for curvature in curvatures)
     return sums_to_one and counted and biased and curved and are_sound(losses_of(state), _LARGEST_LOSS)
 
 
@@ -148,7 +149,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                 by_labels = _share_of(label, state)
                 remember_losses(-log(calibrated[i, label]), -log(by_trees), -log(by_labels), state, _LOSSES)
                 _judge_experts(label, mixture[label], experts, shares, state)
-                _judge_biases(label, mixture, biased, state)
+                _judge_biases(label, mixture[label], biased, calibrated[i, label], state)
             _count(label, state)
 
 
@@ -232,10 +233,9 @@ def _judge_experts(label, mixture, experts, shares, state):
 
 
 @inlined
-def _judge_biases(label, mixture, biased, state):
-    """Weigh both mixtures by one label, and move the biases towards it."""
-    said = biased[label] + state[_UNBIASED] * (mixture[label] - biased[label])
-    weight = min(state[_UNBIASED] * mixture[label] / said, 1.0)
+def _judge_biases(label, mixture, biased, said, state):
+    """Weigh both mixtures by one label, to which they gave these probabilities and together `said`; move the biases."""
+    weight = min(state[_UNBIASED] * mixture / said, 1.0)
     state[_UNBIASED] = weight + _BIAS_SHARE * (1.0 - 2.0 * weight)
     for k in range(index(biased.shape[0])):
         at = _CLASSES + _PER_CLASS * k

@@ -27,7 +27,7 @@ _KEPT = 1.0 - 1.0 / 256.0
 
 
 @inlined
-def bounded(low, inner_low, inner_high, high, state, at):
+def bounded_quantiles(low, inner_low, inner_high, high, state, at):
     """Both quantiles, no further out than labels of late and no further in than the two numbers between them."""
     least = min(state[at], state[at + _BEFORE])
     greatest = max(state[at + _GREATEST], state[at + _GREATEST + _BEFORE])

@@ -42,7 +42,7 @@ from amf.label_bounds import (
     LOSSES_OF_QUANTILES,
     N_BOUNDS,
     are_bounds_better,
-    bounded,
+    bounded_quantiles,
     follow_bounds,
     follow_extremes,
 )
@@ -171,7 +171,7 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
         calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, spread, state)
         low, high = min(lowest, likeliest), max(highest, likeliest)
-        least, greatest = bounded(low, min(mean, likeliest), max(mean, likeliest), high, state, _BOUNDS)
+        least, greatest = bounded_quantiles(low, min(mean, likeliest), max(mean, likeliest), high, state, _BOUNDS)
         is_lower_better, is_upper_better = are_bounds_better(state, _BOUNDS)
         lowest, highest = least if is_lower_better else low, greatest if is_upper_better else high
         calibrated[i, LOWER], calibrated[i, UPPER] = lowest, highest

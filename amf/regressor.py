@@ -32,6 +32,8 @@ from amf.systems import amf_regressor
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Those that `prequential` gives."""
+_OF_QUANTILES = [LOWER, MEDIAN, UPPER]
+"""Outputs of the kernels that are these."""
 
 
 class RegressionForecasts(NamedTuple):
@@ -88,10 +90,9 @@ class ForestRegressor(Forest[Params]):
         return Attributions(*(array[..., 0] for array in super().attribute(X)))
 
     def _published(self, forecasts: BatchForecasts) -> RegressionForecasts:
-        quantiles = _quantiles(forecasts, list(QUANTILES))
         said, (depth, weighted_depth) = forecasts.outputs, forecasts.depths.T
         raw_mean = forecasts.raw[:, MEAN]
-        return RegressionForecasts(said[:, MEAN], raw_mean, said[:, STD], quantiles, depth, weighted_depth)
+        return RegressionForecasts(said[:, MEAN], raw_mean, said[:, STD], said[:, _OF_QUANTILES], depth, weighted_depth)
 
     def _encode(self, y: Any, n: int) -> Labels:
         values = numbers(y)
@@ -166,11 +167,12 @@ class AMFRegressor(ForestRegressor[AMFRegressorParams]):
 
 
 def _quantiles(forecasts: BatchForecasts, probabilities: list[float]) -> NDArray[np.float64]:
-    lower, median, upper = forecasts.outputs[:, [LOWER, MEDIAN, UPPER]].T
-    known = dict(zip(QUANTILES, (lower, median, upper), strict=True))
+    lower, median, upper = forecasts.outputs[:, _OF_QUANTILES].T
     quantiles = np.empty((len(median), len(probabilities)))
     for place, probability in enumerate(probabilities):
+        if probability in QUANTILES:
+            quantiles[:, place] = forecasts.outputs[:, _OF_QUANTILES[QUANTILES.index(probability)]]
+            continue
         step = float(normal_quantile(float(probability))) / TAIL_QUANTILE
-        furthest = median - lower if step < 0.0 else upper - median
-        quantiles[:, place] = known.get(probability, median + step * furthest)
+        quantiles[:, place] = median + step * (median - lower if step < 0.0 else upper - median)
     return quantiles

@@ -210,7 +210,10 @@ def test_two_installations_of_one_namespace_have_nothing_in_common(tmp_path: Pat
     """By a prefix and a name, as the overlay says: what is scaled, drained and scraped is each one's own."""
     found = []
     for name in ("one", "two"):
-        overlay: dict[str, Any] = {
+        folder = tmp_path / name
+        folder.mkdir()
+        overlay = {
+            "resources": [os.path.relpath(FOLDER / "example", folder)],
             "namePrefix": f"{name}-",
             "labels": [
                 {
@@ -220,9 +223,6 @@ def test_two_installations_of_one_namespace_have_nothing_in_common(tmp_path: Pat
                 }
             ],
         }
-        folder = tmp_path / name
-        folder.mkdir()
-        overlay |= {"resources": [os.path.relpath(FOLDER / "example", folder)]}
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
         built = build(folder)
         assert built["ScaledObject"]["spec"]["scaleTargetRef"]["name"] == built["StatefulSet"]["metadata"]["name"]

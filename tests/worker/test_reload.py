@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,14 +14,12 @@ from tests.worker.support.manifests import loaded
 from tests.worker.support.tasks import live
 from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import StateLost, Transient
-from worker.checkpoint import Manifest
 from worker.runtime.loop import WAIT_S
 from worker.runtime.reloads import LONGEST_S, MOST_RELOADS
-from worker.service import SystemClock
 from worker.state.entry import Entry
 from worker.state.model import Model
 from worker.state.model_store import ModelStore
-from worker.task.model_reader import FETCH_S, ModelReader
+from worker.task.model_reader import FETCH_S
 from worker.task.restorer import RETRY_S
 from worker.task.task import Task
 
@@ -287,64 +281,6 @@ def test_a_silent_store_holds_up_the_loop_once_however_many_partitions_wait_for_
         worker.turn()
         assert bench.clock.now_s - began_s < FETCH_S
     assert (len(bench.published(0)), len(worker.fetchers.jobs)) == (5, len(silent))
-
-
-class Silent:
-    """Checkpoints of which some models never come."""
-
-    def __init__(self, *silent: str) -> None:
-        self.silent = silent
-        self.asked: list[str] = []
-        self.released = threading.Event()
-        self.failure: Exception | None = None
-
-    def load_one(self, manifest: Manifest, key: str) -> bytes:
-        self.asked.append(key)
-        if key in self.silent:
-            self.released.wait(30)
-            if self.failure is not None:
-                raise self.failure
-        return key.encode()
-
-
-def test_reads_that_hang_hold_up_no_other_partition_and_are_given_up_with_their_own(monkeypatch: Any) -> None:
-    monkeypatch.setattr("worker.task.model_reader.FETCH_S", 0.05)
-    new_fetchers = partial(ThreadPoolExecutor, 2)
-    silent, whole = Silent(*"abcdef"), Silent()
-    stuck, other = (ModelReader(SystemClock(), new_fetchers) for _ in range(2))
-    bench = Tight()
-    saved(bench)
-    stuck.follow(silent, bench.newest())
-    other.follow(whole, bench.newest())
-    with pytest.raises(Transient, match=r"model 'a' has not come from the store in 0\.05 s$"):
-        stuck.prefetch("abcdef")
-    other.prefetch("xyz")
-    assert [other.fetch(key) for key in "xyz"] == [b"x", b"y", b"z"]
-    stuck.follow(silent, bench.newest())
-    stuck.prefetch("")
-    with pytest.raises(Transient):
-        stuck.prefetch("g")  # it waits behind the two that hang
-    stuck.close()
-    silent.released.set()
-    time.sleep(0.1)
-    assert sorted(silent.asked) == ["a", "b"]  # what waited behind them is not read any more
-
-
-def test_a_model_that_failed_to_come_is_waited_for_by_its_reason(monkeypatch: Any) -> None:
-    monkeypatch.setattr("worker.task.model_reader.FETCH_S", 0.05)
-    silent = Silent("a")
-    silent.failure = Transient("the store says 503")
-    reader, bench = ModelReader(SystemClock(), partial(ThreadPoolExecutor, 2)), Tight()
-    saved(bench)
-    reader.follow(silent, bench.newest())
-    with pytest.raises(Transient):
-        reader.prefetch("a")
-    silent.released.set()
-    time.sleep(0.1)
-    silent.released.clear()
-    with pytest.raises(Transient, match=r"model 'a' has not come from the store in 0\.05 s, after: the store says 503"):
-        reader.prefetch("a")
-    silent.released.set()
 
 
 def test_a_model_that_was_asked_for_before_a_checkpoint_is_not_taken_after_it() -> None:

@@ -130,10 +130,11 @@ def _places(
     name, topic_id = topic or (was.topic, was.topic_id)
     offsets = [0 if topic else manifest.offset for manifest in old]
     lineage = into or f"{was.lineage}~{partitions}"
+    kind = folder_name()
     try:
-        folder_name().parse(lineage)
+        kind.parse(lineage)
     except ValueError:
-        expected = f"expected {folder_name().expected}, found {lineage!r}"
+        expected = f"expected {kind.expected}, found {lineage!r}"
         raise Fatal(f"checkpoint.lineage cannot name these models: {expected}", "Name one with --into") from None
     return [
         (

@@ -1,0 +1,267 @@
+"""A slow, readable calibration of forecasts of numbers.
+
+A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of labels, as
+would have been best so far, adds what that was off of late where it helps, and stretches its intervals until 5 % of the
+labels fall below and 5 % above, no further than labels go where that is better.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+TAIL = 0.05
+WIDEST = 5.0
+
+
+class Outlook(NamedTuple):
+    """What trees say at a sample: mean over prunings and forecast of the leaf, both from `origin`, and the variance.
+
+    `origin` is the mean of all labels. Differences from it are exactly 0 where all nodes forecast the same.
+    """
+
+    origin: float
+    mean: float
+    leaf: float
+    variance: float
+
+
+@dataclass
+class Blend:
+    """The forest's forecast: leaf + a * (mean over prunings - leaf) + b * (mean of labels - leaf).
+
+    The weights a, b are those that would have been best of late: least squares over the forest's own past forecasts,
+    b within bounds, and then the a that is best beside it, within bounds, too. Where the first difference has hardly
+    varied they are 1 and 0; where both have varied in step, b is 0.
+
+    A row counts 1 / e after 2048 later ones, and is divided by 16 usual squared errors of the mean over prunings and
+    its own one: that bounds what one label does. A squared error counts in the usual one as 16 of those at most.
+    In the mean a label counts 1 / e after 1024 later ones, once there are so many.
+    """
+
+    moments: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))  # both differences with both and the label
+    usual: float = 0.0
+    n: int = 0
+    mean: float = 0.0
+
+    def count(self, y: float) -> None:
+        self.n += 1
+        self.mean += (y - self.mean) / min(self.n, 1024)
+
+    def differences(self, outlook: Outlook) -> np.ndarray:
+        return np.array([outlook.mean - outlook.leaf, self.mean - outlook.origin - outlook.leaf])
+
+    def weights(self) -> tuple[float, float]:
+        (aa, ar, ay), (_, rr, ry) = self.moments
+        if aa <= 1e-12 * rr:
+            return 1.0, 0.0
+        rest = rr - ar / aa * ar
+        b = min(max((ry - ar / aa * ay) / rest, -0.5), 1.0) if rest > 1e-6 * rr else 0.0
+        return min(max((ay - b * ar) / aa, -1.0), 1.0), b
+
+    def forecast(self, outlook: Outlook) -> float:
+        return outlook.origin + outlook.leaf + float(np.dot(self.weights(), self.differences(outlook)))
+
+    def learn(self, outlook: Outlook, y: float) -> None:
+        differences = self.differences(outlook)
+        products = np.outer(differences, [*differences, y - outlook.origin - outlook.leaf])
+        error = (y - outlook.origin - outlook.mean) ** 2
+        numbers = np.array([outlook.origin + outlook.mean, outlook.origin + outlook.leaf, self.mean])
+        divisor = 16 * self.usual + error + 1e-18 * float(numbers @ numbers)
+        self.moments = (1 - 1 / 2048) * self.moments + products / (divisor or 1.0)
+        self.usual = self.usual + (min(error, 16 * self.usual) - self.usual) / 32 if self.usual else error
+
+
+@dataclass
+class Recent:
+    """A mean of recent errors: what is added of it, and whether that would have helped of late.
+
+    A sum over labels in which one counts 1 / e after 512 later ones; a label's part is divided by 16 usual squared
+    errors and its own one. An error of more than 64 usual ones counts as those in the mean."""
+
+    rate: float
+    mean: float = 0.0
+    sums: np.ndarray = field(default_factory=lambda: np.zeros(4))
+    """Of products with the next error, of squares, of gains and of squared gains."""
+
+    @property
+    def share(self) -> float:
+        product, square = self.sums[:2]
+        return min(max(product / square, 0.0), 1.0) if square > 0 else 0.0
+
+    @property
+    def sure_gain(self) -> float:
+        return float(self.sums[2] - math.sqrt(self.sums[3]))
+
+    def learn(self, error: float, usual: float) -> None:
+        weight, bound = 1 / (16 * usual + error**2), 64 * math.sqrt(usual)
+        self.mean = min(max(self.mean, -bound), bound)
+        gain = weight * (error**2 - (error - self.share * self.mean) ** 2)
+        news = [weight * self.mean * error, weight * self.mean**2, gain, gain**2]
+        self.sums = (1 - 1 / 512) * self.sums + news
+        self.mean += self.rate * (min(max(error, -bound), bound) - self.mean)
+
+
+@dataclass
+class Drift:
+    """What the blend was off of late: of two means of errors the one that surely has helped more, or none."""
+
+    means: list[Recent] = field(default_factory=lambda: [Recent(1 / 8), Recent(1 / 64)])
+
+    def forecast(self) -> float:
+        best = max(self.means, key=lambda each: each.sure_gain)
+        return best.share * best.mean if best.sure_gain > 0 else 0.0
+
+    def learn(self, error: float, usual: float) -> None:
+        for each in self.means if usual > 0 else ():
+            each.learn(error, usual)
+
+
+@dataclass
+class Bounds:
+    """The labels of the last block of 256 that is full, and of the one that is not; and what the quantiles of 5 and
+    95 % have lost of late, as they are and bounded by the extremes of these labels."""
+
+    labels: list[float] = field(default_factory=list)
+    losses: np.ndarray = field(default_factory=lambda: np.zeros((2, 2)))
+
+    @property
+    def recent(self) -> list[float]:
+        n = len(self.labels)
+        return self.labels[max((n - 1) // 256 - 1, 0) * 256 :]
+
+    def bounded(self, low: float, inner: tuple[float, float], high: float) -> tuple[float, float]:
+        labels = self.recent or [0.0]
+        return min(max(low, min(labels)), min(inner)), max(min(high, max(labels)), max(inner))
+
+    def choose(self, low: float, inner: tuple[float, float], high: float) -> tuple[float, float]:
+        least, greatest = self.bounded(low, inner, high)
+        (as_low, as_least), (as_high, as_greatest) = self.losses
+        return least if as_least < 0.95 * as_low else low, greatest if as_greatest < 0.95 * as_high else high
+
+    def judge(self, low: float, inner: tuple[float, float], high: float, y: float) -> None:
+        least, greatest = self.bounded(low, inner, high)
+        lost = [[pinball(y - low, TAIL), pinball(y - least, TAIL)]]
+        lost.append([pinball(y - high, 1 - TAIL), pinball(y - greatest, 1 - TAIL)])
+        self.losses = (1 - 1 / 256) * self.losses + lost
+
+
+def pinball(above: float, share: float) -> float:
+    """Loss of a quantile of this share by how far the label is above it."""
+    return max(share * above, (share - 1) * above)
+
+
+@dataclass
+class Median:
+    """A median of numbers that come one by one, and their deviation from it, by which one of them moves both.
+
+    It begins with the first number, or with 0, and the deviation with the first number that is off.
+    """
+
+    begins_at_0: bool = False
+    centre: float = 0.0
+    deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.is_new = not self.begins_at_0
+
+    def learn(self, y: float) -> None:
+        if self.is_new:
+            self.is_new, self.centre = False, y
+        if self.deviation == 0:
+            self.deviation = abs(y - self.centre)
+            return
+        miss, step = y - self.centre, self.deviation / 16
+        self.centre = y if abs(miss) <= step else self.centre + math.copysign(step, miss)
+        self.deviation += (min(abs(miss), 4 * self.deviation) - self.deviation) / 16
+
+
+@dataclass
+class Quantiles:
+    """Logs of the factors by which the distances from the forecast down and up to a quantile are stretched; the
+    distance from the forecast to the median in units of the scale; and what this median, the forecast moved by the
+    median of its errors, and the median of the labels alone have lost of late, of which the best one is the median.
+    Log of the factor by which the variance is the square of the scale, and what that square typically is.
+
+    Where the scale is more than 32 usual errors the median is that of the labels alone, and nothing is learned of the
+    three."""
+
+    n: int = 0
+    down: float = 0.0
+    up: float = 0.0
+    middle: float = 0.0
+    losses: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    errors: Median = field(default_factory=lambda: Median(begins_at_0=True))
+    labels: Median = field(default_factory=Median)
+    factor: float = 0.0
+    typical: float = 0.0
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def tails(self, forecast: float, scale: float) -> tuple[float, float]:
+        furthest = NormalDist().inv_cdf(1 - TAIL) * scale
+        return forecast - furthest * math.exp(self.down), forecast + furthest * math.exp(self.up)
+
+    def medians(self, forecast: float, scale: float) -> list[float]:
+        low, high = self.tails(forecast, scale)
+        return [
+            min(max(forecast + self.middle * scale, low), high),
+            forecast + self.errors.centre,
+            self.labels.centre,
+        ]
+
+    def stretched(self, forecast: float, scale: float, usual: float = math.inf) -> tuple[float, float, float]:
+        """Those of 5, 50 and 95 % without bounds: the tails give way to the median. usual: squared error."""
+        low, high = self.tails(forecast, scale)
+        median = min(zip(self.losses, self.medians(forecast, scale), strict=True), key=lambda each: each[0])[1]
+        if scale**2 > 1024 * usual:
+            median = self.labels.centre
+        return min(low, median), median, max(high, median)
+
+    def three(self, forecast: float, scale: float, usual: float = math.inf) -> tuple[float, float, float]:
+        """Those of 5, 50 and 95 %."""
+        low, median, high = self.stretched(forecast, scale, usual)
+        low, high = self.bounds.choose(low, (forecast, median), high)
+        return low, median, high
+
+    def quantile(self, forecast: float, scale: float, probability: float) -> float:
+        """Half of a normal distribution on each side of the median, with the tails where they are."""
+        low, median, high = self.three(forecast, scale)
+        step = NormalDist().inv_cdf(probability) / NormalDist().inv_cdf(1 - TAIL)
+        return median + step * (median - low if probability < 0.5 else high - median)
+
+    def std(self, forecast: float, scale: float, usual: float = math.inf) -> float:
+        """At least that of a label which is one of three: a tail's quantile a twentieth of the time, or the mean."""
+        low, _, high = self.three(forecast, scale, usual)
+        implied = TAIL * ((forecast - low) ** 2 + (high - forecast) ** 2)
+        return max(scale * math.exp(self.factor / 2), math.sqrt(implied))
+
+    def learn(self, forecast: float, scale: float, y: float, usual: float = math.inf) -> None:
+        """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside. One
+        above the median moves that up, one below down: at rest as many are above as below."""
+        low, median, high = self.stretched(forecast, scale, usual)
+        medians = self.medians(forecast, scale)
+        if scale**2 <= 1024 * usual:
+            errors = [abs(y - median) for median in medians]
+            self.losses = [(1 - 1 / 64) * loss + error for loss, error in zip(self.losses, errors, strict=True)]
+        self.errors.learn(y - forecast)
+        if scale == 0:
+            return
+        self.bounds.judge(low, (forecast, median), high, y)
+        if self.typical == 0:
+            self.typical = scale**2
+        step, most = max(2 / (self.n + 20), 1 / 512), 16 * self.typical
+        weight = min(scale**2, most) / self.typical
+        error = min((y - forecast) ** 2, 2**14 * usual)
+        move = step * weight * (error / (scale**2 * math.exp(self.factor)) - 1)
+        self.factor = min(max(self.factor + min(move, 1), -10), 10)
+        self.typical += step * (min(scale**2, most) - self.typical)
+        step, small = max(20 / (self.n + 20), 0.05), max(5 / (self.n + 20), 0.02)
+        self.down = min(max(self.down + step * ((y < low) - TAIL), -WIDEST), WIDEST)
+        self.up = min(max(self.up + step * ((y > high) - TAIL), -WIDEST), WIDEST)
+        side = float(y > medians[0]) - float(y < medians[0])
+        self.middle = min(max(self.middle + small * side / 2, -WIDEST), WIDEST)
+        self.n += 1
