@@ -17,7 +17,9 @@ class Row:
     """What is not shown, and why."""
 
 
-RUNTIME, CHECKPOINT = "tests/worker/test_loop.py", "tests/worker/test_checkpoint.py"
+TRANSACTIONS, REBALANCES = "tests/worker/test_loop_transactions.py", "tests/worker/test_loop_rebalances.py"
+STARTS, SAVES = "tests/worker/test_loop_starts.py", "tests/worker/test_loop_checkpoints.py"
+CHECKPOINT = "tests/worker/test_checkpoint.py"
 TOPIC = "tests/kafka/test_topic_changes.py"
 
 MATRIX = (
@@ -39,7 +41,7 @@ MATRIX = (
     Row(
         "An EndTxn arrives late",
         "Its producer is fenced before the next transaction begins.",
-        ("late-commit", f"{RUNTIME}::test_a_late_commit_of_the_old_producer_does_no_harm"),
+        ("late-commit", f"{TRANSACTIONS}::test_a_late_commit_of_the_old_producer_does_no_harm"),
     ),
     Row(
         "kill -9 in upload, before the manifest, in garbage collection, in load, in replay",
@@ -82,7 +84,7 @@ MATRIX = (
     Row(
         "max.poll.interval.ms exceeded",
         "Put out of the group; what it learned is dropped and replayed by the next owner.",
-        ("oversleep", f"{RUNTIME}::test_an_offset_commit_names_the_member_that_read_the_records"),
+        ("oversleep", f"{REBALANCES}::test_an_offset_commit_names_the_member_that_read_the_records"),
     ),
     Row("Two processes with one group.instance.id", "One of them ends and says why; no output twice.", ("twin",)),
     Row(
@@ -103,8 +105,8 @@ MATRIX = (
             f"{TOPIC}::test_a_retention_gap_stops_the_partition",
             f"{TOPIC}::test_a_retention_gap_that_is_accepted_goes_on_under_another_lineage",
             f"{TOPIC}::test_records_that_vanish_in_a_replay",
-            f"{RUNTIME}::test_a_retention_gap_is_told_with_its_numbers",
-            f"{RUNTIME}::test_records_that_vanish_while_they_are_replayed_stop_the_partition",
+            f"{STARTS}::test_a_retention_gap_stops_the_partition_with_its_numbers",
+            f"{STARTS}::test_records_that_vanish_while_they_are_replayed_stop_the_partition",
         ),
     ),
     Row(
@@ -114,8 +116,8 @@ MATRIX = (
             "offsets-expired",
             "tests/chaos/test_offsets.py::test_set_back_predicts_again_and_set_ahead_skips_predictions_but_learns",
             f"{TOPIC}::test_a_group_before_its_checkpoint_stops_unless_that_is_accepted",
-            f"{RUNTIME}::test_where_the_group_lost_its_offsets_the_newest_checkpoint_counts",
-            f"{RUNTIME}::test_a_group_that_is_ahead_of_all_checkpoints_is_told_so",
+            f"{STARTS}::test_where_the_group_lost_its_offsets_the_newest_checkpoint_counts",
+            f"{STARTS}::test_a_partition_whose_group_is_ahead_of_all_checkpoints_stops",
         ),
     ),
     Row(
@@ -141,7 +143,7 @@ MATRIX = (
     Row(
         "Incompatible change of the configuration",
         "Models whose own specification changed stop or start anew.",
-        (f"{RUNTIME}::test_a_crash_after_models_started_anew_does_not_bring_the_old_ones_back",),
+        (f"{SAVES}::test_a_crash_after_models_started_anew_does_not_bring_the_old_ones_back",),
     ),
     Row(
         "New version of the learner",

@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import config
 from tests.worker.test_gathering import gathering
-from tests.worker.test_loop import Bench
 from tests.worker.test_task import labelled, partition, records, state
 from worker.base.records import Record
 from worker.runtime import executor

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.manifests import loaded
 from tests.worker.support.tasks import restore
-from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Transient, WorkerError
 from worker.base.records import Record
 from worker.runtime.loop import REVOKE_S

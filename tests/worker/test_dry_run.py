@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
-from tests.worker.test_loop import Bench
 from worker.base.errors import AlreadyExists, NotFound, Transient
 from worker.base.ports import TopicState
 from worker.cli import terminal

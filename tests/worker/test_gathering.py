@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import Bench, Bound, lose_and_come_back
 from tests.worker.support.fake_clients import FakeOutput
-from tests.worker.test_loop import Bench, Bound, lose_and_come_back
 from worker.base.errors import Abort, StateLost, Unknown
 from worker.base.records import Membership
 from worker.runtime.reloads import Reloads

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.test_loop import Bench
+from tests.worker.support.bench import Bench
 from worker.adapters.http import Server, serve
 from worker.adapters.http import server as http_server
 from worker.adapters.http.paths import PATHS, REFERENCE

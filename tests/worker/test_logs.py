@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import FakeClock
-from tests.worker.test_loop import Bench
 from worker.adapters.kafka import errors
 from worker.base.errors import PartitionStopped
 from worker.base.log import Log

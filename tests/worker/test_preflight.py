@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
-from tests.worker.test_loop import Bench
 from worker import preflight as checks
 from worker.base.errors import Transient, WorkerError
 from worker.base.ports import TopicState

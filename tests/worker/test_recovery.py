@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 import amf
+from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.fake_broker import Log
 from tests.worker.support.fakes import FakeSpill
 from tests.worker.support.manifests import forge, put_together, taken_apart
-from tests.worker.test_loop import Bench, Bound
 from worker.adapters.store import open_store
 from worker.base.errors import Abort, Transient, WorkerError
 from worker.base.records import Bounds

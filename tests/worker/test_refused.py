@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import Bench
 from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS, TRANSACTION_TIMEOUT_S, Broker
 from tests.worker.support.fake_clients import FakeInput, FakeOutput
 from tests.worker.support.fakes import FakeClock, Faults
 from tests.worker.test_forwarder import Bench as Forwarding
 from tests.worker.test_forwarder import Bound as Forwarder
-from tests.worker.test_loop import Bench
 from tests.worker.test_transaction import Nobody
 from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.metrics import Metrics

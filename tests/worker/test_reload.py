@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.fakes import FakeSpill
 from tests.worker.support.manifests import loaded
 from tests.worker.support.tasks import live
-from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import StateLost, Transient
 from worker.runtime.loop import WAIT_S
 from worker.runtime.reloads import LONGEST_S, MOST_RELOADS

@@ -8,8 +8,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS
-from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Abort, StopCode
 from worker.base.labels import ByPartition
 from worker.base.metrics import TOP_FEATURES, WORST_MODELS, Metrics
@@ -299,3 +299,33 @@ def test_markers_of_transactions_are_no_lag() -> None:
     bench.clock.now_s += 1000
     worker.turns(2)
     assert lag(worker) == (0, 0.0)
+
+
+def test_a_turn_tells_when_it_ended_in_seconds() -> None:
+    bench = Bench()
+    worker = bench.worker().join()
+    for wait_s in (0.0, 100.5):
+        bench.clock.now_s += wait_s
+        worker.turn()
+        [shown] = worker.metrics.loop_last_timestamp_seconds.series().values()
+        assert shown == pytest.approx(bench.clock.wall_offset_ms / 1000 + bench.clock.now_s, abs=0.01)
+
+
+def test_answers_are_scored_in_the_metrics() -> None:
+    bench = Bench(interval_s=60.0, overrides=[{"match": "n", "algorithm": "amf-regressor"}])
+    bench.feed("a", "b", "a", None)
+    bench.feed(1.0, 2.5, None, 7, "a", 3.0, key="n")
+    worker = bench.worker().join().turns(2)
+    answers = [msgspec.json.decode(each.value or b"") for each in bench.published() if each.topic == "predictions"]
+    classes = [each for each in answers if "label" in each and "probabilities" in each]
+    numbers = [each for each in answers if each.get("loss") is not None and "quantiles" in each]
+    assert (len(classes), len(numbers)) == (3, 3)
+    shown = {name: list(family.series().values()) for name, family in worker.metrics.families().items()}
+    assert shown["amf_log_loss"] == [(sum(each["loss"] for each in classes), 3)]
+    assert shown["amf_correct_predictions_total"] == [sum(each["label"] == each["prediction"] for each in classes)]
+    assert shown["amf_squared_error"] == [(sum(each["loss"] for each in numbers), 3)]
+    assert shown["amf_absolute_error"] == [(sum(abs(each["label"] - each["prediction"]) for each in numbers), 3)]
+    inside = [each["quantiles"]["0.05"] <= each["label"] <= each["quantiles"]["0.95"] for each in numbers]
+    assert shown["amf_covered_predictions_total"] == [sum(inside)]
+    assert 0 < sum(inside) < 3
+    assert shown["amf_learned_samples_total"] == [7]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.worker.test_loop import Bench
+from tests.worker.support.bench import Bench
 from worker.base.errors import WorkerError
 from worker.task.restorer import LONGEST_RETRY_S, RETRY_S
 

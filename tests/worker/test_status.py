@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.worker.test_loop import Bench, Bound
+from tests.worker.support.bench import Bench, Bound
 from worker.base.errors import Abort, Refused
 from worker.base.records import Membership, NumberScores
 from worker.base.standing import OUTSIDE_S, Standing

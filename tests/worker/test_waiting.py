@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.tasks import live
-from tests.worker.test_loop import Bench, Bound
 from worker.base.errors import Transient
 from worker.base.records import Outgoing, Reject
 from worker.runtime.loop import WAIT_S

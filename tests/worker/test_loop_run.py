@@ -1,0 +1,65 @@
+"""A run from its first producer to its end by a signal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.support.bench import Bench
+from worker.base.errors import Abort, Transient, Unanswered
+from worker.task.restorer import LONGEST_RETRY_S
+
+
+def test_a_worker_waits_for_its_first_producer_for_as_long_as_it_takes() -> None:
+    bench = Bench()
+    bench.feed("a")
+    worker = bench.worker()
+    worker.faults.at("init", *[Unanswered("no coordinator")] * 1000)
+    worker.join().turns(3)
+    assert bench.clock.monotonic() - 1000 >= 500
+    assert bench.published() == bench.expected()
+
+
+def test_a_worker_that_is_told_to_stop_before_it_has_a_producer_ends_in_order() -> None:
+    bench = Bench()
+    bench.feed("a")
+    worker = bench.worker()
+    worker.faults.at("init", *[Unanswered("no coordinator")] * 1000)
+    worker.run(lambda: bench.clock.monotonic() > 1100)
+    assert (worker.opened, bench.published()) == (201, [])
+
+
+@pytest.mark.parametrize("point", ["init", "committed", "bounds", "store list", "store create", "store read"])
+def test_a_start_waits_for_what_does_not_answer_yet(point: str) -> None:
+    bench = Bench()
+    bench.feed("a")
+    worker = bench.worker()
+    worker.faults.at(point, Transient("x"), Transient("x"))
+    worker.join()
+    for _ in range(3):
+        bench.clock.now_s += LONGEST_RETRY_S
+        worker.turn()
+    assert bench.published() == bench.expected()
+
+
+def test_it_runs_until_it_is_told_to_stop() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b")
+    worker = bench.worker()
+    worker.faults.at("consume", worker.take)
+    left = iter([False, False, True])
+    worker.run(lambda: next(left))
+    assert bench.published() == bench.expected()
+    assert bench.newest().offset == 2
+    assert bench.broker.group.members == []
+
+
+def test_at_the_end_what_is_open_is_tried_once_more() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b")
+    worker = bench.worker()
+    worker.faults.at("consume", worker.take)
+    worker.faults.at("commit", Abort("x"))
+    left = iter([False, False, True])
+    worker.run(lambda: next(left))
+    assert bench.published() == bench.expected()
+    assert bench.newest().offset == 2
