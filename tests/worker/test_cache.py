@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worker.support.fakes import FakeSpill, config
-from tests.worker.support.tasks import restore
-from tests.worker.test_task import drawn, labelled, records, state, taken
+from tests.worker.support.tasks import drawn, labelled, records, restore, state, taken
 from worker.adapters.spill import Spill
 from worker.base.errors import StateLost, Transient
 from worker.base.metrics import Metrics

@@ -13,7 +13,7 @@ import pytest
 
 import amf
 from tests.worker.support.fakes import config
-from tests.worker.test_task import partition, records
+from tests.worker.support.tasks import partition, records
 from worker.base.records import Estimate, Record
 from worker.config import Config
 from worker.state.explanations import Explainer, between_labels

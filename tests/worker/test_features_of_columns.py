@@ -9,7 +9,7 @@ import pytest
 
 import amf
 from tests.worker.support.fakes import config
-from tests.worker.test_task import partition, records
+from tests.worker.support.tasks import partition, records
 from worker.state.features import FeaturesOfColumns, features_of
 
 

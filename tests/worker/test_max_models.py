@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worker.support.fakes import config
-from tests.worker.test_task import codes, drawn, labelled, partition, records, state, taken, value_of
+from tests.worker.support.tasks import codes, drawn, labelled, partition, records, state, taken, value_of
 
 
 def test_an_event_that_would_make_one_more_model_is_a_dead_letter() -> None:
