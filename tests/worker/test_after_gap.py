@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, add_partitions, lineages, of_input, saved_bench
 from tests.worker.support.stores import DictStore
-from tests.worker.test_recovery import add_partitions, lineages, of_input, saved_bench
 from worker.base.ports import TopicState
 from worker.checkpoint import Location, history
 from worker.checkpoint.gaps import before_gap

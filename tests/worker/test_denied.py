@@ -6,10 +6,9 @@ from typing import NoReturn
 
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, learned, saved_bench
 from tests.worker.support.fakes import FakeClock
 from tests.worker.support.stores import DictStore
-from tests.worker.test_recovery import learned, saved_bench
 from worker.base.errors import Denied
 from worker.base.retry import Retry
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.worker.support.bench import Bench, Bound
-from tests.worker.test_recovery import run_into_stop, saved_bench
+from tests.worker.support.bench import Bench, Bound, run_into_stop, saved_bench
 from worker.base.errors import WorkerError
 from worker.base.records import CommittedOffset, Membership, Outgoing, Record
 from worker.runtime.pending import Pending

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from tests.worker.support.bench import Bench, Bound
+from tests.worker.support.bench import Bench, Bound, after_gap, learned, of_input, saved_bench
 from tests.worker.support.fakes import config
-from tests.worker.test_recovery import after_gap, learned, of_input, saved_bench
 from worker.base.errors import Abort, Fatal
 from worker.checkpoint import Manifest, Pointer, Reader, Table
 from worker.checkpoint.retention import HOUR_MS, KEPT_MANIFESTS, KEPT_MS, Content, expired

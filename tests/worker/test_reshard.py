@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, of_input
 from tests.worker.support.fake_broker import Log
 from tests.worker.support.fake_clients import FakeInput
 from tests.worker.support.fakes import config
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
-from tests.worker.test_recovery import of_input
 from worker.adapters.kafka import KafkaGroup
 from worker.adapters.store import FileStore
 from worker.base.errors import WorkerError

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, add_partitions, of_input
 from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
-from tests.worker.test_recovery import add_partitions, of_input
 from tests.worker.test_reshard import KEYS, feed, models_of
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError, WorkerError

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.worker.support.fake_broker import Broker
 from tests.worker.support.fake_clients import FakeInput, FakeOutput
 from tests.worker.support.fakes import FakeClock, FakePool, FakeStore, Faults, config
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
+from worker.base.errors import WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import Label, Outgoing
 from worker.base.status import Board
@@ -200,8 +202,51 @@ class Bound:
 
 
 def lose_and_come_back(one: Bound, two: Bound, callback: str) -> None:
-    """The group gives one up, two works off its partition, and one is back before it is told, by this callback."""
+    """The group gives one up, two works off its partition, one is back, and this callback is how it learns of it."""
     one.input.expire(callback)
     two.take(0)
     two.turns(2)
     one.input.notice(rejoin=True)
+
+
+def of_input(config: Config, **changes: Any) -> Config:
+    """A configuration with other values of `input`."""
+    return replace(config, input=replace(config.input, **changes))
+
+
+def saved_bench(partitions: int = 1, **settings: Any) -> Bench:
+    """Five records of each partition were taken, and all is saved."""
+    bench = Bench(partitions, interval_s=60.0, **settings)
+    for number in range(partitions):
+        bench.feed(*"ababa", partition=number)
+    bench.worker().join().turns(2).close()
+    return bench
+
+
+def add_partitions(bench: Bench, count: int) -> None:
+    for _ in range(len(bench.broker.logs), count):
+        bench.broker.add_partition()
+    bench.setting = replace(bench.setting, partitions=count)
+
+
+def learned(bench: Bench, partition: int = 0) -> list[int]:
+    """How many labels the model had learned before each prediction of a partition."""
+    return [msgspec.json.decode(each.value or b"")["learned"] for each in bench.published(partition)]
+
+
+def lineages(bench: Bench) -> list[str]:
+    """The lineage of each output."""
+    return [(dict(each.headers)["lineage"] or b"").decode() for each in bench.published()]
+
+
+def after_gap(bench: Bench, offset: int) -> Checkpoints:
+    """Those of the first partition since a gap that ended at this offset."""
+    return Checkpoints(bench.store, Location("group", f"main~p0@{offset}", "events", "topic-id", 0))
+
+
+def run_into_stop(worker: Bound, turns: int = 2) -> dict[str, float]:
+    """It joins, its only partitions stop, and so does the worker; returns the codes."""
+    with pytest.raises(WorkerError, match="every partition of this worker has stopped"):
+        worker.join().turns(turns)
+    worker.kill()
+    return worker.stops()

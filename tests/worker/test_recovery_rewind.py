@@ -1,0 +1,40 @@
+"""A group that is before its checkpoints: nothing is published a second time unless that is accepted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.worker.support.bench import learned, of_input, saved_bench
+
+
+def test_a_group_that_lost_commits_stops_instead_of_publishing_again(caplog: pytest.LogCaptureFixture) -> None:
+    bench = saved_bench(2)
+    bench.broker.committed[0] = 4
+    bench.feed("a")
+    bench.feed("a", partition=1)
+    worker = bench.worker("two").join().turns(2)
+    assert worker.stops() == {"group-rewound": 1}
+    assert "events[0]: the group is at offset 4, but has been at 5" in caplog.text
+    assert (learned(bench, 0), learned(bench, 1)) == ([*range(5)], [*range(6)])
+    worker.close()
+    # The broker has found its commits again, or somebody has set them forward.
+    bench.broker.committed[0] = 5
+    assert bench.worker("three").join().turns(2).stops() == {}
+    assert learned(bench, 0) == [*range(6)]
+
+
+@pytest.mark.parametrize("at_least_once", [False, True])
+def test_a_group_may_be_set_back_where_repetition_is_accepted(at_least_once: bool) -> None:
+    bench = saved_bench()
+    if at_least_once:
+        bench.config = replace(bench.config, delivery="at-least-once")
+    else:
+        bench.config = of_input(bench.config, on_rewind="accept")
+    bench.broker.committed[0] = 3
+    worker = bench.worker("two").join().turns(2)
+    assert worker.stops() == {}
+    assert learned(bench) == [*range(5), 3, 4]
+    again = bench.published()
+    assert again[3:5] == again[5:]
