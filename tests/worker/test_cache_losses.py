@@ -1,0 +1,137 @@
+"""Models that left the memory while the spill is full or broken, or the store does not answer."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.worker.support.cached import Store, away, cached_partition, entry_of, learn
+from tests.worker.support.fakes import FakeSpill
+from tests.worker.support.tasks import state, taken
+from worker.adapters.spill import Spill
+from worker.base.errors import StateLost, Transient
+from worker.state.cache import Cache
+
+
+def test_where_there_is_no_room_only_what_is_saved_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = cached_partition(cache, store=store)
+    learn(here, "a", "b")
+    with caplog.at_level(logging.WARNING):
+        cache.shrink()
+        cache.shrink()
+    assert ([record.levelname for record in caplog.records], away(here)) == (["WARNING"], set())
+    store.save(here)
+    learn(here, "b")
+    cache.shrink()
+    assert away(here) == {"a"}
+    before = store.saved["a"].data
+    assert (state(here)["a"], store.asked) == (before, ["a"])
+
+
+def test_a_change_while_a_snapshot_is_written_is_not_saved_by_it() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = cached_partition(cache, store=store)
+    learn(here, "a", "b")
+    frozen, _ = here.models.snapshot()
+    learn(here, "a")
+    store.saved = taken(frozen)
+    here.models.snapshot_done()
+    cache.shrink()
+    assert away(here) == {"b"}
+
+
+def test_while_the_store_does_not_answer_a_batch_waits_and_nothing_is_learned() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = cached_partition(cache, store=store)
+    learn(here, "a", "b")
+    store.save(here)
+    cache.shrink()
+    before = state(here)
+    store.error = Transient("down")
+    with pytest.raises(Transient):
+        learn(here, "new", "a")
+    store.error = None
+    assert (state(here), here.position, here.models.dirty) == (before, 2, False)
+    learn(here, "new", "a")
+    assert state(here).keys() == {"a", "b", "new"}
+
+
+def test_spilled_models_come_back_while_the_store_does_not_answer() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill())
+    here = cached_partition(cache, store=store)
+    learn(here, "a", "b")
+    cache.shrink()
+    store.error = Transient("down")
+    learn(here, "a", "b")
+    assert (away(here), store.asked) == (set(), [])
+
+
+def test_a_saved_model_that_the_spill_lost_comes_from_the_checkpoint() -> None:
+    store, spill = Store(), FakeSpill()
+    cache = Cache(1, spill)
+    here, whole = cached_partition(cache, store=store), cached_partition(Cache())
+    for each in (here, whole):
+        learn(each, "a")
+    store.save(here)
+    cache.shrink()
+    spill.places[0].damaged = True
+    for each in (here, whole):
+        learn(each, "a")
+    assert (state(here), store.asked) == (state(whole), ["a"])
+
+
+@pytest.mark.parametrize("error", [None, Transient("down"), StateLost("gone")])
+def test_a_model_that_neither_spill_nor_checkpoint_gives_is_a_lost_state(error: Exception | None) -> None:
+    store, spill = Store(), FakeSpill()
+    cache = Cache(1, spill)
+    here = cached_partition(cache, store=store)
+    learn(here, "a")
+    if error is not None:
+        store.save(here)
+        store.error = error
+    cache.shrink()
+    spill.places[0].damaged = True
+    with pytest.raises(StateLost):
+        learn(here, "a")
+
+
+def test_a_snapshot_of_what_is_lost_fails() -> None:
+    spill = FakeSpill()
+    cache = Cache(1, spill)
+    here = cached_partition(cache)
+    learn(here, "a")
+    frozen, _ = here.models.snapshot()
+    cache.shrink()
+    spill.places[0].damaged = True
+    with pytest.raises(StateLost):
+        frozen["a"].take()
+
+
+def test_a_snapshot_of_everything_has_what_only_the_last_checkpoint_has() -> None:
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = cached_partition(cache, store=store)
+    learn(here, "a", "b")
+    store.save(here)
+    cache.shrink()
+    here.models.mark_all_changed()
+    frozen, _ = here.models.snapshot()
+    assert {key: each.data for key, each in taken(frozen).items()} == {k: each.data for k, each in store.saved.items()}
+
+
+def test_bytes_that_are_no_model_are_a_lost_state(tmp_path: Any) -> None:
+    spill = Spill(str(tmp_path), 1_000_000)
+    cache = Cache(1, spill)
+    here = cached_partition(cache)
+    learn(here, "a")
+    cache.shrink()
+    entry_of(here, "a").place = spill.put(b"something else")
+    with pytest.raises(StateLost, match="'a' does not come back"):
+        learn(here, "a")
