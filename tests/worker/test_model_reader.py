@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.test_reload import Tight, saved
+from tests.worker.support.tight import Tight, saved
 from worker.base.errors import Transient
 from worker.checkpoint import Manifest
 from worker.service import SystemClock
