@@ -9,11 +9,9 @@ import pytest
 
 from tests.worker.support.bench import Bench
 from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS, TRANSACTION_TIMEOUT_S, Broker
-from tests.worker.support.fake_clients import FakeInput, FakeOutput
+from tests.worker.support.fake_clients import FakeInput, FakeOutput, NoListener
 from tests.worker.support.fakes import FakeClock, Faults
-from tests.worker.test_forwarder import Bench as Forwarding
-from tests.worker.test_forwarder import Bound as Forwarder
-from tests.worker.test_transaction import Nobody
+from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
 from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import CommittedOffset, Outgoing, Record
@@ -44,7 +42,7 @@ class Sending:
             Metrics(),
             self.broker.clock,
         )
-        self.input.subscribe(Nobody())
+        self.input.subscribe(NoListener())
         self.transactions.open()
         self.pending = Pending(self.input.membership(), dead_letter_for=self._dead_letter_for)
         for number, size in enumerate(sizes):
@@ -242,7 +240,7 @@ def test_a_partition_whose_dead_letter_is_refused_stops_and_the_others_go_on(
 
 
 def test_a_record_that_cannot_be_forwarded_is_a_dead_letter() -> None:
-    bench = Forwarding()
+    bench = ForwarderBench()
     bench.feed_shops("a", "b", "c")
     bench.broker.refuses = lambda each: each.key == b"b"
     forwarder = bench.forwarder().join().turns(4)
@@ -250,25 +248,25 @@ def test_a_record_that_cannot_be_forwarded_is_a_dead_letter() -> None:
     letter = bench.broker.published[1]
     assert (letter.topic, code_of(letter), letter.value) == ("dead-letters", b"unpublishable", b'{"shop": "b"}')
     assert bench.broker.committed == {0: 3}
-    assert told(forwarder) == (2, 1, {"unpublishable": 1})
+    assert counted(forwarder) == (2, 1, {"unpublishable": 1})
     shown = [(each.topic, each.partition, each.offset, each.key, each.code) for each in forwarder.board.dead_letters]
     assert shown == [("events", 0, 1, "record key", "unpublishable")]
 
 
-def test_what_cannot_be_forwarded_for_two_reasons_is_told_of_both() -> None:
-    bench = Forwarding(partitions=2)
+def test_records_that_cannot_be_forwarded_are_shown_each_with_its_reason() -> None:
+    bench = ForwarderBench(partitions=2)
     bench.feed_shops("a", "b")
     bench.feed(b"{}")
     bench.feed_shops("b", partition=1)
     bench.broker.refuses = lambda each: each.key == b"b"
     forwarder = bench.forwarder().join().turns(6)
     assert bench.broker.committed == {0: 3, 1: 1}
-    assert told(forwarder) == (1, 3, {"missing-model-key": 1, "unpublishable": 2})
+    assert counted(forwarder) == (1, 3, {"missing-model-key": 1, "unpublishable": 2})
     shown = {(each.partition, each.offset, each.code) for each in forwarder.board.dead_letters}
     assert shown == {(0, 1, "unpublishable"), (0, 2, "missing-model-key"), (1, 0, "unpublishable")}
 
 
-def told(forwarder: Forwarder) -> tuple[float, float, dict[str, float]]:
+def counted(forwarder: BoundForwarder) -> tuple[float, float, dict[str, float]]:
     """How many records were forwarded, how many were not, and how many of these with each code."""
     metrics = forwarder.metrics
     [forwarded] = metrics.forwarded_records_total.series().values()
@@ -277,7 +275,7 @@ def told(forwarder: Forwarder) -> tuple[float, float, dict[str, float]]:
 
 
 def test_where_its_dead_letter_is_refused_too_the_forwarder_ends() -> None:
-    bench = Forwarding()
+    bench = ForwarderBench()
     bench.feed_shops("a", "b", "c")
     bench.broker.refuses = lambda each: b'"b"' in (each.value or b"")
     with pytest.raises(WorkerError, match="events, partition 0: the broker refuses even the dead letter"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.worker.support.fake_broker import Broker
-from tests.worker.support.fake_clients import FakeInput, FakeOutput
+from tests.worker.support.fake_clients import FakeInput, FakeOutput, NoListener
 from tests.worker.support.fakes import FakeClock, Faults
 from worker.base.errors import Abort, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
@@ -16,14 +16,6 @@ from worker.runtime.transaction import REWOUND_S, Pending, Transactions
 
 OUTPUTS = [Outgoing("predictions", b"k", b"%d" % i, [], 0) for i in range(3)]
 OFFSETS = {0: 3, 1: 5}
-
-
-class Nobody:
-    """A listener that does not care."""
-
-    def assigned(self, partitions: object) -> None: ...
-    def revoked(self, partitions: object) -> None: ...
-    def lost(self, partitions: object) -> None: ...
 
 
 class Bench:
@@ -39,7 +31,7 @@ class Bench:
         self._identity = "one" if exactly_once else None
         delivery = "exactly-once" if exactly_once else "at-least-once"
         self.transactions = Transactions(self.input, self._open_output, delivery, self.metrics, self.clock)
-        self.input.subscribe(Nobody())
+        self.input.subscribe(NoListener())
         self.transactions.open()
 
     def begin(self, offsets: dict[int, int] = OFFSETS) -> None:

@@ -297,3 +297,11 @@ class FakeOutput:
         self.hook("commit")
         self.broker.end(identity, self.epoch, commit=True)
         self.hook("commit:done")
+
+
+class NoListener:
+    """A listener that does nothing when partitions come and go."""
+
+    def assigned(self, partitions: object) -> None: ...
+    def revoked(self, partitions: object) -> None: ...
+    def lost(self, partitions: object) -> None: ...
