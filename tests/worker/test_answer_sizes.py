@@ -8,10 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, gathering
 from tests.worker.support.fakes import config
 from tests.worker.support.tasks import labelled, partition, records, state
-from tests.worker.test_gathering import gathering
 from worker.base.records import Record
 from worker.runtime import executor
 from worker.runtime.executor import GATHERED_BYTES

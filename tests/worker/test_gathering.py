@@ -7,24 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support.bench import Bench, Bound, lose_and_come_back
+from tests.worker.support.bench import PIECES, Bench, Bound, gathering, lose_and_come_back
 from tests.worker.support.fake_clients import FakeOutput
 from worker.base.errors import Abort, StateLost, Unknown
 from worker.base.records import Membership
 from worker.runtime.reloads import Reloads
 from worker.state.model_store import ModelStore
-
-PIECES = 4
-
-
-def gathering(bench: Bench, name: str = "one", interval_s: float = 10.0) -> Bound:
-    """A worker that predicts often, and by its clock will not commit within the next few turns."""
-    terms = replace(bench.config.transaction, interval_s=interval_s)
-    bench.config = replace(bench.config, transaction=terms)
-    worker = bench.worker(name).join()
-    worker.predict_often(PIECES)
-    bench.clock.now_s += interval_s
-    return worker.turns(1)
 
 
 def with_two_partitions() -> tuple[Bench, Bound]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.worker.support.bench import Bench, of_input
 from tests.worker.support.fake_broker import Log
 from tests.worker.support.fake_clients import FakeInput
 from tests.worker.support.fakes import config
+from tests.worker.support.keyed import KEYS, drained_bench, feed_keys, models_of
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
@@ -31,14 +31,6 @@ from worker.repartition.partitioner import partition_of
 from worker.task.task import Task
 from worker.task.warm_start import WarmStart
 
-KEYS = [f"key-{number}" for number in range(12)]
-
-
-def feed(bench: Bench, labels: Sequence[str], keys: Sequence[str] = KEYS) -> None:
-    """Events of every key, where a producer would send them."""
-    for key in keys:
-        bench.feed(*labels, partition=partition_of(key.encode(), len(bench.broker.logs)), key=key)
-
 
 def reshard(
     source: DictStore, target: DictStore, partitions: int, *, under: str = "", **options: Any
@@ -49,28 +41,13 @@ def reshard(
 @pytest.fixture
 def drained() -> Bench:
     """Two partitions, worked off; the worker has stopped in order."""
-    bench = Bench(partitions=2, interval_s=60.0)
-    feed(bench, "abcab")
-    bench.worker().join().turns(3).close()
-    return bench
+    return drained_bench()
 
 
 def add_partition(bench: Bench, lineage: str = "main~3") -> None:
     bench.broker.logs[2], bench.broker.furthest[2] = Log(), 0
     bench.setting = replace(bench.setting, partitions=3)
     bench.config = replace(bench.config, checkpoint=replace(bench.config.checkpoint, lineage=lineage))
-
-
-def models_of(bench: Bench, lineage: str) -> dict[str, bytes]:
-    """All models as the newest checkpoints of a lineage have them."""
-    models: dict[str, bytes] = {}
-    for number in bench.broker.logs:
-        location = msgspec.structs.replace(bench.checkpoints(number).location, lineage=lineage)
-        checkpoints = Checkpoints(bench.store, location)
-        manifest = checkpoints.newest()
-        assert manifest is not None
-        models |= loaded(checkpoints, manifest)
-    return models
 
 
 def test_models_learn_on_in_their_new_partitions_as_if_they_had_not_moved(drained: Bench) -> None:
@@ -81,7 +58,7 @@ def test_models_learn_on_in_their_new_partitions_as_if_they_had_not_moved(draine
     add_partition(drained)
     assert models_of(drained, "main~3") == before
 
-    feed(drained, "bbac")
+    feed_keys(drained, "bbac")
     worker = drained.worker().join().turns(3)
     worker.close()
     assert (worker.stops(), worker.replayed()) == ({}, 0)
@@ -104,7 +81,7 @@ def test_a_restart_before_the_next_checkpoint_replays(drained: Bench) -> None:
     written = reshard(drained.store, drained.store, 3)
     add_partition(drained)
     worker = drained.worker("one").join().turns(2)
-    feed(drained, "bc")
+    feed_keys(drained, "bc")
     worker.turns(2)
     worker.kill()
     again = drained.worker("two").join().turns(3)
@@ -127,7 +104,7 @@ def test_to_do_it_again_is_harmless_until_a_worker_has_started(drained: Bench) -
     assert len([name for name in target.objects if name.endswith("manifest")]) == 3
     reshard(drained.store, drained.store, 3)
     add_partition(drained)
-    feed(drained, "b")
+    feed_keys(drained, "b")
     drained.worker().join().turns(2).close()
     before = dict(drained.store.objects)
     with pytest.raises(WorkerError, match=r"has other checkpoints already.*--into"):
@@ -251,7 +228,7 @@ def test_a_lineage_that_no_configuration_can_name_is_refused_before_anything_is_
 def test_another_attempt_goes_into_a_lineage_of_another_name(drained: Bench) -> None:
     reshard(drained.store, drained.store, 3)
     add_partition(drained)
-    feed(drained, "b")
+    feed_keys(drained, "b")
     drained.worker().join().turns(2).close()
     written = reshard(drained.store, drained.store, 3, under="group/main", into="again")
     assert {manifest.location.lineage for manifest in written} == {"again"}
@@ -260,7 +237,7 @@ def test_another_attempt_goes_into_a_lineage_of_another_name(drained: Bench) -> 
 def test_models_that_were_left_behind_can_be_left_out() -> None:
     """Partitions were added before, and keys that moved started anew: they have two models, one of which is dead."""
     bench = Bench(partitions=3, interval_s=60.0)
-    feed(bench, "ab")
+    feed_keys(bench, "ab")
     moved = next(key for key in KEYS if partition_of(key.encode(), 3) != partition_of(key.encode(), 2))
     bench.feed("a", partition=partition_of(moved.encode(), 2), key=moved)
     bench.worker().join().turns(3).close()
@@ -337,7 +314,8 @@ def test_partitions_that_are_not_there_yet_are_refused() -> None:
 
 def test_a_topic_that_is_worked_off_may_be_resharded(drained: Bench) -> None:
     add_partition(drained, "main")
-    feed(drained, "a", [key for key in KEYS if partition_of(key.encode(), 3) == 2])  # Those wait in the new partition.
+    # Those wait in the new partition.
+    feed_keys(drained, "a", [key for key in KEYS if partition_of(key.encode(), 3) == 2])
     drained_.require_drained(*drain(drained))
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.worker.support.bench import Bench, add_partitions, of_input
 from tests.worker.support.fakes import config
+from tests.worker.support.keyed import KEYS, drained_bench, feed_keys, models_of
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
-from tests.worker.test_reshard import KEYS, feed, models_of
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError, WorkerError
 from worker.base.records import Record
@@ -28,10 +28,7 @@ from worker.task.warm_start import WarmStart
 @pytest.fixture
 def source() -> Bench:
     """Two partitions with a model for each key."""
-    bench = Bench(partitions=2, interval_s=60.0)
-    feed(bench, "abcab")
-    bench.worker().join().turns(3).close()
-    return bench
+    return drained_bench()
 
 
 @pytest.fixture
@@ -53,7 +50,7 @@ def in_one_go(*benches: Bench) -> dict[str, bytes]:
 
 
 def test_models_learn_on_from_where_they_were(source: Bench, bench: Bench) -> None:
-    feed(bench, "bca", [*KEYS[:6], "new"])
+    feed_keys(bench, "bca", [*KEYS[:6], "new"])
     worker = bench.worker().join().turns(3)
     worker.close()
     assert worker.stops() == {}
@@ -69,14 +66,14 @@ def test_the_first_checkpoint_holds_the_models_and_says_where_they_are_from(sour
     for number in (0, 1):
         manifest = source.newest(number)
         assert f"{manifest.location.prefix} at offset {manifest.offset} ({manifest.state_hash})" in str(origin)
-    feed(bench, "a")
+    feed_keys(bench, "a")
     one.turns(2).close()
     assert bench.newest().offset > 0
     assert bench.newest().origin == origin
 
 
 def test_what_happens_to_the_source_later_changes_nothing(source: Bench, bench: Bench) -> None:
-    feed(bench, "bca")
+    feed_keys(bench, "bca")
     bench.worker("one").join().turns(2).kill()
     expected = in_one_go(source, bench)
     source.store.objects.clear()
@@ -89,7 +86,7 @@ def test_what_happens_to_the_source_later_changes_nothing(source: Bench, bench: 
 def test_a_history_that_has_begun_takes_nothing(source: Bench, bench: Bench) -> None:
     warm = bench.setting
     bench.setting = replace(warm, warm_start=None)
-    feed(bench, "ab", KEYS[:3])
+    feed_keys(bench, "ab", KEYS[:3])
     bench.worker().join().turns(3).close()
     bench.setting = warm
     bench.worker().join().turns(3).close()
@@ -98,7 +95,7 @@ def test_a_history_that_has_begun_takes_nothing(source: Bench, bench: Bench) -> 
 
 def test_a_partition_that_is_added_later_takes_nothing(source: Bench, bench: Bench) -> None:
     """The models of its keys began in other partitions, and the records from then on are there."""
-    feed(bench, "ab")
+    feed_keys(bench, "ab")
     bench.worker("one").join().turns(3).close()
     bench.config = of_input(bench.config, on_repartition="new-models")
     add_partitions(bench, 4)

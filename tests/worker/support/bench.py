@@ -26,6 +26,8 @@ from worker.task.checkpointer import Checkpointer
 from worker.task.task import Task
 
 SETTING = Setting(topic_id="topic-id", partitions=1, max_message_bytes=1_000_000)
+PIECES = 4
+"""So many times a worker that gathers predicts in each interval of the transactions."""
 
 
 class Bench:
@@ -199,6 +201,16 @@ class Bound:
     def _open_output(self) -> FakeOutput:
         self.opened += 1
         return FakeOutput(self.bench.broker, self._identity, self.faults)
+
+
+def gathering(bench: Bench, name: str = "one", interval_s: float = 10.0) -> Bound:
+    """A worker that predicts often, and by its clock will not commit within the next few turns."""
+    terms = replace(bench.config.transaction, interval_s=interval_s)
+    bench.config = replace(bench.config, transaction=terms)
+    worker = bench.worker(name).join()
+    worker.predict_often(PIECES)
+    bench.clock.now_s += interval_s
+    return worker.turns(1)
 
 
 def lose_and_come_back(one: Bound, two: Bound, callback: str) -> None:
