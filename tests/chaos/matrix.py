@@ -19,7 +19,7 @@ class Row:
 
 TRANSACTIONS, REBALANCES = "tests/worker/test_loop_transactions.py", "tests/worker/test_loop_rebalances.py"
 STARTS, SAVES = "tests/worker/test_loop_starts.py", "tests/worker/test_loop_checkpoints.py"
-CHECKPOINT = "tests/worker/test_checkpoint.py"
+DAMAGE, DIVERGENCE = "tests/worker/test_checkpoint_damage.py", "tests/worker/test_checkpoint_divergence.py"
 TOPIC = "tests/kafka/test_topic_changes.py"
 
 MATRIX = (
@@ -136,8 +136,8 @@ MATRIX = (
         "The one before, and more replay; none left: stop.",
         (
             "store-damage",
-            f"{CHECKPOINT}::test_any_damage_to_the_newest_checkpoint_falls_back",
-            f"{CHECKPOINT}::test_a_copied_folder_is_foreign",
+            f"{DAMAGE}::test_any_damage_to_the_newest_checkpoint_falls_back",
+            f"{DAMAGE}::test_a_copied_folder_is_foreign",
         ),
     ),
     Row(
@@ -176,7 +176,7 @@ MATRIX = (
     Row(
         "Nondeterminism",
         "Two states at one offset are an alarm.",
-        (f"{CHECKPOINT}::test_different_bytes_for_one_model_at_one_offset_are_found",),
+        (f"{DIVERGENCE}::test_different_bytes_for_one_model_at_one_offset_are_found",),
         "Every run here compares all checkpoints with the reference as well.",
     ),
 )

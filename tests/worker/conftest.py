@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.availability import Unavailable, give_up
+from tests.worker.support.checkpoints import HERE
+from tests.worker.support.stores import DictStore
 from tests.worker.support.versitygw import S3Server
 from worker import cli
+from worker.checkpoint import Checkpoints
 from worker.cli import terminal
 
 Main = Callable[..., tuple[int, str, str]]
@@ -38,6 +41,18 @@ def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     yield run
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def store() -> DictStore:
+    """An empty store in memory."""
+    return DictStore()
+
+
+@pytest.fixture
+def checkpoints(store: DictStore) -> Checkpoints:
+    """Those of one partition in the store."""
+    return Checkpoints(store, HERE)
 
 
 @pytest.fixture

@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
-from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.worker.support.checkpoints import HERE, files, write
 from tests.worker.support.manifests import forge, loaded, put_together, taken_apart
 from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint
-from worker.checkpoint import Checkpoints, Location, Manifest, Reader, SavedModel, Source, Table, state_hash
+from worker.checkpoint import Checkpoints, Manifest, Reader, Table, state_hash
 from worker.checkpoint.manifest import FRAME_ENTRIES
 from worker.checkpoint.retention import KEPT_MS
 
-HERE = Location("group", "main", "events", "topic-id", 0)
 MODELS = 100_000
 WITHIN_S = 0.1
 """Of the thread's own time for a checkpoint of which one model in 100,000 has changed; a base takes more than 1 s."""
 
 
-def write(
-    checkpoints: Checkpoints,
-    offset: int,
-    state: dict[str, bytes],
-    previous: Manifest | None = None,
-    removed: Any = (),
-    **more: Any,
-) -> Manifest:
-    dirty: dict[str, Source] = {
-        key: partial(SavedModel, "spec", data, {"samples": offset}) for key, data in state.items()
-    }
-    arguments = {"start_offset": 0, "engine": "e", "created_ms": offset} | more
-    return checkpoints.write(offset=offset, dirty=dirty, previous=previous, removed=removed, **arguments)
-
-
-def files(store: DictStore, kind: str) -> list[str]:
-    return sorted(name for name in store.objects if name.endswith(kind))
-
-
 def headers(store: DictStore) -> list[dict[str, Any]]:
     return [taken_apart(store.objects[name])[0] for name in files(store, "manifest")]
-
-
-@pytest.fixture
-def store() -> DictStore:
-    return DictStore()
 
 
 # Bases and deltas
@@ -94,7 +71,7 @@ def test_any_sequence_of_changes_reads_as_what_was_written(store: DictStore) -> 
         gone = [key for key in state if rng.random() < 0.05]
         changed = {f"k{rng.randint(0, 25)}": rng.randbytes(rng.randint(0, 9)) for _ in range(rng.randint(0, 3))}
         state = {key: data for key, data in state.items() if key not in gone} | changed
-        manifest = write(checkpoints, offset, changed, manifest, gone)
+        manifest = write(checkpoints, offset, changed, manifest, removed=gone)
         found = Checkpoints(store, HERE).newest()
         assert found == manifest
         assert found.models.keys() == state.keys()
@@ -349,3 +326,32 @@ def test_what_was_there_before_is_compared_without_a_listing(store: DictStore) -
     journal.log.clear()
     assert checkpoints.diverged(2) == ["a"]
     assert [call for call, _ in journal.log if call == "list"] == []
+
+
+def test_threads_may_be_the_first_to_read_a_manifest(store: DictStore) -> None:
+    """msgspec 0.22 reads through a null pointer where two of them ask for a type that it has not seen before."""
+    write(Checkpoints(store, HERE), 1, dirty={})
+    name, data = next((name, data) for name, data in store.objects.items() if name.endswith(".manifest"))
+    program = f"""
+import importlib, os, sys, threading
+from worker.checkpoint import manifest
+
+class Store:
+    def read(self, name):
+        return {data!r}
+
+threading.excepthook = lambda _: os._exit(1)
+sys.setswitchinterval(1e-6)
+for _ in range(200):
+    importlib.reload(manifest)
+    start = threading.Barrier(3)
+    def read():
+        start.wait()
+        manifest.Reader(Store(), {HERE.prefix!r}).read({name.rpartition("/")[2]!r})
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0

@@ -105,3 +105,19 @@ def test_a_checkpoint_whose_store_hangs_holds_up_no_other_partition() -> None:
             first.start()
             assert sum(each.is_writing for each in others) == 1
     assert longest_s <= policy.interval_s + 3 * WRITE_S + 2 * STEP_S
+
+
+def test_the_interval_is_over_at_its_end() -> None:
+    policy = Policy(interval_s=30.0, recovery_budget_s=10.0)
+    assert policy.is_over(30.0)
+    assert not policy.is_over(29.9)
+
+
+@pytest.mark.parametrize(
+    ("replay_s", "writing_s", "spent"),
+    [(9.9, 0.0, False), (10.0, 0.0, True), (7.9, 2.0, False), (8.0, 2.0, True), (4.9, 60.0, False), (5.0, 60.0, True)],
+)
+def test_the_recovery_budget_leaves_room_for_the_time_that_writing_takes(
+    replay_s: float, writing_s: float, spent: bool
+) -> None:
+    assert Policy(interval_s=30.0, recovery_budget_s=10.0).spent(replay_s, writing_s) is spent

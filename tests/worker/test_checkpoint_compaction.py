@@ -1,0 +1,71 @@
+"""Compaction: what is dead in segments stays little, what lives is not copied for nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.support.checkpoints import files, write
+from tests.worker.support.manifests import loaded
+from tests.worker.support.stores import DictStore
+from worker.base.errors import CorruptCheckpoint
+from worker.checkpoint import Checkpoints, segments
+
+
+def test_dead_bytes_stay_below_half_of_the_living(checkpoints: Checkpoints, store: DictStore) -> None:
+    state = {f"{number:02d}": bytes([number]) * 10 for number in range(20)}
+    manifest = write(checkpoints, 1, state)
+    written = 200
+    for offset in range(2, 60):
+        dirty = {f"{(offset * 7 + step) % 20:02d}": bytes([offset]) * 10 for step in range(3)}
+        state |= dirty
+        manifest = write(checkpoints, offset, dirty, previous=manifest)
+        assert loaded(checkpoints, manifest) == state
+        assert sum(manifest.segments.values()) <= 200 + 100
+        written += 30
+    stored = sum(len(data) for name, data in store.objects.items() if name.endswith("segment"))
+    assert stored <= 4 * written
+
+
+def test_models_that_stay_where_they_are_are_not_copied(checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"hot": b"h" * 30, "cold": b"c" * 70})
+    second = write(checkpoints, 2, {"hot": b"i" * 30}, previous=first)
+    assert second.models["cold"] == first.models["cold"]
+    third = write(checkpoints, 3, {"other": b"o"}, removed=["hot"], previous=second)
+    assert third.models["cold"] == first.models["cold"]
+    fourth = write(checkpoints, 4, {"cold": b"d" * 70}, removed=["other"], previous=third)
+    assert sorted(fourth.segments.values()) == [70]
+
+
+def test_a_wasteful_segment_is_rewritten_and_an_economical_one_is_not(checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"solid": b"s" * 60})
+    second = write(checkpoints, 2, {"big": b"b" * 90, "small": b"x" * 10}, previous=first)
+    third = write(checkpoints, 3, removed=["big"], previous=second)
+    assert third.models["solid"] == first.models["solid"]
+    assert third.models["small"].segment.startswith(f"{3:020d}")
+    assert sorted(third.segments.values()) == [10, 60]
+    assert loaded(checkpoints, third) == {"solid": b"s" * 60, "small": b"x" * 10}
+    assert third.models["small"].summary == second.models["small"].summary
+
+
+def test_small_segments_stay_few(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SMALL_SEGMENTS", 4)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 100)
+    state = {"large": b"l" * 60}
+    manifest = write(checkpoints, 0, state)
+    large = manifest.models["large"]
+    for offset in range(1, 30):
+        dirty = {f"key-{offset}": b"%03d" % offset}
+        state |= dirty
+        manifest = write(checkpoints, offset, dirty, previous=manifest)
+        assert sum(size < 50 for size in manifest.segments.values()) <= 4 + 1
+        assert manifest.models["large"] == large
+    assert loaded(checkpoints, manifest) == state
+
+
+def test_compaction_refuses_damaged_models(store: DictStore, checkpoints: Checkpoints) -> None:
+    first = write(checkpoints, 1, {"big": b"b" * 90, "small": b"x" * 10})
+    (segment,) = files(store, "segment")
+    store.objects[segment] = store.objects[segment][:-1] + b"?"
+    with pytest.raises(CorruptCheckpoint, match="damaged"):
+        write(checkpoints, 2, removed=["big"], previous=first)
+    assert checkpoints.offsets() == [1]

@@ -1,0 +1,47 @@
+"""Where the checkpoints of a partition lie."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.worker.support.checkpoints import write
+from tests.worker.support.stores import DictStore
+from worker.adapters.store import FileStore
+from worker.checkpoint import Checkpoints, Location
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        Location("..", ".tmp", "a.b_c-d", "id", 0),
+        Location("a/b", "x~p3@7", "t", "-_id", 12),
+        Location("группа", "a b%", "t", "i", 1),
+    ],
+)
+def test_any_group_and_lineage_has_a_folder_of_its_own(store: DictStore, location: Location) -> None:
+    checkpoints = Checkpoints(store, location)
+    write(checkpoints, 1, {"a": b"1"})
+    assert checkpoints.newest() is not None
+    segments = location.prefix.split("/")
+    assert len(segments) == 4
+    assert not any(segment.startswith(".") or not segment.isascii() for segment in segments)
+
+
+def test_names_of_any_length_have_folders_that_a_file_system_takes(tmp_path: Path) -> None:
+    store, topics = FileStore(tmp_path), ["t" * 249, "t" * 248 + "u", "t" * 232]
+    groups = ["é" * 300, "é" * 301, "a" + "é" * 300, "ab" + "é" * 300]
+    locations = [Location(group, group, topic, "i" * 22, 0) for topic in topics for group in groups]
+    for location in locations:
+        write(Checkpoints(store, location), 1, {"a": b"1"})
+    assert len({location.prefix for location in locations}) == len(locations)
+    for segment in {segment for location in locations for segment in location.prefix.split("/")}:
+        assert len(segment) <= 255
+        assert re.fullmatch(r"([^%]|%[0-9A-F]{2})+", segment)
+
+
+def test_names_that_a_file_system_takes_are_their_own_folders() -> None:
+    location = Location("g" * 255, "l" * 255, "t" * 232, "i" * 22, 0)
+    assert location.prefix == f"{'g' * 255}/{'l' * 255}/{'t' * 232}-{'i' * 22}/0"

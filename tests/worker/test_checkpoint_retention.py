@@ -1,0 +1,119 @@
+"""Which checkpoints are kept, and that nothing goes which one of them needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.support.checkpoints import HERE, HOUR_MS, chain_of, files, first_of, write
+from tests.worker.support.manifests import loaded
+from tests.worker.support.stores import DictStore, FaultyStore
+from worker.checkpoint import Checkpoints
+
+
+def test_young_checkpoints_stay(store: DictStore, checkpoints: Checkpoints) -> None:
+    chain_of(checkpoints, 20, HOUR_MS)
+    before = dict(store.objects)
+    assert checkpoints.collect_garbage(23 * HOUR_MS) == []
+    assert store.objects == before
+
+
+def test_old_checkpoints_go_with_what_only_they_needed(store: DictStore, checkpoints: Checkpoints) -> None:
+    chain = chain_of(checkpoints, 40, HOUR_MS)
+    deleted = checkpoints.collect_garbage(40 * HOUR_MS)
+    kept = [chain[15], *chain[17:]]  # 17 is a delta of 15
+    assert checkpoints.offsets() == [manifest.offset for manifest in kept]
+    needed = {f"{HERE.prefix}/{name}" for manifest in kept for name in manifest.segments}
+    assert set(files(store, "segment")) == needed
+    assert len(deleted) == 16 + 15
+    for manifest in kept:
+        assert loaded(checkpoints, manifest)["cold"] == b"c" * 100
+
+
+def test_of_older_checkpoints_the_first_of_each_hour_stays(checkpoints: Checkpoints) -> None:
+    chain = chain_of(checkpoints, 61, HOUR_MS // 20)
+    checkpoints.collect_garbage(3 * HOUR_MS, chain[-1])
+    # And the bases of those that stay, and the last one of another base than the newest has.
+    assert checkpoints.offsets() == [0, 18, 20, 39, 40, 57, 58, 59, 60]
+    assert checkpoints.collect_garbage(3 * HOUR_MS, chain[-1]) == []
+    for manifest in (chain[0], chain[40], chain[60]):
+        assert loaded(checkpoints, manifest)["hot"] == b"%d" % manifest.offset
+
+
+@pytest.mark.parametrize(
+    ("count", "kept"), [(6, [0, 2, 3, 4, 5]), (7, [3, 4, 5, 6]), (8, [3, 5, 6, 7]), (9, [3, 5, 6, 7, 8])]
+)
+def test_three_checkpoints_stay_whatever_their_age_and_one_of_another_base(
+    checkpoints: Checkpoints, count: int, kept: list[int]
+) -> None:
+    chain_of(checkpoints, count, HOUR_MS)
+    checkpoints.collect_garbage(1000 * HOUR_MS)
+    assert checkpoints.offsets() == kept
+    assert checkpoints.collect_garbage(1000 * HOUR_MS) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_many_changes_at_one_offset_the_last_ones_stay(checkpoints: Checkpoints, seed: int) -> None:
+    manifest = None
+    for revision in range(7):
+        changed = {"a": b"%d %d" % (seed, revision)}
+        manifest = write(checkpoints, 5, changed, previous=manifest, revision=revision)
+        checkpoints.collect_garbage(manifest.created_ms, manifest, committed=0)
+        kept = [each.revision for each, _ in first_of(checkpoints.restorable(), min(revision + 1, 3))]
+        assert kept == list(range(revision, max(-1, revision - 3), -1))
+
+
+def test_damaged_checkpoints_do_not_count_and_protect_what_they_may_need(
+    store: DictStore, checkpoints: Checkpoints
+) -> None:
+    chain_of(checkpoints, 8, HOUR_MS)
+    for name in files(store, "manifest")[-3:]:
+        store.objects[name] = b"?"
+    segments = files(store, "segment")
+    # Not by who wrote them, and knows what they were.
+    Checkpoints(store, HERE).collect_garbage(1000 * HOUR_MS)
+    assert checkpoints.offsets() == [0, 2, 3, 4, 5, 6, 7]  # 2 is a delta of 0
+    assert files(store, "segment") == segments
+    assert checkpoints.newest().offset == 4
+
+
+def test_nothing_is_deleted_while_nothing_can_be_read(store: DictStore, checkpoints: Checkpoints) -> None:
+    chain_of(checkpoints, 5, HOUR_MS)
+    for name in files(store, "manifest"):
+        store.objects[name] = b"?"
+    assert Checkpoints(store, HERE).collect_garbage(1000 * HOUR_MS) == []
+
+
+def test_manifests_go_before_segments(store: DictStore) -> None:
+    chain_of(Checkpoints(store, HERE), 10, HOUR_MS)
+    journal = FaultyStore(store, {})
+    Checkpoints(journal, HERE).collect_garbage(1000 * HOUR_MS)
+    deleted = [name.rpartition("/")[2] for call, name in journal.log if call == "delete"]
+    assert [name.rpartition(".")[2] for name in deleted] == ["manifest"] * 6 + ["segment"] * 5
+    # Deltas go before their bases, so that what is left of them is never one that nobody can read.
+    assert [int(name[:20]) for name in deleted[:6]] == [1, 2, 4, 5, 0, 3]
+
+
+def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictStore, checkpoints: Checkpoints) -> None:
+    chain_of(checkpoints, 4, HOUR_MS)
+    older, same, newer = (f"{HERE.prefix}/{offset:020d}-{'0' * 64}.segment" for offset in (2, 3, 4))
+    store.objects |= {older: b"?", same: b"?", newer: b"?"}
+    checkpoints.collect_garbage(4 * HOUR_MS)
+    assert older not in store.objects
+    assert {same, newer} <= store.objects.keys()
+
+
+def test_what_the_next_checkpoint_builds_on_stays(checkpoints: Checkpoints) -> None:
+    chain = chain_of(checkpoints, 10, HOUR_MS)
+    checkpoints.collect_garbage(1000 * HOUR_MS, current=chain[2])
+    following = write(checkpoints, 3, {"new": b"n"}, previous=chain[2])
+    assert loaded(checkpoints, following) == {"cold": b"c" * 100, "hot": b"2", "new": b"n"}
+
+
+def test_known_manifests_are_not_read_again(store: DictStore) -> None:
+    chain_of(Checkpoints(store, HERE), 10, HOUR_MS)
+    journal = FaultyStore(store, {})
+    checkpoints = Checkpoints(journal, HERE)
+    checkpoints.collect_garbage(10 * HOUR_MS)
+    read = [call for call, _ in journal.log].count("read")
+    checkpoints.collect_garbage(10 * HOUR_MS)
+    assert [call for call, _ in journal.log].count("read") == read == 10

@@ -1,0 +1,60 @@
+"""What is shown of all checkpoints of a store."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from tests.worker.support.checkpoints import HERE, files, write
+from tests.worker.support.manifests import forge, put_together
+from tests.worker.support.stores import DictStore
+from worker.base.ports import ObjectStore
+from worker.checkpoint import Checkpoints, describe
+
+
+class Below:
+    """The part of a store below a folder, as a URL with that folder in its path shows it."""
+
+    def __init__(self, store: DictStore, folder: str) -> None:
+        self.store, self.folder = store, folder
+
+    def list(self, prefix: str) -> list[str]:
+        assert prefix == ""
+        return [name.removeprefix(self.folder + "/") for name in self.store.list(self.folder)]
+
+    def read(self, name: str) -> bytes:
+        return self.store.read(f"{self.folder}/{name}")
+
+
+def test_describe_walks_all_locations(store: DictStore) -> None:
+    others = [msgspec.structs.replace(HERE, partition=4), msgspec.structs.replace(HERE, lineage="trial")]
+    for location in (HERE, *others):
+        write(Checkpoints(store, location), 1, {"a": b"1"})
+        write(Checkpoints(store, location), 2, {"a": b"2"})
+    store.objects["unrelated/file"] = b"?"
+    listings = list(describe(store))
+    assert [listing.folder for listing in listings] == [HERE.prefix, others[0].prefix, others[1].prefix]
+    assert [(listing.manifests, listing.newest.offset, listing.problems) for listing in listings] == [(2, 2, [])] * 3
+
+
+def test_describe_starts_at_any_folder(store: DictStore, checkpoints: Checkpoints) -> None:
+    manifest = write(checkpoints, 1, {"a": b"1"})
+    parts = HERE.prefix.split("/")
+    for depth in range(1, 5):
+        view: ObjectStore = Below(store, "/".join(parts[:depth]))
+        (listing,) = describe(view)
+        assert listing.folder == "/".join(parts[depth:])
+        assert (listing.newest, listing.problems) == (manifest, [])
+
+
+def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"1"})
+    store.objects.pop(files(store, "segment")[0])
+    damaged = forge(store, HERE.prefix, 5, put_together({"format": 99}, []))
+    (listing,) = describe(store)
+    assert (listing.manifests, listing.newest.offset) == (2, 1)
+    assert [problem.split(" ")[0] for problem in listing.problems] == [
+        damaged,
+        f"{HERE.prefix}/{1:020d}-{hashlib.sha256(b'1').hexdigest()}.segment",
+    ]
