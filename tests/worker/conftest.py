@@ -6,10 +6,12 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.availability import Unavailable, give_up
 from tests.worker.support.checkpoints import HERE
+from tests.worker.support.configurations import document
 from tests.worker.support.stores import DictStore
 from tests.worker.support.versitygw import S3Server
 from worker import cli
@@ -41,6 +43,45 @@ def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     yield run
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def worker_yaml(tmp_path: Path) -> Path:
+    """A configuration with a secret, and with a broker that does not answer."""
+    path = tmp_path / "worker.yaml"
+    kafka = '{bootstrap.servers: "127.0.0.1:1", sasl.password: "hunter2"}'
+    path.write_text(document(kafka=kafka, checkpoint=f'{{url: "file://{tmp_path}/checkpoints"}}'))
+    return path
+
+
+@pytest.fixture
+def rows_npz(tmp_path: Path) -> Path:
+    """200 rows of three features and two classes."""
+    path = tmp_path / "rows.npz"
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=200)
+    np.savez(path, X=rng.normal(y[:, None], 1.0, (200, 3)), y=y)
+    return path
+
+
+@pytest.fixture
+def churn_csv(tmp_path: Path) -> Path:
+    """300 rows with an identifier, a time, a text, a number, and the label `churned`."""
+    rng = np.random.default_rng(0)
+    lines = ["id,when,city,age,churned"]
+    for i in range(300):
+        age = rng.normal(40, 10)
+        lines.append(f"tx-{i},{1715949000 + i},{'Rome' if i % 3 else 'Oslo'},{age:.1f},{'yes' if age > 50 else 'no'}")
+    (tmp_path / "churn.csv").write_text("\n".join(lines))
+    return tmp_path / "churn.csv"
+
+
+@pytest.fixture
+def prices_csv(tmp_path: Path) -> Path:
+    """300 rows with the numeric label `price`."""
+    lines = ["rooms,price", *(f"{i % 7},{100.5 * (i % 7) + i / 64}" for i in range(300))]
+    (tmp_path / "prices.csv").write_text("\n".join(lines))
+    return tmp_path / "prices.csv"
 
 
 @pytest.fixture

@@ -1,0 +1,135 @@
+"""`check`: what is said of a configuration, and with --connect of broker and store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.worker.conftest import Main
+from tests.worker.support.stores import DictStore
+from worker.base.errors import WorkerError
+from worker.cli import check, commands
+from worker.config import effective, load
+
+
+def test_check_prints_what_is_in_effect_without_secrets(main: Main, worker_yaml: Path) -> None:
+    code, out, err = main("check", worker_yaml, "--verbose")
+    assert (code, err) == (0, "")
+    assert out == f"{effective(load(worker_yaml, {}))}\nok      {worker_yaml}: can be used\n"
+    assert "hunter2" not in out
+
+
+def test_check_is_one_line_where_nothing_is_wrong(main: Main, worker_yaml: Path) -> None:
+    expected = f"ok      {worker_yaml}: can be used; --verbose prints it as it is in effect\n"
+    assert main("check", worker_yaml) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ("chek.crcs: true", 'No such configuration property: "chek.crcs"'),
+        ("socket.timeout.ms: soon", 'Invalid value for configuration property "socket.timeout.ms"'),
+        ("security.protocol: ssl, ssl.ca.location: /no/ca.pem", "ssl.ca.location failed"),
+        ("security.protocol: hunter2", 'Invalid value *** for configuration property "security.protocol"'),
+        ("security.protocol: sasl_ssl, sasl.mechanism: hunter2", "Unsupported SASL mechanism: ***"),
+    ],
+)
+def test_check_names_a_property_that_the_client_does_not_take(
+    main: Main, worker_yaml: Path, properties: str, said: str
+) -> None:
+    text = worker_yaml.read_text()
+    assert text.count("kafka: {") == 1
+    worker_yaml.write_text(text.replace("kafka: {", f"kafka: {{{properties}, "))
+    code, out, err = main("check", worker_yaml)
+    assert (code, out) == (2, "")
+    assert err.startswith("amf-worker: kafka: librdkafka refuses the properties: ")
+    assert said in err
+    assert "hunter2" not in err
+
+
+def test_check_keeps_back_what_the_client_says_of_itself(
+    main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.adapters.kafka.admin.CALL_S", 0.2)
+
+    def client_speaks(*options: str) -> bool:
+        code, out, err = main("check", worker_yaml, "--connect", *options)
+        assert [line.split()[0] for line in out.splitlines() if line[:2] in ("ok", "fa")] == ["ok", "failed", "ok"]
+        assert code == 1
+        return "kafka-client" in err
+
+    assert not client_speaks()
+    assert client_speaks("--verbose")
+    assert client_speaks("--log-level", "debug")
+
+
+def test_check_names_every_mistake(main: Main, worker_yaml: Path) -> None:
+    worker_yaml.write_text(worker_yaml.read_text() + "models: {default: {n_estimators: 0}}\ndelivry: at-least-once\n")
+    code, out, err = main("check", worker_yaml)
+    assert (code, out) == (2, "")
+    assert re.findall(r"^amf-worker: .*worker\.yaml:(\d): (\S+):", err, re.MULTILINE) == [
+        ("6", "models.default.n_estimators"),
+        ("7", "delivry"),
+    ]
+
+
+def test_connect_says_what_works_and_what_does_not(
+    main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("worker.adapters.kafka.admin.CALL_S", 0.2)
+    code, out, err = main("check", worker_yaml, "--connect", "--log-level", "error")
+    assert code == 1
+    assert re.search(r"^failed  no broker answers at kafka\.bootstrap\.servers=127\.0\.0\.1:1", out, re.MULTILINE)
+    assert f"ok      store file://{tmp_path}/checkpoints: objects can be created, are never overwritten" in out
+    assert not [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()]
+    assert "hunter2" not in out + err
+
+
+class Overwriting(DictStore):
+    def create(self, name: str, data: bytes) -> None:
+        self.objects[name] = data
+
+
+class Forgetful(DictStore):
+    def list(self, prefix: str) -> list[str]:
+        return []
+
+
+class Closed(DictStore):
+    def create(self, name: str, data: bytes) -> None:
+        raise WorkerError("cannot write: permission denied")
+
+
+@pytest.mark.parametrize(
+    ("store", "complaint"),
+    [
+        (Overwriting(), "it overwrites objects"),
+        (Forgetful(), "an object that was created is not listed"),
+        (Closed(), "cannot write: permission denied"),
+    ],
+)
+def test_connect_finds_a_store_that_checkpoints_cannot_rely_on(
+    worker_yaml: Path, monkeypatch: pytest.MonkeyPatch, store: DictStore, complaint: str
+) -> None:
+    monkeypatch.setattr("worker.adapters.kafka.admin.CALL_S", 0.2)
+    monkeypatch.setattr(check, "open_store", lambda _: store)
+    *_, finding = check.connect(load(worker_yaml, {}))
+    assert finding.level == "failed"
+    assert complaint in finding.sentence
+    assert not store.objects
+
+
+def test_hostname_is_known_where_the_shell_does_not_pass_it_on(
+    main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = worker_yaml.read_text()
+    worker_yaml.write_text(text.replace("kafka: {", "kafka: {group.instance.id: '${HOSTNAME}', "))
+    monkeypatch.setattr(commands, "gethostname", lambda: "box-7")
+    monkeypatch.delenv("HOSTNAME", raising=False)
+    code, out, err = main("check", worker_yaml, "--verbose")
+    assert (code, err) == (0, "")
+    assert "group.instance.id: box-7" in out
+    monkeypatch.setenv("HOSTNAME", "given")
+    assert "group.instance.id: given" in main("check", worker_yaml, "--verbose")[1]

@@ -1,0 +1,54 @@
+"""Files that commands write: replaced whole, and refused before the work where they cannot be written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from worker.base.errors import ConfigError
+from worker.cli.files import replacing, require_place
+
+
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    with replacing(pipe) as file:
+        file.write("through")
+    reader.join(10)
+    assert (read, pipe.is_fifo()) == (["through"], True)
+
+
+def test_what_can_be_written_is_not_refused_before(tmp_path: Path) -> None:
+    pipe, link, away = tmp_path / "pipe", tmp_path / "link", tmp_path / "away" / "file"
+    os.mkfifo(pipe)
+    link.symlink_to(away)
+    away.parent.mkdir()
+    for path in (pipe, link, away, Path(os.devnull)):
+        require_place(path)
+    assert list(away.parent.iterdir()) == []
+
+
+def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
+    nowhere, ring = tmp_path / "nowhere", tmp_path / "ring"
+    nowhere.symlink_to(tmp_path / "none" / "file")
+    ring.symlink_to(ring)
+    for path in (nowhere, ring, tmp_path, tmp_path / ("n" * 253), tmp_path / "none" / "file"):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            require_place(path)
+
+
+def test_the_file_behind_a_link_is_replaced_and_keeps_its_permissions(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("before")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    with replacing(link) as written:
+        written.write("after")
+    assert link.is_symlink()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("after", 0o600)
+    assert sorted(tmp_path.iterdir()) == [file, link]

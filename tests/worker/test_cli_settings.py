@@ -1,0 +1,59 @@
+"""Settings of the command line: --set stands above the file, and needs none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.worker.conftest import Main
+from tests.worker.support.configurations import document
+from tests.worker.support.printed import without_speed
+from worker.config import loads
+
+
+def test_settings_need_no_file(main: Main, churn_csv: Path, worker_yaml: Path) -> None:
+    few = ["evaluate", churn_csv, "--label", "churned", "--drop", "id", "--drop", "when"]
+    _, plain, _ = main(*few)
+    code, out, err = main(*few, "--set", "split_pure=true", "--set", "models.default.n_estimators=3")
+    assert (code, err) == (0, "")
+    worker_yaml.write_text(worker_yaml.read_text() + "models: {default: {split_pure: true, n_estimators: 3}}\n")
+    _, same, _ = main(*few, "--config", worker_yaml)
+    assert without_speed(out) == without_speed(same) != without_speed(plain)
+    _, above, _ = main(*few, "--config", worker_yaml, "--set", "n_estimators=10", "--set", "split_pure=")
+    assert main(*few, "--set", "split_pure=")[0] == 2
+    assert above == ""
+
+
+def test_a_setting_stands_above_the_file() -> None:
+    kafka = "{bootstrap.servers: b, sasl.password: hunter2}"
+    text = document(kafka=kafka, models="{default: {n_estimators: 3, seed: 7}, max_models: 5}")
+    settings = {"n_estimators": "20", "models.max_models": "6", "kafka.group.id": "g.1", "classes": "[a, 'no']"}
+    found = loads(text, {}, settings=settings)
+    assert (found.models.default.n_estimators, found.models.default.seed, found.models.max_models) == (20, 7, 6)
+    assert (found.kafka["group.id"], found.kafka["sasl.password"]) == ("g.1", "hunter2")
+    assert found.models.default.classes == ("a", "no")
+    assert loads(text, {}).models.max_models == 5
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("n_estimators=0", "--set: models.default.n_estimators: expected "),
+        ("trees=5", "--set: trees: unknown key, expected one of "),
+        ("n_estimator=5", "; did you mean n_estimators?"),
+        ("delivry=x", "; did you mean delivery?"),
+        ("models.default.trees=5", "--set: models.default.trees: unknown key, expected one of "),
+        ("n_estimators=[", "--set n_estimators: expected YAML, found a syntax error"),
+        ("kafka.isolation.level=x", "--set: kafka.isolation.level: reserved: "),
+        ("models=5", "--set: models: expected a mapping, found a single value"),
+        ("n_estimators", "expected KEY=VALUE such as n_estimators=20, found 'n_estimators'"),
+        ("a b=1", "expected KEY=VALUE"),
+    ],
+)
+def test_a_wrong_setting_is_named(main: Main, churn_csv: Path, setting: str, complaint: str) -> None:
+    code, out, err = main(
+        "evaluate", churn_csv, "--label", "churned", "--drop", "id", "--drop", "when", "--set", setting
+    )
+    assert (code, out) == (2, "")
+    assert complaint in err
