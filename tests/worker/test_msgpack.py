@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_codec import bits, messages, prediction
 
 from tests.worker.support.malformed import MAX_BYTES
+from tests.worker.support.values import MESSAGES, outcome, prediction
 from worker import codec
 from worker.base.errors import ConfigError
 from worker.base.records import Estimate, Event, Reject
@@ -24,16 +24,6 @@ from worker.codec.dead_letters import DECODER, DECODERS, REJECT_CODES
 from worker.codec.msgpack import decode, encode_answers
 
 packed = msgspec.msgpack.encode
-
-
-def outcome(decoded: Event | Reject) -> Any:
-    """The code of a reject, or an event with the bits of its numbers."""
-    if isinstance(decoded, Reject):
-        return decoded.code
-    features = decoded.features
-    names = list(features) if isinstance(features, dict) else None
-    values = features.values() if isinstance(features, dict) else features
-    return names, [bits(value) for value in values], (type(decoded.label), decoded.label), decoded.id
 
 
 @pytest.mark.parametrize(
@@ -52,11 +42,11 @@ def outcome(decoded: Event | Reject) -> Any:
         ),
     ],
 )
-def test_good_value(message: dict[str, Any], event: Event) -> None:
+def test_a_good_value_is_this_event(message: dict[str, Any], event: Event) -> None:
     assert outcome(decode(packed(message), MAX_BYTES)) == outcome(event)
 
 
-@given(messages)
+@given(MESSAGES)
 @settings(max_examples=500)
 def test_the_same_content_is_the_same_event_as_json(message: dict[str, Any]) -> None:
     fits = all(-(2**63) <= n < 2**64 for n in integers_in(message))
@@ -136,7 +126,7 @@ def test_a_name_that_occurs_twice_must_be_right_twice() -> None:
 
 
 edits = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3)), max_size=4)
-packable = messages.filter(lambda message: all(-(2**63) <= n < 2**64 for n in integers_in(message)))
+packable = MESSAGES.filter(lambda message: all(-(2**63) <= n < 2**64 for n in integers_in(message)))
 
 
 @given(packable, edits)

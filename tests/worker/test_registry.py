@@ -14,11 +14,11 @@ import fastavro
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_codec import prediction
-from test_msgpack import outcome
 
+from tests.worker.support.configurations import document
 from tests.worker.support.malformed import MAX_BYTES
 from tests.worker.support.registry import StubRegistry
+from tests.worker.support.values import outcome, prediction
 from worker import codec
 from worker.adapters.kafka import reading
 from worker.adapters.kafka import registry as adapter
@@ -43,18 +43,12 @@ def record(features: Any, *more: dict[str, Any]) -> str:
 
 
 def open_codec(name: str, url: str, more: str = "", timeout: str = "30s") -> tuple[Codec, ConfluentRegistry]:
-    config = loads(
-        f"""
-        input: {{topic: events, codec: {name}}}
-        output: {{topic: predictions, codec: {name}}}
-        dead_letter: {{topic: dead}}
-        kafka: {{bootstrap.servers: "localhost:1"}}
-        checkpoint: {{url: "memory://"}}
-        schema_registry: {{url: "{url}", timeout: {timeout}{more}}}
-        """,
-        {},
+    text = document(
+        input=f"{{topic: events, codec: {name}}}",
+        output=f"{{topic: predictions, codec: {name}}}",
+        schema_registry=f'{{url: "{url}", timeout: {timeout}{more}}}',
     )
-    registry = ConfluentRegistry(config)
+    registry = ConfluentRegistry(loads(text, {}))
     return codec_of(name, "predictions", registry), registry
 
 
@@ -644,7 +638,7 @@ def test_avro_predictions_are_read_back_as_the_json_says(stub: StubRegistry, aut
     answers, _ = open_codec("avro", stub.url, f", auto_register: {auto}")
     answers.prepare()
     [number] = stub.subjects["predictions-value"]
-    stub.fault = "down"  # From here on nobody is asked.
+    stub.fault = "down"  # From here on the registry is not asked.
     reader = fastavro.parse_schema(json.loads(stub.schema(number)["schema"]))
     for answer in ANSWERS:
         value = answers.encode_answers(["m"], [answer])[0]
@@ -712,16 +706,6 @@ def test_a_missing_library_and_a_missing_file_are_errors_of_the_configuration(
         codec_of("avro", "predictions", None)
 
 
-DOCUMENT = """
-input: {{topic: events, codec: {codec}}}
-output: {{topic: predictions}}
-dead_letter: {{topic: dead}}
-kafka: {{bootstrap.servers: "localhost:1"}}
-checkpoint: {{url: "memory://"}}
-schema_registry: {registry}
-"""
-
-
 @pytest.mark.parametrize(
     ("name", "section", "problem"),
     [
@@ -737,14 +721,15 @@ schema_registry: {registry}
 )
 def test_a_section_that_cannot_be_used_is_refused_without_showing_it(name: str, section: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        loads(DOCUMENT.format(codec=name, registry=section), {})
+        loads(document(input=f"{{topic: events, codec: {name}}}", schema_registry=section), {})
     assert problem in str(caught.value)
     assert "hunter" not in str(caught.value)
 
 
 def test_the_user_info_is_masked_wherever_the_configuration_is_shown() -> None:
     section = '{url: "http://one:8081, https://two/registry", user_info: "${USER_INFO}"}'
-    config = loads(DOCUMENT.format(codec="avro", registry=section), {"USER_INFO": "amf:hunter2"})
+    text = document(input="{topic: events, codec: avro}", schema_registry=section)
+    config = loads(text, {"USER_INFO": "amf:hunter2"})
     assert config.schema_registry.user_info == "amf:hunter2"
     assert "hunter" not in effective(config) + repr(config)
     assert "url: http://one:8081, https://two/registry" in effective(config)
