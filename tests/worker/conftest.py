@@ -12,6 +12,7 @@ import pytest
 from tests.availability import Unavailable, give_up
 from tests.worker.support.checkpoints import HERE
 from tests.worker.support.configurations import document
+from tests.worker.support.registry import StubRegistry
 from tests.worker.support.stores import DictStore
 from tests.worker.support.versitygw import S3Server
 from worker import cli
@@ -94,6 +95,19 @@ def store() -> DictStore:
 def checkpoints(store: DictStore) -> Checkpoints:
     """Those of one partition in the store."""
     return Checkpoints(store, HERE)
+
+
+@pytest.fixture
+def stub_registry() -> Iterator[StubRegistry]:
+    """A schema registry that is empty and does not fail."""
+    with StubRegistry() as stub:
+        yield stub
+
+
+@pytest.fixture
+def asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that failed is asked again at once."""
+    monkeypatch.setattr("worker.adapters.kafka.registry.REST_S", 0.0)
 
 
 @pytest.fixture
