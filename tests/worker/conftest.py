@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.availability import Unavailable, give_up
 from tests.worker.support.checkpoints import HERE
 from tests.worker.support.configurations import document
 from tests.worker.support.registry import StubRegistry
+from tests.worker.support.rows import CsvFile, NpzFile
 from tests.worker.support.stores import DictStore
 from tests.worker.support.versitygw import S3Server
 from worker import cli
@@ -83,6 +85,30 @@ def prices_csv(tmp_path: Path) -> Path:
     lines = ["rooms,price", *(f"{i % 7},{100.5 * (i % 7) + i / 64}" for i in range(300))]
     (tmp_path / "prices.csv").write_text("\n".join(lines))
     return tmp_path / "prices.csv"
+
+
+@pytest.fixture
+def csv_file(tmp_path: Path) -> CsvFile:
+    """Makes a file of a text, or of bytes that should be one."""
+
+    def write(text: str | bytes) -> Path:
+        path = tmp_path / "rows.csv"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def npz_file(tmp_path: Path) -> NpzFile:
+    """Makes a file of named arrays."""
+
+    def write(**columns: Any) -> Path:
+        path = tmp_path / "rows.npz"
+        np.savez(path, **columns)
+        return path
+
+    return write
 
 
 @pytest.fixture
