@@ -8,17 +8,10 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError
 
+from tests.worker.support.configurations import document
 from worker.adapters.kafka.consumer import KafkaInput
 from worker.base.errors import PartitionStopped
 from worker.config import loads
-
-CONFIG = """
-input: {topic: events}
-output: {topic: predictions}
-dead_letter: {topic: dead}
-kafka: {bootstrap.servers: "127.0.0.1:1", group.id: g}
-checkpoint: {url: "memory://x"}
-"""
 
 
 class Message:
@@ -63,7 +56,7 @@ def client() -> Mock:
 
 @pytest.fixture
 def source(client: Mock) -> KafkaInput:
-    source = KafkaInput(loads(CONFIG, {}))
+    source = KafkaInput(loads(document(), {}))
     source._consumer.close()
     source._consumer = client
     source.subscribe(Mock())

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import amf
+from tests.worker.support.configurations import document
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
 from worker.base.errors import ConfigError
@@ -36,17 +37,9 @@ from worker.task.task import Task
 
 Run = Callable[..., tuple[Report, list[dict[str, str]]]]
 
-REQUIRED = """
-input: {topic: events}
-output: {topic: predictions}
-dead_letter: {topic: dead-letters}
-kafka: {bootstrap.servers: "localhost:9092"}
-checkpoint: {url: "memory://"}
-"""
-
 
 def config(models: str) -> Config:
-    return loads(f"{REQUIRED}models: {{default: {{{models}}}}}\n", {})
+    return loads(document(models=f"{{default: {{{models}}}}}"), {})
 
 
 def samples(n: int, n_classes: int = 3, seed: int = 0) -> tuple[Any, Any]:
@@ -177,7 +170,7 @@ REGRESSORS = "overrides: [{match: '*1', algorithm: amf-regressor, n_estimators: 
 
 def both(path: Path, n_keys: int = 2) -> tuple[Rows, Config]:
     """The rows of a file for models of which every other one estimates a number."""
-    setting = loads(f"{REQUIRED}models: {{{REGRESSORS}}}\n", {})
+    setting = loads(document(models=f"{{{REGRESSORS}}}"), {})
     return open_rows(path, n_keys=n_keys, has_numbers=lambda key: key.endswith("1")), setting
 
 
@@ -248,7 +241,7 @@ def test_refused_rows_are_counted_and_left_out(stored: Callable[..., Path], run:
 
 def test_there_are_no_more_models_than_a_partition_may_have(stored: Callable[..., Path], run: Run) -> None:
     path = stored(X=np.zeros((6, 1)), y=["x", "x", "x", "x", "", "x"], k=["a", "b", "c", "a", "c", "c"])
-    setting = loads(f"{REQUIRED}models: {{max_models: 2}}\n", {})
+    setting = loads(document(models="{max_models: 2}"), {})
     for chunk_rows in (1, 3, 6):
         report, rows = run(open_rows(path, key="k"), setting, chunk_rows=chunk_rows)
         assert report.rejects == {"too-many-models": 2}
@@ -269,7 +262,7 @@ def test_models_are_saved_for_a_worker_with_the_same_codec(stored: Callable[...,
 
 def test_parameters_come_from_the_configuration(stored: Callable[..., Path], run: Run) -> None:
     x, y = samples(60)
-    setting = loads(f"{REQUIRED}models: {{default: {{n_estimators: 1}}, overrides: [{{match: '*1', seed: 9}}]}}\n", {})
+    setting = loads(document(models="{default: {n_estimators: 1}, overrides: [{match: '*1', seed: 9}]}"), {})
     _, rows = run(open_rows(stored(X=x, y=y), n_keys=2), setting)
     for key, seed in (("model-0", 0), ("model-1", 9)):
         forest = amf.AMFClassifier(1, seed=seed_of(key, seed))

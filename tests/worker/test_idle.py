@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.worker.conftest import Main
+from tests.worker.support.configurations import document
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError
 from worker.checkpoint import Checkpoints, Location, SavedModel
@@ -22,14 +23,14 @@ DAY_MS = 86_400_000
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "worker.yaml"
-    path.write_text(f"""
-input: {{topic: events, tombstones: reset}}
-output: {{topic: predictions}}
-dead_letter: {{topic: dead-letters}}
-kafka: {{bootstrap.servers: "127.0.0.1:1"}}
-models: {{null_key: nobody}}
-checkpoint: {{url: "file://{tmp_path}/checkpoints"}}
-""")
+    path.write_text(
+        document(
+            input="{topic: events, tombstones: reset}",
+            kafka='{bootstrap.servers: "127.0.0.1:1"}',
+            models="{null_key: anonymous}",
+            checkpoint=f'{{url: "file://{tmp_path}/checkpoints"}}',
+        )
+    )
     return path
 
 
@@ -140,7 +141,7 @@ def test_keys_become_tombstones(
         ("", ["a", ""], "is no model key"),
         ("", ["a", "k" * 513], "is no model key"),
         ("", ["a", "\udcff"], "is no model key"),
-        ("", ["a", "nobody"], "records without a key"),
+        ("", ["a", "anonymous"], "records without a key"),
         ("", [], "--keys-from"),
     ],
 )

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.worker.support.configurations import document
+
 HANGING = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
@@ -33,15 +35,7 @@ sys.exit(cli.main(["run", {config!r}]))
 """
 
 
-CONFIG = """
-input: {topic: a}
-output: {topic: b}
-dead_letter: {topic: c}
-kafka: {bootstrap.servers: "127.0.0.1:1"}
-metrics: {listen: "127.0.0.1:0"}
-checkpoint: {url: "memory://x"}
-logging: {format: json}
-"""
+CONFIG = document(metrics='{listen: "127.0.0.1:0"}', logging="{format: json}")
 
 
 def ended(tmp_path: Path, *, hangs: bool, fails: bool, asks: bool = False) -> tuple[int, list[str]]:

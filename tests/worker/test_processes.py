@@ -11,19 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.support.configurations import document
 from worker import cli, processes
 from worker.base.errors import ConfigError
 from worker.cli.arguments import parser
 from worker.config import load, loads
 
-CONFIG = """
-input: {topic: events}
-output: {topic: predictions}
-dead_letter: {topic: dead-letters}
-kafka: {bootstrap.servers: "127.0.0.1:1", group.instance.id: host-a}
-metrics: {listen: "[::1]:65530"}
-checkpoint: {url: "memory://"}
-"""
+CONFIG = document(
+    kafka='{bootstrap.servers: "127.0.0.1:1", group.instance.id: host-a}', metrics='{listen: "[::1]:65530"}'
+)
 WITHIN_S = 20.0
 UNUSABLE = 2
 

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import pytest
 
+from tests.worker.support.configurations import document
 from worker.adapters.kafka import transactional_id
 from worker.base.errors import ConfigError
 from worker.config import Config, loads, repartition
 
-TEXT = """
-input: {{topic: {topic}, model_key: "{model_key}", repartition: {repartition}, codec: {codec}, start: latest}}
-output: {{topic: {output}}}
-dead_letter: {{topic: dead}}
-delivery: at-least-once
-kafka: {{bootstrap.servers: "b:9092", group.id: {group}, client.id: me}}
-checkpoint: {{url: "memory://x"}}
-"""
 
-
-def load(
+def text_of(
     model_key: str = "field:shop",
     repartition: str = "true",
     codec: str = "json",
     topic: str = "events",
     output: str = "predictions",
     group: str = "amf",
-) -> Config:
-    return loads(TEXT.format(**locals()), {})
+    more: str = "start: latest",
+) -> str:
+    return document(
+        input=f'{{topic: {topic}, model_key: "{model_key}", repartition: {repartition}, codec: {codec}, {more}}}',
+        output=f"{{topic: {output}}}",
+        delivery="at-least-once",
+        kafka=f'{{bootstrap.servers: "b:9092", group.id: {group}, client.id: me}}',
+    )
+
+
+def load(model_key: str = "field:shop", **more: str) -> Config:
+    return loads(text_of(model_key, **more), {})
 
 
 @pytest.mark.parametrize("codec", ["json", "msgpack"])
@@ -47,11 +49,8 @@ def test_a_field_must_be_in_values_that_can_be_read() -> None:
 
 
 def test_a_field_cannot_be_in_a_tombstone() -> None:
-    text = TEXT.format(
-        topic="events", model_key="field:a", repartition="true", codec="json", output="p", group="g"
-    ).replace("start: latest", "tombstones: reset")
     with pytest.raises(ConfigError, match=r"input\.model_key: .*input\.tombstones: dead-letter"):
-        loads(text, {})
+        load(more="tombstones: reset")
 
 
 @pytest.mark.parametrize("name", ["", 'a\\"b', "a\\\\b", "a\\nb"])
@@ -66,7 +65,7 @@ def test_the_internal_topic_must_have_a_name(group: str, topic: str) -> None:
         load(group=group, topic=topic)
 
 
-def test_the_internal_topic_is_nobody_elses() -> None:
+def test_the_internal_topic_is_a_topic_of_its_own() -> None:
     with pytest.raises(ConfigError, match=r"input\.repartition: expected a topic of its own, found amf-events-repart"):
         load(output="amf-events-repartition")
 
@@ -83,14 +82,7 @@ def test_the_forwarder_reads_the_input_in_a_group_of_its_own_exactly_once() -> N
 def test_no_two_workers_or_forwarders_have_one_transactional_id() -> None:
     """They would fence each other for ever."""
     names = [("amf", "prod.w-0"), ("amf.prod", "w-0"), ("amf", "w"), ("amf", "w-repartition"), ("amf-repartition", "w")]
-    text = TEXT.format(
-        topic="events",
-        model_key="key",
-        repartition="true",
-        codec="json",
-        output="p",
-        group='"${GROUP}", group.instance.id: "${NAME}"',
-    )
+    text = text_of("key", group='"${GROUP}", group.instance.id: "${NAME}"')
     ids = [transactional_id(loads(text, {"GROUP": group, "NAME": name})) for group, name in names]
     ids += [repartition.forwarder_id(each) for each in ids]
     assert len(set(ids)) == len(ids)

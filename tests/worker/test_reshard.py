@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.worker.support.bench import Bench, of_input
+from tests.worker.support.configurations import document
 from tests.worker.support.fake_broker import Log
 from tests.worker.support.fake_clients import FakeInput
 from tests.worker.support.fakes import config
@@ -357,17 +358,6 @@ def test_it_tells_how_far_it_is(drained: Bench) -> None:
 
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
-    group = KafkaGroup(
-        loads(
-            """
-        input: {topic: events}
-        output: {topic: predictions}
-        dead_letter: {topic: dead}
-        kafka: {bootstrap.servers: "localhost:1", group.id: nobody}
-        checkpoint: {url: "memory://"}
-        """,
-            {},
-        )
-    )
-    with pytest.raises(WorkerError, match="group nobody cannot be looked at"):
+    group = KafkaGroup(loads(document(kafka='{bootstrap.servers: "localhost:1", group.id: payments}'), {}))
+    with pytest.raises(WorkerError, match="group payments cannot be looked at"):
         group.has_members()

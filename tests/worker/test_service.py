@@ -16,21 +16,13 @@ import pytest
 
 import amf
 from tests.kafka.servers import free_ports
+from tests.worker.support.configurations import document
 from tests.worker.support.fakes import FakeClock
 from worker import service
 from worker.base.errors import ConfigError, WorkerError
 from worker.base.retry import Retry
 from worker.config import Config, loads
 from worker.service import Pulse, SystemClock, Until, _announce, _ends, _run_both, watched
-
-CONFIG = """
-input: {topic: events}
-output: {topic: predictions}
-dead_letter: {topic: dead-letters}
-kafka: {bootstrap.servers: "127.0.0.1:1"}
-checkpoint: {url: "memory://"}
-metrics: {listen: "127.0.0.1:${PORT}"}
-"""
 
 
 class Loop:
@@ -86,7 +78,8 @@ def test_a_worker_of_several_shows_its_own_port_and_those_of_all(monkeypatch: py
     own, other = free_ports(2)
     monkeypatch.setattr(service, "_work", work)
     monkeypatch.setattr(service.malloc, "give_back_early", lambda: None)
-    service.run(loads(CONFIG, {"PORT": str(own)}), "worker.yaml", lambda: False, workers=(other, own))
+    config = loads(document(checkpoint="{url: 'memory://'}", metrics=f'{{listen: "127.0.0.1:{own}"}}'), {})
+    service.run(config, "worker.yaml", lambda: False, workers=(other, own))
     [status] = shown
     assert (status["port"], status["workers"]) == (own, [other, own])
 
