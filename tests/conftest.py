@@ -34,7 +34,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """To collect the tests makes half a million objects that stay: nobody looks for garbage among them."""
+    """To collect the tests makes half a million objects that stay: to look for garbage among them is in vain."""
     gc.disable()
     try:
         return (yield)

@@ -70,7 +70,7 @@ MAY_IMPORT = {
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",
     BASE: BASE,
-    # What a model can be told follows from the parameters of the forests.
+    # Which keys a model has follows from the parameters of the forests.
     "worker.config.model": f"{BASE} {CONFIG} amf",
     CONFIG: f"{BASE} {CONFIG}",
     CODEC: f"{BASE} {CODEC}",

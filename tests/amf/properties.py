@@ -62,7 +62,7 @@ def proper_depths(depth: NDArray[np.float64], weighted: NDArray[np.float64]) -> 
 
 
 def answers_are_proper(forest: Any, probes: NDArray[Any], floor: float) -> None:
-    """Questions that nobody expected, to a forest that knows something."""
+    """Questions unlike all rows before, to a forest that has learned."""
     before = forest.dumps()
     weighted = forest.weighted_depth(probes)
     proper_depths(weighted, weighted)

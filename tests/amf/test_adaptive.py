@@ -225,7 +225,7 @@ def test_it_tells_how_its_trees_stand():
     x, y = changing(1000)
     forest = amf.AdaptiveAMFClassifier(10, seed=1, background=0.4, review_every=16)
     assert {tree.loss for tree in forest.adaptation.trees} == {None}
-    # At a review that starts a tree anew nobody knows yet what it will say.
+    # At a review that starts a tree anew it is not known yet what it will forecast.
     before = 0
     for start in range(0, 1000, 16):
         forest.partial_fit(x[start : start + 16], y[start : start + 16])

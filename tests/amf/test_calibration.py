@@ -152,7 +152,7 @@ def test_after_a_change_the_log_loss_is_near_that_of_the_best_before_and_the_bes
     stays = -math.log(1 - SHARE + SHARE / len(EXPERTS))
     bound = math.log(len(EXPERTS)) + (len(rows) - 2) * stays + math.log(len(EXPERTS) / SHARE)
     assert calibrated.sum() <= first.min() + second.min() + bound
-    assert calibrated.sum() < experts.sum(axis=0).min()  # nobody was as good all the time
+    assert calibrated.sum() < experts.sum(axis=0).min()  # no expert was as good all the time
 
 
 # What it is worth.

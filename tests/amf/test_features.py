@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass
 class Named:
-    """A forest of names alone, which remembers what it was told of each."""
+    """A forest of names alone, which remembers what it is given of each."""
 
     params: Limits = field(default_factory=Limits)
     feature_names: tuple[str, ...] | None = None

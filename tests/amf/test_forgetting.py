@@ -149,7 +149,7 @@ def test_forecasts_move_by_no_more_than_the_weight_of_what_changed(prior):
         heads, _ = nodes_of(forest, 0)
         gone, worth = set(least_worth(heads, tree.odds)), worth_of(heads, tree.odds)
         assert sum(worth[row] for row in gone) <= sum(worth.values()) / 8
-        new_places = set()  # those that another node moves to, or where nobody is left
+        new_places = set()  # those that another node moves to, or where none is left
         for row in range(len(tree.child)):
             left = induced(tree.child, gone, row)
             if left is None or left[0] != row:
@@ -273,7 +273,7 @@ def test_a_full_forest_follows_labels_that_turn_round(seed):
         ([80, 0], [3, 3], 1 / 2),
         ([60, 20], [3, 1], 1 / 2),
         ([7, 8], [1.875, 0], 4 / 7),  # half as warm as foretold, a quarter of the memory: 10 samples a leaf
-        ([0, 20], [11.125, 0], 1 / (1 + 20 / (80 / 90**2))),  # where nobody came before: next to nothing is left
+        ([0, 20], [11.125, 0], 1 / (1 + 20 / (80 / 90**2))),  # where no sample came before: next to nothing is left
         ([0, 1], [0.875, 0], 1 / (1 + 1 / (80 / 8**2))),  # more where heat means next to nothing
         ([7, 7], [0, 0], 1),
         ([0, 0], [3, 5], 1),  # without samples time stands still

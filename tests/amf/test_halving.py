@@ -124,7 +124,7 @@ def test_counts_add_up_before_and_after_a_counter_is_full(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_when_a_counter_is_full_depends_on_the_samples_alone(kind):
-    """Not on batches, threads, saving, or on how often somebody asks."""
+    """Not on batches, threads, saving, or on how often it is asked."""
     (whole, x, y), (single, _, _), (threads, _, _) = (nearly_full(kind, LARGEST_COUNT - 30) for _ in range(3))
     threads.n_threads = 3
     said = whole.prequential(x, y)

@@ -1,4 +1,4 @@
-"""A call that cannot be finished: of half a batch no forest is left, and whoever goes on is told so."""
+"""A call that cannot be finished: of half a batch no forest is left, and each later call says so."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_memory_that_cannot_be_given_back_is_kept(tight):
 
 
 def test_an_interrupt_waits_for_the_threads_that_work_on_the_memory():
-    """Else they go on in memory that is somebody else's by then."""
+    """Else they go on in memory that another forest has by then."""
     ended = []
 
     def work(number):

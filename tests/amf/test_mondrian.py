@@ -157,7 +157,7 @@ def test_customers_follow_from_the_labels_of_the_leaves_after_every_sample():
 
 
 class Script:
-    """A generator that says what it was told to."""
+    """A generator that gives the numbers that it was made with."""
 
     def __init__(self) -> None:
         self.numbers: list[float] = []

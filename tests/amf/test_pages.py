@@ -26,7 +26,7 @@ def test_a_block_keeps_what_it_holds_and_is_zero_beyond(looks_on):
         grown[:kept] = expected[:kept]
         assert np.array_equal(block.words, grown)
         if view is not None:
-            assert np.array_equal(view, before)  # memory that somebody looks at does not go away
+            assert np.array_equal(view, before)  # memory that an array refers to does not go away
         block.words[:] = expected = np.arange(step, size + step, dtype=np.int32)
 
 

@@ -14,7 +14,7 @@ class Target:
     at_least: bool
 
     def met(self, figure: float) -> bool:
-        """False for NaN, which is a figure that nobody measured."""
+        """False for NaN, which is a figure that was not measured."""
         return figure >= self.bound if self.at_least else figure <= self.bound
 
     def halved(self) -> Target:

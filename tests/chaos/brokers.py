@@ -82,7 +82,7 @@ class Nodes:
             node.start()
 
     def stop(self) -> None:
-        """In order, which is only possible while a majority of the others is there to be told."""
+        """In order, which is only possible while a majority of the others is there to hear of it."""
         for node in self.each:
             node.stop()
 

@@ -23,7 +23,7 @@ from worker.adapters.kafka import KafkaAdmin
 from worker.config import Config, loads
 
 TRANSACTION_S = 10.0
-"""After this long the broker aborts a transaction that nobody ends."""
+"""After this long the broker aborts a transaction that is not ended."""
 
 MAX_POLL_S = 20.0
 """A worker that does not come back for records for so long leaves the group; never less than a session."""
@@ -209,6 +209,6 @@ class Cluster:
         """Offset after the last record of each partition; read_committed: of the first open transaction, if any."""
         partitions = 1 if topic == DEAD else self.setup.partitions
         asked = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(partitions)}
-        admin = self.broker.admin()  # its answers come only as long as somebody holds it
+        admin = self.broker.admin()  # its answers come only while there is a reference to it
         found = admin.list_offsets(asked, isolation_level=isolation, request_timeout=30)
         return {each.partition: future.result().offset for each, future in found.items()}

@@ -26,7 +26,7 @@ POLL_S = 0.05
 
 
 class Fleet:
-    """Workers by name. `exits` holds ends that nobody asked for, which `supervise` makes good, and those too late."""
+    """Workers by name. `exits` holds unasked ends, which `supervise` makes good, and those too late."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

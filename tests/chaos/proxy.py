@@ -104,7 +104,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
-        """Nobody gets through, and who was through is cut off."""
+        """No connection gets through, and those that are open are cut off."""
         self.refusing = True
         self.cut()
         try:

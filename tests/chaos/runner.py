@@ -22,7 +22,7 @@ class Outcome:
 
     verdict: Verdict
     exits: list[str]
-    """Workers that ended and were not told to, or were told to and took too long."""
+    """Workers that ended unasked, or took too long to end when they were asked."""
     injected: Counter[str]
     missed: Counter[str]
     """Faults whose moment did not come, of those injected."""

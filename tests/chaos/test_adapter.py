@@ -73,7 +73,7 @@ def test_a_publish_ends_although_its_connections_broke_before(cluster: Cluster):
     thread = threading.Thread(target=publish, daemon=True)
     thread.start()
     thread.join(WITHIN_S)
-    # The client may find its way or may not; what must not happen is that nobody ever hears of it.
+    # The client may find its way or may not; what must not happen is that it is never reported.
     assert outcome in (["published"], ["unknown"])
     first.close()
     poll_until(lambda: len(member.owned) == cluster.setup.partitions, member)

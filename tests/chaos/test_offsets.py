@@ -1,4 +1,4 @@
-"""Offsets that somebody sets back or ahead: what is predicted again or never, and that no model minds."""
+"""Offsets that are set back or ahead: what is predicted again or never, and that no model changes."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_damaged_checkpoints_do_not_count_and_protect_what_they_may_need(
     for name in files(store, "manifest")[-3:]:
         store.objects[name] = b"?"
     segments = files(store, "segment")
-    # Not by who wrote them, and knows what they were.
+    # By another reader than the one that wrote them, and knows what they were.
     Checkpoints(store, HERE).collect_garbage(1000 * HOUR_MS)
     assert checkpoints.offsets() == [0, 2, 3, 4, 5, 6, 7]  # 2 is a delta of 0
     assert files(store, "segment") == segments
@@ -89,7 +89,7 @@ def test_manifests_go_before_segments(store: DictStore) -> None:
     Checkpoints(journal, HERE).collect_garbage(1000 * HOUR_MS)
     deleted = [name.rpartition("/")[2] for call, name in journal.log if call == "delete"]
     assert [name.rpartition(".")[2] for name in deleted] == ["manifest"] * 6 + ["segment"] * 5
-    # Deltas go before their bases, so that what is left of them is never one that nobody can read.
+    # Deltas go before their bases, so that what is left of them can be read at any time.
     assert [int(name[:20]) for name in deleted[:6]] == [1, 2, 4, 5, 0, 3]
 
 

@@ -277,7 +277,7 @@ def test_a_checkpoint_is_two_requests_and_a_partition_that_stands_still_none() -
 
 
 def set_back(bench: Bench) -> None:
-    """The group begins anew, as somebody wants it."""
+    """The group begins anew, which the configuration accepts."""
     bench.broker.committed[0] = 0
     bench.config = replace(bench.config, input=replace(bench.config.input, on_rewind="accept"))
 

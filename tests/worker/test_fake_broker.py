@@ -11,7 +11,7 @@ from tests.worker.support.fakes import FakeClock
 
 
 class InMemory:
-    """A cluster in memory. What takes time in a real one is done when somebody polls."""
+    """A cluster in memory. What takes time in a real one is done when it is polled."""
 
     output_topic = "predictions"
 

@@ -228,7 +228,7 @@ def test_a_gap_may_be_accepted() -> None:
 
 
 def test_an_offset_beyond_the_end_is_no_gap() -> None:
-    """The topic was made anew: what is in it was never forwarded, and nobody knows what else was lost."""
+    """The topic was made anew: what is in it was never forwarded, and what else was lost is not known."""
     bench = ForwarderBench(on_gap="accept")
     bench.feed_shops("a", "b")
     bench.broker.committed[0] = 9

@@ -109,7 +109,7 @@ def test_who_was_given_up_and_is_back_commits_nothing_of_what_it_had_gathered() 
 
 
 def test_each_record_is_committed_by_who_has_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An id may be another one, or none, before anybody is told that partitions were lost."""
+    """An id may be another one, or none, before the callback says that partitions were lost."""
     bench = Bench()
     worker = gathering(bench)
     sent: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""A feature that changes its kind in mid-stream is learned, and told."""
+"""A feature that changes its kind in mid-stream is learned, and logged."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_outputs_of_a_partition_that_was_taken_away_are_not_sent_again() -> None
 
 
 def test_an_offset_commit_names_the_member_that_read_the_records() -> None:
-    """A member that was thrown out and has joined anew would be believed, with records that are somebody else's now."""
+    """A member that was thrown out and has joined anew would be believed, with records that are another one's now."""
     bench = Bench()
     bench.feed("a", "b")
     one, two = bench.worker("one"), bench.worker("two").join_idle()
@@ -63,7 +63,7 @@ def test_what_a_rebalance_interrupts_is_committed_and_saved_before_the_partition
 
 
 def test_who_was_given_up_and_is_back_commits_nothing_of_what_it_gives_up() -> None:
-    """Its partitions were somebody else's in between, and the group would believe the new member."""
+    """Its partitions were another member's in between, and the group would believe the new member."""
     bench = Bench()
     bench.feed("a", "b")
     one, two = bench.worker("one"), bench.worker("two").join_idle()

@@ -105,7 +105,7 @@ def pass_through(
 def test_together_is_one_by_one(algorithm: str) -> None:
     ours, theirs = store(algorithm), store(algorithm)
     for number, events in enumerate(turns(algorithm, 13, 12, seed=1)):
-        predict = number % 4 != 3  # replay is a turn in which nobody is asked
+        predict = number % 4 != 3  # in a replay no model is asked for a forecast
         found = [pass_through(models, events, predict=predict, together=models is ours) for models in (ours, theirs)]
         assert found[0] == found[1]
         for models in (ours, theirs):

@@ -46,7 +46,7 @@ def test_it_names_the_newest_checkpoint_known_at_the_commit() -> None:
 
 
 def take_over(bench: Bench, zombie: Bound) -> None:
-    """Another worker takes three records while the first one, which nobody knows any more, stands still."""
+    """Another worker takes three records while the first one, which the group does not know any more, stands still."""
     zombie.kill()
     bench.feed(*"bab")
     bench.worker("two").join().turns(2).kill()

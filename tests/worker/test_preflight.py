@@ -166,7 +166,7 @@ def test_the_checkpoints_must_be_of_this_topic(state: TopicState, on_repartition
 
 
 def test_checkpoints_of_another_topic_may_be_those_of_another_cluster() -> None:
-    """Then they are in use, and nobody may be told to delete them."""
+    """Then they are in use, and the advice must not be to delete them."""
     bench = Bench(1)
     bench.feed("a")
     bench.worker().join().turns(2).close()

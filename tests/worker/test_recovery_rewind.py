@@ -19,7 +19,7 @@ def test_a_group_that_lost_commits_stops_instead_of_publishing_again(caplog: pyt
     assert "events[0]: the group is at offset 4, but has been at 5" in caplog.text
     assert (learned(bench, 0), learned(bench, 1)) == ([*range(5)], [*range(6)])
     worker.close()
-    # The broker has found its commits again, or somebody has set them forward.
+    # The broker has found its commits again, or they were set forward by hand.
     bench.broker.committed[0] = 5
     assert bench.worker("three").join().turns(2).stops() == {}
     assert learned(bench, 0) == [*range(6)]

@@ -1,4 +1,4 @@
-"""Partitions that start while others cannot: nobody waits for a partition that nobody answers for."""
+"""Partitions that start while others cannot: none waits for a partition about which no broker answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_loop_does_not_wait_for_an_answer() -> None:
     for _ in range(5):
         bench.feed("b", partition=1)
         worker.turn()
-    # The question was put once, to somebody else.
+    # The question was put once, aside from the loop.
     assert (len(worker.askers.jobs), worker.faults.seen.count("bounds")) == (1, asked)
     worker.turn()
     assert bench.published(1) == bench.expected(1)
@@ -88,7 +88,7 @@ def test_a_partition_that_is_given_up_is_asked_about_no_more(caplog: pytest.LogC
 
 
 def test_who_is_opened_after_it_was_given_up_is_not_shown() -> None:
-    """A thread that is at it goes on, but shows nothing of a partition that is somebody else's."""
+    """A thread that is at it goes on, but shows nothing of a partition that is another member's."""
     bench = Bench(partitions=2)
     one, two = bench.worker("one"), bench.worker("two").join_idle()
     one.pool.is_done_within = lambda seconds: False

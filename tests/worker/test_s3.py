@@ -59,7 +59,7 @@ def create(store: ObjectStore, name: str, data: bytes) -> None:
 
 
 def test_a_large_object_is_written_once_too(store: ObjectStore) -> None:
-    """One that clients send in parts when nobody asks them to leave alone what is there."""
+    """One that clients send in parts unless they are asked not to overwrite."""
     data = bytes(range(256)) * 50_000
     create(store, "large", data)
     create(store, "large", data)

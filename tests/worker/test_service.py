@@ -26,7 +26,7 @@ from worker.service import Pulse, SystemClock, Until, _announce, _ends, _run_bot
 
 
 class Loop:
-    """In the place of a worker or a forwarder: runs until it is told to stop, or fails at once."""
+    """In the place of a worker or a forwarder: runs until it is stopped, or fails at once."""
 
     def __init__(self, name: str, ended: list[str], error: Exception | None = None) -> None:
         self._name = name

@@ -107,7 +107,7 @@ def test_a_worker_without_partitions_stands_by_and_is_ready() -> None:
 
 
 def test_a_worker_that_its_group_does_not_know_any_more_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the broker has been away for longer than a session: a worker that stands by is told from it."""
+    """As where the broker has been away for longer than a session; a worker that stands by is none of these."""
     bench = Bench()
     worker = bench.worker().join_idle()
     worker._worker.assigned([])
@@ -446,7 +446,7 @@ def test_questions_do_not_pile_up_and_those_that_nobody_waits_for_are_not_answer
 
 
 def test_looking_changes_nothing_that_is_saved() -> None:
-    """With questions in every turn outputs and checkpoints are those of a worker that nobody asks."""
+    """With questions in every turn outputs and checkpoints are those of a worker that is not asked."""
     published = []
     for asks in (False, True):
         bench = Bench()

@@ -18,7 +18,7 @@ from worker.task.task import Task
 
 
 class FakeRegistry:
-    """Knows every schema, except that nobody can ask for those that are `away`; -1 is that of the predictions."""
+    """Knows every schema, but gives no answer about those that are `away`; -1 is that of the predictions."""
 
     def __init__(self) -> None:
         self.away: set[int] = set()

@@ -24,7 +24,7 @@ from worker.task.task import Task
 
 BATCH, FEATURES, TARGET = 500, 10, 0.03
 GATHERED = 32
-"""Batches between two looks at the metrics: the observations of so many are counted together, even if nobody looks."""
+"""Batches between two looks at the metrics: the observations of so many are counted together, looked at or not."""
 
 
 @dataclass(frozen=True, slots=True)

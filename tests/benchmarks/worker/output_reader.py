@@ -136,7 +136,7 @@ def source_of(record: Message) -> tuple[int, int]:
 
 
 def ends(bootstrap: str, topic: str) -> list[int]:
-    """How many records have gone into each partition of a topic to which nobody writes in transactions."""
+    """How many records have gone into each partition of a topic that is not written in transactions."""
     consumer = reader(bootstrap)
     try:
         return [consumer.get_watermark_offsets(each, timeout=CALL_S)[1] for each in partitions(consumer, topic)]

@@ -59,7 +59,7 @@ def _prepare(arena: Arena, point: str, victim: str) -> list[str]:
         fleet.start(victim, "segment-written:1")
         fleet.await_death(victim, REACHED_WITHIN_S)
     elif point == "replayed":
-        # Checkpoints that are behind the group: nobody is left who would save partitions as he gives them up.
+        # Checkpoints that are behind the group: no worker is left that would save partitions as it gives them up.
         killed = fleet.names
         for name in killed:
             fleet.kill(name)

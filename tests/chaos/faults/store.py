@@ -27,7 +27,7 @@ def in_files(setup: Setup) -> bool:
 
 @fault(weight=1, suits=in_s3)
 def store_outage(arena: Arena) -> str:
-    """Nobody reaches the store, and a worker starts meanwhile."""
+    """No worker reaches the store, and one starts meanwhile."""
     seconds, victim = arena.rng.uniform(2, 20), arena.victim()
     with arena.cluster.storage.outage():
         arena.fleet.kill(victim)
@@ -56,7 +56,7 @@ def store_errors(arena: Arena) -> str:
 
 @fault(weight=1, suits=in_s3)
 def store_damage(arena: Arena) -> str:
-    """A file of the newest checkpoint rots while nobody runs: the one before must do, so there has to be one."""
+    """A file of the newest checkpoint rots while no worker runs: the one before must do, so there has to be one."""
     objects = arena.cluster.s3.objects
 
     def with_one_before() -> set[str]:
@@ -91,7 +91,7 @@ def store_answers_lost(arena: Arena) -> str:
 
 @fault(weight=0, suits=in_s3)
 def store_dead(arena: Arena) -> str:
-    """Nobody reaches the store for `arena.outage_s`."""
+    """No worker reaches the store for `arena.outage_s`."""
     return _without_checkpoints(arena, arena.cluster.storage.outage())
 
 

@@ -39,7 +39,7 @@ def sigterm(arena: Arena) -> str:
 
 @fault(weight=3)
 def storm(arena: Arena) -> str:
-    """Members come and go while the last change is being worked off, be it that nobody is left for a moment."""
+    """Members come and go while the last change is being worked off, even if the group is empty for a moment."""
     fleet, done = arena.fleet, []
     for _ in range(3 * len(arena.workers)):
         name = arena.victim()

@@ -52,7 +52,7 @@ class Disaster:
         """A partition has stopped: somebody sees to it, then the worker is started again."""
 
     def pass_by(self) -> None:
-        """It is over, though nobody may have noticed."""
+        """It is over, though it may not have been noticed."""
 
     def _pick(self) -> tuple[int, Manifest] | None:
         """A partition and its newest checkpoint."""
@@ -61,7 +61,7 @@ class Disaster:
         return None if manifest is None else (number, manifest)
 
     def _kill_all(self) -> None:
-        """Nobody is in the group any more, nor is any transaction open."""
+        """The group is empty, and no transaction is open."""
         self.world.kill_all()
         self.world.broker.clock.now_s += 2 * TRANSACTION_TIMEOUT_S
         self.world.broker.deliver_late()
@@ -95,7 +95,7 @@ class Rewind(Disaster):
         if found and found[0] in broker.committed:
             number, manifest = found
             accepted = self.world.config.input.on_rewind == "accept"
-            # Behind the newest checkpoint nobody could tell.
+            # Behind the newest checkpoint it could not be known.
             furthest = broker.committed[number] if accepted else manifest.offset
             if furthest > 0:
                 self.world.repeats |= accepted

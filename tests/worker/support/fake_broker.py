@@ -123,14 +123,14 @@ class Broker:
         self.seconds_per_record = 0.0
         """Time that it takes to send a record of a transaction."""
         self.leaderless: set[int] = set()
-        """Partitions of the input that nobody can be asked about, and nothing is read of."""
+        """Partitions of the input about which no broker answers, and of which nothing is read."""
         self.group = Group()
         self._epochs: Counter[str] = Counter()
         self._late: list[tuple[str, int]] = []
         self._history: defaultdict[int, list[CommittedOffset]] = defaultdict(list)
 
     def add_partition(self) -> None:
-        """As `kafka-topics --alter --partitions` does it: nobody in the group knows of it yet."""
+        """As `kafka-topics --alter --partitions` does it: no member of the group knows of it yet."""
         number = len(self.logs)
         self.logs[number], self.furthest[number] = Log(), -1
 
@@ -178,7 +178,7 @@ class Broker:
             self.furthest[number] = max(each.offset, self.furthest[number])
 
     def set_offsets(self, offsets: Mapping[int, int]) -> None:
-        """What an operator does, while nobody is in the group: nothing is committed along with it."""
+        """What an operator does while the group is empty: nothing is committed along with it."""
         self.committed |= offsets
         for number in offsets:
             self.metadata.pop(number, None)
@@ -224,7 +224,7 @@ class Broker:
         return max(earlier, key=attrgetter("offset"), default=None)
 
     def bounds(self, number: int) -> Bounds:
-        """Where the records begin and end. Raises Transient where there is nobody to say so."""
+        """Where the records begin and end. Raises Transient where no broker answers."""
         if number in self.leaderless:
             raise Transient(f"partition {number} has no leader")
         log = self.logs[number]
@@ -258,7 +258,7 @@ class Group:
         return f"member-{self._joined}"
 
     def rebalance(self, targets: Mapping[int, Member]) -> None:
-        """Move partitions, cooperatively: an owner gives up first, then the next one is told."""
+        """Move partitions, cooperatively: an owner gives up first, then the next one hears of it."""
         self.generation += 1
         for number, target in targets.items():
             owner = self.owners.get(number)

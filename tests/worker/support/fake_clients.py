@@ -12,7 +12,7 @@ from worker.base.ports import Gone, Listener
 from worker.base.records import Bounds, CommittedOffset, Membership, Outgoing, Record
 
 ALL = -1
-"""Stands for all partitions that a member has by the time it is told."""
+"""Stands for all partitions that a member has by the time of the callback."""
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Doubts:
     open: bool = False
     """Whether the outcome of one is unknown."""
     confirmed: dict[int, int] = field(default_factory=dict)
-    """The offsets that were committed, as it was told, by partition."""
+    """The offsets that were committed, as far as it knows, by partition."""
 
 
 class FakeInput:
@@ -41,7 +41,7 @@ class FakeInput:
         self.replaced = False
         """Whether another member has taken this one's static name."""
         self.doubts: Doubts | None = None
-        """What became of its transactions, where somebody looks whether the worker asks without need."""
+        """What became of its transactions, where the test looks whether the worker asks without need."""
         self.forgetful = False
         """Whether the next question for committed offsets gets an old answer, where the worker can tell."""
         self._held: set[int] = set()
@@ -150,7 +150,7 @@ class FakeInput:
 
     @property
     def is_informed(self) -> bool:
-        """Whether it is a member, and the worker has been told all that it has gained and lost."""
+        """Whether it is a member, and the worker knows of all that it has gained and lost."""
         return self.is_member and not self._told
 
     def tell(self, callback: str, partition: int) -> None:

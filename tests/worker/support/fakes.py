@@ -53,7 +53,7 @@ class Faults:
 
 
 class FakeClock:
-    """Time that passes when somebody sleeps or sets it."""
+    """Time that passes when the worker sleeps, or the test sets it."""
 
     def __init__(self, hook: Hook = no_fault) -> None:
         self.now_s = 1000.0

@@ -1,4 +1,4 @@
-"""A store that sees to what is kept in it: who writes or deletes what must not be is told so on the spot."""
+"""A store that sees to what is kept in it: whatever writes or deletes what must not be fails on the spot."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from worker.runtime.loop import Worker
 from worker.runtime.tasks import Pools, Setting
 
 METRICS = Metrics()
-"""One for all: nobody looks at the numbers, and to make it takes longer than to run a process."""
+"""One for all processes, which do not look at the numbers: to make it takes longer than to run one."""
 SHOWN_EVERY = 4
 """Of so many times that a process would show its figures it does so once: nobody looks, and it took a seventh of the
 time of all schedules. It reads and changes nothing."""
@@ -54,7 +54,7 @@ class Process:
         self.held = False
         """Whether it is stopped in the middle of a call."""
         self.stops: list[str] = []
-        """The names under which its partitions have stopped, as far as nobody has seen to them.
+        """The names under which its partitions have stopped, as far as they have not been seen to.
 
         Of one that does not know what it has lost nobody asks why it has stopped.
         """
