@@ -1,9 +1,6 @@
-"""What the loop shows of the worker, and what it answers about its models."""
+"""What the loop shows of the worker: whether it is ready, its rates, its last dead letters."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -11,26 +8,11 @@ import pytest
 
 from tests.worker.support.bench import Bench, Bound
 from worker.base.errors import Abort, Refused
-from worker.base.records import Membership, NumberScores
+from worker.base.records import Membership
 from worker.base.standing import OUTSIDE_S, Standing
-from worker.base.status import (
-    MOST_QUESTIONS,
-    MOST_TREES,
-    RECENT_DEAD_LETTERS,
-    Board,
-    Busy,
-    DeadLetter,
-    FeatureWeight,
-    ModelDetail,
-    ModelPage,
-    OneModel,
-    PageOfModels,
-    Question,
-    short,
-)
+from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter, short
 from worker.runtime.loop import GAUGES_EVERY_S
-from worker.runtime.status import HISTORY, NO_LABEL_AFTER, REST, Reporter, _quantile
-from worker.state import descriptions
+from worker.runtime.status import HISTORY, NO_LABEL_AFTER, Reporter, _quantile
 from worker.task.checkpointer import Checkpointer
 
 
@@ -40,12 +22,6 @@ def second(worker: Bound, bench: Bench) -> None:
     worker.turns(2)
     bench.clock.sleep(GAUGES_EVERY_S)
     worker.turns(1)
-
-
-def answered(worker: Bound, question: Question) -> object:
-    answer = worker.board.ask(question)
-    worker.turns(1)
-    return answer.result(0)
 
 
 # --- the status -------------------------------------------------------------------------------------------------------
@@ -123,7 +99,7 @@ def test_a_worker_that_its_group_does_not_know_any_more_is_not_ready(monkeypatch
     assert worker.board.status.unready is None
 
 
-def test_time_in_which_nobody_looked_is_not_spent_out_of_the_group() -> None:
+def test_time_without_a_look_is_not_spent_out_of_the_group() -> None:
     """As while a transaction waits: the member may have been one all the time."""
     bench = Bench()
     standing = Standing(bench.clock)
@@ -241,6 +217,44 @@ def test_a_quantile_is_that_of_prometheus(counts: list[int], q: float, expected:
     assert _quantile(q, np.array([1.0, 2.0]), np.array(counts)) == expected
 
 
+def test_a_reporter_shows_a_worker_that_has_done_nothing() -> None:
+    bench = Bench()
+    board = Board()
+    Reporter(board, bench.worker().metrics, bench.clock).refresh({}, [])
+    assert board.status.at_ms == bench.clock.wall_ms()
+    assert board.status.point == board.history[0]
+
+
+def test_a_worker_whose_events_have_no_label_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A label under a misspelt name is no error in any event."""
+    bench = Bench()
+    worker = bench.worker()
+    reporter = Reporter(Board(), worker.metrics, bench.clock)
+    worker.metrics.events_total.add(10 * NO_LABEL_AFTER)  # of which none was good
+
+    def told() -> int:
+        reporter.refresh({}, [])
+        return caplog.text.count("had a label")
+
+    worker.metrics.predictions_total.add(NO_LABEL_AFTER - 1)
+    assert told() == 0
+    worker.metrics.predictions_total.add(1)
+    assert (told(), told()) == (1, 1)
+
+
+def test_a_worker_whose_models_have_learned_before_says_nothing_of_labels(caplog: pytest.LogCaptureFixture) -> None:
+    """They came late before, and do so again."""
+    bench = Bench()
+    bench.feed(*"abab")
+    bench.worker("one").join().turns(2).close()
+    worker = bench.worker("two").join().turns(1)
+    worker.metrics.predictions_total.add(10 * NO_LABEL_AFTER)
+    bench.clock.now_s += 2 * GAUGES_EVERY_S
+    worker.turns(1)
+    assert worker.board.status.leaders
+    assert "had a label" not in caplog.text
+
+
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
@@ -300,201 +314,3 @@ def test_reasons_and_keys_are_cut_and_can_be_written() -> None:
     assert len(letter.reason) == 300
     assert short("abc", 3) == "abc"
     assert short("abcd", 3) == "ab…"
-
-
-# --- questions --------------------------------------------------------------------------------------------------------
-
-
-def test_a_model_is_described() -> None:
-    bench = Bench()
-    worker = bench.worker().join()
-    bench.feed(*"ab" * 50, key="k")
-    worker.turns(1)
-    found = answered(worker, OneModel("k"))
-    assert isinstance(found, ModelDetail)
-    assert (found.key, found.partition, found.samples, found.in_memory) == ("k", 0, 100, True)
-    assert found.classes == ["a", "b"]
-    assert found.features is not None
-    assert sum(each.share for each in found.features) == pytest.approx(1.0)
-    assert found.scores["count"] == 100
-    assert found.loss is not None
-    assert found.loss.calibrated is not None
-    assert answered(worker, OneModel("nobody")) is None
-    assert answered(worker, OneModel("k", partition=1)) is None
-
-
-@pytest.mark.parametrize("label", ["ab", (1.5, 2.5)], ids=["classes", "numbers"])
-def test_a_model_that_adapts_tells_how(label: Sequence[str | float]) -> None:
-    kind = "classifier" if isinstance(label, str) else "regressor"
-    bench = Bench(algorithm=f"adaptive-{kind}", n_estimators=MOST_TREES + 10, review_every=8)
-    worker = bench.worker().join()
-    bench.feed(*label * 30)
-    worker.turns(1)
-    found = answered(worker, OneModel("k"))
-    assert isinstance(found, ModelDetail)
-    assert found.adaptation is not None
-    assert found.adaptation.feature_weights == [FeatureWeight("0", 1.0)], "of one feature there is nothing to choose"
-    assert len(found.adaptation.trees) == MOST_TREES
-    assert {tree.role for tree in found.adaptation.trees} <= {"active", "standing-by", "silent"}
-    assert max(tree.age for tree in found.adaptation.trees) == 60
-    assert found.attributions is None
-    assert found.adaptation.forecasting > 0
-    told = msgspec.json.decode(msgspec.json.encode(found))["adaptation"]
-    assert told["swaps"] == found.adaptation.swaps
-    assert told["trees"][0].keys() == {"role", "age", "loss"}
-
-
-def test_a_model_whose_forecasts_are_explained_tells_what_moved_them() -> None:
-    bench = Bench()
-    bench.config = replace(bench.config, output=replace(bench.config.output, explain=1))
-    worker = bench.worker().join()
-    bench.feed(*"ab" * 50)
-    worker.turns(1)
-    found = answered(worker, OneModel("k"))
-    assert isinstance(found, ModelDetail)
-    assert found.adaptation is None
-    assert found.attributions is not None
-    [(name, moved)] = [(each.name, each.moved) for each in found.attributions]
-    assert name == "0"
-    assert 0 < moved < 1
-
-
-def test_a_model_of_numbers_is_described() -> None:
-    bench = Bench(algorithm="amf-regressor")
-    worker = bench.worker().join()
-    bench.feed(*[1.5, 2.5] * 20)
-    worker.turns(1)
-    found = answered(worker, OneModel("k"))
-    assert isinstance(found, ModelDetail)
-    assert found.classes is found.n_classes is None
-    assert {"count", "rmse", "mae", "coverage_90"} == found.scores.keys()
-    assert descriptions._means(NumberScores()) == {"count": 0}
-
-
-def test_models_are_paged_in_the_order_of_partitions_and_of_when_they_came() -> None:
-    bench = Bench(partitions=2)
-    worker = bench.worker().join()
-    for partition, keys in ((0, "bac"), (1, "ed")):
-        for key in keys:
-            bench.feed("a", partition=partition, key=key)
-    worker.turns(1)
-    for offset, expected in ((0, "ba"), (2, "ce"), (4, "d"), (5, ""), (99, "")):
-        page = answered(worker, PageOfModels(offset, 2))
-        assert isinstance(page, ModelPage)
-        assert (page.total, "".join(row.key for row in page.models)) == (5, expected)
-
-
-def test_a_model_that_is_away_is_described_without_being_loaded() -> None:
-    bench = Bench(cache_bytes=1_000_000)
-    worker = bench.worker().join()
-    bench.feed(*"ab" * 50)
-    worker.turns(1)
-    entry = worker._worker._tasks[0].models.entry("k")
-    assert entry is not None
-    entry.leave(type("Nowhere", (), {"length": 0})())
-    found = answered(worker, OneModel("k"))
-    assert isinstance(found, ModelDetail)
-    assert (found.samples, found.in_memory, found.features, found.classes) == (100, False, None, None)
-    assert entry.model is None
-
-
-def test_questions_cost_the_loop_a_hundredth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    worker = bench.worker().join()
-    bench.feed("a")
-    worker.turns(1)
-    slow = descriptions.detail
-
-    def one_second(*arguments: object) -> object:
-        bench.clock.sleep(1.0)
-        return slow(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(descriptions, "detail", one_second)
-    first, second = (worker.board.ask(OneModel("k")) for _ in range(2))
-    worker.turns(1)
-    assert (first.done(), second.done()) == (True, False)
-    bench.clock.sleep(REST - 1)
-    worker.turns(1)
-    assert not second.done()
-    bench.clock.sleep(1.0)
-    worker.turns(1)
-    assert second.done()
-
-
-def test_a_question_that_cannot_be_answered_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    worker = bench.worker().join()
-    bench.feed("a")
-    worker.turns(1)
-    monkeypatch.setattr(descriptions, "detail", lambda *_: 1 / 0)
-    answer = worker.board.ask(OneModel("k"))
-    worker.turns(1)
-    assert isinstance(answer.exception(0), ZeroDivisionError)
-
-
-def test_questions_do_not_pile_up_and_those_that_nobody_waits_for_are_not_answered() -> None:
-    board = Board()
-    answers = [board.ask(OneModel("k")) for _ in range(MOST_QUESTIONS)]
-    with pytest.raises(Busy):
-        board.ask(OneModel("k"))
-    for answer in answers[:-1]:
-        answer.cancel()
-    last = board.next_question()
-    assert last is not None
-    assert last[1] is answers[-1]
-    assert board.next_question() is None
-
-
-def test_looking_changes_nothing_that_is_saved() -> None:
-    """With questions in every turn outputs and checkpoints are those of a worker that is not asked."""
-    published = []
-    for asks in (False, True):
-        bench = Bench()
-        worker = bench.worker().join()
-        for _ in range(5):
-            bench.feed(*"abab")
-            if asks:
-                worker.board.ask(OneModel("k"))
-                worker.board.ask(PageOfModels(0, 10))
-            worker.turns(1)
-        worker.close()
-        published.append((bench.published(), sorted(bench.store.objects)))
-    assert published[0] == published[1]
-
-
-def test_a_reporter_shows_a_worker_that_has_done_nothing() -> None:
-    bench = Bench()
-    board = Board()
-    Reporter(board, bench.worker().metrics, bench.clock).refresh({}, [])
-    assert board.status.at_ms == bench.clock.wall_ms()
-    assert board.status.point == board.history[0]
-
-
-def test_a_worker_whose_events_have_no_label_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A label under a misspelt name is no error in any event."""
-    bench = Bench()
-    worker = bench.worker()
-    reporter = Reporter(Board(), worker.metrics, bench.clock)
-    worker.metrics.events_total.add(10 * NO_LABEL_AFTER)  # of which none was good
-
-    def told() -> int:
-        reporter.refresh({}, [])
-        return caplog.text.count("had a label")
-
-    worker.metrics.predictions_total.add(NO_LABEL_AFTER - 1)
-    assert told() == 0
-    worker.metrics.predictions_total.add(1)
-    assert (told(), told()) == (1, 1)
-
-
-def test_a_worker_whose_models_have_learned_before_says_nothing_of_labels(caplog: pytest.LogCaptureFixture) -> None:
-    """They came late before, and do so again."""
-    bench = Bench()
-    bench.feed(*"abab")
-    bench.worker("one").join().turns(2).close()
-    worker = bench.worker("two").join().turns(1)
-    worker.metrics.predictions_total.add(10 * NO_LABEL_AFTER)
-    bench.clock.now_s += 2 * GAUGES_EVERY_S
-    worker.turns(1)
-    assert worker.board.status.leaders
-    assert "had a label" not in caplog.text
