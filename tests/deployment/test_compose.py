@@ -21,8 +21,7 @@ from tests.deployment.test_rules import promtool
 from tests.go_programs import GoProgram
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.jars import KAFKA_VERSION
-from tests.kafka.test_start import within
-from tests.kafka.workers import WorkerProcess, wait_for_progress
+from tests.kafka.workers import WorkerProcess, wait_for_progress, within
 from tests.worker.support.versitygw import BUCKET, VERSITYGW, S3Server
 from worker import config
 

@@ -23,8 +23,7 @@ from tests.availability import program
 from tests.deployment.test_rules import FOLDER as RULES_FOLDER
 from tests.deployment.test_rules import RULES
 from tests.kafka.broker import Broker
-from tests.kafka.test_start import page, within
-from tests.kafka.workers import WorkerProcess
+from tests.kafka.workers import WorkerProcess, page, within
 
 CONFIG = """
 input: {{topic: events, start: earliest, repartition: true}}

@@ -307,7 +307,7 @@ def cluster_id() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below the range that the system gives to outgoing connections.
+    """Ports that no program listens on, below the range that the system gives to outgoing connections.
 
     In that range a client that tries to reach a stopped broker can be given the broker's own port: it connects to
     itself, and the broker that comes back finds its address in use.

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 
-from tests.kafka.test_headers import CONFIG
+from tests.kafka.configurations import configuration
 from worker.adapters.kafka import KafkaInput, KafkaOutput
 from worker.adapters.kafka.mock import start_mock_cluster
 from worker.base.errors import Abort
 from worker.base.records import CommittedOffset, Membership, Outgoing
-from worker.config import loads
+from worker.config import Config, loads
+
+
+def member_config(bootstrap: str) -> Config:
+    return loads(configuration(bootstrap, Path("/nowhere"), {"kafka": {"group.instance.id": "one"}}), {})
 
 
 class Member:
     """Asks who it is when its partitions are revoked, and fails, if it is to, when they are assigned."""
 
     def __init__(self, bootstrap: str, *, fails: bool = False) -> None:
-        text = CONFIG.format(
-            events="events", repartition="", predictions="p", dead="d", bootstrap=bootstrap, group="g", folder="/x"
-        )
-        self.input = KafkaInput(loads(text, {}))
+        self.input = KafkaInput(member_config(bootstrap))
         self.fails, self.owned = fails, 0
         self.when_revoked: Membership | None = None
         self.input.subscribe(self)
@@ -71,10 +73,7 @@ def test_a_client_that_cannot_say_who_it_is_is_no_member(monkeypatch: pytest.Mon
 
 def test_offsets_of_no_member_are_not_sent() -> None:
     """What a closing client says of itself may be handed to the producer with what is pending."""
-    _cluster, bootstrap = start_mock_cluster(["events", "p", "d"])
-    text = CONFIG.format(
-        events="events", repartition="", predictions="p", dead="d", bootstrap=bootstrap, group="g", folder="/x"
-    )
-    output = KafkaOutput(loads(text, {}), "id")
+    _cluster, bootstrap = start_mock_cluster(["events", "predictions", "dead"])
+    output = KafkaOutput(member_config(bootstrap), "id")
     with pytest.raises(Abort, match="no member of the group"):
-        output.publish([Outgoing("p", b"k", b"v", [], 1)], {0: CommittedOffset(1)}, Membership("", None))
+        output.publish([Outgoing("predictions", b"k", b"v", [], 1)], {0: CommittedOffset(1)}, Membership("", None))

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.kafka.broker import Broker, read_all
+from tests.kafka.configurations import configuration, named
 from tests.kafka.conftest import Names
 from worker import cli
 from worker.adapters.kafka import KafkaPublisher
@@ -28,15 +29,7 @@ from worker.config import load
 @pytest.fixture
 def config(broker: Broker, topics: Names, tmp_path: Path) -> Path:
     path = tmp_path / "worker.yaml"
-    path.write_text(f"""
-input: {{topic: {topics.name("events")}}}
-output: {{topic: {topics.name("predictions")}}}
-dead_letter: {{topic: {topics.name("dead-letters")}}}
-kafka: {{bootstrap.servers: "{broker.bootstrap}", group.id: {topics.name("group")}}}
-models: {{default: {{n_estimators: 2}}}}
-checkpoint: {{url: "file://{tmp_path}/checkpoints"}}
-metrics: {{listen: "127.0.0.1:0"}}
-""")
+    path.write_text(configuration(broker.bootstrap, tmp_path, named(topics)))
     return path
 
 
@@ -61,14 +54,12 @@ def test_create_topics_makes_what_is_missing_and_connect_finds_it(
     topics.create("predictions", partitions=2)
     assert cli.main(["check", str(config), "--create-topics", "--partitions", "3", "--connect"]) == 0
     out = capsys.readouterr().out
-    assert re.findall(r"^ok      topic \S+?-(events|dead-letters): made with (\d) partitions", out, re.MULTILINE) == [
+    assert re.findall(r"^ok      topic \S+?-(events|dead): made with (\d) partitions", out, re.MULTILINE) == [
         ("events", "3"),
-        ("dead-letters", "3"),
+        ("dead", "3"),
     ]
-    found = re.findall(
-        r"^ok      topic \S+?-(events|predictions|dead-letters): (\d) partitions, id \S{22}$", out, re.MULTILINE
-    )
-    assert found == [("events", "3"), ("predictions", "2"), ("dead-letters", "3")]
+    found = re.findall(r"^ok      topic \S+?-(events|predictions|dead): (\d) partitions, id \S{22}$", out, re.MULTILINE)
+    assert found == [("events", "3"), ("predictions", "2"), ("dead", "3")]
     assert f"ok      broker {broker.bootstrap}: answers" in out
     assert "failed" not in out
 
@@ -81,9 +72,9 @@ def test_new_outputs_get_as_many_partitions_as_the_input_has(
 ) -> None:
     topics.create("events", partitions=6)
     assert cli.main(["check", str(config), "--create-topics"]) == 0
-    assert re.findall(r"-(predictions|dead-letters): made with (\d) partitions", capsys.readouterr().out) == [
+    assert re.findall(r"-(predictions|dead): made with (\d) partitions", capsys.readouterr().out) == [
         ("predictions", "6"),
-        ("dead-letters", "6"),
+        ("dead", "6"),
     ]
 
 

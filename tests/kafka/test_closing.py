@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.broker import Broker
-from tests.kafka.test_headers import CONFIG
+from tests.kafka.configurations import configuration
 from worker.adapters.kafka import KafkaInput
 from worker.config import loads
 
@@ -25,10 +25,7 @@ class Member:
     """A static member, which asks who it is when its partitions are revoked."""
 
     def __init__(self, bootstrap: str) -> None:
-        text = CONFIG.format(
-            events="events", repartition="", predictions="p", dead="d", bootstrap=bootstrap, group="g", folder="/x"
-        )
-        assert "group.instance.id" in text
+        text = configuration(bootstrap, Path("/nowhere"), {"kafka": {"group.instance.id": "one"}})
         self.input = KafkaInput(loads(text, {}))
         self.input.subscribe(self)
 

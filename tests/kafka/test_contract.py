@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.kafka.broker import Broker, read_all
+from tests.kafka.configurations import configuration, named
 from tests.kafka.conftest import Names
 from tests.worker.support.broker_contract import LARGEST_BYTES, WITHIN_S, BrokerContract, joined, poll_until
 from worker.adapters.kafka import KafkaInput, KafkaOutput
 from worker.config import loads
 
-CONFIG = """
-input: {{topic: {input}}}
-output: {{topic: {output}}}
-dead_letter: {{topic: dead-letters}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}, {protocol}}}
-checkpoint: {{url: "memory://contract"}}
-"""
-
 PROTOCOLS = {
-    "classic": "group.protocol: classic, heartbeat.interval.ms: 300",
-    "consumer": "group.protocol: consumer",
+    "classic": {"group.protocol": "classic", "heartbeat.interval.ms": 300},
+    "consumer": {"group.protocol": "consumer"},
 }
 """Members hear of a change at their next heartbeat, which the broker decides about in the second one."""
 
@@ -38,16 +32,8 @@ class Kafka:
         self.output_topic = topics.create("predictions", config={"max.message.bytes": str(LARGEST_BYTES)})
         self._broker = broker
         self._topics = topics
-        self._config = loads(
-            CONFIG.format(
-                input=self.input_topic,
-                output=self.output_topic,
-                bootstrap=broker.bootstrap,
-                group=topics.name("group"),
-                protocol=PROTOCOLS[protocol],
-            ),
-            {},
-        )
+        text = configuration(broker.bootstrap, Path("/nowhere"), named(topics), {"kafka": PROTOCOLS[protocol]})
+        self._config = loads(text, {})
         self._clients: list[KafkaInput | KafkaOutput] = []
 
     def consumer(self) -> KafkaInput:

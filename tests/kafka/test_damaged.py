@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, committed_offsets, read_all
+from tests.kafka.configurations import configuration
 from tests.kafka.forgetful import ForgetfulBroker, forgetful_broker
 from tests.kafka.workers import WorkerProcess, source_of
 
@@ -18,16 +19,6 @@ pytestmark = pytest.mark.kafka
 
 WITHIN_S = 60.0
 EVENTS, DAMAGED, BESIDE = 500, 100, 20
-CONFIG = """
-input: {{topic: events, codec: msgpack}}
-output: {{topic: predictions}}
-dead_letter: {{topic: dead}}
-transaction: {{interval: 20ms}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
-models: {{default: {{n_estimators: 1}}}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 
 
 @pytest.fixture
@@ -51,7 +42,7 @@ def test_a_batch_that_fails_its_checksum_stops_its_partition_and_no_other(
 ) -> None:
     """What the client says after that error is other batches' content: offsets that are anything, or nothing at all."""
     config = tmp_path / "worker.yaml"
-    config.write_text(CONFIG.format(bootstrap=broker.bootstrap, folder=tmp_path))
+    config.write_text(configuration(broker.bootstrap, tmp_path, {"input": {"codec": "msgpack"}}))
     feed(broker, 0, EVENTS, padding)
     feed(broker, 1, BESIDE, padding)
     broker.damage(b"event-%03d" % DAMAGED)

@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 import amf
 from tests.datasets import LARGE, load
 from tests.kafka.broker import Broker, read_all
+from tests.kafka.configurations import configuration
 from tests.kafka.workers import (
     WorkerProcess,
     expected,
@@ -38,19 +39,6 @@ ROWS = int(os.environ.get("AMF_TEST_ROWS", "4000"))
 """Of the data; 30,000 take some minutes."""
 SECONDS_A_KILL = 4.5
 SEED = 20261121  # of the moments of the kills; change it to try others
-
-CONFIG = """
-input: {{topic: {events}, max_bytes: {max_bytes}}}
-output: {{topic: {predictions}}}
-dead_letter: {{topic: {dead}, max_consecutive: 1000000}}
-kafka:
-  bootstrap.servers: "{bootstrap}"
-  group.id: {events}
-  group.instance.id: "${{INSTANCE}}"
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-metrics: {{listen: "127.0.0.1:0"}}
-models: {{default: {{algorithm: {algorithm}}}}}
-"""
 
 
 class Job:
@@ -71,17 +59,15 @@ class Job:
         for topic, partitions in ((events, PARTITIONS), (predictions, PARTITIONS), (dead, 1)):
             broker.create_topic(topic, partitions, {"max.message.bytes": "12000000"})
         self.config = folder / "worker.yaml"
-        self.config.write_text(
-            CONFIG.format(
-                events=events,
-                predictions=predictions,
-                dead=dead,
-                bootstrap=broker.bootstrap,
-                folder=folder,
-                max_bytes=max_bytes,
-                algorithm=algorithm,
-            )
-        )
+        changes = {
+            "input": {"topic": events, "max_bytes": max_bytes},
+            "output": {"topic": predictions},
+            "dead_letter": {"topic": dead, "max_consecutive": 1_000_000},
+            "transaction": None,
+            "kafka": {"group.id": events, "group.instance.id": "${INSTANCE}"},
+            "models": {"default": {"algorithm": algorithm, "n_estimators": None}},
+        }
+        self.config.write_text(configuration(broker.bootstrap, folder, changes))
 
     def worker(self, name: str, *options: str) -> WorkerProcess:
         return WorkerProcess(self.config, self.folder / f"{name}.log", *options, INSTANCE=name)

@@ -12,21 +12,11 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, read_all
+from tests.kafka.configurations import configuration, named
 from tests.kafka.conftest import Names
-from tests.kafka.test_start import page, within
-from tests.kafka.workers import WorkerProcess
+from tests.kafka.workers import WorkerProcess, page, within
 from tests.worker.support.promtool import complaints
 from worker.adapters.http import parse
-
-CONFIG = """
-input: {{topic: {events}, start: earliest}}
-output: {{topic: {predictions}}}
-dead_letter: {{topic: {dead}}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}}}
-models: {{default: {{n_estimators: 2}}}}
-checkpoint: {{url: "file://{folder}/checkpoints"}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 
 
 @pytest.mark.full
@@ -42,8 +32,7 @@ def test_promtool_finds_nothing_to_complain_about_in_what_a_worker_tells(
     assert producer.flush(30) == 0
 
     config = tmp_path / "worker.yaml"
-    names = {"events": events, "predictions": predictions, "dead": dead, "group": topics.name("group")}
-    config.write_text(CONFIG.format(bootstrap=broker.bootstrap, folder=tmp_path, **names))
+    config.write_text(configuration(broker.bootstrap, tmp_path, named(topics)))
     with WorkerProcess(config, tmp_path / "worker.log") as worker:
         read_all(broker.bootstrap, predictions, until=10)
         read_all(broker.bootstrap, dead, until=1)
@@ -56,10 +45,9 @@ def test_promtool_finds_nothing_to_complain_about_in_what_a_worker_tells(
 
 
 def test_a_worker_tells_of_its_models_and_of_what_it_rejected(broker: Broker, topics: Names, tmp_path: Path) -> None:
-    events, predictions, dead = (topics.create(kind) for kind in ("events", "predictions", "dead"))
+    events, *_ = (topics.create(kind) for kind in ("events", "predictions", "dead"))
     config = tmp_path / "worker.yaml"
-    names = {"events": events, "predictions": predictions, "dead": dead, "group": topics.name("group")}
-    config.write_text(CONFIG.format(bootstrap=broker.bootstrap, folder=tmp_path, **names))
+    config.write_text(configuration(broker.bootstrap, tmp_path, named(topics)))
     with WorkerProcess(config, tmp_path / "worker.log") as worker:
         within(60, worker, lambda: "metrics at" in worker.log())
         with pytest.raises(urllib.error.HTTPError, match="503"):
@@ -85,15 +73,14 @@ def test_a_worker_tells_of_its_models_and_of_what_it_rejected(broker: Broker, to
 
 
 def test_the_marker_of_a_transaction_is_no_lag(broker: Broker, topics: Names, tmp_path: Path) -> None:
-    events, predictions, dead = (topics.create(kind) for kind in ("events", "predictions", "dead"))
+    events, *_ = (topics.create(kind) for kind in ("events", "predictions", "dead"))
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topics.name("feeder")})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(events, key="k", value=json.dumps({"features": [1.0], "label": "a"}))
     producer.commit_transaction(30)
     config = tmp_path / "worker.yaml"
-    names = {"events": events, "predictions": predictions, "dead": dead, "group": topics.name("group")}
-    config.write_text(CONFIG.format(bootstrap=broker.bootstrap, folder=tmp_path, **names))
+    config.write_text(configuration(broker.bootstrap, tmp_path, named(topics)))
 
     def figures() -> dict[str, float | None]:
         told = parse(page(worker, "/metrics"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.broker import Broker, Message, read_all
+from tests.kafka.configurations import configuration, named
 from tests.kafka.conftest import Names
 from tests.kafka.raw import produce
 from tests.kafka.workers import WorkerProcess
@@ -20,16 +21,6 @@ from worker.config import loads
 WITHIN_S = 60.0
 WARM = 50
 """Records before the odd one: by then an interpreter has specialised the loop and checks the calls in it no more."""
-CONFIG = """
-input: {{topic: {events}{repartition}}}
-output: {{topic: {predictions}}}
-dead_letter: {{topic: {dead}}}
-transaction: {{interval: 20ms}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}, group.instance.id: one}}
-models: {{default: {{n_estimators: 1}}}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 EVENT = b'{"shop": "s", "features": [1.5], "label": "a"}'
 STAMP_MS = 1_700_000_000_123
 
@@ -38,9 +29,7 @@ class Reader:
     """A member that reads all partitions from their beginning."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        text = CONFIG.format(
-            events=topic, repartition="", predictions="p", dead="d", bootstrap=bootstrap, group="reader", folder="/x"
-        )
+        text = configuration(bootstrap, Path("/nowhere"), {"input": {"topic": topic}})
         self.input = KafkaInput(loads(text, {}))
         self.input.subscribe(self)
 
@@ -95,12 +84,12 @@ def test_a_record_with_a_header_that_cannot_be_read_is_read_all_the_same(warm: i
 @pytest.mark.parametrize(
     "repartition",
     [
-        pytest.param("", id="worker"),
-        pytest.param(', model_key: "field:shop", repartition: true', id="forwarder", marks=pytest.mark.full),
+        pytest.param({}, id="worker"),
+        pytest.param({"model_key": "field:shop", "repartition": True}, id="forwarder", marks=pytest.mark.full),
     ],
 )
 def test_one_record_with_such_a_header_stops_nobody(
-    broker: Broker, topics: Names, tmp_path: Path, repartition: str
+    broker: Broker, topics: Names, tmp_path: Path, repartition: dict[str, object]
 ) -> None:
     events, predictions, dead = topics.create("events"), topics.create("predictions"), topics.create("dead")
     bad: list[tuple[bytes, bytes | None]] = [(b"trace", b"t"), (b"b\xffd", b"y")]
@@ -108,17 +97,8 @@ def test_one_record_with_such_a_header_stops_nobody(
         headers = bad if i == WARM else [(b"trace", b"t")]
         produce(broker.bootstrap, events, b"s", EVENT, headers, timestamp_ms=STAMP_MS + i)
     config = tmp_path / "worker.yaml"
-    config.write_text(
-        CONFIG.format(
-            events=events,
-            repartition=repartition,
-            predictions=predictions,
-            dead=dead,
-            bootstrap=broker.bootstrap,
-            group=topics.name("group"),
-            folder=tmp_path,
-        )
-    )
+    changes = {"input": repartition, "kafka": {"group.instance.id": "one"}}
+    config.write_text(configuration(broker.bootstrap, tmp_path, named(topics), changes))
     with WorkerProcess(config, tmp_path / "log") as worker:
         found = read_all(broker.bootstrap, predictions, until=2 * WARM - 1, timeout=WITHIN_S)
         worker.require_alive()

@@ -12,23 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.broker import read_all
+from tests.kafka.configurations import configuration
 from tests.kafka.forgetful import ForgetfulBroker, forgetful_broker
 from tests.kafka.workers import WorkerProcess, wait_for_progress
 
 pytestmark = pytest.mark.kafka
 
 WITHIN_S = 60.0
-
-CONFIG = """
-input: {{topic: events}}
-output: {{topic: predictions}}
-dead_letter: {{topic: dead}}
-transaction: {{interval: 50ms}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
-models: {{default: {{n_estimators: 1}}}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1h, recovery_budget: 1h}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 
 
 @pytest.fixture
@@ -42,7 +32,8 @@ def test_records_that_come_in_place_of_predicted_ones_stop_the_partition(
     broker: ForgetfulBroker, saved: bool, tmp_path: Path
 ) -> None:
     config = tmp_path / "worker.yaml"
-    config.write_text(CONFIG.format(bootstrap=broker.bootstrap, folder=tmp_path))
+    rare = {"checkpoint": {"interval": "1h", "recovery_budget": "1h"}}
+    config.write_text(configuration(broker.bootstrap, tmp_path, rare))
     broker.feed(4)
     broker.remember(tmp_path / "log")
     broker.feed(4)

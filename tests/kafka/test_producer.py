@@ -6,26 +6,24 @@ import gc
 import os
 import time
 import weakref
+from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from tests.kafka.broker import Broker, read_all
+from tests.kafka.configurations import Sections, configuration, named
 from tests.kafka.conftest import Names
 from worker.adapters.kafka import KafkaInput, KafkaOutput, producer
 from worker.adapters.kafka.mock import start_mock_cluster
 from worker.base.errors import Unknown
 from worker.base.records import CommittedOffset, Membership, Outgoing, Record
-from worker.config import loads
+from worker.config import Config, loads
 
-CONFIG = """
-input: {topic: events}
-output: {topic: predictions}
-dead_letter: {topic: dead-letters}
-kafka: {bootstrap.servers: "localhost:1", group.id: group}
-checkpoint: {url: "memory://producer"}
-"""
+
+def config_on(bootstrap: str = "localhost:1", *changes: Sections) -> Config:
+    return loads(configuration(bootstrap, Path("/nowhere"), *changes), {})
 
 
 class Fenced:
@@ -49,7 +47,7 @@ class Fenced:
 
 def test_a_producer_that_was_fenced_ends_when_no_record_is_left_of_it() -> None:
     """It would free memory twice where a broker answers while it ends."""
-    output = KafkaOutput(loads(CONFIG, {}), None)
+    output = KafkaOutput(config_on(), None)
     output._producer = Fenced()
     output.close()
     assert Fenced.ended_with == [0]
@@ -59,7 +57,7 @@ def test_a_producer_that_keeps_its_records_ends_all_the_same(monkeypatch: pytest
     monkeypatch.setattr(Fenced, "left", 10**9)
     monkeypatch.setattr(producer, "DROP_S", 0.01)
     Fenced.ended_with.clear()
-    output = KafkaOutput(loads(CONFIG, {}), None)
+    output = KafkaOutput(config_on(), None)
     output._producer = Fenced()
     output.close()
     assert len(Fenced.ended_with) == 1
@@ -82,7 +80,7 @@ class Served:
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_fatal_error_that_shows_while_records_are_sent_is_an_unknown_outcome(transactional: bool) -> None:
     """Anything else would end the worker, for a twin of its name as for a fault of the network."""
-    output = KafkaOutput(loads(CONFIG, {}), None)
+    output = KafkaOutput(config_on(), None)
     output.close()
     output._producer, output._transactional = Served(), transactional
     with pytest.raises(Unknown, match=r"^produce: late"):
@@ -106,7 +104,7 @@ def test_a_queue_that_does_not_move_is_an_unknown_outcome_whatever_else_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(producer, "CALL_S", 0.05)
-    output = KafkaOutput(loads(CONFIG, {}), None)
+    output = KafkaOutput(config_on(), None)
     output.close()
     output._producer = Full()
     with pytest.raises(Unknown, match=r"^produce: the queue did not move in 0\.05 s"):
@@ -117,7 +115,7 @@ def test_a_queue_that_does_not_move_is_an_unknown_outcome_whatever_else_is_said(
 def test_of_an_instance_that_is_dropped_nothing_lives_on(broker: Broker, topics: Names) -> None:
     """No thread, no connection and no output: how often garbage is collected does not matter."""
     predictions, name, group = topics.create("predictions"), topics.name("transactional"), topics.name("group")
-    config = loads(CONFIG.replace("localhost:1", broker.bootstrap), {})
+    config = config_on(broker.bootstrap)
     asked = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     member = Membership("m", asked.consumer_group_metadata())
     gc.collect()
@@ -151,7 +149,7 @@ def n_threads() -> int:
 def test_a_timestamp_is_published_as_it_is_and_never_the_time_of_day() -> None:
     """What is published again must be equal; librdkafka has its own clock in place of a zero."""
     _cluster, bootstrap = start_mock_cluster(["predictions"])
-    output = KafkaOutput(loads(CONFIG.replace("localhost:1", bootstrap), {}), None)
+    output = KafkaOutput(config_on(bootstrap), None)
     stamps = [-1, -7, 0, 1, 1_700_000_000_000]
     output.publish([Outgoing("predictions", b"k", b"v", [], stamp) for stamp in stamps], {}, Membership("", None))
     output.close()
@@ -164,8 +162,7 @@ def test_a_record_without_a_timestamp_has_none_through_a_broker_however_often_it
     broker: Broker, topics: Names
 ) -> None:
     events, predictions, stamps = topics.create("events"), topics.create("predictions"), [-1, 1, 1_700_000_000_000]
-    text = CONFIG.replace("localhost:1", broker.bootstrap).replace("topic: events", f"topic: {events}")
-    config = loads(text.replace("group.id: group", f"group.id: {topics.name('group')}"), {})
+    config = config_on(broker.bootstrap, named(topics))
     client = Producer({"bootstrap.servers": broker.bootstrap})
     for stamp in stamps:
         client.produce(events, b"v", b"k", timestamp=stamp)

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, Message, committed_offsets, read_all
+from tests.kafka.configurations import configuration, named
 from tests.kafka.conftest import Names
 from tests.kafka.workers import WorkerProcess
 
@@ -18,17 +19,6 @@ pytestmark = pytest.mark.kafka
 WITHIN_S = 90.0
 HOUR_MS = 3600 * 1000
 YEAR_MS = 365 * 24 * HOUR_MS
-CONFIG = """
-input: {{topic: {events}}}
-output: {{topic: {predictions}}}
-dead_letter: {{topic: {dead}}}
-delivery: {delivery}
-transaction: {{interval: 20ms}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}, group.instance.id: one}}
-models: {{default: {{n_estimators: 1}}, null_key: nobody}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 
 
 class Job:
@@ -51,17 +41,12 @@ class Job:
     def worker(self, delivery: str = "exactly-once") -> WorkerProcess:
         assert self._producer.flush(30) == 0
         config = self.folder / "worker.yaml"
-        config.write_text(
-            CONFIG.format(
-                events=self.events,
-                predictions=self.predictions,
-                dead=self.dead,
-                delivery=delivery,
-                bootstrap=self.broker.bootstrap,
-                group=self.topics.name("group"),
-                folder=self.folder,
-            )
-        )
+        changes = {
+            "delivery": delivery,
+            "kafka": {"group.instance.id": "one"},
+            "models": {"null_key": "anonymous"},
+        }
+        config.write_text(configuration(self.broker.bootstrap, self.folder, named(self.topics), changes))
         return WorkerProcess(config, self.folder / "log")
 
     def require_committed(self, worker: WorkerProcess, offsets: dict[int, int]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, read_all
+from tests.kafka.configurations import configuration, named
 from tests.kafka.workers import WorkerProcess, require_each_once, source_of, wait_for_progress
 from tests.worker.support.registry import StubRegistry
 from worker import codec
@@ -28,18 +29,6 @@ pytestmark = pytest.mark.kafka
 SECRET = "hunter2"
 BEFORE, AFTER = 40, 30
 """Records of each partition before and after the one with the schema that cannot be asked for."""
-
-CONFIG = """
-input: {{topic: {events}, codec: avro}}
-output: {{topic: {predictions}, codec: avro}}
-dead_letter: {{topic: {dead}}}
-transaction: {{interval: 20ms}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: {group}}}
-models: {{default: {{n_estimators: 2}}}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-schema_registry: {{url: "{registry}", user_info: "${{USER_INFO}}", timeout: 5s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 
 
 def schema(version: int) -> str:
@@ -63,17 +52,13 @@ class Job:
         self.predictions, self.dead = topics.create("predictions", 2), topics.create("dead")
         self.config = folder / "worker.yaml"
         self.folder = folder
-        self.config.write_text(
-            CONFIG.format(
-                events=self.events,
-                predictions=self.predictions,
-                dead=self.dead,
-                group=topics.name("group"),
-                bootstrap=broker.bootstrap,
-                folder=folder,
-                registry=stub.url,
-            )
-        )
+        changes = {
+            "input": {"codec": "avro"},
+            "output": {"codec": "avro"},
+            "models": {"default": {"n_estimators": 2}},
+            "schema_registry": {"url": stub.url, "user_info": "${USER_INFO}", "timeout": "5s"},
+        }
+        self.config.write_text(configuration(broker.bootstrap, folder, named(topics), changes))
         self._producer = Producer({"bootstrap.servers": broker.bootstrap})
 
     def send(self, partition: int, number: int, version: int) -> None:

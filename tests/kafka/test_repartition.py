@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker, Message, committed_offsets, read_all
-from tests.kafka.test_start import page, within
-from tests.kafka.workers import WorkerProcess, wait_for_progress
+from tests.kafka.configurations import configuration, named
+from tests.kafka.workers import WorkerProcess, page, wait_for_progress, within
 from worker.adapters.kafka import KafkaAdmin, make_internal_topic
 from worker.base.errors import WorkerError
 from worker.config import load
@@ -32,20 +32,6 @@ SEED = 20261122
 KILLS = 4
 JAVA_PARTITIONS = {"foobar": -790332482, "a-little-bit-long-string": -985981536, "abc": 479470107, "21": -973932308}
 """Hashes that Kafka's own tests publish for its Java client."""
-
-CONFIG = """
-input: {{topic: {events}, model_key: "field:shop", repartition: true}}
-output: {{topic: {predictions}}}
-dead_letter: {{topic: {dead}}}
-transaction: {{interval: 20ms}}
-kafka:
-  bootstrap.servers: "{bootstrap}"
-  group.id: {group}
-  group.instance.id: "${{INSTANCE}}"
-models: {{default: {{n_estimators: 2}}}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 
 
 class Job:
@@ -61,16 +47,11 @@ class Job:
         broker.create_topic(self.dead)
         self.folder = folder
         self.config = folder / "worker.yaml"
-        self.config.write_text(
-            CONFIG.format(
-                events=self.events,
-                predictions=self.predictions,
-                dead=self.dead,
-                group=self.group,
-                bootstrap=broker.bootstrap,
-                folder=folder,
-            )
-        )
+        changes = {
+            "input": {"model_key": "field:shop", "repartition": True},
+            "kafka": {"group.instance.id": "${INSTANCE}"},
+        }
+        self.config.write_text(configuration(broker.bootstrap, folder, named(topics), changes))
 
     def worker(self, name: str, **environ: str) -> WorkerProcess:
         return WorkerProcess(self.config, self.folder / f"{name}.log", INSTANCE=name, **environ)

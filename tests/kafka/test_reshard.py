@@ -15,8 +15,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from tests.kafka.broker import Broker
+from tests.kafka.configurations import Sections, merged
 from tests.kafka.conftest import Names
-from tests.kafka.test_topic_changes import WITHIN_S, Job, lineage_of, offset_of, until
+from tests.kafka.topic_job import WITHIN_S, Job, lineage_of, offset_of, until
 from worker import cli
 from worker.adapters.store import open_store
 from worker.base.errors import WorkerError
@@ -33,12 +34,12 @@ class Keyed(Job):
     def __init__(self, broker: Broker, topics: Names, folder: Path) -> None:
         super().__init__(broker, topics, folder)
         self.lineage = "main"
-        self.warm_start = ""
+        self.warm_start: str | None = None
         self.of_key: dict[str, int] = defaultdict(int)
 
-    def text(self, input: str = "", transaction: str = "", kafka: str = "") -> str:
-        checkpoint = f"checkpoint: {{lineage: {self.lineage}, {self.warm_start}"
-        return super().text(input, transaction, kafka).replace("checkpoint: {", checkpoint)
+    def text(self, **changes: Sections) -> str:
+        checkpoint = {"lineage": self.lineage, "warm_start": self.warm_start}
+        return super().text(**merged(changes, {"checkpoint": checkpoint}))
 
     def send(self, partitions: int, n: int = 2, keys: list[str] = KEYS) -> None:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap})
@@ -205,7 +206,7 @@ def test_models_move_to_a_new_topic(job: Keyed, capsys: pytest.CaptureFixture[st
 def test_a_topic_made_anew_goes_on_with_the_models_of_the_old_one(job: Keyed) -> None:
     job.delete_input()
     job.create_input(3)
-    job.lineage, job.warm_start = "second", f'warm_start: "file://{job.folder}/checkpoints", '
+    job.lineage, job.warm_start = "second", f"file://{job.folder}/checkpoints"
     job.send(3, 2)
     # One partition after the other: those that begin later find what the first has written.
     job.run()

@@ -1,4 +1,4 @@
-"""TLS, SASL and ACLs against a real broker: who is let in works, who is not is told why, and nobody sees a secret."""
+"""TLS, SASL and ACLs against a real broker: who is let in works, who is not learns why, and no secret is shown."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.availability import Unavailable, give_up
 from tests.kafka.broker import committed_offsets, read_all
+from tests.kafka.configurations import Sections, configuration
 from tests.kafka.secured import SecuredBroker
 from tests.kafka.workers import WorkerProcess, require_each_once, wait_for_progress
 from worker.adapters.kafka import KafkaOutput, producer
@@ -36,36 +37,12 @@ PARTITIONS = 2
 ROWS = 200
 END_WITHIN_S = 180.0
 
-CONFIG = """
-input: {{topic: events}}
-output: {{topic: {user}-predictions}}
-dead_letter: {{topic: dead-letters}}
-models: {{default: {{n_estimators: 2}}}}
-checkpoint: {{url: "file://{folder}/checkpoints"}}
-metrics: {{listen: "127.0.0.1:0"}}
-kafka:
-  bootstrap.servers: "{bootstrap}"
-  group.id: {user}
-  group.instance.id: one
-  security.protocol: SASL_SSL
-  ssl.ca.location: "{authority}"
-"""
-SCRAM = """
-  sasl.mechanism: SCRAM-SHA-512
-  sasl.username: {user}
-  sasl.password: {password}
-"""
-UNUSED_SECRETS = """
-  sasl.oauthbearer.config: principal=x secret=${OAUTH}
-  sasl.oauthbearer.client.secret: ${CLIENT_SECRET}
-  ssl.key.password: ${KEY_PASSWORD}
-  debug: all
-"""
-OAUTHBEARER = """
-  sasl.mechanism: OAUTHBEARER
-  enable.sasl.oauthbearer.unsecure.jwt: true
-  sasl.oauthbearer.config: principal={user}
-"""
+UNUSED_SECRETS = {
+    "sasl.oauthbearer.config": "principal=x secret=${OAUTH}",
+    "sasl.oauthbearer.client.secret": "${CLIENT_SECRET}",
+    "ssl.key.password": "${KEY_PASSWORD}",
+    "debug": "all",
+}
 
 
 REFUSED = {
@@ -132,20 +109,36 @@ def _fill(broker: SecuredBroker) -> None:
     assert events.flush(30) == 0
 
 
-def write_config(broker: SecuredBroker, folder: Path, user: str, login: str, authority: Path | None = None) -> Path:
+def configuration_of(user: str, bootstrap: str, folder: Path, login: Sections) -> str:
+    """A worker of a user, whose name is that of its group and begins that of its output."""
+    names = {
+        "output": {"topic": f"{user}-predictions"},
+        "dead_letter": {"topic": "dead-letters"},
+        "kafka": {"group.id": user, "group.instance.id": "one"},
+    }
+    return configuration(bootstrap, folder, names, {"kafka": login})
+
+
+def write_config(
+    broker: SecuredBroker, folder: Path, user: str, login: Sections, authority: Path | None = None
+) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{user}.yaml"
-    path.write_text(
-        CONFIG.format(
-            user=user, folder=folder, bootstrap=broker.secured, authority=authority or broker.authority
-        ).rstrip("\n")
-        + login
-    )
+    tls = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(authority or broker.authority)}
+    path.write_text(configuration_of(user, broker.secured, folder, {**tls, **login}))
     return path
 
 
-def scram(user: str, password: str = "${KAFKA_PASSWORD}") -> str:
-    return SCRAM.format(user=user, password=password)
+def scram(user: str, password: str = "${KAFKA_PASSWORD}") -> dict[str, str]:
+    return {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": user, "sasl.password": password}
+
+
+def oauthbearer(user: str) -> dict[str, object]:
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": f"principal={user}",
+    }
 
 
 def await_log(worker: WorkerProcess, pattern: str) -> str:
@@ -189,7 +182,7 @@ def require_no_secret(text: str) -> None:
 
 def test_a_worker_with_tls_and_scram_works_and_tells_no_secret(secured: SecuredBroker, tmp_path: Path) -> None:
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
-    login = scram("works", f"${{file:{tmp_path}/password}}") + UNUSED_SECRETS.lstrip("\n")
+    login = scram("works", f"${{file:{tmp_path}/password}}") | UNUSED_SECRETS
     config = write_config(secured, tmp_path, "works", login)
     with WorkerProcess(config, tmp_path / "log", "--log-level", "debug", **OTHER_SECRETS) as worker:
         address = await_log(worker, r"http://127\.0\.0\.1:\d+/metrics")
@@ -206,7 +199,7 @@ def test_a_worker_with_tls_and_scram_works_and_tells_no_secret(secured: SecuredB
 
 @pytest.mark.full
 def test_a_worker_with_a_token_works(secured: SecuredBroker, tmp_path: Path) -> None:
-    config = write_config(secured, tmp_path, "with-token", OAUTHBEARER.format(user="with-token"))
+    config = write_config(secured, tmp_path, "with-token", oauthbearer("with-token"))
     with WorkerProcess(config, tmp_path / "log") as worker:
         require_predictions(secured, "with-token", worker)
         assert worker.terminate() == 0
@@ -228,7 +221,7 @@ def test_what_may_not_be_asked_or_may_not_be_needed_is_a_warning(secured: Secure
 
 
 def test_check_says_what_works_and_no_secret(secured: SecuredBroker, tmp_path: Path) -> None:
-    config = write_config(secured, tmp_path, "only-checks", scram("only-checks") + UNUSED_SECRETS.lstrip("\n"))
+    config = write_config(secured, tmp_path, "only-checks", scram("only-checks") | UNUSED_SECRETS)
     code, out = check(config, KAFKA_PASSWORD=PASSWORD, **OTHER_SECRETS)
     assert code == 0, out
     assert "sasl.password: '***'" in out
@@ -257,7 +250,7 @@ def endings(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) ->
         )
         for user in REFUSED
     }
-    config = write_config(secured, folder / "wrong", "works", scram("works") + UNUSED_SECRETS.lstrip("\n"))
+    config = write_config(secured, folder / "wrong", "works", scram("works") | UNUSED_SECRETS)
     environ = {"KAFKA_PASSWORD": "hunter2-of-nobody", **OTHER_SECRETS}
     workers["wrong-password"] = WorkerProcess(config, folder / "wrong.log", "--log-level", "debug", **environ)
     config = write_config(secured, folder / "stranger", "works", scram("works"), secured.stranger)
@@ -374,7 +367,7 @@ def test_a_call_that_comes_too_late_tells_the_reason_and_leaves_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producer, "Producer", Refusing)
-    (tmp_path / "x.yaml").write_text(CONFIG.format(user="x", folder=tmp_path, bootstrap="b", authority="a"))
+    (tmp_path / "x.yaml").write_text(configuration_of("x", "b", tmp_path, {}))
     output = KafkaOutput(load(tmp_path / "x.yaml", {}), "x:one")
     with pytest.raises(WorkerError, match=r"^send_offsets_to_transaction: forbidden; .*WRITE on topic x-predictions"):
         output.publish(

@@ -5,53 +5,28 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, read_all
-from tests.kafka.workers import WorkerProcess
+from tests.kafka.configurations import Sections, configuration
+from tests.kafka.workers import WorkerProcess, page, within
 
 WAITING = re.compile(
     r"WARNING waiting: broker: not there yet, trying again .*: no broker answers at kafka\.bootstrap\.servers="
 )
 GAVE_UP_S = 12.0
 """Time that two questions of a start take together, after which it once ended."""
-CONFIG = """
-input: {{topic: events, start: earliest{more}}}
-output: {{topic: predictions}}
-dead_letter: {{topic: dead-letters}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
-models: {{default: {{n_estimators: 2}}}}
-checkpoint: {{url: "file://{folder}/checkpoints"}}
-metrics: {{listen: "127.0.0.1:0"}}
-logging: {{format: human}}
-"""
 
 
-def started(folder: Path, bootstrap: str, more: str = "") -> WorkerProcess:
+def started(folder: Path, bootstrap: str, input: Sections = MappingProxyType({})) -> WorkerProcess:
+    """A worker with a log for people."""
     path = folder / "worker.yaml"
-    path.write_text(CONFIG.format(bootstrap=bootstrap, folder=folder, more=more))
+    path.write_text(configuration(bootstrap, folder, {"input": input, "logging": {"format": "human"}}))
     return WorkerProcess(path, folder / "worker.log")
-
-
-def within(seconds: float, worker: WorkerProcess, condition: Callable[[], object]) -> None:
-    """Wait until it is so. Raises AssertionError with the log where it is not, or the worker has ended."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        worker.require_alive()
-        assert time.monotonic() < deadline, f"not within {seconds:g} s:\n{worker.log()[-4000:]}"
-        time.sleep(0.05)
-
-
-def page(worker: WorkerProcess, path: str) -> str:
-    found = re.search(r"metrics at (http://[^/]+)/metrics", worker.log())
-    assert found is not None
-    with urllib.request.urlopen(found[1] + path, timeout=10) as answer:
-        return str(answer.read().decode())
 
 
 def test_a_worker_without_a_broker_ends_at_once_and_in_order_when_it_is_told_to(tmp_path: Path) -> None:
@@ -65,14 +40,16 @@ def test_a_worker_without_a_broker_ends_at_once_and_in_order_when_it_is_told_to(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("more", ["", ", repartition: true, model_key: 'field:shop'"], ids=["keyed", "repartitioned"])
+@pytest.mark.parametrize(
+    "input", [{}, {"repartition": True, "model_key": "field:shop"}], ids=["keyed", "repartitioned"]
+)
 def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
-    own_broker: Broker, tmp_path: Path, more: str
+    own_broker: Broker, tmp_path: Path, input: Sections
 ) -> None:
-    for topic in ("events", "predictions", "dead-letters"):
+    for topic in ("events", "predictions", "dead"):
         own_broker.create_topic(topic)
     own_broker.stop()
-    with started(tmp_path, own_broker.bootstrap, more) as worker:
+    with started(tmp_path, own_broker.bootstrap, input) as worker:
         within(60, worker, lambda: WAITING.search(worker.log()))
         time.sleep(GAVE_UP_S + 3)
         worker.require_alive()
@@ -95,7 +72,7 @@ def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
 @pytest.mark.full
 def test_a_broker_that_goes_away_is_told_in_a_few_lines(own_broker: Broker, tmp_path: Path) -> None:
     """librdkafka's own lines included, of several clients that try ten times a second."""
-    for topic in ("events", "predictions", "dead-letters"):
+    for topic in ("events", "predictions", "dead"):
         own_broker.create_topic(topic)
     with started(tmp_path, own_broker.bootstrap) as worker:
         within(120, worker, lambda: "is live at offset" in worker.log())

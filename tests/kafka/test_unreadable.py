@@ -1,4 +1,4 @@
-"""A batch that is larger than the client takes when it is decompressed: a few kilobytes that nobody gets past."""
+"""A batch that is larger than the client takes when it is decompressed: a few kilobytes that no client gets past."""
 
 from __future__ import annotations
 
@@ -7,31 +7,18 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, read_all
+from tests.kafka.configurations import configuration, named
 from tests.kafka.conftest import Names
 from tests.kafka.workers import WorkerProcess
 
 WITHIN_S = 60.0
-CONFIG = """
-input: {{topic: {events}}}
-output: {{topic: {predictions}}}
-dead_letter: {{topic: {dead}}}
-transaction: {{interval: 20ms}}
-kafka:
-  bootstrap.servers: "{bootstrap}"
-  group.id: {group}
-  fetch.max.bytes: 1000000
-  receive.message.max.bytes: {most_bytes}
-models: {{default: {{n_estimators: 1}}}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 EVENT = b'{"features": [1.5], "label": "a"}'
 
 
 def test_records_that_cannot_be_decompressed_stop_the_partition_by_name_until_there_is_room(
     broker: Broker, topics: Names, tmp_path: Path
 ) -> None:
-    events, predictions, dead = (topics.create(kind) for kind in ("events", "predictions", "dead"))
+    events, predictions, *_ = (topics.create(kind) for kind in ("events", "predictions", "dead"))
     properties = {
         "compression.type": "zstd",
         "linger.ms": 500,
@@ -47,9 +34,8 @@ def test_records_that_cannot_be_decompressed_stop_the_partition_by_name_until_th
     config = tmp_path / "worker.yaml"
 
     def configure(most_bytes: int) -> None:
-        names = {"events": events, "predictions": predictions, "dead": dead, "group": topics.name("group")}
-        text = CONFIG.format(**names, bootstrap=broker.bootstrap, folder=tmp_path, most_bytes=most_bytes)
-        config.write_text(text)
+        properties = {"fetch.max.bytes": 1_000_000, "receive.message.max.bytes": most_bytes}
+        config.write_text(configuration(broker.bootstrap, tmp_path, named(topics), {"kafka": properties}))
 
     configure(2_000_000)
     with WorkerProcess(config, tmp_path / "one.log") as worker:

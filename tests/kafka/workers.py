@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -148,3 +150,20 @@ def require_equal(messages: list[Message], rows: dict[str, dict[str, object]]) -
         }
         assert got == want, f"row {value['id']} differs: published {got}, evaluate says {want}"
         assert message.key == value["model"].encode()
+
+
+def within(seconds: float, worker: WorkerProcess, condition: Callable[[], object]) -> None:
+    """Wait until it is so. Raises AssertionError with the log where it is not, or the worker has ended."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        worker.require_alive()
+        assert time.monotonic() < deadline, f"not within {seconds:g} s:\n{worker.log()[-4000:]}"
+        time.sleep(0.05)
+
+
+def page(worker: WorkerProcess, path: str) -> str:
+    """What a worker answers at a path of its HTTP server."""
+    found = re.search(r"metrics at (http://[^/]+)/metrics", worker.log())
+    assert found is not None
+    with urllib.request.urlopen(found[1] + path, timeout=10) as answer:
+        return str(answer.read().decode())
