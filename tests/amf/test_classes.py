@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import ReferenceForest
 from reference_calibration import CalibratedForest
-from test_classifier import data, same_rows
+from rows import data, same_rows
 
 import amf
 from amf.labels import distinct

@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 import pytest
-from test_serialize import FORESTS, PREFIX, example, stream
+from examples import FORESTS, PREFIX, example, stream
 
 import amf
 from amf.arena import CHILD, FEATURE

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_many import as_labels, forests_of, group_of, slot_of, stream
+from many import as_labels, forests_of, group_of, slot_of, stream
 
 import amf
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import ReferenceForest, average_over_prunings
-from test_classifier import data, same_rows
+from rows import data, same_rows
 from trees import trees_of
 
 import amf

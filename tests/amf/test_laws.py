@@ -10,24 +10,18 @@ import math
 
 import numpy as np
 import pytest
+from laws import POINTS, kolmogorov
 from trees import trees_of
 
 import amf
 
 N_TREES = 3000
-POINTS = np.array([[0, 0], [1, 0.5], [0.25, 2], [0.75, 0.5], [3, 1]])
 
 
 def mondrians(order):
     forest = amf.AMFClassifier(N_TREES, classes=[0, 1], seed=sum(order[:2]), scaling="none", split_pure=True)
     forest.partial_fit(POINTS[list(order)], np.zeros(5, int))
     return trees_of(forest), (POINTS - POINTS[order[0]]).astype(np.float32)
-
-
-def kolmogorov(values, cdf):
-    """Largest distance between the empirical distribution of the values and a continuous one."""
-    expected, n = cdf(np.sort(values)), len(values)
-    return max((np.arange(1, n + 1) / n - expected).max(), (expected - np.arange(n) / n).max())
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 2, 0, 3, 1), (3, 4, 1, 0, 2)])

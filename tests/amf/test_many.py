@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
+from many import as_labels, forests_of, group_of, slot_of, stream
 
 import amf
 from amf.pages import Block
@@ -31,7 +31,6 @@ SYSTEMS = [
 ]
 """The quick check takes two of them: each has a kernel for many forests, which is compiled when it is first used."""
 
-
 OTHERS = {
     amf.UnrestrictedAMFClassifier: {"prior": "dirichlet"},
     amf.MondrianForestClassifier: {"smoothing": "path_mean"},
@@ -42,43 +41,6 @@ OTHERS = {
     amf.BSPForestRegressor: {"lifetime": 1.0},
 }
 """Parameters of systems that have no `mode`."""
-
-
-def estimates(system: Any) -> bool:
-    """Whether labels are numbers."""
-    return issubclass(system, amf.ForestRegressor)
-
-
-def stream(system: Any, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of three features from 0 to 1, and labels as `predict_learn_many` takes them, some of them missing."""
-    rng = np.random.default_rng(seed)
-    x = rng.random((n, 3))
-    if estimates(system):
-        labels = x[:, 0] + rng.normal(size=n)
-        labels[rng.random(n) < 0.2] = np.nan
-    else:
-        labels = (x[:, 0] + 0.3 * rng.random(n) > 0.6).astype(np.int64)
-        labels[rng.random(n) < 0.2] = -1
-    return x, labels
-
-
-def as_labels(system: Any, labels: np.ndarray) -> list[Any]:
-    """The same labels as a forest's own methods take them."""
-    if estimates(system):
-        return labels.tolist()
-    return [None if code < 0 else "ab"[code] for code in labels]
-
-
-def forests_of(system: Any, n: int, **parameters: Any) -> list[Any]:
-    """Forests of very different sizes, all of which know the features and the classes "a" and "b"."""
-    if not estimates(system):
-        parameters["classes"] = ("a", "b")
-    forests = [system(1 + seed % 3, seed=seed, **parameters) for seed in range(n)]
-    for seed, forest in enumerate(forests):
-        x, labels = stream(system, 1 + 7 * seed % 90, 100 + seed)
-        labels[0] = 0
-        forest.partial_fit(x, as_labels(system, labels))
-    return forests
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -213,18 +175,6 @@ def test_forests_of_one_system_with_kernels_of_their_own_do_not_mix():
     assert [forest.variant for forest in forests] == [(new.family, "range"), (new.family, "cube")]
     with pytest.raises(ValueError, match=r"the forest of slot 1 is IncreasingLifetimeForestRegressor.*domain='cube'"):
         amf.predict_learn_many(forests, [[0.2], [0.3]], [0, 1], [1.0, 2.0])
-
-
-def group_of(forests: list[Any]) -> amf.Group:
-    """Every third slot is empty."""
-    group = amf.Group()
-    for i, forest in enumerate(forests):
-        group.put(slot_of(i), forest)
-    return group
-
-
-def slot_of(i: int) -> int:
-    return i + i // 2
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -11,22 +11,10 @@ import math
 import numpy as np
 import pytest
 import reference_unrestricted
+from cube import KT, PRIORS, samples
+from laws import kolmogorov
 from reference import average_over_prunings, log_prior
 from reference_unrestricted import UnrestrictedTree, cells_at, cut_of, word_of
-
-PRIORS = [{"prior": "dirichlet", "dirichlet": 0.5}, {"prior": "parent", "smoothing": 0.7}]
-KT = {"prior": "dirichlet", "dirichlet": 0.5, "charge_first": True}
-
-
-def samples(n: int, d: int = 2, k: int = 3, *, seed: int = 0):
-    """Samples in the cube, some on a grid, some twice, some a hair apart, some on the border, and noisy labels."""
-    rng = np.random.default_rng(seed)
-    x = rng.random((n, d))
-    x[::3] = np.round(x[::3] * 8) / 8
-    x[1::4] = x[rng.integers(0, n, len(x[1::4]))]
-    x[2::9, 0] = np.abs(x[2::9, 0] - 1e-6)
-    labels = ((x[:, 0] * k).astype(int) + (rng.random(n) < 0.3) * rng.integers(0, k, n)) % k
-    return x.astype(np.float32), labels
 
 
 def grown(points, labels, *, seed: int = 5, **options) -> UnrestrictedTree:
@@ -43,12 +31,6 @@ def log_loss(tree, points, labels) -> float:
         loss -= math.log(tree.predict(x)[label])
         tree.learn(x, int(label))
     return loss
-
-
-def kolmogorov(values, cdf) -> float:
-    """Largest distance between the empirical distribution of the values and a continuous one."""
-    expected, n = cdf(np.sort(values)), len(values)
-    return max((np.arange(1, n + 1) / n - expected).max(), (expected - np.arange(n) / n).max())
 
 
 # The partition.

@@ -9,14 +9,13 @@ import math
 
 import numpy as np
 import pytest
+from cube import KT, PRIORS, samples
+from laws import POINTS, kolmogorov
 from reference import SplitMix64
 from reference_unrestricted import UnrestrictedForest
-from test_laws import POINTS, kolmogorov
-from test_unrestricted import KT, PRIORS, samples
-from trees import nodes_of, trees_of
+from trees import n_cuts_of, trees_of
 
 import amf
-from amf.arena import N_CUTS
 
 # Against the reference.
 
@@ -33,11 +32,6 @@ def in_order(tree) -> list[int]:
             return found
         found.append(waiting.pop())
         node = tree.child[found[-1]] + 1
-
-
-def n_cuts_of(forest: amf.UnrestrictedAMFClassifier) -> list[np.ndarray]:
-    """The column that only this system has."""
-    return [nodes_of(forest, tree)[0][:, N_CUTS] for tree in range(forest.params.n_estimators)]
 
 
 def same_trees(forest: amf.UnrestrictedAMFClassifier, reference: UnrestrictedForest) -> None:

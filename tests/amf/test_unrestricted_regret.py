@@ -12,9 +12,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from test_unrestricted import KT
-from test_unrestricted_forest import n_cuts_of
-from trees import trees_of
+from cube import KT
+from trees import n_cuts_of, trees_of
 
 import amf
 from tests.datasets import LARGE, SHIPPED, in_unit_cube, load

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import amf
-from amf.arena import CHILD, COUNT, FEATURE, ODDS, STATS, THRESHOLD, TIME
+from amf.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, STATS, THRESHOLD, TIME
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ def nodes_of(forest: amf.AMFClassifier, tree: int) -> tuple[NDArray[np.int32], N
     inner = heads[:, CHILD] > 0
     heads[inner, CHILD] = np.searchsorted(rows, heads[inner, CHILD])
     return heads, boxes
+
+
+def n_cuts_of(forest: amf.UnrestrictedAMFClassifier) -> list[NDArray[np.int32]]:
+    """The column of each tree that only this system has."""
+    return [nodes_of(forest, tree)[0][:, N_CUTS] for tree in range(forest.params.n_estimators)]
 
 
 def trees_of(forest: amf.AMFClassifier) -> list[Tree]:
