@@ -75,7 +75,7 @@ def test_no_stream_breaks_a_forest(family, seeds):
 # Streams that have been the end of a forest, or of its bits.
 
 
-def test_a_sample_that_brings_the_second_feature_splits_by_the_first():
+def test_a_sample_that_brings_the_second_feature_leaves_a_sound_forest():
     x = np.full((5, 3), np.nan, np.float32)
     x[:, 2], x[3:, 1] = [1.0, 8.0, 2.0, 4.0, 6.0], [3.0, 5.0]
     for seed in range(20):

@@ -212,22 +212,18 @@ def test_samples_without_any_feature_wait_for_the_first_that_has_one() -> None:
     assert model.forest.n_samples == 2
 
 
-def test_the_classifier_beats_rivers_own_in_rivers_own_evaluation() -> None:
-    scaled = preprocessing.MinMaxScaler() | forest.AMFClassifier(seed=1)
-    own, rivers = (
-        evaluate.progressive_val_score(datasets.Phishing(), model, metrics.LogLoss()).get()
-        for model in (AMFClassifier(seed=1), scaled)
-    )
-    assert own < rivers
-
-
-def test_the_regressor_beats_rivers_own_in_rivers_own_evaluation() -> None:
-    scaled = preprocessing.MinMaxScaler() | forest.AMFRegressor(seed=1)
-    own, rivers = (
-        evaluate.progressive_val_score(islice(datasets.TrumpApproval(), 500), model, metrics.MAE()).get()
-        for model in (AMFRegressor(seed=1), scaled)
-    )
-    assert own < rivers
+@pytest.mark.parametrize(
+    ("own", "rivers", "rows", "metric"),
+    [
+        (AMFClassifier, forest.AMFClassifier, datasets.Phishing, metrics.LogLoss),
+        (AMFRegressor, forest.AMFRegressor, lambda: islice(datasets.TrumpApproval(), 500), metrics.MAE),
+    ],
+    ids=["classifier", "regressor"],
+)
+def test_it_beats_rivers_own_in_rivers_own_evaluation(own: Any, rivers: Any, rows: Any, metric: Any) -> None:
+    models = own(seed=1), preprocessing.MinMaxScaler() | rivers(seed=1)
+    ours, theirs = (evaluate.progressive_val_score(rows(), model, metric()).get() for model in models)
+    assert ours < theirs
 
 
 def test_what_is_refused_brings_no_columns() -> None:

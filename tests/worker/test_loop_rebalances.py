@@ -32,13 +32,18 @@ def test_outputs_of_a_partition_that_was_taken_away_are_not_sent_again() -> None
         assert bench.published(number) == bench.expected(number)
 
 
-def test_an_offset_commit_names_the_member_that_read_the_records() -> None:
-    """A member that was thrown out and has joined anew would be believed, with records that are another one's now."""
+@pytest.mark.parametrize(
+    ("point", "callback"),
+    [("metadata:done", "lost"), ("produce", "revoked")],
+    ids=["lost while it commits", "revoked while it produces"],
+)
+def test_a_member_that_was_given_up_and_is_back_commits_nothing_of_what_it_had_read(point: str, callback: str) -> None:
+    """Its partitions were another member's in between, and the group would believe the new member."""
     bench = Bench()
     bench.feed("a", "b")
     one, two = bench.worker("one"), bench.worker("two").join_idle()
     one.join()
-    one.faults.at("metadata:done", lambda: lose_and_come_back(one, two, "lost"))
+    one.faults.at(point, lambda: lose_and_come_back(one, two, callback))
     one.turns(3)
     assert one.outcomes() == {"aborted": 1}
     assert bench.published() == bench.expected()
@@ -59,18 +64,6 @@ def test_what_a_rebalance_interrupts_is_committed_and_saved_before_the_partition
     assert (bench.broker.committed, bench.newest().offset) == ({0: 2}, 2)
     two.turns(3)
     assert two.replayed() == 0
-    assert bench.published() == bench.expected()
-
-
-def test_who_was_given_up_and_is_back_commits_nothing_of_what_it_gives_up() -> None:
-    """Its partitions were another member's in between, and the group would believe the new member."""
-    bench = Bench()
-    bench.feed("a", "b")
-    one, two = bench.worker("one"), bench.worker("two").join_idle()
-    one.join()
-    one.faults.at("produce", lambda: lose_and_come_back(one, two, "revoked"))
-    one.turns(3)
-    assert one.outcomes() == {"aborted": 1}
     assert bench.published() == bench.expected()
 
 

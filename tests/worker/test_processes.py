@@ -177,9 +177,7 @@ def require_both_work_on(command):
     assert command.ends() == 0
 
 
-def test_who_has_worked_and_finds_its_configuration_unusable_later_does_not_end_the_others(tmp_path):
-    """Somebody is at the file, or has its port, while it is started again."""
-    program = f"""
+UNUSABLE_AT_ITS_SECOND_START = f"""
 import os, sys, time
 open('tries', 'a').write('.')
 tries = os.path.getsize('tries')
@@ -190,12 +188,7 @@ if tries == 2:
     sys.exit({UNUSABLE})
 {WORK}
 """
-    require_both_work_on(Command(tmp_path, WORK, program, steady_s=0.9))
-
-
-def test_who_has_worked_and_ends_with_an_unusable_configuration_does_not_end_the_others(tmp_path):
-    """Though it has never failed before."""
-    program = f"""
+UNUSABLE_AFTER_ITS_WORK = f"""
 import os, sys, time
 if not os.path.exists('worked'):
     open('worked', 'w').close()
@@ -203,6 +196,13 @@ if not os.path.exists('worked'):
     sys.exit({UNUSABLE})
 {WORK}
 """
+
+
+@pytest.mark.parametrize(
+    "program", [UNUSABLE_AT_ITS_SECOND_START, UNUSABLE_AFTER_ITS_WORK], ids=["at its second start", "after its work"]
+)
+def test_who_has_worked_and_then_finds_its_configuration_unusable_does_not_end_the_others(tmp_path, program):
+    """The file is being written, or its port is taken, at that moment."""
     require_both_work_on(Command(tmp_path, WORK, program, steady_s=0.9))
 
 

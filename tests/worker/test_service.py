@@ -52,20 +52,15 @@ def test_the_forwarder_ends_first() -> None:
     assert ended == ["forwarder", "worker"]
 
 
-def test_where_the_forwarder_fails_the_worker_ends_in_order_with_its_error() -> None:
+@pytest.mark.parametrize(
+    ("fails", "order"), [("forwarder", ["forwarder", "worker"]), ("worker", ["worker", "forwarder"])]
+)
+def test_where_one_of_the_two_fails_the_other_ends_in_order_with_its_error(fails: str, order: list[str]) -> None:
     ended: list[str] = []
-    forwarder = Loop("forwarder", ended, WorkerError("not authorized"))
+    loops = {name: Loop(name, ended, WorkerError("not authorized") if name == fails else None) for name in order}
     with pytest.raises(WorkerError, match="not authorized"):
-        run_both(Loop("worker", ended), forwarder, stop=False)
-    assert ended == ["forwarder", "worker"]
-
-
-def test_where_the_worker_fails_the_forwarder_ends_in_order() -> None:
-    ended: list[str] = []
-    worker = Loop("worker", ended, WorkerError("every partition has stopped"))
-    with pytest.raises(WorkerError, match="every partition has stopped"):
-        run_both(worker, Loop("forwarder", ended), stop=False)
-    assert ended == ["worker", "forwarder"]
+        run_both(loops["worker"], loops["forwarder"], stop=False)
+    assert ended == order
 
 
 def test_a_worker_of_several_shows_its_own_port_and_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,7 @@ def test_a_topic_that_is_not_seen_just_once_is_still_there() -> None:
         topic.now = now
         look(bench, worker)
     worker.run(lambda: True)
+    assert topic.looks == 4
 
 
 def test_a_failed_look_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
