@@ -211,6 +211,27 @@ def test_no_module_is_longer_than_a_reader_can_keep_in_mind() -> None:
     assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
+TESTS = {path: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+
+
+def test_files_of_tests_are_short_as_well() -> None:
+    lengths = {path: len(text.splitlines()) for path, text in TESTS.items()}
+    assert {path: length for path, length in lengths.items() if length > 500} == {}
+
+
+def test_no_file_of_tests_is_imported() -> None:
+    """What several of them need is a module of its own: pytest would have the file a second time under another name."""
+    imported = {
+        (path.name, module)
+        for path, text in TESTS.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in ([node.module] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names])
+        if module and module.rpartition(".")[2].startswith("test_")
+    }
+    assert imported == set()
+
+
 def test_no_function_needs_a_second_reading_for_its_length() -> None:
     lengths = {
         f"{module}.{node.name}": (node.end_lineno or 0) - node.lineno + 1

@@ -16,8 +16,8 @@ import yaml
 
 from tests.availability import Unavailable, give_up
 from tests.deployment.image import stages
-from tests.deployment.test_rules import FOLDER as RULES_FOLDER
-from tests.deployment.test_rules import promtool
+from tests.deployment.rules import FOLDER as RULES_FOLDER
+from tests.deployment.rules import promtool
 from tests.go_programs import GoProgram
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.jars import KAFKA_VERSION

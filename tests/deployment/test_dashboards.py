@@ -20,24 +20,12 @@ from confluent_kafka import Producer
 
 from deploy.grafana.generate import FOLDER, generated
 from tests.availability import program
-from tests.deployment.test_rules import FOLDER as RULES_FOLDER
-from tests.deployment.test_rules import RULES
+from tests.deployment.rules import FOLDER as RULES_FOLDER
+from tests.deployment.rules import RULES
 from tests.kafka.broker import Broker
+from tests.kafka.configurations import configuration
 from tests.kafka.workers import WorkerProcess, page, within
 
-CONFIG = """
-input: {{topic: events, start: earliest, repartition: true}}
-output: {{topic: predictions}}
-dead_letter: {{topic: dead-letters}}
-kafka: {{bootstrap.servers: "{bootstrap}", group.id: group}}
-models:
-  default: {{n_estimators: 2}}
-  overrides:
-    - {{match: numbers, algorithm: amf-regressor}}
-    - {{match: adapting, algorithm: adaptive-classifier}}
-checkpoint: {{url: "file://{folder}/checkpoints", interval: 1s}}
-metrics: {{listen: "127.0.0.1:0"}}
-"""
 WITHIN_S = 120.0
 COMPARISON = re.compile(r"(?:==|[<>]=?) (?:bool )?[\d.]+")
 
@@ -129,10 +117,15 @@ def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
 @pytest.mark.full
 def test_every_query_of_panels_and_rules_returns_data(own_broker: Broker, tmp_path: Path) -> None:
     """A rule that is quiet returns nothing: what it compares with a number must be there."""
-    for topic in ("events", "predictions", "dead-letters"):
+    for topic in ("events", "predictions", "dead"):
         own_broker.create_topic(topic)
     path, rng = tmp_path / "worker.yaml", random.Random(1)
-    path.write_text(CONFIG.format(bootstrap=own_broker.bootstrap, folder=tmp_path))
+    overrides = [
+        {"match": "numbers", "algorithm": "amf-regressor"},
+        {"match": "adapting", "algorithm": "adaptive-classifier"},
+    ]
+    changes = {"input": {"repartition": True}, "models": {"default": {"n_estimators": 2}, "overrides": overrides}}
+    path.write_text(configuration(own_broker.bootstrap, tmp_path, changes))
     asked = queries() + [(rule.get("alert") or rule["record"], COMPARISON.sub("", rule["expr"])) for rule in RULES]
     producer = Producer({"bootstrap.servers": own_broker.bootstrap})
     with WorkerProcess(path, tmp_path / "worker.log") as worker:

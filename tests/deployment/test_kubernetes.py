@@ -14,7 +14,7 @@ import yaml
 
 from tests.availability import Unavailable, give_up
 from tests.deployment.image import stages
-from tests.deployment.test_rules import RULES
+from tests.deployment.rules import RULES
 from tests.go_programs import GoProgram
 from worker import config, service
 from worker.adapters.http.paths import PATHS

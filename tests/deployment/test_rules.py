@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from deploy.kubernetes.monitoring import generate
-from tests.availability import program
+from tests.deployment.rules import FOLDER, RULES, promtool
 from worker.base.metrics import Metrics
 
-FOLDER = Path(__file__).parents[2] / "deploy/prometheus"
-RULES = [rule for group in yaml.safe_load((FOLDER / "amf-rules.yaml").read_text())["groups"] for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 CASES: list[dict[str, Any]] = yaml.safe_load((FOLDER / "amf-rules-test.yaml").read_text())["tests"]
-
-
-def promtool(*arguments: str) -> str:
-    """What promtool says; an AssertionError where it does not like something."""
-    done = subprocess.run([program("promtool"), *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.mark.full
