@@ -58,7 +58,7 @@ def test_a_bet_on_a_split_that_tells_nothing_wins_nothing():
     assert np.all(np.abs(errors[2:]) < 2.0)
 
 
-def test_numbers_are_told_among_features_of_noise():
+def test_numbers_are_forecast_among_features_of_noise():
     x, y = friedman(3000, 10)
     said = amf.AdaptiveAMFRegressor(10, seed=1).predict_learn(x, y)
     assert np.sqrt(np.mean((said[1000:] - y[1000:]) ** 2)) < 1.95

@@ -62,7 +62,7 @@ def test_the_regressor_equals_the_reference(choice, d):
 # What the papers say of a forecast.
 
 
-def test_a_sample_within_its_leaf_is_told_the_posterior_of_the_leaf():
+def test_a_sample_within_its_leaf_gets_the_posterior_of_the_leaf():
     points, labels = samples(60, 2, 3, missing=0.0)
     for lifetime in (None, 1.0):
         tree = MondrianTree(5, 2, 3, lifetime=lifetime)

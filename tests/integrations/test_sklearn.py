@@ -221,7 +221,7 @@ def test_weights_of_samples_are_refused_by_name(kind: type) -> None:
 
 
 @estimators
-def test_a_table_with_texts_is_told_what_to_do(kind: type) -> None:
+def test_a_table_with_texts_is_refused_with_what_to_do(kind: type) -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0], "city": ["Rome", "Oslo"]})
     with pytest.raises(ValueError, match=r"'?Rome'?: encode texts first, .*amf\.Columns"):
         kind().fit(frame, [0, 1])
@@ -244,7 +244,7 @@ def test_a_table_with_texts_is_told_what_to_do(kind: type) -> None:
     ],
     ids=lambda dates: str(dates.dtype),
 )
-def test_a_table_with_dates_beside_anything_is_told_what_to_do(beside: Any, dates: Any) -> None:
+def test_a_table_with_dates_beside_anything_is_refused_with_what_to_do(beside: Any, dates: Any) -> None:
     with pytest.raises(TypeError, match=r"X holds dates .* give seconds"):
         AMFClassifier().fit(pd.DataFrame({"date": dates, "beside": beside}), [0, 1])
 

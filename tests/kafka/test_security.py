@@ -294,7 +294,7 @@ def test_without_transactions_it_ends_too(secured: SecuredBroker, tmp_path: Path
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def test_only_needs_of_the_resource_in_question_are_told() -> None:
+def test_only_needs_of_the_resource_in_question_are_named() -> None:
     needs = ("READ on topic a", "WRITE on topic b", "READ on group g", "IDEMPOTENT_WRITE on cluster")
 
     def advice(code: int) -> str:

@@ -70,7 +70,7 @@ def test_a_worker_that_was_there_before_its_broker_works_when_it_comes(
 
 
 @pytest.mark.full
-def test_a_broker_that_goes_away_is_told_in_a_few_lines(own_broker: Broker, tmp_path: Path) -> None:
+def test_a_broker_that_goes_away_is_logged_in_a_few_lines(own_broker: Broker, tmp_path: Path) -> None:
     """librdkafka's own lines included, of several clients that try ten times a second."""
     for topic in ("events", "predictions", "dead"):
         own_broker.create_topic(topic)

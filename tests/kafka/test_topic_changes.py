@@ -90,7 +90,7 @@ def test_a_compacted_input_is_refused(job: Job, tmp_path: Path, capsys: pytest.C
     assert f"ok      topic {job.predictions}: 1 replicas, min.insync.replicas=1" in told
 
 
-def test_outputs_that_their_topic_deletes_are_told(
+def test_outputs_that_their_topic_deletes_are_named(
     job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job.create_input(retention_ms="-1")

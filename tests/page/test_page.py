@@ -179,7 +179,7 @@ def test_whoever_chooses_keys_and_names_makes_no_markup(worker: Traffic, tmp_pat
     assert faults == []
 
 
-def test_a_feature_that_changes_its_kind_is_told(worker: Traffic, tmp_path: Path, faults: list[str]) -> None:
+def test_a_feature_that_changes_its_kind_is_shown(worker: Traffic, tmp_path: Path, faults: list[str]) -> None:
     with opened(tmp_path, worker.url) as page:
         listen(page, faults)
         come_to_work(page)

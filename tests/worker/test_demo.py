@@ -245,7 +245,7 @@ def test_a_source_record_is_handled_as_a_prediction_or_as_a_dead_letter() -> Non
 FIGURES = Figures(samples=3, nodes=7, depth=2.5, memory_bytes=1000, scores=ClassScores(3, 1.0, 2))
 
 
-def test_the_state_of_the_worker_is_told_from_its_metrics() -> None:
+def test_the_state_of_the_worker_is_read_off_its_metrics() -> None:
     metrics = Metrics()
     server = serve(metrics, "127.0.0.1", 0)
     try:

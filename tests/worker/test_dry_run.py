@@ -145,7 +145,7 @@ def test_a_group_that_was_set_back_is_refused(saved: Bench) -> None:
     assert (stop[0], stop[1][:14]) == ("failed", "group-rewound:")
 
 
-def test_a_segment_that_is_gone_is_told_as_a_start_would_and_none_is_read_for_it(saved: Bench) -> None:
+def test_a_segment_that_is_gone_is_found_as_by_a_start_and_none_is_read_for_it(saved: Bench) -> None:
     """As where a rule of the bucket deletes what is old: the manifest is new, the segment of an idle model is not."""
     first, _ = (name for name in sorted(saved.store.objects) if "/1/" in name and name.endswith(".manifest"))
     [segment] = (name for name in saved.store.objects if "/1/" in name and name.endswith(".segment"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -126,14 +125,6 @@ class Schedule:
         members = self.bench.broker.group.members
         if members:
             self.bench.broker.group.rebalance({n: self.rng.choice(members) for n in self.bench.broker.logs})
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """The forwarder warns of every fault; to format that would take longer than the schedules."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def source(outgoing: Outgoing) -> tuple[int, int]:

@@ -323,7 +323,7 @@ def test_with_a_token_figures_are_for_those_who_have_it(locked: Server, path: st
 @pytest.mark.parametrize(
     ("host", "token", "warns"), [("0.0.0.0", None, True), ("0.0.0.0", "secret", False), ("127.0.0.1", None, False)]
 )
-def test_who_serves_figures_to_a_network_without_a_token_is_told_so(
+def test_figures_that_are_served_to_a_network_without_a_token_are_warned_of(
     host: str, token: str | None, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve(Metrics(), host, 0, token=token).close()
@@ -461,7 +461,7 @@ def test_the_budget_is_a_share_of_the_time_and_a_burst() -> None:
     assert after(0.0, 0.02), "what was not taken does not pile up beyond the burst"
 
 
-def test_a_fault_of_ours_is_logged_and_told_without_its_words(
+def test_a_fault_of_ours_is_logged_and_answered_without_its_words(
     bare: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> Callable[..., object]:

@@ -132,7 +132,7 @@ def test_a_mistake_of_ours_has_a_name_and_its_traceback(desk: Desk) -> None:
     assert __name__.rpartition(".")[2] in line["exception"]
 
 
-def test_what_others_say_is_not_told_at_any_length(desk: Desk) -> None:
+def test_a_line_of_the_log_is_of_bounded_length(desk: Desk) -> None:
     desk.log.warning("e", "x" * 100_000, detail="y" * 100_000)
     assert len(json.dumps(desk.take())) < 10_000
 
@@ -268,7 +268,7 @@ def test_what_clients_of_kafka_say_of_themselves_is_limited_by_what_and_of_which
     assert ["10.0.0.1:9092" in lines[0]["fact"], "10.0.0.2:9092" in lines[1]["fact"]] == [True, True]
 
 
-def test_dead_letters_are_told_with_code_partition_offset_and_count(desk: Desk) -> None:
+def test_dead_letters_are_logged_with_code_partition_offset_and_count(desk: Desk) -> None:
     bench = Bench(2)
     bench.feed("a", partition=1)
     bench.feed_bad(3, partition=1)

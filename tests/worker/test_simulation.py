@@ -6,7 +6,6 @@ same schedule everywhere and every time.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,12 +30,7 @@ OF_OTHERS = range(20)
 """Schedules of each algorithm that the others do not hold; the quick check runs the first ones."""
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The worker warns of every fault; to format that would take longer than the schedules."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def parts() -> Iterator[object]:

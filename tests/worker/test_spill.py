@@ -202,7 +202,7 @@ def test_damaged_bytes_are_not_healed_by_a_move(tmp_path: Path) -> None:
         place.read()
 
 
-def test_a_full_disk_is_no_room_and_told_once(
+def test_a_full_disk_is_no_room_and_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Spill(str(tmp_path), 1000)

@@ -406,7 +406,7 @@ def test_an_overloaded_server_is_transient(s3: S3Stub, call: str, status: int) -
 
 
 @pytest.mark.parametrize(("call", "status"), [*((call, 403) for call in CALLS), ("read", 400), ("read", 401)])
-def test_a_refusal_is_told_apart(s3: S3Stub, call: str, status: int) -> None:
+def test_a_call_that_the_server_refuses_is_denied_and_not_tried_again(s3: S3Stub, call: str, status: int) -> None:
     s3.scripted = [status]
     with pytest.raises(WorkerError, match=rf"s3://bucket/folder/a: the server answered {status}.*\(Scripted\)") as e:
         CALLS[call](open_store("s3://bucket/folder"))
