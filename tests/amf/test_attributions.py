@@ -145,7 +145,7 @@ def test_where_nothing_branches_off_a_mondrian_forest_says_what_its_leaves_do(ki
     assert not np.array_equal(raw(forest, x * 3), forest.attribute(x * 3).forecasts)
 
 
-def test_many_classes():
+def test_attributions_sum_up_with_many_classes():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(800, 3))
     forest = amf.AMFClassifier(3, seed=1).partial_fit(x, (x[:, 0] * 20).astype(int))

@@ -132,7 +132,7 @@ def test_the_regressor_says_the_means_of_the_leaves_that_the_reference_sees():
             tree.learn(x, int(label))
 
 
-def test_trees_vote():
+def test_votes_are_shares_of_the_trees():
     points, labels = samples(200, 2, seed=8)
     averages, votes = (
         amf.BSPForestClassifier(5, combine=combine, lifetime=0.5, **RAW).partial_fit(points, labels)

@@ -270,7 +270,7 @@ def test_a_copy_keeps_its_threads(system):
 # Parameters.
 
 
-def test_the_seed_decides(system):
+def test_equal_seeds_make_equal_forests_and_other_seeds_others(system):
     x, y = system.stream(60, 4)
     forests = [system.new(seed=seed).partial_fit(x, y) for seed in (3, 3, 4)]
     assert forests[0].dumps() == forests[1].dumps()

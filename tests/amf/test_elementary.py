@@ -85,7 +85,7 @@ def error(name: str, x: float, y: float) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_within_one_ulp(name):
+def test_results_are_within_one_ulp_of_the_true_value(name):
     x = hard(name)
     y = OVER[name](x)
     errors = [error(name, *pair) for pair in zip(x.tolist(), y.tolist(), strict=True)]

@@ -95,7 +95,7 @@ def test_a_ball_in_five_dimensions(seed):
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_three_rare_classes(seed):
+def test_three_rare_classes_are_found(seed):
     figures = found(0.01, [[0.25, 0.25], [0.75, 0.75], [0.25, 0.75]], seed)
     assert figures.auc >= 0.99
     assert figures.log_loss <= 0.03

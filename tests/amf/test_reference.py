@@ -121,7 +121,9 @@ def two_points(**options):
         ({"charge_first": False, "prior": "parent", "smoothing": 1.0}, 1 / 4, 1, 5 / 8, 1 / 4, 0.2 * 0.5 + 0.8 * 0.75),
     ],
 )
-def test_golden_two_points(options, root_weight, leaf_weight, average, before, after):
+def test_two_points_have_the_weights_that_are_computed_by_hand(
+    options, root_weight, leaf_weight, average, before, after
+):
     tree, forecast_before = two_points(**options)
     left, root, right = tree.nodes()
     # With the parent prior a charged fresh leaf pays its parent's forecast (1/4), the very first root pays 1/K.
@@ -171,7 +173,7 @@ def test_a_pure_leaf_splits_all_the_same_if_it_was_born_before_its_time():
 
 @pytest.mark.parametrize("split_pure", [False, True])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_structural_invariants(split_pure, missing):
+def test_a_tree_of_the_reference_is_sound(split_pure, missing):
     points, labels = samples(150, missing=missing)
     tree = grown(points, labels, split_pure=split_pure)
     inner = [node for node in tree.nodes() if not node.is_leaf]
@@ -275,7 +277,7 @@ def test_weights_depend_on_the_counts_alone(charge):
 
 @pytest.mark.parametrize("charge", CHARGES)
 @pytest.mark.parametrize("seed", range(4))
-def test_enumeration_in_rational_numbers(charge, seed):
+def test_the_forecast_is_the_average_over_all_prunings_in_rational_numbers(charge, seed):
     """Nothing of the recursion is used here: weights from counts, the prior from the size of the pruning."""
     points, labels = samples(9, seed=seed)
     tree = grown(points, labels, split_pure=True, max_nodes=15, **charge)

@@ -83,5 +83,5 @@ def test_the_gaps_of_the_history_that_begins_are_left_out_of_a_warm_start(bench:
 @pytest.mark.parametrize(
     ("lineage", "configured"), [("main", "main"), ("main~p0@7", "main"), ("main~p1@7", "main~p1@7"), ("~p0@", "~p0@")]
 )
-def test_the_configured_lineage(lineage: str, configured: str) -> None:
+def test_the_lineage_before_all_gaps_is_the_configured_one(lineage: str, configured: str) -> None:
     assert before_gap(Location("group", lineage, "events", "topic-id", 0)).lineage == configured

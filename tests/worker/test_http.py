@@ -111,7 +111,7 @@ def test_what_is_known_beforehand_starts_at_zero(get: Get) -> None:
     }
 
 
-def test_counts_add_up(metrics: Metrics, get: Get) -> None:
+def test_figures_are_the_sums_of_all_batches(metrics: Metrics, get: Get) -> None:
     rng = np.random.default_rng(7)
     batches = [rng.integers(1, 1000, rng.integers(0, 50)) / 8 for _ in range(20)]  # eighths: exact sums
     for batch in batches:
@@ -322,7 +322,7 @@ def test_an_address_of_another_machine_is_one_too(metrics: Metrics) -> None:
         serve(metrics, "192.0.2.1", 9464)
 
 
-def test_ipv6(metrics: Metrics) -> None:
+def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

@@ -141,7 +141,7 @@ def test_a_replay_counts_nothing_and_remembers() -> None:
     assert counted([replayed.process(records(("m", {"f": "b"}, "x"), ("m", {"f": 2}, "x"), first=2))]) == NONE
 
 
-def test_the_status_counts_them() -> None:
+def test_the_status_counts_features_that_changed_their_kind() -> None:
     task, metrics, board = a_task(), Metrics(), Board()
     reports.count(metrics, 3, task.process(records(("m", {"f": 1}, "x"), ("m", {"f": "a"}, "x"))), 0)
     Reporter(board, metrics, SystemClock()).refresh({3: task}, [])

@@ -88,7 +88,7 @@ def test_what_is_known_beforehand_starts_at_zero(metrics: Metrics) -> None:
     assert metrics.dead_letters_total.series() == metrics.models.series() == metrics.model_log_loss.series() == {}
 
 
-def test_a_series_adds_up(metrics: Metrics) -> None:
+def test_a_series_is_the_sum_of_what_was_added(metrics: Metrics) -> None:
     for n in (1, 2):
         metrics.dead_letters_total.add(n, code="a")
         metrics.dead_letters_total.add(10 * n, code="b")

@@ -111,7 +111,7 @@ FEATURES = b"\x81\xa8features"
         (packed({"features": [1], "id": "ä" * 1025}), "id-too-long"),
     ],
 )
-def test_bad_value(value: bytes | None, code: str) -> None:
+def test_a_bad_value_gets_its_code(value: bytes | None, code: str) -> None:
     assert outcome(decode(value, MAX_BYTES)) == code
 
 

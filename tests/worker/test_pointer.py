@@ -104,7 +104,7 @@ def test_a_change_out_of_band_that_was_not_committed_has_not_happened() -> None:
     assert bench.published() == bench.expected()
 
 
-def test_it_is_committed_once() -> None:
+def test_models_that_start_anew_are_committed_once() -> None:
     bench = saved_bench()
     worker = bench.worker("two", **RESTART).join().turns(4)
     assert worker.outcomes() == {"committed": 1}

@@ -21,7 +21,7 @@ def forecasts(n: int, share: float, signal: float, seed: int = 0) -> tuple[np.nd
 
 
 @pytest.mark.parametrize(("share", "signal"), [(0.5, 1.0), (0.01, 2.0), (0.01, 0.0), (0.9, -1.0)])
-def test_two_classes(share: float, signal: float) -> None:
+def test_the_auc_of_two_classes_is_that_of_scikit_learn(share: float, signal: float) -> None:
     probabilities, labels = forecasts(WINDOW - 1, share, signal)
     ranking = Ranking()
     for part in np.array_split(np.arange(len(labels)), 7):

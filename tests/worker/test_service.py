@@ -176,7 +176,7 @@ class Topic:
         ({2: 100, 0: 5}, 3, {2: 100, 0: 5}),
     ],
 )
-def test_where_a_run_ends(until: Until, partitions: int, expected: dict[int, int] | None) -> None:
+def test_a_run_ends_at_these_offsets(until: Until, partitions: int, expected: dict[int, int] | None) -> None:
     assert _ends(until, Topic(), partitions, Retry(FakeClock(), lambda: False, 1.0)) == expected  # type: ignore[arg-type]
 
 

@@ -77,7 +77,7 @@ def test_an_object_is_never_replaced(store: ObjectStore) -> None:
     assert store.read("a") == b"1"
 
 
-def test_absent_objects(store: ObjectStore) -> None:
+def test_what_is_absent_is_not_found_and_is_deleted_without_complaint(store: ObjectStore) -> None:
     store.create("folder/a", b"1")
     for name in ("b", "folder", "folder/b", "folder/a/b"):
         with pytest.raises(NotFound):
