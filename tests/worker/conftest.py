@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from tests.availability import Unavailable, give_up
 from tests.worker.support.checkpoints import HERE
 from tests.worker.support.configurations import document
+from tests.worker.support.printed import Main
 from tests.worker.support.registry import StubRegistry
 from tests.worker.support.rows import CsvFile, NpzFile
 from tests.worker.support.stores import DictStore
@@ -21,8 +22,6 @@ from tests.worker.support.versitygw import S3Server
 from worker import cli
 from worker.checkpoint import Checkpoints
 from worker.cli import terminal
-
-Main = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.availability import give_up
-from tests.worker.conftest import Main
+from tests.worker.support.printed import Main
 from worker import __version__, service
 from worker.base.errors import ConfigError, WorkerError
 from worker.cli import commands

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.conftest import Main
+from tests.worker.support.printed import Main
 from tests.worker.support.stores import DictStore
 from worker.base.errors import WorkerError
 from worker.cli import check, commands

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.conftest import Main
-from tests.worker.support.printed import figures, without_speed
+from tests.worker.support.printed import Main, figures, without_speed
 
 
 def test_evaluate_shows_its_figures_and_writes_its_predictions(main: Main, rows_npz: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.worker.conftest import Main
+from tests.worker.support.printed import Main
 from worker.base.errors import ConfigError
 from worker.cli.init import QUESTIONS, init
 from worker.config import load

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import amf
-from tests.worker.conftest import Main
-from tests.worker.support.printed import figures, table_rows
+from tests.worker.support.printed import Main, figures, table_rows
 from worker.adapters.store import open_store
 from worker.checkpoint import Checkpoints, Location, SavedModel
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.worker.conftest import Main
+from tests.worker.support.printed import Main
 from worker.cli import evaluate, terminal
 
 

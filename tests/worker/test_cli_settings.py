@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.conftest import Main
 from tests.worker.support.configurations import document
-from tests.worker.support.printed import without_speed
+from tests.worker.support.printed import Main, without_speed
 from worker.config import loads
 
 

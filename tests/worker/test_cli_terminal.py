@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.conftest import Main
+from tests.worker.support.printed import Main
 from worker.cli import terminal
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.worker.conftest import Main
 from tests.worker.support.configurations import document
+from tests.worker.support.printed import Main
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError
 from worker.checkpoint import Checkpoints, Location, SavedModel

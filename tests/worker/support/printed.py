@@ -1,8 +1,12 @@
-"""What commands print, taken apart."""
+"""A command line to call, and what commands print, taken apart."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+Main = Callable[..., tuple[int, str, str]]
+"""Called with the words of a command line: exit code, stdout, stderr."""
 
 
 def figures(out: str) -> dict[str, str]:
