@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,11 +25,13 @@ from tests.worker.conftest import Main
 from tests.worker.support.stores import DictStore
 from worker import __version__, service
 from worker.adapters.store import open_store
-from worker.base.errors import ConfigError, WorkerError
+from worker.base.errors import ConfigError, Transient, WorkerError
+from worker.base.ports import TopicState
 from worker.checkpoint import Checkpoints, Location, SavedModel
 from worker.cli import check, commands, terminal
 from worker.cli.files import replacing, require_place
 from worker.config import Config, effective, load
+from worker.preflight import Finding
 
 COMMANDS = ("init", "run", "check", "produce", "evaluate", "inspect", "reset", "reshard", "demo", "completion")
 HOUR_MS = 3_600_000
@@ -347,6 +350,41 @@ def test_connect_finds_a_store_that_checkpoints_cannot_rely_on(
     assert finding.level == "failed"
     assert complaint in finding.sentence
     assert not store.objects
+
+
+def test_of_a_store_that_fails_it_is_said_once(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the topics are looked at all the same, and no start is tried."""
+
+    class Topic:
+        is_mock = False
+
+        def __init__(self, _: Config, name: str) -> None:
+            self.name = name
+
+        def beside(self, name: str) -> Topic:
+            return Topic(load(config, {}), name)
+
+        def ask(self, partitions: int) -> Future[TopicState]:
+            answer: Future[TopicState] = Future()
+            answer.set_result(TopicState("topic-id", 4, {}))
+            return answer
+
+        def settings(self) -> dict[str, str]:
+            return {"retention.ms": "-1"}
+
+        def replicas(self) -> int:
+            return 1
+
+    class Silent(DictStore):
+        def list(self, prefix: str) -> list[str]:
+            raise Transient("no answer")
+
+    monkeypatch.setattr(check, "_try_broker", lambda _: [Finding("ok", "broker: answers")])
+    monkeypatch.setattr(check, "KafkaTopic", Topic)
+    monkeypatch.setattr(check, "open_store", lambda _: Silent())
+    found = list(check.connect(load(config, {})))
+    assert [finding.level for finding in found] == ["ok", "failed", "ok", "ok", "ok"]
+    assert [finding.sentence for finding in found if "no answer" in finding.sentence] == [found[1].sentence]
 
 
 # evaluate
