@@ -198,6 +198,16 @@ def test_the_log_has_time_level_and_logger(main: Main, config: Path, capsys: pyt
         assert len(re.findall(pattern, err)) == expected
 
 
+@pytest.mark.parametrize("command", ["run", "check", "produce", "evaluate", "reset", "reshard"])
+def test_every_command_with_a_configuration_takes_settings_above_it(
+    main: Main, config: Path, rows: Path, command: str
+) -> None:
+    given = [rows, "--config", config] if command in ("produce", "evaluate") else [config]
+    code, _, err = main(command, *given, "--set", "output.explain=1", "--set", "input.topic=a/b")
+    assert code == 2
+    assert re.fullmatch(r"amf-worker: --set: input\.topic: expected a topic name: .*, found 'a/b'\n", err)
+
+
 def test_reshard_names_the_broker_that_does_not_answer(
     main: Main, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

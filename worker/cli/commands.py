@@ -9,12 +9,11 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from socket import gethostname
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from worker.base import gc_tuning
@@ -97,7 +96,7 @@ def held_up_by() -> str | None:
 def check(arguments: Namespace) -> int:
     from worker.config import effective
 
-    config = _load(arguments.config)
+    config = _load(arguments.config, arguments.settings)
     if arguments.verbose:
         print(effective(config), flush=True)
     from worker.adapters.kafka import require_properties
@@ -122,7 +121,7 @@ def produce(arguments: Namespace) -> int:
     from worker.cli.produce import produce
     from worker.cli.terminal import progress, remark
 
-    config = _load(arguments.config)
+    config = _load(arguments.config, arguments.settings)
     rows = _open(arguments)
     rows.has_numbers = _labels_are_numbers(config)
     if not rows.from_stdin:
@@ -267,7 +266,7 @@ def reset(arguments: Namespace) -> int:
     from worker.cli.idle import keys_in, reset
     from worker.cli.terminal import progress
 
-    config, keys = _load(arguments.config), list(arguments.keys)
+    config, keys = _load(arguments.config, arguments.settings), list(arguments.keys)
     if arguments.keys_from is not None:
         with readable(arguments.keys_from.name), arguments.keys_from as lines:
             keys += keys_in(lines, arguments.keys_from.name)
@@ -285,7 +284,7 @@ def reshard(arguments: Namespace) -> int:
     from worker.cli.drained import ask_and_reshard
     from worker.cli.reshard import show
 
-    config = _load(arguments.config)
+    config = _load(arguments.config, arguments.settings)
     target = open_store(arguments.to or config.checkpoint.url)
     with silent_clients():
         written = ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray)
@@ -299,11 +298,11 @@ def demo(arguments: Namespace) -> int:
     return demo(arguments.seconds, arguments.models, arguments.rate, arguments.input)
 
 
-def _load(path: str, settings: Mapping[str, str] = MappingProxyType({})) -> Config:
+def _load(path: str, settings: Mapping[str, str] | Sequence[tuple[str, str]]) -> Config:
     from worker.config import load
 
     # Shells know HOSTNAME and do not pass it on.
-    return load(path, {"HOSTNAME": gethostname(), **os.environ}, settings)
+    return load(path, {"HOSTNAME": gethostname(), **os.environ}, dict(settings))
 
 
 def _open(arguments: Namespace) -> FileRows:
