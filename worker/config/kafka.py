@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from worker.config.text import MASK
-from worker.config.values import Kind, choice, folder_name, secret, text
+from worker.config.values import Kind, choice, folder_name, http_url, text
 
 REQUIRED = "bootstrap.servers"
 CHECKED: Mapping[str, Kind[str]] = {
@@ -21,7 +21,7 @@ CHECKED: Mapping[str, Kind[str]] = {
     "group.protocol": choice("classic", "consumer"),
     "max.poll.interval.ms": text(r"[1-9][0-9]{0,7}", "a number of milliseconds"),
     "message.max.bytes": text(r"[1-9][0-9]{3,9}", "a number of bytes"),
-    "sasl.oauthbearer.token.endpoint.url": secret(r"https?://[^\s@/?#]+(?:[/?]\S*)?", "a URL without user info"),
+    "sasl.oauthbearer.token.endpoint.url": http_url(),
 }
 """Properties that the worker itself depends on, and a URL that librdkafka repeats in its logs. The values of all others
 are librdkafka's to check.
