@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import amf
 from tests.availability import give_up
@@ -283,11 +284,38 @@ def test_check_names_a_property_that_the_client_does_not_take(
     text = config.read_text()
     assert text.count("kafka: {") == 1
     config.write_text(text.replace("kafka: {", f"kafka: {{{properties}, "))
-    code, out, err = main("check", config)
-    assert (code, out) == (2, "")
-    assert err.startswith("amf-worker: kafka: librdkafka refuses the properties: ")
-    assert said in err
-    assert "hunter2" not in err
+    for command in (("check",), ("reset", "key"), ("reshard",)):
+        code, out, err = main(command[0], config, *command[1:])
+        assert (code, out) == (2, "")
+        assert err.startswith(f"amf-worker: {config}:5: kafka: librdkafka refuses the properties: ")
+        assert said in err
+        assert "hunter2" not in err
+
+
+def test_run_names_the_line_of_a_property_that_the_client_does_not_take(main: Main, config: Path) -> None:
+    config.write_text(config.read_text().replace("kafka: {", "kafka: {\n  chek.crcs: true,\n  "))
+    code, _, err = main("run", config)
+    assert code == 2
+    assert f"{config}:6: kafka: librdkafka refuses the properties: No such configuration property" in err
+    code, _, err = main("check", config, "--set", "kafka.chek.crcs=false")
+    assert err.startswith("amf-worker: --set: kafka: ")
+
+
+def test_what_is_kept_out_of_the_file_is_not_shown(
+    main: Main, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A secret may be given to a property whose name does not say so; what logs name all the same is shown."""
+    (tmp_path / "secret").write_text("hunter3")
+    monkeypatch.setenv("SECRET", "hunter2")
+    monkeypatch.setenv("GROUP", "fraud")
+    kept = f'client.rack: "a ${{SECRET}}", sasl.username: "${{file:{tmp_path}/secret}}", group.id: "${{GROUP}}"'
+    config.write_text(config.read_text().replace("kafka: {", f"kafka: {{{kept}, ssl.cipher.suites: AES, "))
+    code, out, err = main("check", config, "--verbose")
+    assert code == 0
+    shown = yaml.safe_load(out.partition("\nok ")[0])["kafka"]
+    names = ("client.rack", "sasl.username", "group.id", "ssl.cipher.suites")
+    assert [shown[name] for name in names] == ["***", "***", "fraud", "AES"]
+    assert "hunter" not in out + err
 
 
 def test_check_keeps_back_what_the_client_says_of_itself(

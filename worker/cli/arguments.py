@@ -105,7 +105,8 @@ def _add_check(add: _Add) -> None:
     check.add_argument(
         "--verbose",
         action="store_true",
-        help="also print the configuration as it is in effect, secrets masked, and what Kafka's client says",
+        help="also print the configuration as it is in effect, secrets and properties from the environment masked, "
+        "and what Kafka's client says",
     )
     check.add_argument(
         "--connect", action="store_true", help="also try the broker, the topics and the checkpoint store"

@@ -60,7 +60,9 @@ def run(arguments: Namespace) -> int:
     Log(__name__).info("starting", f"amf-worker {__version__} starts with {arguments.config}")
     with gc_tuning.paused():
         from worker import service
+        from worker.adapters.kafka import require_properties
 
+    require_properties(config)
     service.run(config, arguments.config, signals.should_stop, until=arguments.until, workers=arguments.workers_at)
     return DONE
 
@@ -121,7 +123,7 @@ def produce(arguments: Namespace) -> int:
     from worker.cli.produce import produce
     from worker.cli.terminal import progress, remark
 
-    config = _load(arguments.config, arguments.settings)
+    config = _load_to_connect(arguments)
     rows = _open(arguments)
     rows.has_numbers = _labels_are_numbers(config)
     if not rows.from_stdin:
@@ -266,7 +268,7 @@ def reset(arguments: Namespace) -> int:
     from worker.cli.idle import keys_in, reset
     from worker.cli.terminal import progress
 
-    config, keys = _load(arguments.config, arguments.settings), list(arguments.keys)
+    config, keys = _load_to_connect(arguments), list(arguments.keys)
     if arguments.keys_from is not None:
         with readable(arguments.keys_from.name), arguments.keys_from as lines:
             keys += keys_in(lines, arguments.keys_from.name)
@@ -284,7 +286,7 @@ def reshard(arguments: Namespace) -> int:
     from worker.cli.drained import ask_and_reshard
     from worker.cli.reshard import show
 
-    config = _load(arguments.config, arguments.settings)
+    config = _load_to_connect(arguments)
     target = open_store(arguments.to or config.checkpoint.url)
     with silent_clients():
         written = ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray)
@@ -303,6 +305,15 @@ def _load(path: str, settings: Mapping[str, str] | Sequence[tuple[str, str]]) ->
 
     # Shells know HOSTNAME and do not pass it on.
     return load(path, {"HOSTNAME": gethostname(), **os.environ}, dict(settings))
+
+
+def _load_to_connect(arguments: Namespace) -> Config:
+    """With properties that Kafka's client takes."""
+    from worker.adapters.kafka import require_properties
+
+    config = _load(arguments.config, arguments.settings)
+    require_properties(config)
+    return config
 
 
 def _open(arguments: Namespace) -> FileRows:

@@ -36,7 +36,10 @@ def plain(config: Any) -> dict[str, Any]:
     shown: dict[str, Key] = keys(type(config))
     if isinstance(config, ModelParams):
         shown = {name: each for name, each in shown.items() if fits(each.attribute, config.algorithm)}
-    return {name: _plain(each.kind, getattr(config, each.attribute)) for name, each in shown.items()}
+    plain = {name: _plain(each.kind, getattr(config, each.attribute)) for name, each in shown.items()}
+    if isinstance(config, Config):
+        plain["kafka"] = config_kafka.masked(config.kafka, config.kafka_origins)
+    return plain
 
 
 def _plain(kind: object, value: Any) -> Any:
@@ -44,7 +47,7 @@ def _plain(kind: object, value: Any) -> Any:
         case Kind():
             return kind.dump(value)
         case Properties():
-            return config_kafka.masked(value)
+            return dict(value)
         case OverrideList():
             return [_plain_override(override) for override in value]
         case _:

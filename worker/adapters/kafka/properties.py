@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from worker.adapters.kafka.errors import client
+from worker.base.errors import ConfigError
 from worker.config import Config
 
 
 def require_properties(config: Config) -> None:
-    """Raises ConfigError for a property that a client of this configuration refuses. No broker is asked."""
+    """Raises ConfigError for a property that a client of this configuration refuses, with its place.
+
+    No broker is asked.
+    """
     for kind, properties in (
         (Consumer, config.consumer_properties()),
         (Producer, config.producer_properties("any")),
         (AdminClient, config.admin_properties()),
     ):
-        made = client(kind, {name: value for name, value in properties.items() if name != "bootstrap.servers"})
+        try:
+            made = client(kind, {name: value for name, value in properties.items() if name != "bootstrap.servers"})
+        except ConfigError as error:
+            name = _meant(str(error), config.kafka_origins)
+            raise error if name is None else ConfigError(f"{config.kafka_origins[name].place}: {error}") from error
         if isinstance(made, Consumer):
             made.close()
+
+
+def _meant(said: str, names: Iterable[str]) -> str | None:
+    """The property that librdkafka speaks of: the longest that it names, be it with blanks in place of dots."""
+    words = re.sub(r"\W+", " ", f" {said} ".lower())
+    return max((name for name in names if re.sub(r"\W+", " ", f" {name} ") in words), key=len, default=None)
