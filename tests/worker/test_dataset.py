@@ -245,6 +245,7 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ("a,b\n", {"label": "c"}, ":1: there is no column 'c' for --label; there are a, b"),
         ("a,b\n", {"label": ""}, ":1: there is no column '' for --label; there are a, b"),
         ("a,b\n", {"key": "c"}, ":1: there is no column 'c' for --key; there are a, b"),
+        ("a,b\n", {"label": "b", "key": "b"}, ": 'b' is the column of the labels and, by --key, that of the keys"),
         ("a,b\n", {"id": "c"}, ":1: there is no column 'c' for --id; there are a, b"),
         ("a,b\n", {"time": "c"}, ":1: there is no column 'c' for --time; there are a, b"),
         ("a,b\n", {"drop": ["a", "c"]}, ":1: there is no column 'c' for --drop; there are a, b"),
@@ -380,6 +381,13 @@ def test_every_layout_gives_the_same_rows(tmp_path: Path, layout: str) -> None:
 def test_what_is_wrong_with_an_npz_is_said(npz_file: NpzFile, columns: Any, complaint: str) -> None:
     with pytest.raises(ConfigError, match=f"rows.npz: {complaint}"):
         list(open_rows(npz_file(**columns)))
+
+
+def test_the_labels_that_an_npz_has_by_default_are_no_keys(npz_file: NpzFile) -> None:
+    path = npz_file(X=[[1.0], [2.0]], y=[1, 2], z=[1, 2])
+    with pytest.raises(ConfigError, match="'y' is the column of the labels and, by --key"):
+        open_rows(path, key="y")
+    assert [row.key for row in open_rows(path, key="y", label="z")] == ["1", "2"]
 
 
 def test_numbers_of_an_npz_that_are_not_finite_are_missing_and_counted(npz_file: NpzFile) -> None:

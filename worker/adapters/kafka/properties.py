@@ -27,7 +27,9 @@ def require_properties(config: Config) -> None:
             made = client(kind, {name: value for name, value in properties.items() if name != "bootstrap.servers"})
         except ConfigError as error:
             name = _meant(str(error), config.kafka_origins)
-            raise error if name is None else ConfigError(f"{config.kafka_origins[name].place}: {error}") from error
+            if name is None:
+                raise
+            raise ConfigError(f"{config.kafka_origins[name].place}: {error}") from error
         if isinstance(made, Consumer):
             made.close()
 
