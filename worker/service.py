@@ -53,6 +53,8 @@ WATCH_EVERY_S = 1.0
 
 ASKERS = 32
 """Partitions of which it is asked at a time where they start. Those that have no leader do nothing but wait."""
+CLEANERS = 2
+"""Partitions of which old checkpoints are removed at a time: each takes memory for manifests."""
 LOADERS = 2
 """Partitions whose models are loaded at a time: each takes memory for a segment."""
 FETCHERS = 8
@@ -246,6 +248,7 @@ def build(
         clock,
         Pools(
             writers=ThreadPoolExecutor(MOST_WRITES, thread_name_prefix=_WRITERS),
+            cleaners=ThreadPoolExecutor(CLEANERS, thread_name_prefix=f"{_WRITERS}-clean"),
             loaders=ThreadPoolExecutor(LOADERS, thread_name_prefix=f"{_WRITERS}-load"),
             askers=ThreadPoolExecutor(ASKERS, thread_name_prefix="starts"),
             appliers=ThreadPoolExecutor(2, thread_name_prefix="partitions"),
