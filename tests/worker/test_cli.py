@@ -284,7 +284,7 @@ def test_check_names_a_property_that_the_client_does_not_take(
     text = config.read_text()
     assert text.count("kafka: {") == 1
     config.write_text(text.replace("kafka: {", f"kafka: {{{properties}, "))
-    for command in (("check",), ("reset", "key"), ("reshard",)):
+    for command in (("check",), ("reset", "key", "--set", "input.tombstones=reset"), ("reshard",)):
         code, out, err = main(command[0], config, *command[1:])
         assert (code, out) == (2, "")
         assert err.startswith(f"amf-worker: {config}:5: kafka: librdkafka refuses the properties: ")

@@ -60,10 +60,10 @@ def run(arguments: Namespace) -> int:
     Log(__name__).info("starting", f"amf-worker {__version__} starts with {arguments.config}")
     with gc_tuning.paused():
         from worker import service
-        from worker.adapters.kafka import require_properties
+        from worker.adapters.kafka import placing
 
-    require_properties(config)
-    service.run(config, arguments.config, signals.should_stop, until=arguments.until, workers=arguments.workers_at)
+    with placing(config):
+        service.run(config, arguments.config, signals.should_stop, until=arguments.until, workers=arguments.workers_at)
     return DONE
 
 
@@ -120,16 +120,17 @@ def check(arguments: Namespace) -> int:
 
 
 def produce(arguments: Namespace) -> int:
+    from worker.adapters.kafka import placing
     from worker.cli.produce import produce
     from worker.cli.terminal import progress, remark
 
-    config = _load_to_connect(arguments)
+    config = _load(arguments.config, arguments.settings)
     rows = _open(arguments)
     rows.has_numbers = _labels_are_numbers(config)
     if not rows.from_stdin:
         _remark_on_columns(rows)  # of a pipe the first rows are not waited for
     started = time.monotonic()
-    with progress("publishing") as advance:
+    with placing(config), progress("publishing") as advance:
         n = produce(rows, config, arguments.config, rate=arguments.rate, advance=advance)
     seconds = time.monotonic() - started
     for note in rows.notes:
@@ -264,31 +265,33 @@ def inspect(arguments: Namespace) -> int:
 
 
 def reset(arguments: Namespace) -> int:
+    from worker.adapters.kafka import placing
     from worker.cli.dataset.rows import readable
     from worker.cli.idle import keys_in, reset
     from worker.cli.terminal import progress
 
-    config, keys = _load_to_connect(arguments), list(arguments.keys)
+    config, keys = _load(arguments.config, arguments.settings), list(arguments.keys)
     if arguments.keys_from is not None:
         with readable(arguments.keys_from.name), arguments.keys_from as lines:
             keys += keys_in(lines, arguments.keys_from.name)
     elif not keys:
         raise ConfigError("name the keys of models, or a file of them with --keys-from")
-    with progress("publishing") as advance:
+    with placing(config), progress("publishing") as advance:
         n = reset(keys, config, arguments.config, advance=advance)
     print(f"published {n:,} tombstones to topic {config.input.topic}")
     return DONE
 
 
 def reshard(arguments: Namespace) -> int:
+    from worker.adapters.kafka import placing
     from worker.adapters.store import open_store
     from worker.cli.check import silent_clients
     from worker.cli.drained import ask_and_reshard
     from worker.cli.reshard import show
 
-    config = _load_to_connect(arguments)
+    config = _load(arguments.config, arguments.settings)
     target = open_store(arguments.to or config.checkpoint.url)
-    with silent_clients():
+    with silent_clients(), placing(config):
         written = ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray)
     show(written)
     return DONE
@@ -305,15 +308,6 @@ def _load(path: str, settings: Mapping[str, str] | Sequence[tuple[str, str]]) ->
 
     # Shells know HOSTNAME and do not pass it on.
     return load(path, {"HOSTNAME": gethostname(), **os.environ}, dict(settings))
-
-
-def _load_to_connect(arguments: Namespace) -> Config:
-    """With properties that Kafka's client takes."""
-    from worker.adapters.kafka import require_properties
-
-    config = _load(arguments.config, arguments.settings)
-    require_properties(config)
-    return config
 
 
 def _open(arguments: Namespace) -> FileRows:
