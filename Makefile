@@ -2,6 +2,7 @@
 #   make demo               see the worker at work
 #   make test               the quick check, some minutes
 #   make test-all           the whole test suite
+#   make requirements       what the image installs, anew
 #   make PYTHON=python3.12  with another interpreter
 #   make chaos MINUTES=5    shorter than an hour
 PYTHON ?= python3
@@ -20,7 +21,7 @@ COMPILE = $(BIN)/python -m tests.kernels
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(COMPILE) && $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: help demo test test-all chaos lint types bench clean
+.PHONY: help demo test test-all chaos lint types bench requirements clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +47,11 @@ types: $(DEV) ## check types
 
 bench: $(TEST) ## run the benchmarks
 	$(BIN)/python -m tests.benchmarks
+
+requirements: $(TEST) ## renew the list of what the image installs, from the versions that are tested; needs uv
+	$(BIN)/python -m pip freeze --exclude-editable | uv pip compile --quiet --constraints - --extra registry \
+		--python-version 3.11 --python-platform linux --generate-hashes --only-binary :all: \
+		--custom-compile-command "make requirements" --output-file deploy/requirements.txt pyproject.toml
 
 clean: ## remove everything that was made, the environment included
 	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

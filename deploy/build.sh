@@ -11,7 +11,11 @@ checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 : "${NUMBA_CPU_NAME:?names the CPU that the kernels are compiled for}"
 
 python3 -m venv "$folder"
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$checkout[registry]"
+# Of libraries the versions that were tested, and no other files than those: a build of today is that of next year.
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+    --requirement "$checkout/deploy/requirements.txt"
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$checkout"
+"$folder/bin/python" -m pip check --quiet --disable-pip-version-check
 # They lie beside the sources of the package. Whoever asks for another CPU, or has other sources, compiles them again.
 # With -P it is the package that was installed, and not that of a checkout in which this is called.
 # shellcheck disable=SC2086 # one word for each algorithm

@@ -90,8 +90,9 @@ MAY_IMPORT = {
     "worker.adapters.kafka.reading": "worker.base.limits worker.adapters.kafka.vetting",
     ADAPTERS: f"{BASE} {CONFIG} worker.adapters.kafka.* worker.adapters.http.*",
     # The service joins the two; the programs run it.
-    "worker.service": f"worker worker.preflight {BASE} {CONFIG} worker.checkpoint {ADAPTERS} worker.state.learners "
-    "worker.task.warm_start worker.runtime.* worker.repartition.* amf",
+    "worker.until": f"{BASE} {CONFIG} worker.preflight {ADAPTERS}",
+    "worker.service": f"worker worker.preflight worker.until {BASE} {CONFIG} worker.checkpoint {ADAPTERS} "
+    "worker.state.learners worker.task.warm_start worker.runtime.* worker.repartition.* amf",
     "worker.processes": f"{BASE} {CONFIG}",
     PROGRAMS: "amf worker worker.*",
 }

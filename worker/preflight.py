@@ -38,27 +38,32 @@ class Finding:
     sentence: str
 
 
-def examine(config: Config, source: KafkaTopic, state: TopicState, store: ObjectStore) -> Iterator[Finding]:
-    """All findings on the topics, of which `source` is the input as in `state`, the brokers and the checkpoints."""
-    of_source: Mapping[str, str] = {}
-    try:
-        of_source = source.settings()
-    except WorkerError as error:
-        yield Finding("warning", str(error))
-    else:
-        yield from of_input(config, of_source)
+def examine(config: Config, source: KafkaTopic, state: TopicState, store: ObjectStore | None) -> Iterator[Finding]:
+    """All findings on the topics, of which `source` is the input as in `state`, the brokers and the checkpoints.
+
+    There are none on the checkpoints without a store: of one that does not work it is said once that it does not.
+    """
+    of_source: dict[str, str] = {}
+
+    def on_input() -> list[Finding]:
+        of_source.update(source.settings())
+        return of_input(config, of_source)
+
+    yield from _as_far_as_told(on_input)
     for output in (config.output.topic, config.dead_letter.topic):
-        yield from _of_topic(partial(_on_output, source.beside(output), of_source))
+        yield from _as_far_as_told(partial(_on_output, source.beside(output), of_source))
     if config.kafka.get("group.protocol") == "consumer":
-        yield from _of_topic(lambda: [of_protocol(source.broker_settings())])
-    yield from _of_topic(lambda: [of_checkpoints(config, state, store)])
+        yield from _as_far_as_told(lambda: [of_protocol(source.broker_settings())])
+    if store is not None:
+        yield from _as_far_as_told(lambda: [of_checkpoints(config, state, store)])
 
 
 def _on_output(topic: KafkaTopic, of_source: Mapping[str, str]) -> list[Finding]:
     return of_output(topic.name, topic.settings(), topic.replicas(), of_source)
 
 
-def _of_topic(look: Callable[[], list[Finding]]) -> list[Finding]:
+def _as_far_as_told(look: Callable[[], list[Finding]]) -> list[Finding]:
+    """What is found; a warning where the broker or the store does not tell."""
     try:
         return look()
     except WorkerError as error:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeAlias
 
 import amf
 from worker import __version__
@@ -28,16 +26,16 @@ from worker.adapters.kafka.registry import open_registry
 from worker.adapters.spill import Spill
 from worker.adapters.store import open_store
 from worker.base import gc_tuning
-from worker.base.errors import ConfigError, Fatal
+from worker.base.errors import Fatal
 from worker.base.log import Log
 from worker.base.metrics import Metrics
-from worker.base.ports import Clock, ObjectStore, TopicState
+from worker.base.ports import Clock, TopicState
 from worker.base.retry import ASKING, START_S, Retry, Stopped
 from worker.base.status import Board, Status
 from worker.base.watchdog import Guard
 from worker.checkpoint import MOST_WRITES, Location
 from worker.config import Address, Config, history_of, repartition
-from worker.preflight import Finding, examine, known_partitions, probe
+from worker.preflight import Finding, examine, probe
 from worker.repartition.forwarder import Forwarder
 from worker.repartition.model_key import key_reader
 from worker.runtime.loop import Worker
@@ -45,6 +43,7 @@ from worker.runtime.tasks import Pools, Setting
 from worker.runtime.topic_monitor import OutputMonitor, TopicMonitor
 from worker.state.learners import compile_kernels
 from worker.task.warm_start import WarmStart
+from worker.until import Until, ends_of, known_part
 
 _log = Log(__name__)
 
@@ -54,6 +53,8 @@ WATCH_EVERY_S = 1.0
 
 ASKERS = 32
 """Partitions of which it is asked at a time where they start. Those that have no leader do nothing but wait."""
+CLEANERS = 2
+"""Partitions of which old checkpoints are removed at a time: each takes memory for manifests."""
 LOADERS = 2
 """Partitions whose models are loaded at a time: each takes memory for a segment."""
 FETCHERS = 8
@@ -61,8 +62,6 @@ FETCHERS = 8
 LEAVE_S = 2.0
 """Longest wait at the end for threads that are still at the store."""
 _WRITERS = "checkpoints"
-Until: TypeAlias = Literal["end"] | Mapping[int, int] | None
-"""Where a run ends: at the ends of all partitions as they are now, at offsets of some, or never by itself."""
 
 
 class SystemClock:
@@ -227,7 +226,7 @@ def build(
         outputs = OutputMonitor(looks, board, clock)
         monitor = TopicMonitor(config.input.topic, facts, config.input.on_repartition, topic.ask, clock, outputs)
         if until is not None:
-            facts = start.ask("checkpoints", partial(_known, config, facts, store))
+            facts = start.ask("checkpoints", partial(known_part, config, facts, store))
         _require(start.ask("checkpoints", lambda: list(examine(config, topic, facts, store))))
     setting = Setting(
         facts.topic_id,
@@ -238,7 +237,7 @@ def build(
         spill=_spill(config),
         give_back=malloc.give_back,
     )
-    ends = _ends(until, topic, facts.partitions, start)
+    ends = ends_of(until, topic, facts.partitions, start)
     return Worker(
         config,
         setting,
@@ -249,6 +248,7 @@ def build(
         clock,
         Pools(
             writers=ThreadPoolExecutor(MOST_WRITES, thread_name_prefix=_WRITERS),
+            cleaners=ThreadPoolExecutor(CLEANERS, thread_name_prefix=f"{_WRITERS}-clean"),
             loaders=ThreadPoolExecutor(LOADERS, thread_name_prefix=f"{_WRITERS}-load"),
             askers=ThreadPoolExecutor(ASKERS, thread_name_prefix="starts"),
             appliers=ThreadPoolExecutor(2, thread_name_prefix="partitions"),
@@ -258,35 +258,6 @@ def build(
         ends,
         board,
     )
-
-
-def _ends(until: Until, topic: KafkaTopic, partitions: int, start: Retry) -> Mapping[int, int] | None:
-    """Where the run ends. Raises ConfigError for a partition that is not there, and never read."""
-    if until == "end":
-        found = start.ask("ends of the topic", topic.ends)
-        return {number: found[number] for number in range(partitions)}
-    strange = sorted(number for number in until or () if number >= partitions)
-    if strange:
-        raise ConfigError(
-            f"--until names partitions {strange}, and this run reads 0 to {partitions - 1} of topic {topic.name}",
-            "Name some of those, or take `end` for all of them",
-        )
-    return until
-
-
-def _known(config: Config, facts: TopicState, store: ObjectStore) -> TopicState:
-    """The topic as the models know it, for a run that works it off: partitions that were added since are left alone.
-
-    So `reshard` can take along what all other runs refuse to go on with.
-    """
-    known = known_partitions(config, facts, store)
-    if known is None or known >= facts.partitions or config.input.on_repartition != "fail":
-        return facts
-    topic, found = config.input.topic, facts.partitions
-    _log.warning(
-        "partitions-added", f"topic {topic} has {found} partitions, this run reads the {known} that its models know"
-    )
-    return replace(facts, partitions=known)
 
 
 def _folder(config: Config, facts: TopicState) -> str:

@@ -125,9 +125,9 @@ OVERVIEW = (
             Panel("Dead letters by code", "What the codes mean is in the README.", "cps",
                   (Query("sum by (code) (rate(amf_dead_letters_total{WORKERS}[$__rate_interval])) > 0"
                          " or sum(rate(amf_dead_letters_total{WORKERS}[$__rate_interval]))", "{{code}}"),)),
-            Panel("Features that changed their kind", "Numbers that came as text within an hour, or text as numbers;"
-                  " the log names them.", "short",
-                  (Query("sum by (change) (increase(amf_feature_kind_changes_total{WORKERS}[1h]))", "{{change}}"),)),
+            Panel("Features and labels that changed their kind", "Numbers that came as text within an hour, or text as"
+                  " numbers; the log names them.", "short",
+                  (Query("sum by (of, change) (increase(amf_kind_changes_total{WORKERS}[1h]))", "{{of}} {{change}}"),)),
         ),
     ),
     Row(

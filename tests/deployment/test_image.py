@@ -9,11 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.deployment.image import CONFIG, ROOT, Image, context, stages
 from tests.kafka.broker import Broker
@@ -27,9 +30,20 @@ def test_a_build_sees_what_the_image_is_made_of_and_nothing_else() -> None:
     seen = context()
     folders = {path.partition("/")[0] for path in seen}
     assert folders == {".dockerignore", "amf", "worker", "config", "deploy", "pyproject.toml", "README.md", "LICENSE"}
-    assert [path for path in seen if path.startswith("deploy/")] == ["deploy/build.sh"]
+    assert [path for path in seen if path.startswith("deploy/")] == ["deploy/build.sh", "deploy/requirements.txt"]
     assert not [path for path in seen if path.endswith((".pyc", ".nbc"))]
     assert (ROOT / "deploy/build.sh").stat().st_mode & 0o111 == 0o111
+
+
+def test_the_libraries_of_the_image_are_those_that_the_package_asks_for() -> None:
+    """Whoever changes a range in pyproject.toml has to renew the list: make requirements."""
+    text = (ROOT / "deploy/requirements.txt").read_text()
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+) \\\n    --hash=sha256:", text, re.MULTILINE))
+    assert len(pinned) == text.count("==")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = map(Requirement, [*project["dependencies"], *project["optional-dependencies"]["registry"]])
+    for each in asked:
+        assert each.specifier.contains(pinned[canonicalize_name(each.name)]), each
 
 
 def test_kernels_are_compiled_for_the_cpu_that_is_asked_for_where_the_image_runs() -> None:

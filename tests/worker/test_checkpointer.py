@@ -163,6 +163,75 @@ def test_one_checkpoint_is_written_at_a_time_and_who_has_waited_longest_is_next(
     assert not worker.pool.jobs
 
 
+# Clean-up
+
+
+def cleaning(partitions: int) -> tuple[Bench, Bound]:
+    """A worker of which the first partition has been saved, and the clean-up after that waits for its turn."""
+    bench = Bench(partitions=partitions, interval_s=30.0)
+    worker = bench.worker().join().turns(2)
+    worker.cleaners.is_done_within = lambda seconds: False
+    bench.feed("a", "b")
+    bench.clock.now_s += 30
+    worker.turns(2)
+    assert (bench.newest().offset, len(worker.cleaners.jobs)) == (2, 1)
+    return bench, worker
+
+
+def test_a_clean_up_that_hangs_holds_up_no_checkpoint_of_other_partitions() -> None:
+    bench, worker = cleaning(partitions=2)
+    [job] = worker.cleaners.jobs
+    job.set_running_or_notify_cancel()
+    for number in range(2):
+        bench.feed("a", "b", partition=number)
+    bench.clock.now_s += 30
+    worker.turns(3)
+    assert [bench.newest(number).offset for number in range(2)] == [2, 2]
+    job.run()
+    worker.turns(2)
+    assert [bench.newest(number).offset for number in range(2)] == [4, 2]
+
+
+def test_a_clean_up_that_waits_for_its_turn_is_left_to_the_next_checkpoint() -> None:
+    bench, worker = cleaning(partitions=1)
+    [first] = worker.cleaners.jobs
+    bench.feed("a")
+    bench.clock.now_s += 30
+    worker.turns(2)
+    assert bench.newest().offset == 3
+    assert first.cancelled()
+    [second] = worker.cleaners.jobs
+    lists = worker.faults.seen.count("store list")
+    second.run()
+    assert worker.faults.seen.count("store list") == lists + 1
+
+
+def test_a_clean_up_that_has_just_begun_is_waited_for_by_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread at a time is at the checkpoints of a partition."""
+    bench, worker = cleaning(partitions=1)
+    [first] = worker.cleaners.jobs
+    monkeypatch.setattr(first, "cancel", lambda: False)
+    bench.feed("a")
+    bench.clock.now_s += 30
+    worker.faults.seen.clear()
+    worker.turns(2)
+    calls = [point for point in worker.faults.seen if point in ("store list", "store create")]
+    assert (first.done(), calls[0], bench.newest().offset) == (True, "store list", 3)
+
+
+def test_who_leaves_waits_for_the_clean_up() -> None:
+    """A worker that runs for moments only, now and then, would never come to it."""
+    bench = Bench(interval_s=60.0)
+    worker = bench.worker().join().turns(2)
+    worker.cleaners.is_done_within = lambda seconds: seconds > 0
+    bench.feed("a")
+    worker.turns(2)
+    lists = worker.faults.seen.count("store list")
+    worker.close()
+    assert worker.faults.seen.count("store list") == lists + 1
+    assert not worker.cleaners.jobs
+
+
 # What is saved
 
 

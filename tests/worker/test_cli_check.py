@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.worker.support.printed import Main
 from tests.worker.support.stores import DictStore
-from worker.base.errors import WorkerError
+from worker.base.errors import Transient, WorkerError
+from worker.base.ports import TopicState
 from worker.cli import check, commands
-from worker.config import effective, load
+from worker.config import Config, effective, load
+from worker.preflight import Finding
 
 
 def test_check_prints_what_is_in_effect_without_secrets(main: Main, worker_yaml: Path) -> None:
@@ -42,11 +46,38 @@ def test_check_names_a_property_that_the_client_does_not_take(
     text = worker_yaml.read_text()
     assert text.count("kafka: {") == 1
     worker_yaml.write_text(text.replace("kafka: {", f"kafka: {{{properties}, "))
-    code, out, err = main("check", worker_yaml)
-    assert (code, out) == (2, "")
-    assert err.startswith("amf-worker: kafka: librdkafka refuses the properties: ")
-    assert said in err
-    assert "hunter2" not in err
+    for command in (("check",), ("reset", "key", "--set", "input.tombstones=reset"), ("reshard",)):
+        code, out, err = main(command[0], worker_yaml, *command[1:])
+        assert (code, out) == (2, "")
+        assert err.startswith(f"amf-worker: {worker_yaml}:5: kafka: librdkafka refuses the properties: ")
+        assert said in err
+        assert "hunter2" not in err
+
+
+def test_run_names_the_line_of_a_property_that_the_client_does_not_take(main: Main, worker_yaml: Path) -> None:
+    worker_yaml.write_text(worker_yaml.read_text().replace("kafka: {", "kafka: {\n  chek.crcs: true,\n  "))
+    code, _, err = main("run", worker_yaml)
+    assert code == 2
+    assert f"{worker_yaml}:6: kafka: librdkafka refuses the properties: No such configuration property" in err
+    code, _, err = main("check", worker_yaml, "--set", "kafka.chek.crcs=false")
+    assert err.startswith("amf-worker: --set: kafka: ")
+
+
+def test_what_is_kept_out_of_the_file_is_not_shown(
+    main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A secret may be given to a property whose name does not say so; what logs name all the same is shown."""
+    (tmp_path / "secret").write_text("hunter3")
+    monkeypatch.setenv("SECRET", "hunter2")
+    monkeypatch.setenv("GROUP", "fraud")
+    kept = f'client.rack: "a ${{SECRET}}", sasl.username: "${{file:{tmp_path}/secret}}", group.id: "${{GROUP}}"'
+    worker_yaml.write_text(worker_yaml.read_text().replace("kafka: {", f"kafka: {{{kept}, ssl.cipher.suites: AES, "))
+    code, out, err = main("check", worker_yaml, "--verbose")
+    assert code == 0
+    shown = yaml.safe_load(out.partition("\nok ")[0])["kafka"]
+    names = ("client.rack", "sasl.username", "group.id", "ssl.cipher.suites")
+    assert [shown[name] for name in names] == ["***", "***", "fraud", "AES"]
+    assert "hunter" not in out + err
 
 
 def test_check_keeps_back_what_the_client_says_of_itself(
@@ -133,3 +164,38 @@ def test_hostname_is_known_where_the_shell_does_not_pass_it_on(
     assert "group.instance.id: box-7" in out
     monkeypatch.setenv("HOSTNAME", "given")
     assert "group.instance.id: given" in main("check", worker_yaml, "--verbose")[1]
+
+
+def test_of_a_store_that_fails_it_is_said_once(worker_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the topics are looked at all the same, and no start is tried."""
+
+    class Topic:
+        is_mock = False
+
+        def __init__(self, _: Config, name: str) -> None:
+            self.name = name
+
+        def beside(self, name: str) -> Topic:
+            return Topic(load(worker_yaml, {}), name)
+
+        def ask(self, partitions: int) -> Future[TopicState]:
+            answer: Future[TopicState] = Future()
+            answer.set_result(TopicState("topic-id", 4, {}))
+            return answer
+
+        def settings(self) -> dict[str, str]:
+            return {"retention.ms": "-1"}
+
+        def replicas(self) -> int:
+            return 1
+
+    class Silent(DictStore):
+        def list(self, prefix: str) -> list[str]:
+            raise Transient("no answer")
+
+    monkeypatch.setattr(check, "_try_broker", lambda _: [Finding("ok", "broker: answers")])
+    monkeypatch.setattr(check, "KafkaTopic", Topic)
+    monkeypatch.setattr(check, "open_store", lambda _: Silent())
+    found = list(check.connect(load(worker_yaml, {})))
+    assert [finding.level for finding in found] == ["ok", "failed", "ok", "ok", "ok"]
+    assert [finding.sentence for finding in found if "no answer" in finding.sentence] == [found[1].sentence]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,13 @@ def test_a_wrong_setting_is_named(main: Main, churn_csv: Path, setting: str, com
     )
     assert (code, out) == (2, "")
     assert complaint in err
+
+
+@pytest.mark.parametrize("command", ["run", "check", "produce", "evaluate", "reset", "reshard"])
+def test_every_command_with_a_configuration_takes_settings_above_it(
+    main: Main, worker_yaml: Path, rows_npz: Path, command: str
+) -> None:
+    given = [rows_npz, "--config", worker_yaml] if command in ("produce", "evaluate") else [worker_yaml]
+    code, _, err = main(command, *given, "--set", "output.explain=1", "--set", "input.topic=a/b")
+    assert code == 2
+    assert re.fullmatch(r"amf-worker: --set: input\.topic: expected a topic name: .*, found 'a/b'\n", err)

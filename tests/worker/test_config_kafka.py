@@ -55,7 +55,7 @@ def test_the_url_of_tokens_reaches_the_clients(url: str) -> None:
         (
             "sasl.oauthbearer.token.endpoint.url: 'https://me:hunter2@host/token'",
             "sasl.oauthbearer.token.endpoint.url",
-            "expected a URL without user info, found something else",
+            "expected an http:// or https:// URL without user info, found something else",
         ),
         ("group.protocol: modern", "group.protocol", "expected one of classic, consumer, found 'modern'"),
         ("group.protocol: consumer, session.timeout.ms: 1", "session.timeout.ms", "the broker decides it"),

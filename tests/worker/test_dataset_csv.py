@@ -205,6 +205,7 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ("a,b\n", {"label": "c"}, ":1: there is no column 'c' for --label; there are a, b"),
         ("a,b\n", {"label": ""}, ":1: there is no column '' for --label; there are a, b"),
         ("a,b\n", {"key": "c"}, ":1: there is no column 'c' for --key; there are a, b"),
+        ("a,b\n", {"label": "b", "key": "b"}, ": 'b' is the column of the labels and, by --key, that of the keys"),
         ("a,b\n", {"id": "c"}, ":1: there is no column 'c' for --id; there are a, b"),
         ("a,b\n", {"time": "c"}, ":1: there is no column 'c' for --time; there are a, b"),
         ("a,b\n", {"drop": ["a", "c"]}, ":1: there is no column 'c' for --drop; there are a, b"),

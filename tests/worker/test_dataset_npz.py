@@ -109,3 +109,10 @@ def test_a_damaged_npz_is_no_crash(npz_file: NpzFile, tmp_path: Path) -> None:
         damaged.write_bytes(data)
         with pytest.raises(ConfigError, match=r"damaged.npz: expected an .npz file"):
             list(open_rows(damaged))
+
+
+def test_the_labels_that_an_npz_has_by_default_are_no_keys(npz_file: NpzFile) -> None:
+    path = npz_file(X=[[1.0], [2.0]], y=[1, 2], z=[1, 2])
+    with pytest.raises(ConfigError, match="'y' is the column of the labels and, by --key"):
+        open_rows(path, key="y")
+    assert [row.key for row in open_rows(path, key="y", label="z")] == ["1", "2"]

@@ -200,6 +200,19 @@ def test_a_broker_that_has_no_coordinator_of_groups_yet_is_waited_for(saved: Ben
     assert asked > 4
 
 
+def test_what_fails_alike_for_each_partition_is_said_once(saved: Bench) -> None:
+    """And nothing is said of models that could not be seen."""
+
+    class Silent(DictStore):
+        def list(self, prefix: str) -> list[str]:
+            raise Transient("store: no answer")
+
+    state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
+    found = list(dry_runs(saved.config, state, Silent(), saved.worker("asking").input, saved.clock))
+    said = "partition 0: store: no answer (and so with partitions 1)"
+    assert [(each.level, each.sentence) for each in found] == [("failed", said)]
+
+
 def test_a_gap_that_is_accepted_is_no_trouble_and_makes_no_lineage() -> None:
     bench = Bench(1, interval_s=60.0, on_gap="accept")
     bench.feed(*"abcdef")

@@ -30,7 +30,9 @@ def records(*events: tuple[str, Mapping[str, Any], str | None], first: int = 0) 
 
 
 def told(metrics: Metrics) -> dict[str, float]:
-    return {labels.change: n for labels, n in metrics.feature_kind_changes_total.series().items()}
+    """Of features by the change alone."""
+    series = metrics.kind_changes_total.series().items()
+    return {labels.change if labels.of == "feature" else f"label {labels.change}": n for labels, n in series}
 
 
 def counted(results: Sequence[BatchResult]) -> dict[str, float]:
@@ -44,7 +46,7 @@ def a_task(**settings: Any) -> Task:
     return live(Task(3, config(**settings), 1_000_000))
 
 
-NONE = {"number-to-text": 0, "text-to-number": 0}
+NONE = {"number-to-text": 0, "text-to-number": 0, "label number-to-text": 0, "label text-to-number": 0}
 
 
 def test_a_label_of_another_kind_is_a_class_and_is_counted_with_its_offset() -> None:
@@ -52,12 +54,12 @@ def test_a_label_of_another_kind_is_a_class_and_is_counted_with_its_offset() -> 
     first = task.process(records(("m", {"x": 1.0}, "no"), ("m", {"x": 2.0}, "yes"), ("m", {"x": 3.0}, "maybe")))
     assert counted([first]) == NONE
     later = task.process(records(("m", {"x": 1.0}, True), ("m", {"x": 1.0}, True), ("m", {"x": 1.0}, "no"), first=7))
-    assert counted([later]) == NONE | {"text-to-number": 1}
-    assert later.kind_changes.first["text-to-number"] == (7, "m", "label")
+    assert counted([later]) == NONE | {"label text-to-number": 1}
+    assert later.kind_changes.first["label", "text-to-number"] == (7, "m", None)
     numbers = a_task()
     assert counted([numbers.process(records(("m", {"x": 1.0}, 0), ("m", {"x": 2.0}, True)))]) == NONE
     assert counted([numbers.process(records(("m", {"x": 1.0}, "1"), ("m", {"x": 2.0}, "one")))]) == NONE | {
-        "number-to-text": 1
+        "label number-to-text": 1
     }
 
 
@@ -82,7 +84,7 @@ def test_a_number_that_comes_as_text_is_counted_and_logged_once(caplog: pytest.L
         task.process(records(("m", {"amount": "6", "shop": "a"}, "x"), first=30)),
     ):
         reports.count(metrics, 3, result, 0)
-    assert told(metrics) == {"number-to-text": 1, "text-to-number": 0}
+    assert told(metrics) == NONE | {"number-to-text": 1}
     [event] = [each for line in caplog.records if isinstance(each := getattr(line, "event", None), LogEvent)]
     assert event.name == "feature-kind-changed"
     assert event.detail == "feature 'amount' of model 'm'"
@@ -92,14 +94,30 @@ def test_a_number_that_comes_as_text_is_counted_and_logged_once(caplog: pytest.L
     }  # fmt: skip
 
 
+def test_a_label_that_changes_its_kind_is_no_feature_of_that_name(caplog: pytest.LogCaptureFixture) -> None:
+    task, metrics = a_task(), Metrics()
+    for result in (
+        task.process(records(("m", {"label": 1.0}, "no"), ("m", {"label": 2.0}, "yes"))),
+        task.process(records(("m", {"label": 3.0}, True), ("m", {"label": "4"}, "no"), first=7)),
+    ):
+        reports.count(metrics, 3, result, 0)
+    assert told(metrics) == NONE | {"label text-to-number": 1, "number-to-text": 1}
+    events = [each for line in caplog.records if isinstance(each := getattr(line, "event", None), LogEvent)]
+    assert [(event.name, event.detail, event.fields.get("feature"), event.fields["offset"]) for event in events] == [
+        ("label-kind-changed", "the label of model 'm'", None, 7),
+        ("feature-kind-changed", "feature 'label' of model 'm'", "label", 8),
+    ]
+    assert events[0].fact.startswith("partition 3: 1 labels of models were text and come as numbers")
+
+
 def test_a_text_that_comes_as_a_number_is_counted_for_each_model() -> None:
     task = a_task()
     results = [
         task.process(records(*((key, {"zip": "00185"}, "x") for key in "abc"))),
         task.process(records(*((key, {"zip": 185}, "x") for key in "ab"), first=3)),
     ]
-    assert counted(results) == {"number-to-text": 0, "text-to-number": 2}
-    assert results[1].kind_changes.first["text-to-number"] == (3, "a", "zip")
+    assert counted(results) == NONE | {"text-to-number": 2}
+    assert results[1].kind_changes.first["feature", "text-to-number"] == (3, "a", "zip")
 
 
 def test_a_change_in_a_batch_of_many_models_has_the_offset_of_its_record() -> None:
@@ -108,8 +126,8 @@ def test_a_change_in_a_batch_of_many_models_has_the_offset_of_its_record() -> No
         task.process(records(*((str(i), {"f": i, "g": 1}, "xy"[i % 2]) for i in range(20)), first=first))
     some = [(str(i), {"f": "odd" if i in (7, 12) else i, "g": 1}, "x") for i in range(20)]
     result = task.process(records(*some, first=40))
-    assert counted([result]) == {"number-to-text": 2, "text-to-number": 0}
-    assert result.kind_changes.first["number-to-text"] == (47, "7", "f")
+    assert counted([result]) == NONE | {"number-to-text": 2}
+    assert result.kind_changes.first["feature", "number-to-text"] == (47, "7", "f")
 
 
 @pytest.mark.parametrize(
@@ -145,4 +163,4 @@ def test_the_status_counts_features_that_changed_their_kind() -> None:
     task, metrics, board = a_task(), Metrics(), Board()
     reports.count(metrics, 3, task.process(records(("m", {"f": 1}, "x"), ("m", {"f": "a"}, "x"))), 0)
     Reporter(board, metrics, SystemClock()).refresh({3: task}, [])
-    assert board.status.totals["feature_kind_changes"] == 1
+    assert board.status.totals["kind_changes"] == 1

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from worker import service
 from worker.base.errors import ConfigError, WorkerError
 from worker.base.retry import Retry
 from worker.config import Config, loads
-from worker.service import Pulse, SystemClock, Until, _announce, _ends, _run_both, watched
+from worker.service import Pulse, SystemClock, _announce, _run_both, watched
+from worker.until import Until, ends_of
 
 
 class Loop:
@@ -162,6 +163,14 @@ class Topic:
     """With three partitions."""
 
     name = "events"
+    is_mock = False
+
+    def ends(self) -> dict[int, int]:
+        return {0: 10, 1: 20, 2: 0}
+
+
+def ends(until: Until, partitions: int) -> Mapping[int, int] | None:
+    return ends_of(until, Topic(), partitions, Retry(FakeClock(), lambda: False, 1.0))  # type: ignore[arg-type]
 
     def ends(self) -> dict[int, int]:
         return {0: 10, 1: 20, 2: 0}
@@ -177,13 +186,23 @@ class Topic:
     ],
 )
 def test_a_run_ends_at_these_offsets(until: Until, partitions: int, expected: dict[int, int] | None) -> None:
-    assert _ends(until, Topic(), partitions, Retry(FakeClock(), lambda: False, 1.0)) == expected  # type: ignore[arg-type]
+    assert ends(until, partitions) == expected
 
 
 def test_an_end_of_a_partition_that_is_not_there_is_refused() -> None:
     """It would be reached at once, with nothing read and exit code 0."""
     with pytest.raises(ConfigError, match=r"--until names partitions \[2, 7\], .* reads 0 to 1 of topic events\. Name"):
-        _ends({7: 100, 0: 5, 2: 0}, Topic(), 2, Retry(FakeClock(), lambda: False, 1.0))  # type: ignore[arg-type]
+        ends({7: 100, 0: 5, 2: 0}, 2)
+
+
+def test_a_run_says_which_records_it_waits_for_that_are_not_there(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be meant; but a mistyped offset looked like a worker that has nothing to do."""
+    ends({0: 10, 1: 19, 2: 0}, 3)
+    assert not caplog.records
+    ends({0: 11, 1: 20, 2: 100}, 3)
+    [said] = caplog.records
+    assert said.event.name == "end-ahead"
+    assert "partition 0 ends at 10, the run at 11, partition 2 ends at 0, the run at 100" in said.getMessage()
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from worker.base.labels import KindChange
-from worker.base.log import Log
+from worker.base.labels import ByKindChange, KindChange
+from worker.base.log import Field, Log
 from worker.base.metrics import Metrics
 
 _log = Log(__name__)
@@ -25,14 +25,15 @@ _HINT = (
 class KindChanges:
     """Features of a partition's models, or their labels, that changed their kind: how many, and the first of them."""
 
-    counts: Counter[KindChange] = field(default_factory=Counter)
-    first: dict[KindChange, tuple[int, str, str]] = field(default_factory=dict)
-    """Offset, model key and feature, "label" for the label."""
+    counts: Counter[ByKindChange] = field(default_factory=Counter)
+    first: dict[ByKindChange, tuple[int, str, str | None]] = field(default_factory=dict)
+    """Offset, model key and feature, None for the label."""
 
-    def add(self, offset: int, model: str, feature: str, change: KindChange) -> None:
-        """The record at `offset` is the first with the other kind."""
-        self.counts[change] += 1
-        self.first.setdefault(change, (offset, model, feature))
+    def add(self, offset: int, model: str, feature: str | None, change: KindChange) -> None:
+        """The record at `offset` is the first with the other kind of a feature, or of the label where that is None."""
+        by = ByKindChange("label" if feature is None else "feature", change)
+        self.counts[by] += 1
+        self.first.setdefault(by, (offset, model, feature))
 
     def extend(self, later: KindChanges) -> None:
         """Add those that came after these."""
@@ -41,20 +42,16 @@ class KindChanges:
 
     def report(self, metrics: Metrics, partition: int) -> None:
         """Count them, and tell the operator, once the records are committed."""
-        for change, count in self.counts.items():
-            metrics.feature_kind_changes_total.add(count, change=change)
-            offset, model, feature = self.first[change]
-            was, now = change.split("-to-")
-            _log.warning(
-                "feature-kind-changed",
-                f"partition {partition}: {count} features of models {_FACTS[change]}, the first at offset {offset}",
-                detail=f"feature {feature!r} of model {model!r}",
-                hint=_HINT,
-                partition=partition,
-                offset=offset,
-                model=model,
-                feature=feature,
-                was=was,
-                now=now,
-                count=count,
-            )
+        for by, count in self.counts.items():
+            metrics.kind_changes_total.add(count, of=by.of, change=by.change)
+            offset, model, feature = self.first[by]
+            was, now = by.change.split("-to-")
+            what = f"{count} {by.of}s of models {_FACTS[by.change]}"
+            fact = f"partition {partition}: {what}, the first at offset {offset}"
+            fields: dict[str, Field] = {"partition": partition, "offset": offset, "model": model}
+            fields |= {"was": was, "now": now, "count": count}
+            if feature is None:
+                _log.warning("label-kind-changed", fact, detail=f"the label of model {model!r}", hint=_HINT, **fields)
+            else:
+                detail = f"feature {feature!r} of model {model!r}"
+                _log.warning("feature-kind-changed", fact, detail=detail, hint=_HINT, feature=feature, **fields)

@@ -47,6 +47,7 @@ class ByInputPartition(NamedTuple):
 
 
 class ByKindChange(NamedTuple):
+    of: Literal["feature", "label"]
     change: KindChange
 
 

@@ -120,10 +120,10 @@ class Metrics:
         self.partition_events_total = Counter(ByPartition, "records", "Records taken in by a live partition.")
         self.predictions_total = Counter(Unlabelled, "records", "Predictions published.")
         self.dead_letters_total = Counter(ByCode, "records", "Records rejected, by error code.")
-        self.feature_kind_changes_total = Counter(
+        self.kind_changes_total = Counter(
             ByKindChange,
-            "features",
-            "Features of a model that were numbers and came as text in a labelled record, or the reverse; each once.",
+            "",
+            "Features and labels of models that were numbers and came as text, or the reverse; each of a model once.",
         )
         self.learned_samples_total = Counter(Unlabelled, "records", "Labelled records learned by live partitions.")
         self.log_loss = Summary(Unlabelled, "nats", "Loss of each labelled prediction: -log(probability of the label).")

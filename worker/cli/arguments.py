@@ -73,7 +73,7 @@ def _add_completion(add: _Add) -> None:
 
 def _add_run(add: _Add) -> None:
     run = add("run", commands.run, "work until SIGTERM or SIGINT; a second signal ends at once", "run worker.yaml")
-    run.add_argument("config", metavar="CONFIG", help="the configuration, a YAML file")
+    _add_config(run)
     run.add_argument(
         "--until",
         metavar="END",
@@ -92,7 +92,6 @@ def _add_run(add: _Add) -> None:
         "kafka.group.instance.id, and ports from that of metrics.listen on",
     )
     run.add_argument("--workers-at", metavar="PORTS", type=_ports, default=(), help=argparse.SUPPRESS)  # of --processes
-    _add_settings(run, "any key of a configuration, such as metrics.listen=127.0.0.1:9465, above the file")
 
 
 def _add_check(add: _Add) -> None:
@@ -102,11 +101,12 @@ def _add_check(add: _Add) -> None:
         "validate a configuration, and try what it names",
         "check worker.yaml --connect",
     )
-    check.add_argument("config", metavar="CONFIG", help="the configuration, a YAML file")
+    _add_config(check)
     check.add_argument(
         "--verbose",
         action="store_true",
-        help="also print the configuration as it is in effect, secrets masked, and what Kafka's client says",
+        help="also print the configuration as it is in effect, secrets and properties from the environment masked, "
+        "and what Kafka's client says",
     )
     check.add_argument(
         "--connect", action="store_true", help="also try the broker, the topics and the checkpoint store"
@@ -129,6 +129,7 @@ def _add_commands_on_rows(add: _Add) -> None:
         "produce adult.npz --config worker.yaml --keys 8 --rate 1000",
     )
     _add_rows(produce, config_required=True)
+    _add_settings(produce)
     produce.add_argument(
         "--rate", metavar="R", type=_above_zero(float), help="events a second (default: at full speed)"
     )
@@ -173,7 +174,15 @@ def _add_learner(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_settings(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_config(parser: argparse.ArgumentParser, what: str = "the configuration, a YAML file") -> None:
+    parser.add_argument("config", metavar="CONFIG", help=what)
+    _add_settings(parser)
+
+
+def _add_settings(
+    parser: argparse.ArgumentParser,
+    what: str = "any key of a configuration, such as metrics.listen=127.0.0.1:9465, above the file",
+) -> None:
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -225,7 +234,7 @@ def _add_commands_on_models(add: _Add) -> None:
         "publish tombstones, so that the models of these keys are removed and start anew",
         "reset worker.yaml customer-17 customer-18",
     )
-    reset.add_argument("config", metavar="CONFIG", help="the configuration, a YAML file")
+    _add_config(reset)
     reset.add_argument("keys", metavar="KEY", nargs="*", help="the key of a model")
     reset.add_argument(
         "--keys-from",
@@ -243,7 +252,7 @@ def _add_reshard(add: _Add) -> None:
         "is asked whether all was worked off",
         "reshard worker.yaml",
     )
-    reshard.add_argument("config", metavar="CONFIG", help="the configuration, as the workers had it")
+    _add_config(reshard, "the configuration, as the workers had it")
     reshard.add_argument("--to", metavar="URL", help="another store to write to (default: the same)")
     reshard.add_argument("--into", metavar="NAME", help="the new lineage (default: LINEAGE~PARTITIONS)")
     reshard.add_argument(

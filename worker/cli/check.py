@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -51,11 +51,11 @@ def connect(config: Config) -> Iterator[Finding]:
     yield from topics
     store = open_store(config.checkpoint.url)
     with status("trying the store"):
-        found = _tried(lambda: probe(store, config.checkpoint.url))
-    yield found
+        of_store = _tried(lambda: probe(store, config.checkpoint.url))
+    yield of_store
     if all(finding.level == "ok" for finding in topics):
         taken = repartition.of_worker(config) if config.input.repartition else config
-        yield from _try_setting(taken, store)
+        yield from _try_setting(taken, store if of_store.level != "failed" else None)
     registry = open_registry(config)
     if registry is not None:
         with status("asking the schema registry"):
@@ -90,8 +90,8 @@ def _try_broker(config: Config) -> Iterator[Finding]:
             yield Finding("ok", f"topic {topic}: {facts.partitions} partitions, id {facts.topic_id}")
 
 
-def _try_setting(config: Config, store: ObjectStore) -> Iterator[Finding]:
-    """The settings of the topics and the checkpoints, as far as there is an input by now."""
+def _try_setting(config: Config, store: ObjectStore | None) -> Iterator[Finding]:
+    """The settings of the topics and the checkpoints, as far as there is an input by now, and a store that works."""
     try:
         topic = KafkaTopic(config, config.input.topic)
         state = None if topic.is_mock else topic.ask(0).result()
@@ -102,7 +102,7 @@ def _try_setting(config: Config, store: ObjectStore) -> Iterator[Finding]:
     with status("asking the broker for the settings of the topics"):
         findings = list(examine(config, topic, state, store))
     yield from findings
-    if all(finding.level != "failed" for finding in findings):
+    if store is not None and all(finding.level != "failed" for finding in findings):
         source = KafkaInput(config)
         try:
             yield from dry_runs(config, state, store, source, SystemClock())
@@ -116,7 +116,7 @@ def dry_runs(config: Config, state: TopicState, store: ObjectStore, source: Inpu
     # The first question about a group makes a new broker's coordinator, which takes some seconds.
     patience = partial(retry, clock, Deadline.after(clock, _ANSWERS_WITHIN_S), "the group")
     stops: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    failed: list[Finding] = []
+    failed: dict[str, list[int]] = defaultdict(list)
     with progress("trying the start", of="partitions") as advance:
         for number in range(state.partitions):
             try:
@@ -125,14 +125,19 @@ def dry_runs(config: Config, state: TopicState, store: ObjectStore, source: Inpu
             except PartitionStopped as error:
                 stops[error.code].append((number, str(error)))
             except WorkerError as error:
-                failed.append(Finding("failed", f"partition {number}: {error}"))
+                failed[str(error)].append(number)
             advance((number + 1) / state.partitions, number + 1)
-    yield from failed
+    for trouble, numbers in failed.items():
+        yield Finding("failed", f"partition {numbers[0]}: {trouble}{_and_so_with(numbers[1:])}")
     for code, partitions in stops.items():
-        numbers, (why, *_) = zip(*partitions, strict=True)
-        others = f" (and so with partitions {', '.join(map(str, numbers[1:]))})" if len(numbers) > 1 else ""
-        yield Finding("failed", f"{code}: {why}{others}")
-    yield _of_models(config, dry_run.models)
+        yield Finding("failed", f"{code}: {partitions[0][1]}{_and_so_with([number for number, _ in partitions[1:]])}")
+    if not failed:  # else there may be more than were seen
+        yield _of_models(config, dry_run.models)
+
+
+def _and_so_with(numbers: Sequence[int]) -> str:
+    """What is said once is true of these partitions, too."""
+    return f" (and so with partitions {', '.join(map(str, numbers))})" if numbers else ""
 
 
 def _try(dry_run: DryRun, number: int, source: Input, patience: Callable[..., Any]) -> None:

@@ -9,12 +9,11 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from socket import gethostname
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from worker.base import gc_tuning
@@ -61,8 +60,10 @@ def run(arguments: Namespace) -> int:
     Log(__name__).info("starting", f"amf-worker {__version__} starts with {arguments.config}")
     with gc_tuning.paused():
         from worker import service
+        from worker.adapters.kafka import placing
 
-    service.run(config, arguments.config, signals.should_stop, until=arguments.until, workers=arguments.workers_at)
+    with placing(config):
+        service.run(config, arguments.config, signals.should_stop, until=arguments.until, workers=arguments.workers_at)
     return DONE
 
 
@@ -97,7 +98,7 @@ def held_up_by() -> str | None:
 def check(arguments: Namespace) -> int:
     from worker.config import effective
 
-    config = _load(arguments.config)
+    config = _load(arguments.config, arguments.settings)
     if arguments.verbose:
         print(effective(config), flush=True)
     from worker.adapters.kafka import require_properties
@@ -119,16 +120,17 @@ def check(arguments: Namespace) -> int:
 
 
 def produce(arguments: Namespace) -> int:
+    from worker.adapters.kafka import placing
     from worker.cli.produce import produce
     from worker.cli.terminal import progress, remark
 
-    config = _load(arguments.config)
+    config = _load(arguments.config, arguments.settings)
     rows = _open(arguments)
     rows.has_numbers = _labels_are_numbers(config)
     if not rows.from_stdin:
         _remark_on_columns(rows)  # of a pipe the first rows are not waited for
     started = time.monotonic()
-    with progress("publishing") as advance:
+    with placing(config), progress("publishing") as advance:
         n = produce(rows, config, arguments.config, rate=arguments.rate, advance=advance)
     seconds = time.monotonic() - started
     for note in rows.notes:
@@ -263,31 +265,33 @@ def inspect(arguments: Namespace) -> int:
 
 
 def reset(arguments: Namespace) -> int:
+    from worker.adapters.kafka import placing
     from worker.cli.dataset.rows import readable
     from worker.cli.idle import keys_in, reset
     from worker.cli.terminal import progress
 
-    config, keys = _load(arguments.config), list(arguments.keys)
+    config, keys = _load(arguments.config, arguments.settings), list(arguments.keys)
     if arguments.keys_from is not None:
         with readable(arguments.keys_from.name), arguments.keys_from as lines:
             keys += keys_in(lines, arguments.keys_from.name)
     elif not keys:
         raise ConfigError("name the keys of models, or a file of them with --keys-from")
-    with progress("publishing") as advance:
+    with placing(config), progress("publishing") as advance:
         n = reset(keys, config, arguments.config, advance=advance)
     print(f"published {n:,} tombstones to topic {config.input.topic}")
     return DONE
 
 
 def reshard(arguments: Namespace) -> int:
+    from worker.adapters.kafka import placing
     from worker.adapters.store import open_store
     from worker.cli.check import silent_clients
     from worker.cli.drained import ask_and_reshard
     from worker.cli.reshard import show
 
-    config = _load(arguments.config)
+    config = _load(arguments.config, arguments.settings)
     target = open_store(arguments.to or config.checkpoint.url)
-    with silent_clients():
+    with silent_clients(), placing(config):
         written = ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray)
     show(written)
     return DONE
@@ -299,11 +303,11 @@ def demo(arguments: Namespace) -> int:
     return demo(arguments.seconds, arguments.models, arguments.rate, arguments.input)
 
 
-def _load(path: str, settings: Mapping[str, str] = MappingProxyType({})) -> Config:
+def _load(path: str, settings: Mapping[str, str] | Sequence[tuple[str, str]]) -> Config:
     from worker.config import load
 
     # Shells know HOSTNAME and do not pass it on.
-    return load(path, {"HOSTNAME": gethostname(), **os.environ}, settings)
+    return load(path, {"HOSTNAME": gethostname(), **os.environ}, dict(settings))
 
 
 def _open(arguments: Namespace) -> FileRows:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -84,7 +84,7 @@ def loads(
     `settings` stand above the text: the name of a key, such as models.max_models, or of a parameter of the default
     model, and its value in YAML.
     """
-    reader = _Reader(environ)
+    reader = _Reader(environ, source)
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
@@ -95,13 +95,12 @@ def loads(
         root = _with_setting(root, name, value)
     config = reader.config(_Entry(1, root))
     if reader.problems:
-        places = ((f"{source}:{line}" if line else "--set", problem) for _, line, problem in sorted(reader.problems))
-        raise ConfigError("\n".join(f"{place}: {problem}" for place, problem in places))
+        raise ConfigError("\n".join(f"{reader.place(line)}: {text}" for _, line, text in sorted(reader.problems)))
     return config
 
 
 def effective(config: Config) -> str:
-    """The configuration as YAML: every key with the value in use, secrets masked.
+    """The configuration as YAML: every key with the value in use, secrets and what may be one masked.
 
     It loads back equal unless something was masked or a text holds `${`, which a file can only say by a reference.
     """
@@ -135,15 +134,21 @@ class _Reader:
     A value with a problem is read as None; a configuration that holds one is never handed out.
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], source: str) -> None:
         # What is missing stands behind what is wrong, by which it may have come: a key with its name misspelt.
         self.problems: list[tuple[bool, int, str]] = []
         self._environ = environ
+        self._source = source
+        self._origins: dict[str, config_kafka.Origin] = {}
         self._lines: dict[str, int] = {}
         self._default = ModelParams()
 
+    def place(self, line: int) -> str:
+        """Where a line is, in the words of an error."""
+        return f"{self._source}:{line}" if line else "--set"
+
     def config(self, root: _Entry) -> Config:
-        config: Config = self._section(Config, root, "")
+        config: Config = replace(self._section(Config, root, ""), kafka_origins=MappingProxyType(self._origins))
         owners: dict[str, str] = {}
         for owner in ("input", "output", "dead_letter"):
             topic = getattr(config, owner).topic
@@ -239,6 +244,8 @@ class _Reader:
             for name, child in entries.items()
         }
         for name, child in entries.items():
+            is_reference = isinstance(child.node, yaml.ScalarNode) and "${" in child.node.value
+            self._origins[name] = config_kafka.Origin(self.place(child.line), is_reference)
             reason = config_kafka.refusal(name, given)
             if reason is not None:
                 self._fail(child.line, _join(path, name), f"reserved: {reason}")

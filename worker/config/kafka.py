@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from worker.config.text import MASK
-from worker.config.values import Kind, choice, folder_name, secret, text
+from worker.config.values import Kind, choice, folder_name, http_url, text
 
 REQUIRED = "bootstrap.servers"
 CHECKED: Mapping[str, Kind[str]] = {
@@ -21,7 +22,7 @@ CHECKED: Mapping[str, Kind[str]] = {
     "group.protocol": choice("classic", "consumer"),
     "max.poll.interval.ms": text(r"[1-9][0-9]{0,7}", "a number of milliseconds"),
     "message.max.bytes": text(r"[1-9][0-9]{3,9}", "a number of bytes"),
-    "sasl.oauthbearer.token.endpoint.url": secret(r"https?://[^\s@/?#]+(?:[/?]\S*)?", "a URL without user info"),
+    "sasl.oauthbearer.token.endpoint.url": http_url(),
 }
 """Properties that the worker itself depends on, and a URL that librdkafka repeats in its logs. The values of all others
 are librdkafka's to check.
@@ -120,6 +121,15 @@ _PRODUCER_ONLY = re.compile(
 )
 
 
+class Origin(NamedTuple):
+    """Where the value of a property comes from."""
+
+    place: str
+    """In the words of an error: file and line, or the option."""
+    is_reference: bool
+    """Whether it is, or holds, what the environment or another file says."""
+
+
 def kind_of(name: str) -> Kind[str]:
     return CHECKED.get(name, _ANY)
 
@@ -166,9 +176,14 @@ def _named(properties: Mapping[str, str]) -> dict[str, str]:
     return {"client.id": properties.get("group.instance.id", "amf-worker"), **properties}
 
 
-def masked(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with every value that is or may hold a secret replaced."""
-    return {name: MASK if _SECRET.search(name) else value for name, value in properties.items()}
+def masked(properties: Mapping[str, str], origins: Mapping[str, Origin]) -> dict[str, str]:
+    """The properties with every value that is or may hold a secret replaced.
+
+    A secret is kept out of the file, by a reference, and may be given to any property; but those that the worker itself
+    depends on are in its logs all the same.
+    """
+    referring = {name for name, origin in origins.items() if origin.is_reference} - CHECKED.keys()
+    return {name: MASK if name in referring or _SECRET.search(name) else value for name, value in properties.items()}
 
 
 def _without(properties: Mapping[str, str], foreign: re.Pattern[str]) -> dict[str, str]:

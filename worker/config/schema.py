@@ -373,6 +373,8 @@ class Config:
         ),
     )
     """The user's over our defaults. A client takes what the methods below give."""
+    kafka_origins: Mapping[str, config_kafka.Origin] = field(default_factory=dict, repr=False, compare=False)
+    """Where the user's properties come from."""
     models: Models = field(metadata=section(Models))
     checkpoint: Checkpoint = field(metadata=section(Checkpoint))
     schema_registry: SchemaRegistry = field(metadata=section(SchemaRegistry))

@@ -31,7 +31,7 @@ class SchemaRegistry:
         default=None,
         # A schema is part of the input: any registry that has it is as good as another one.
         metadata=key(
-            kinds.optional(kinds.http_url()),
+            kinds.optional(kinds.http_folders()),
             "Where it answers; several URLs with commas. Null: there is none.",
             Decides.NOTHING,
         ),

@@ -87,15 +87,24 @@ def secret(pattern: str, expected: str) -> Kind[str]:
     return Kind(expected, parse, lambda _: MASK)
 
 
+_WEB_SERVER = r"https?://[^\s,@/?#]+"
+"""User info in a URL would be shown in logs, so it has no place there."""
+
+
 def http_url() -> Kind[str]:
-    """One or more URLs of a web service. User info in them would be shown in logs, so it has no place there."""
-    url = r"https?://[^\s,@/?#]+(?:/[^\s,@?#]*)?"
-    # The text is never shown: it may hold the credential that it must not.
-    return Kind(
-        "http:// or https:// URLs without user info",
-        secret(rf"{url}(?:,\s*{url})*", "").parse,
-        str,
-    )
+    """The URL of one thing on a web server."""
+    return _web(rf"{_WEB_SERVER}(?:[/?]\S*)?", "an http:// or https:// URL without user info")
+
+
+def http_folders() -> Kind[str]:
+    """One or more URLs on web servers that paths are added to, so that there is no query in them."""
+    url = rf"{_WEB_SERVER}(?:/[^\s,@?#]*)?"
+    return _web(rf"{url}(?:,\s*{url})*", "http:// or https:// URLs without user info")
+
+
+def _web(pattern: str, expected: str) -> Kind[str]:
+    """Text that is not shown where it is refused: it may hold the credential that it must not."""
+    return Kind(expected, secret(pattern, expected).parse, str)
 
 
 def folder_name() -> Kind[str]:

@@ -36,15 +36,16 @@ def plain(config: Any) -> dict[str, Any]:
     shown: dict[str, Key] = keys(type(config))
     if isinstance(config, ModelParams):
         shown = {name: each for name, each in shown.items() if fits(each.attribute, config.algorithm)}
-    return {name: _plain(each.kind, getattr(config, each.attribute)) for name, each in shown.items()}
+    return {name: _plain(each.kind, getattr(config, each.attribute), config) for name, each in shown.items()}
 
 
-def _plain(kind: object, value: Any) -> Any:
+def _plain(kind: object, value: Any, section: Any) -> Any:
+    """A value of a section."""
     match kind:
         case Kind():
             return kind.dump(value)
         case Properties():
-            return config_kafka.masked(value)
+            return config_kafka.masked(value, section.kafka_origins)
         case OverrideList():
             return [_plain_override(override) for override in value]
         case _:
@@ -54,7 +55,7 @@ def _plain(kind: object, value: Any) -> Any:
 def _plain_override(override: Override) -> dict[str, Any]:
     given = {"match": override.match, **override.params}
     return {
-        name: _plain(each.kind, given[each.attribute])
+        name: _plain(each.kind, given[each.attribute], override)
         for name, each in OVERRIDE_KEYS.items()
         if each.attribute in given
     }

@@ -111,7 +111,7 @@ class Worker:
         self._forget(list(self._tasks))
         self._transactions.close()
         # Who still writes to a store that hangs is not waited for: half a checkpoint is none.
-        for pool in (self._pools.writers, self._pools.loaders, self._pools.askers):
+        for pool in (self._pools.writers, self._pools.cleaners, self._pools.loaders, self._pools.askers):
             pool.shutdown(wait=False, cancel_futures=True)
         self._pools.appliers.shutdown(wait=True)
         self._show()

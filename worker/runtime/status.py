@@ -183,7 +183,7 @@ class Reporter:
             "events": _total(metrics.events_total),
             "learned": _total(metrics.learned_samples_total),
             "dead_letters": _total(metrics.dead_letters_total),
-            "feature_kind_changes": _total(metrics.feature_kind_changes_total),
+            "kind_changes": _total(metrics.kind_changes_total),
             "models": _total(metrics.models),
             "models_away": _total(metrics.models_away),
             "model_bytes": _total(metrics.model_bytes),

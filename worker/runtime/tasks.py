@@ -48,6 +48,8 @@ class Pools:
 
     writers: Executor
     """Write checkpoints."""
+    cleaners: Executor
+    """Remove what no checkpoint needs any more."""
     loaders: Executor
     """Load the models of partitions that are opened: few at a time, since each takes memory."""
     askers: Executor
@@ -125,7 +127,8 @@ class Tasks(Mapping[int, Task]):
             if not isinstance(outcome, Opened):
                 yield task, outcome
                 continue
-            saving = Checkpointer(outcome, self.policy, self._clock, self._metrics, self._pools.writers)
+            pools = self._pools.writers, self._pools.cleaners
+            saving = Checkpointer(outcome, self.policy, self._clock, self._metrics, *pools)
             saving.repartitioned(self._terms.partitions)
             task.go_by(outcome.checkpoints.location.lineage)
             task.open(outcome.models, outcome.position, outcome.live_from, saving, outcome.last_epoch)

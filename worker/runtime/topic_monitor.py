@@ -36,8 +36,8 @@ class Looking(Protocol):
 class _Watched:
     """One topic, asked about now and then. The loop never waits for the answer."""
 
-    def __init__(self, ask: Callable[[int], Looking], clock: Clock, again_s: float) -> None:
-        """again_s: when it is asked again about a topic that is not found."""
+    def __init__(self, ask: Callable[[int], Looking], clock: Clock, again_s: float = LOOK_EVERY_S) -> None:
+        """again_s: when it is asked again about a topic that is not found, if that is sooner than otherwise."""
         self.absences = 0
         """How many answers in a row have not found it."""
         self._ask = ask
@@ -79,7 +79,7 @@ class TopicMonitor:
         self._known = known
         self._on_repartition = on_repartition
         self._outputs = outputs
-        self._watched = _Watched(look, clock, LOOK_EVERY_S)
+        self._watched = _Watched(look, clock)
         self._trouble = ""
 
     def seen(self) -> TopicState | None:

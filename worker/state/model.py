@@ -73,7 +73,7 @@ class Applied:
         """How many features are to be named with each forecast that moved it most."""
         self.outcomes: list[Answer | Reject | None] = [None] * n
         """Event by event; None where the event was only learned."""
-        self.kind_changes: list[tuple[int, str, KindChange]] = []
+        self.kind_changes: list[tuple[int, str | None, KindChange]] = []
         """Position of the event, and the feature of which it is the first of another kind."""
         self.predicted = 0
         self.learned = 0
@@ -247,7 +247,7 @@ class Model:
                     self._kind, self._width = type(features), len(features)
                 if label is not None and code == UNKNOWN:
                     if (change := learner.kind_change(label)) is not None:
-                        applied.kind_changes.append((i, "label", change))
+                        applied.kind_changes.append((i, None, change))
                     code = learner.admit(label)
                 cells = features if isinstance(features, list) else self._columns.cells(features)
             run.cells.append(cells)

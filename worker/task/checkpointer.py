@@ -2,14 +2,16 @@
 
 Snapshots are taken by the loop, between two batches, of state whose offset is committed; a thread of its own turns
 them into bytes and writes them, one at a time for each partition. A checkpoint that could not be written is made up
-for by the next one.
+for by the next one. What nobody needs any more is removed after one that is written, by another thread: a store that
+is slow with that holds up no checkpoint of other partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 
 import amf
 from worker.base.errors import CorruptCheckpoint, PartitionStopped, StateLost, WorkerError
@@ -19,7 +21,7 @@ from worker.base.ports import Clock, Deadline
 from worker.checkpoint import Manifest, Pointer, Policy
 from worker.state.copy_on_write import CopyOnWrite
 from worker.task.recovery import Opened
-from worker.task.requirements import divergence, require_agreement
+from worker.task.requirements import divergence
 
 _log = Log(__name__)
 
@@ -28,10 +30,19 @@ _AFTER_FAILURE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class _Written:
+    """A checkpoint that is in the store."""
+
+    manifest: Manifest
+    cleaning: Future[None] | None
+    """The clean-up that it has brought about."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Writing:
     """A checkpoint on its way to the store."""
 
-    manifest: Future[Manifest]
+    job: Future[_Written]
     removed: set[str]
     replay_s: float
     """Cost of replaying what it holds and the one before it does not."""
@@ -43,7 +54,9 @@ class _Writing:
 class Checkpointer:
     """Checkpoints of one partition that has been opened, for the thread of the loop."""
 
-    def __init__(self, opened: Opened, policy: Policy, clock: Clock, metrics: Metrics, writers: Executor) -> None:
+    def __init__(
+        self, opened: Opened, policy: Policy, clock: Clock, metrics: Metrics, writers: Executor, cleaners: Executor
+    ) -> None:
         self._checkpoints = opened.checkpoints
         self._models = opened.models
         self._reader = opened.reader
@@ -52,6 +65,7 @@ class Checkpointer:
         self._clock = clock
         self._metrics = metrics
         self._writers = writers
+        self._cleaners = cleaners
         self._partitions, self._intake = opened.partitions, opened.intake
         self._start_offset, self._origin = opened.manifest.start_offset, opened.manifest.origin
         self._previous: Manifest | None = opened.manifest
@@ -67,6 +81,8 @@ class Checkpointer:
         self.last_s = self._retry_s
         """When the last checkpoint was started, or else the partition was opened."""
         self._writing: _Writing | None = None
+        self._cleaning: Future[None] | None = None
+        """The clean-up after the last checkpoint, as long as it is not known to be over."""
         self.replay_s = 0.0
         """Cost of replaying what came since the last snapshot, at most: the time that it took when it came."""
         self.writing_s = 0.0
@@ -104,8 +120,9 @@ class Checkpointer:
         self.replay_s += seconds
 
     def poll(self) -> None:
-        """See to the checkpoint on its way, if there is one. Raises PartitionStopped, StateLost."""
+        """See to the checkpoint on its way, and to the clean-up after it. Raises PartitionStopped, StateLost."""
         self._finish(wait_s=0.0)
+        self._finish_cleaning(wait_s=0.0)
         cost_s, partition = self.replay_s + self.on_its_way_s, self._location.partition
         self._metrics.checkpoint_replay_cost_seconds.set(cost_s, partition=partition)
 
@@ -126,24 +143,25 @@ class Checkpointer:
 
     def can_start(self, position: int) -> bool:
         """Whether there is something to save at this offset, and the store can take it: it did not fail just now."""
-        return self._writing is None and self._is_dirty(position) and self._clock.monotonic() >= self._retry_s
+        is_cleaning = self._cleaning is not None and self._cleaning.running()
+        if self._writing is not None or is_cleaning or self._clock.monotonic() < self._retry_s:
+            return False
+        return self._is_dirty(position)
 
     def change_out_of_band(self) -> None:
         """The state was changed without a record: nothing may be committed before that is saved."""
         self.must_be_saved = True
 
-    def save(self, position: int, deadline: Deadline) -> bool:
-        """Checkpoint the state at this offset and wait for it; False if that did not happen before the deadline.
+    def save(self, position: int, deadline: Deadline) -> None:
+        """Checkpoint the state at this offset and wait for it until the deadline. Raises PartitionStopped, StateLost.
 
-        Raises PartitionStopped, StateLost.
+        A clean-up has what is left of the time: who ends now may never come to it again.
         """
         self._finish(wait_s=deadline.remaining())
-        if self._writing is not None:
-            return False
-        if not self._is_dirty(position):
-            return True
-        self.start(position)
-        return self._finish(wait_s=deadline.remaining())
+        if self._writing is None and self._is_dirty(position):
+            self.start(position)
+            self._finish(wait_s=deadline.remaining())
+        self._finish_cleaning(wait_s=deadline.remaining())
 
     def start(self, position: int) -> None:
         """Start a checkpoint of the state at this offset; none may be on its way."""
@@ -152,8 +170,12 @@ class Checkpointer:
         previous, partitions, out_of_band = self._previous, self._partitions, self.must_be_saved
         pointer, committed = self._pointer, self._committed or self._opened
         created_ms = self._clock.wall_ms()
+        cleaning, self._cleaning = self._cleaning, None
 
-        def write() -> Manifest:
+        def write() -> _Written:
+            # One thread at a time is at the checkpoints. A clean-up that waits for its turn is left to a later one.
+            if cleaning is not None and not cleaning.cancel():
+                cleaning.result()
             started_s = self._clock.monotonic()
             revision, known = pointer.revision, committed.revision_in(self._location.lineage)
             if out_of_band:
@@ -172,8 +194,9 @@ class Checkpointer:
                 intake=self._intake,
             )
             self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
-            self._clean_up(manifest, known)
-            return manifest
+            self._compare(lambda: {position: self._checkpoints.diverged(position)})
+            is_untidy = self._checkpoints.is_untidy(manifest)
+            return _Written(manifest, self._cleaners.submit(self._clean_up, manifest, known) if is_untidy else None)
 
         now = self._clock.monotonic()
         job = self._writers.submit(write)
@@ -185,27 +208,27 @@ class Checkpointer:
         """Write nothing more, but for what a thread is writing already, and read no model."""
         self._reader.close()
         if self._writing is not None:
-            self._writing.manifest.cancel()
+            self._writing.job.cancel()
+        if self._cleaning is not None:
+            self._cleaning.cancel()
 
     def _is_dirty(self, position: int) -> bool:
         """Whether the last snapshot is not of this state, or not of this offset, from which replay would start."""
         return position != self._snapshot_at or self._models.dirty
 
     def _clean_up(self, manifest: Manifest, committed: int | None) -> None:
-        """After a checkpoint: compare it with others of its offset, and now and then remove what nobody needs any more.
+        """Now and then after a checkpoint: remove what nobody needs any more.
 
         What others have written in the meantime is seen only then: to list the files each time would cost more than
-        the checkpoint. committed: the revision that is committed.
+        the checkpoint. committed: the revision that is committed. Raises PartitionStopped.
         """
+        self._compare(partial(self._checkpoints.tidy, manifest, committed))
+
+    def _compare(self, look: Callable[[], dict[int, list[str]]]) -> None:
+        """Raises PartitionStopped where checkpoints of one offset do not agree; the checkpoint is good all the same."""
         try:
-            require_agreement(self._checkpoints, manifest.offset)
-            if self._checkpoints.is_untidy(manifest):
-                differing = self._checkpoints.tidy(manifest, committed)
-                if differing:
-                    raise divergence(self._location, *min(differing.items()))
-        except PartitionStopped:
-            raise
-        except WorkerError as error:
+            differing = {offset: keys for offset, keys in look().items() if keys}
+        except (WorkerError, OSError) as error:
             self._metrics.checkpoint_cleanup_failures_total.add(1)
             _log.warning(
                 "old-checkpoints-kept",
@@ -213,22 +236,38 @@ class Checkpointer:
                 detail=error,
                 partition=self._location.partition,
             )
+            return
+        if differing:
+            raise divergence(self._location, *min(differing.items()))
 
-    def _finish(self, wait_s: float) -> bool:
-        """Look after the checkpoint on its way; False if it failed or is not done yet."""
+    def _finish_cleaning(self, wait_s: float) -> None:
+        """Look after the clean-up. Raises PartitionStopped for what it has found."""
+        if self._cleaning is None:
+            return
+        try:
+            error = self._cleaning.exception(timeout=wait_s)
+        except TimeoutError:
+            return
+        self._cleaning = None
+        if error is not None:
+            raise error
+
+    def _finish(self, wait_s: float) -> None:
+        """Look after the checkpoint on its way. Raises PartitionStopped, StateLost."""
         if self._writing is None:
-            return True
+            return
         writing = self._writing
         try:
-            manifest = writing.manifest.result(timeout=wait_s)
+            written = writing.job.result(timeout=wait_s)
         except TimeoutError:
-            return False
+            return
         except (PartitionStopped, StateLost):
             self._writing = None
             raise
         except (WorkerError, OSError) as error:
             self._failed(writing, error)
-            return False
+            return
+        manifest, self._cleaning = written.manifest, written.cleaning
         self._models.snapshot_done()
         self._reader.follow(self._checkpoints, manifest)
         self._previous, self._writing, self._pointer = manifest, None, Pointer.to(manifest)
@@ -236,7 +275,6 @@ class Checkpointer:
         self.writing_s = self._clock.monotonic() - writing.started_s
         self._metrics.checkpoints_total.add(1)
         self._show(manifest)
-        return True
 
     def _failed(self, writing: _Writing, error: Exception) -> None:
         """What the next checkpoint has to make up for."""

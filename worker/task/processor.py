@@ -66,7 +66,7 @@ class Outcomes(NamedTuple):
     """None where a record was only learned, and where a tombstone reset its model."""
     specs: list[str | None]
     """Of their models; None where there is none."""
-    kind_changes: list[tuple[int, str, KindChange]]
+    kind_changes: list[tuple[int, str | None, KindChange]]
     """The row of a record, and the feature of its model of which it is the first of another kind."""
 
 

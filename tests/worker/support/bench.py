@@ -90,6 +90,7 @@ class Bound:
         self.metrics = Metrics()
         self.board = Board()
         self.pool = FakePool(bench.clock)
+        self.cleaners = FakePool(bench.clock)
         self.askers = FakePool(bench.clock)
         self.fetchers = FakePool(bench.clock)
         self.input = FakeInput(bench.broker, self.faults)
@@ -103,7 +104,7 @@ class Bound:
             FakeStore(bench.store, self.faults),
             self.metrics,
             bench.clock,
-            Pools(self.pool, self.pool, self.askers, FakePool(bench.clock), lambda: self.fetchers),
+            Pools(self.pool, self.cleaners, self.pool, self.askers, FakePool(bench.clock), lambda: self.fetchers),
             bench.monitor,
             bench.ends,
             self.board,

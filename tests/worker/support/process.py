@@ -74,7 +74,7 @@ class Process:
             FakeStore(world.store, self.hook),
             self._metrics(),
             ProcessClock(world.clock, self.hook, plan.look_s),
-            Pools(self.pool, self.pool, self.askers, FakePool(world.clock)),
+            Pools(self.pool, self.pool, self.pool, self.askers, FakePool(world.clock)),
         )
         self._show_rarely()
         self._worker.copied_bytes, self._worker._pace.pieces = plan.copied_bytes, plan.pieces

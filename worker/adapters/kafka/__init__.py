@@ -9,7 +9,7 @@ from worker.adapters.kafka.group import KafkaGroup
 from worker.adapters.kafka.internal import make_internal_topic
 from worker.adapters.kafka.mock import start_mock_cluster
 from worker.adapters.kafka.producer import KafkaOutput, transactional_id
-from worker.adapters.kafka.properties import require_properties
+from worker.adapters.kafka.properties import placing, require_properties
 from worker.adapters.kafka.publisher import KafkaPublisher
 from worker.adapters.kafka.topic import KafkaTopic
 
@@ -22,6 +22,7 @@ __all__ = [
     "KafkaTopic",
     "decision",
     "make_internal_topic",
+    "placing",
     "require_properties",
     "require_topics",
     "start_mock_cluster",

@@ -179,12 +179,16 @@ class _Said(logging.Filter):
 _log.addFilter(_Said())
 
 
+class PropertyRefused(ConfigError):
+    """A property that librdkafka does not take."""
+
+
 _taken: set[tuple[str, str]] = set()
 """Properties with which clients were made in this process."""
 
 
 def client(kind: Any, properties: Mapping[str, str], admission: Admission | None = None) -> Any:
-    """A client of librdkafka. Raises ConfigError for a property that it does not take, without naming values.
+    """A client of librdkafka. Raises PropertyRefused, without naming values.
 
     Raises Transient where others were taken with the same ones: that is no mistake of the configuration, but a file
     that is being replaced, or too many open ones.
@@ -196,6 +200,6 @@ def client(kind: Any, properties: Mapping[str, str], admission: Admission | None
         refused_for = _VALUE.sub(MASK, error_of(exception).str())
         if _taken.issuperset(properties.items()):
             raise Transient(f"kafka: no client can be made at the moment: {refused_for}") from exception
-        raise ConfigError(f"kafka: librdkafka refuses the properties: {refused_for}") from exception
+        raise PropertyRefused(f"kafka: librdkafka refuses the properties: {refused_for}") from exception
     _taken.update(properties.items())
     return made

@@ -38,6 +38,11 @@ def open_rows(
     is what stands between the thousands of numbers in a file of text.
     """
     rows = _format_of(path)(Path(path), Columns(label, key, id, time, tuple(drop)), n_keys, has_numbers)
+    if key is not None and key == rows.roles.label:
+        raise ConfigError(
+            f"{rows.name}: {key!r} is the column of the labels and, by --key, that of the keys: each model would "
+            "see one label alone, and what names a model must be known before the label is"
+        )
     if thousands is not None:
         rows.use_thousands(thousands)
     return rows

@@ -167,7 +167,7 @@ function render(status) {
   renderPartitions(partitions);
   renderCalibration(status.calibration);
   renderModels(status.leaders);
-  renderKinds(totals.feature_kind_changes);
+  renderKinds(totals.kind_changes);
   renderDeadLetters(status.dead_letters, totals.dead_letters);
   if (columns.at_ms.length) renderCurves();
   refreshModel(columns, models);
@@ -322,7 +322,7 @@ function renderModels(leaders) {
 // A number that comes as text, say: it is learned, and nothing else of the page would show it.
 function renderKinds(changes) {
   $("#kinds").hidden = !changes;
-  $("#kinds").textContent = `Features that changed between number and text since the start: ${number(changes)}. The log names them.`;
+  $("#kinds").textContent = `Features and labels that changed between number and text since the start: ${number(changes)}. The log names them.`;
 }
 
 function renderDeadLetters(letters, total) {
