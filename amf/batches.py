@@ -193,7 +193,8 @@ def _gather_of(calibrate: Any) -> Any:
     """The function that makes of what trees say what the forest says, for kernels."""
 
     def gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
-        calibrate(forecasts, labels, labelled, reals_at(words[CALIBRATION], words[N_CALIBRATION]), raw, outputs)
+        state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
+        calibrate(x, forecasts, labels, labelled, state, raw, outputs)
         mean_over_trees(depths, mean_depths)
 
     return gather

@@ -18,12 +18,17 @@ a factor for each class. So a second mixture has a bias for each, added to its l
 on the log-loss of late, with the curvature of each class alone (vector scaling [2] without the scales). The forecast is
 the mixture of the two, by fixed shares again: where there is no shift that costs a tenth of a nat, and 0.0001 a label.
 
+What is a sum of effects of single features a linear model knows sooner. So the last mixture, by fixed shares as well,
+is that of this forecast with multinomial logistic regression on the features and the forecast's own logarithms
+(stacking.py).
+
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
 
-state: float64 (36 + 3 K,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of the
-mixture without biases; and of each class its count, to which a label adds 1 and every further one takes away the ten
-thousandth part, its bias, and the curvature of the loss by it.
+state: float64 (37 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
+the mixture without biases, and that of the one without the linear model; of each class its count, to which a label adds
+1 and every further one takes away the ten thousandth part, its bias, and the curvature of the loss by it; then the
+linear model.
 
 [1] M. Herbster and M. Warmuth, Tracking the best expert, Machine Learning 32, 1998.
 [2] C. Guo, G. Pleiss, Y. Sun and K. Weinberger, On calibration of modern neural networks, ICML 2017.
@@ -36,16 +41,19 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from amf import stacking
 from amf._kernel import called, index, inlined
 from amf.elementary import exp, log
 from amf.losses import N_LOSSES, are_sound, remember_losses
+from amf.stacking import TRUST, enter, follow_errors, follow_trust, n_features_of, note_features, respond
 
 _N_MEANS = 3  # the plain one, which is what a forecast without calibration is, and those of exponents 1/2 and 1/4
 _N_EXPERTS = index(31)
 _FINE = index(25)  # those of a sharpness up to 2, which are quarters; the last ones are whole numbers
 _LOSSES = _N_EXPERTS
 _UNBIASED = _LOSSES + index(N_LOSSES)
-_CLASSES = _UNBIASED + index(1)
+_UNSTACKED = _UNBIASED + index(1)
+_CLASSES = _UNSTACKED + index(1)
 _BIAS, _CURVATURE, _PER_CLASS = index(1), index(2), index(3)
 
 _LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
@@ -65,25 +73,38 @@ _FIRST_UNBIASED = 0.9
 """Weight of the mixture without biases before there is a label."""
 _BIAS_SHARE = 1e-4
 """What each label moves of the weights of the two mixtures to both."""
+_FIRST_UNSTACKED = 0.5
+"""Weight of the forecast without the linear model before there is a label."""
+_STACK_SHARE = 5e-5
+"""What each label moves of these two weights to both."""
+_LEAST_TOLD = 1e-4
+"""Over the number of classes: of smaller probabilities the linear model takes the logarithm of this."""
+_LARGEST_WEIGHT = 1e3
+"""Of a feature in the logarithm of a class."""
 _CURVATURE_KEPT = 1.0 - 1.0 / 500.0
 """What is left of what labels said of a curvature at the next one."""
 _FIRMNESS = 40.0
 """Curvature without labels: so much of it no bias forgets. With less, those of rare classes are noise."""
+_OF_NEW_CLASS = (0.0, 0.0, _FIRMNESS)
 _LARGEST_BIAS = 10.0
 _LARGEST_CURVATURE = 1.1 * (_FIRMNESS + 0.25 / (1.0 - _CURVATURE_KEPT))
 
 
-def fresh_state(n_classes: int) -> NDArray[np.float64]:
+def fresh_state(n_classes: int, n_features: int = 0) -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
     state = np.zeros(int(_CLASSES))
     state[: int(_N_EXPERTS)] = 1.0 / int(_N_EXPERTS)
-    state[int(_UNBIASED)] = _FIRST_UNBIASED
-    return with_classes(state, n_classes)
+    state[int(_UNBIASED)], state[int(_UNSTACKED)] = _FIRST_UNBIASED, _FIRST_UNSTACKED
+    of_classes = np.tile(_OF_NEW_CLASS, n_classes)
+    linear = stacking.with_features(stacking.fresh_state(n_classes), n_classes, 0, [None] * n_features)
+    return np.concatenate((state, of_classes, linear))
 
 
-def with_classes(state: NDArray[np.float64], n_more: int) -> NDArray[np.float64]:
-    """State with so many more classes, of which there was no label yet."""
-    return np.append(state, np.tile((0.0, 0.0, _FIRMNESS), n_more))
+def with_classes(state: NDArray[np.float64], n_classes: int, n_more: int) -> NDArray[np.float64]:
+    """State with so many classes beside these, of which there was no label yet."""
+    end = _end_of_classes(n_classes)
+    of_classes = np.tile(_OF_NEW_CLASS, n_more)
+    return np.concatenate((state[:end], of_classes, stacking.with_outputs(state[end:], n_classes, n_more)))
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -91,31 +112,43 @@ def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     return state[int(_LOSSES) : int(_UNBIASED)]
 
 
-def is_sound(state: NDArray[np.float64]) -> bool:
+def _end_of_classes(n_classes: int) -> int:
+    """Where the linear model begins."""
+    return int(_CLASSES) + n_classes * int(_PER_CLASS)
+
+
+def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> bool:
     """Whether labels could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
+    end = _end_of_classes(n_classes)
     # Most states have few numbers, of which numpy would take longer to make arrays than Python to look at them.
-    weights, classes = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) :].tolist()
+    weights, classes = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) : end].tolist()
     sums_to_one = all(weight >= 0.0 for weight in weights) and abs(sum(weights) - 1.0) < 1e-9
     counts, biases, curvatures = (classes[place :: int(_PER_CLASS)] for place in range(int(_PER_CLASS)))
     counted = all(0.0 <= count <= _MOST_COUNTED for count in counts)
-    biased = 0.0 <= state[int(_UNBIASED)] <= 1.0 and all(abs(bias) <= _LARGEST_BIAS for bias in biases)
+    mixed = all(0.0 <= weight <= 1.0 for weight in state[int(_UNBIASED) : int(_CLASSES)].tolist())
+    biased = all(abs(bias) <= _LARGEST_BIAS for bias in biases)
     curved = all(_FIRMNESS <= curvature <= _LARGEST_CURVATURE for curvature in curvatures)
-    return sums_to_one and counted and biased and curved and are_sound(losses_of(state), _LARGEST_LOSS)
+    stacked = stacking.is_sound(state[end:], n_classes, n_features, _LARGEST_WEIGHT)
+    lost = are_sound(losses_of(state), _LARGEST_LOSS)
+    return sums_to_one and counted and mixed and biased and curved and stacked and lost
 
 
 @called
-def calibrate(forecasts, labels, labelled, state, raw, calibrated):
+def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     """Fill raw (mean over trees) and calibrated, both float64 (n, >= K), and learn from the labels, row by row.
 
-    forecasts: float64 (n_trees, n, K). labels: int64 (n,) numbers of classes. Where `state` is empty, both are the
-    mean over trees.
+    x: float64 (n, d), NaN where missing. forecasts: float64 (n_trees, n, K). labels: int64 (n,) numbers of classes.
+    Where `state` is empty, both are the mean over trees.
     """
     n_classes = index(forecasts.shape[2])
     means, prior = np.empty((_N_MEANS, n_classes)), np.empty(n_classes)
     experts, shares = np.empty((n_classes, _N_EXPERTS)), np.empty(_N_EXPERTS)
-    mixture, biased = np.empty(n_classes), np.empty(n_classes)
+    mixture, biased, both = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    logarithms, stacked = np.empty(n_classes), np.empty(n_classes)
+    linear = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
+    entered = np.empty(n_features_of(linear, n_classes) if state.shape[0] else index(0))
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):
@@ -139,18 +172,26 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
             of_biased += biased[k]
         for k in range(n_classes):
             biased[k] /= of_biased
-            calibrated[i, k] = biased[k] + state[_UNBIASED] * (mixture[k] - biased[k])
+            both[k] = biased[k] + state[_UNBIASED] * (mixture[k] - biased[k])
+        squares = enter(x, i, linear, n_classes, entered)
+        _stack(both, entered, linear, logarithms, stacked)
+        for k in range(n_classes):
+            calibrated[i, k] = stacked[k] + state[_UNSTACKED] * (both[k] - stacked[k])
         if labelled[i]:
             label = index(labels[i])
             # Of a class that was never counted nobody can have known: the first label of a new class judges nothing.
             if state[_CLASSES + _PER_CLASS * label] > 0.0:
                 # Of trees that rule the label out the loss is infinite.
                 by_trees = max(means[0, label], _SMALLEST_PROBABILITY)
-                by_labels = _share_of(label, state)
+                by_labels = _share_of(label, n_classes, state)
                 remember_losses(-log(calibrated[i, label]), -log(by_trees), -log(by_labels), state, _LOSSES)
                 _judge_experts(label, mixture[label], experts, shares, state)
-                _judge_biases(label, mixture[label], biased, calibrated[i, label], state)
-            _count(label, state)
+                _weigh_first(_UNBIASED, _BIAS_SHARE, mixture[label], both[label], state)
+                _weigh_first(_UNSTACKED, _STACK_SHARE, both[label], calibrated[i, label], state)
+                _follow_biases(label, biased, state)
+                _follow_stack(label, logarithms, stacked, entered, squares, linear)
+            note_features(x, i, linear, n_classes)
+            _count(label, n_classes, state)
 
 
 @inlined
@@ -192,10 +233,10 @@ def _prior_of(state, prior):
 
 
 @inlined
-def _share_of(label, state):
+def _share_of(label, n_classes, state):
     """The frequency of a class among those that came: what labels alone say, who never hear of the others."""
     total = 0.0
-    for count in state[_CLASSES::_PER_CLASS]:
+    for count in state[_CLASSES : _CLASSES + _PER_CLASS * n_classes : _PER_CLASS]:
         if count > 0.0:
             total += count + 0.5
     return (state[_CLASSES + _PER_CLASS * label] + 0.5) / total
@@ -233,10 +274,15 @@ def _judge_experts(label, mixture, experts, shares, state):
 
 
 @inlined
-def _judge_biases(label, mixture, biased, said, state):
-    """Weigh both mixtures by one label, to which they gave these probabilities and together `said`; move the biases."""
-    weight = min(state[_UNBIASED] * mixture / said, 1.0)
-    state[_UNBIASED] = weight + _BIAS_SHARE * (1.0 - 2.0 * weight)
+def _weigh_first(at, share, first, both, state):
+    """Weigh the first of two mixtures, at this place of the state, by one label, to which it and both gave so much."""
+    weight = min(state[at] * first / both, 1.0)
+    state[at] = weight + share * (1.0 - 2.0 * weight)
+
+
+@inlined
+def _follow_biases(label, biased, state):
+    """Move the bias of each class by one label, to which they gave these probabilities."""
     for k in range(index(biased.shape[0])):
         at = _CLASSES + _PER_CLASS * k
         probability = biased[k]
@@ -247,9 +293,37 @@ def _judge_biases(label, mixture, biased, said, state):
 
 
 @inlined
-def _count(label, state):
+def _stack(said, entered, linear, logarithms, stacked):
+    """Fill stacked (K,) with what the linear model makes of `said`, and logarithms (K,) with those of `said`."""
+    n_classes = index(said.shape[0])
+    respond(entered, linear, n_classes, stacked)
+    largest, total = -np.inf, 0.0
+    for k in range(n_classes):
+        logarithms[k] = log(max(said[k], _LEAST_TOLD / n_classes))
+        stacked[k] += linear[TRUST] * logarithms[k]
+        largest = max(largest, stacked[k])
+    for k in range(n_classes):
+        stacked[k] = exp(stacked[k] - largest)
+        total += stacked[k]
+    for k in range(n_classes):
+        stacked[k] /= total
+
+
+@inlined
+def _follow_stack(label, logarithms, stacked, entered, squares, linear):
+    """Move the linear model by one label, to which it gave these probabilities; they are its errors afterwards."""
+    n_classes, gradient = index(stacked.shape[0]), 0.0
+    for k in range(n_classes):
+        stacked[k] = (1.0 if k == label else 0.0) - stacked[k]
+        gradient -= stacked[k] * logarithms[k]
+    follow_trust(gradient, linear)
+    follow_errors(stacked, 1.0, entered, squares, _LARGEST_WEIGHT, linear, n_classes)
+
+
+@inlined
+def _count(label, n_classes, state):
     """Count one label."""
-    for at in range(_CLASSES, index(state.shape[0]), _PER_CLASS):
+    for at in range(_CLASSES, _CLASSES + _PER_CLASS * n_classes, _PER_CLASS):
         state[at] *= _KEPT
     state[_CLASSES + _PER_CLASS * label] += 1.0
 

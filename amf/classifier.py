@@ -126,7 +126,7 @@ class ForestClassifier(Forest[Params]):
         self._classes = Classes(self.params.classes or ())
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
-        return fresh_state(len(self._classes))
+        return fresh_state(len(self._classes), self.n_features)
 
     @property
     def _losses(self) -> NDArray[np.float64]:
@@ -144,16 +144,18 @@ class ForestClassifier(Forest[Params]):
         if self.params.classes is not None and repr(self.params.classes) != repr(tuple(labels)):
             raise ValueError(f"the classes are {labels}, the parameters say {self.params.classes}")
         if self.params.calibration:
-            self._calibration = fresh_state(len(labels))
+            self._calibration = self._fresh_calibration()
         self._relayout()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return bool(add_up(heads, index(len(self._classes)))) and is_sound(self._calibration)
+        return bool(add_up(heads, index(len(self._classes)))) and is_sound(
+            self._calibration, len(self._classes), self.n_features
+        )
 
     def _admit(self, label: Label) -> None:
-        self._classes.add(label)
         if self.params.calibration:
-            self._calibration = with_classes(self._calibration, 1)
+            self._calibration = with_classes(self._calibration, len(self._classes), 1)
+        self._classes.add(label)
         self._relayout()
 
 

@@ -4,7 +4,9 @@ The mean is the least-squares blend, over the forest's own past, of the aggregat
 and the mean of the labels alone: on pure noise the last of them wins, on a series without noise the leaves, on most
 data the aggregate. Old rows and labels count less, so that a change is followed, and a row on which the aggregate errs
 by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
-decide for good. What that blend was off of late is added to it as far as that helps (drift.py).
+decide for good. What that blend was off of late is added to it as far as that helps (drift.py). So is what a linear
+model of the features and of this mean says beside it: a sum of effects of single features it knows sooner
+(stacking.py).
 
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
@@ -20,12 +22,13 @@ and spread: there the median is that of the labels.
 
 All are state of the forest and change with labelled rows only, one row after the other.
 
-state: float64 (N_STATE,). Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf;
-mean and number of labels; logarithms of the stretches, the number of labels that they have followed, and the median
-less the mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
+state: float64. Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf; mean and
+number of labels; logarithms of the stretches, the number of labels that they have followed, and the median less the
+mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
 of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
 variance, and the typical squared spread; the drift of the blend (drift.py); the extremes of labels, and what they are
-worth (label_bounds.py); the recent losses (losses.py).
+worth (label_bounds.py); what the linear model is worth (corrections.py); the recent losses (losses.py); then the linear
+model itself, of one output.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from amf import stacking
 from amf._kernel import called, index, inlined
+from amf.corrections import LARGEST_SUM, N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.drift import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.elementary import exp
 from amf.label_bounds import (
@@ -48,14 +53,25 @@ from amf.label_bounds import (
 )
 from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
+from amf.stacking import (
+    MOST_UNITS,
+    TRUST,
+    enter,
+    follow_errors,
+    follow_trust,
+    n_features_of,
+    note_features,
+    respond,
+)
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
 _CENTRE, _ERROR = index(15), index(17)  # each a median, and behind it the deviation from it
 _VARIANCE_FACTOR, _TYPICAL = range(19, 21)
 _DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
-_LOSSES = _BOUNDS + index(N_BOUNDS)
-N_STATE = int(_LOSSES) + N_LOSSES
+_STACKED = _BOUNDS + index(N_BOUNDS)
+_LOSSES = _STACKED + index(N_CORRECTION)
+_LINEAR = _LOSSES + index(N_LOSSES)
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 MEAN, LOWER, UPPER, MEDIAN, STD = range(5)
@@ -101,20 +117,29 @@ _LARGEST_FACTOR = 10.0
 """Of a squared error and its variance; of logarithms, by how much one row moves that of the variance's factor, and how
 far it goes."""
 _MOST_LABELS = 2.0**53
+_LARGEST_WEIGHT = 16.0 * LARGEST_NUMBER
+"""Of a feature in the linear model."""
+
+
+def fresh_state(n_features: int = 0) -> NDArray[np.float64]:
+    """State of a forest that has learned nothing."""
+    linear = stacking.with_features(stacking.fresh_state(1), 1, 0, [None] * n_features)
+    return np.append(np.zeros(int(_LINEAR)), linear)
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     """The part of the state that holds the recent losses: a view."""
-    return state[int(_LOSSES) :]
+    return state[int(_LOSSES) : int(_LINEAR)]
 
 
-def is_sound(state: NDArray[np.float64]) -> bool:
+def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
     """Whether labels within LARGEST_NUMBER could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
     numbers = state[: int(_LOSSES)].tolist()
     in_range = all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=True))
-    return in_range and are_sound(losses_of(state), _LARGEST_PRODUCT)
+    stacked = stacking.is_sound(state[int(_LINEAR) :], 1, n_features, _LARGEST_WEIGHT)
+    return in_range and stacked and are_sound(losses_of(state), _LARGEST_PRODUCT)
 
 
 def _most() -> list[float]:
@@ -132,6 +157,7 @@ def _most() -> list[float]:
         (range(int(_DRIFT), int(_BOUNDS)), MOST_OF_DRIFT),
         ([int(_DRIFT) + place for place in MEANS], 8.0 * FURTHEST_ERROR * LARGEST_NUMBER),
         ([int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES], 1e9 * LARGEST_NUMBER),
+        (range(int(_STACKED), int(_LOSSES)), LARGEST_SUM),
     ):
         for place in places:
             most[place] = value
@@ -145,16 +171,19 @@ _NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _
 _NEVER_NEGATIVE |= {int(_CENTRE) + 1, int(_ERROR) + 1}
 _NEVER_NEGATIVE |= {int(_DRIFT) + place for place in SQUARES}
 _NEVER_NEGATIVE |= {int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES}
+_NEVER_NEGATIVE |= {int(_STACKED) + place for place in NEVER_NEGATIVE}
 _LEAST = [0.0 if place in _NEVER_NEGATIVE else -most for place, most in enumerate(_MOST)]
 
 
 @called
-def calibrate(forecasts, labels, labelled, state, raw, calibrated):
+def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     """Fill raw (of the trees alone) and calibrated, both float64 (n, N_OUTPUTS), and learn from the labels, row by row.
 
-    forecasts: float64 (n_trees, n, N_OUTPUTS), of which three numbers are used. labels: float64 (n,). Where `state` is
-    empty both are the same.
+    x: float64 (n, d), NaN where missing. forecasts: float64 (n_trees, n, N_OUTPUTS), of which three numbers are used.
+    labels: float64 (n,). Where `state` is empty both are the same.
     """
+    linear, response = state[min(_LINEAR, index(state.shape[0])) :], np.empty(1)
+    entered = np.empty(n_features_of(linear, index(1)) if state.shape[0] else index(0))
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
         raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate
@@ -165,7 +194,12 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
             continue
         spread = _bounded(spread, state)
         blend = _blend(aggregate, leaf, state)
-        calibrated[i, MEAN] = mean = blend + drift_of(state, _DRIFT)
+        followed = blend + drift_of(state, _DRIFT)
+        squares = enter(x, i, linear, index(1), entered)
+        respond(entered, linear, index(1), response)
+        by_linear = state[_MEAN] + linear[TRUST] * (followed - state[_MEAN]) + response[0]
+        correction = _correction(by_linear - followed, state)
+        calibrated[i, MEAN] = mean = followed + _share_of_correction(state) * correction
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
@@ -193,12 +227,15 @@ def calibrate(forecasts, labels, labelled, state, raw, calibrated):
                 if state[_USUAL] > 0.0:
                     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + _square(label - blend), _SMALLEST)
                     follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
+                    judge_correction(correction, label - followed, weight, state, _STACKED)
+                    _follow_linear(label - by_linear, followed, entered, squares, state, linear, response)
                 _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
             if state[_LABELS] == 0.0:
                 state[_CENTRE] = label
             _follow_alone(label, state, _CENTRE)
             follow_extremes(label, state[_LABELS], state, _BOUNDS)
+            note_features(x, i, linear, index(1))
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
 
@@ -239,6 +276,29 @@ def _blend(aggregate, leaf, state):
         # The best one beside that beta: on noise the two are nearly one, and a bound of one is no bound of the other.
         alpha = min(max((state[_AG] - beta * state[_AR]) / state[_AA], -1.0), 1.0)
     return leaf + alpha * (aggregate - leaf) + beta * (state[_MEAN] - leaf)
+
+
+@inlined
+def _correction(difference, state):
+    """Of the difference between the linear model and the mean, what no usual error makes small."""
+    furthest = FURTHEST_ERROR * math.sqrt(state[_USUAL])
+    return min(max(difference, -furthest), furthest)
+
+
+@inlined
+def _share_of_correction(state):
+    """How much of the linear model's difference is added."""
+    return best_share(state, _STACKED) if sure_gain(state, _STACKED) > 0.0 else 0.0
+
+
+@inlined
+def _follow_linear(error, followed, entered, squares, state, linear, errors):
+    """Move the linear model by one error of it. followed: the mean that was given to it. errors: float64 (1,), to work
+    in."""
+    unit = math.sqrt(state[_USUAL])
+    errors[0] = min(max(error / unit, -MOST_UNITS), MOST_UNITS)
+    follow_trust(-errors[0] * (followed - state[_MEAN]) / unit, linear)
+    follow_errors(errors, unit, entered, squares, _LARGEST_WEIGHT, linear, index(1))
 
 
 @inlined

@@ -17,10 +17,10 @@ from amf.number_calibration import (
     MEAN,
     MEDIAN,
     N_OUTPUTS,
-    N_STATE,
     STD,
     TAIL_QUANTILE,
     UPPER,
+    fresh_state,
     is_sound,
     losses_of,
 )
@@ -101,7 +101,7 @@ class ForestRegressor(Forest[Params]):
         return Labels(values, ~np.isnan(values), {}, N_OUTPUTS)
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
-        return np.zeros(N_STATE)
+        return fresh_state(self.n_features)
 
     @property
     def _losses(self) -> NDArray[np.float64]:
@@ -126,9 +126,11 @@ class ForestRegressor(Forest[Params]):
     def _recall(self, classes: Any) -> None:
         if classes is not None:
             raise ValueError(f"labels are numbers, and yet there are classes: {classes}")
+        if self.params.calibration:
+            self._calibration = self._fresh_calibration()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return are_sound(heads) and is_sound(self._calibration)
+        return are_sound(heads) and is_sound(self._calibration, self.n_features)
 
 
 class AMFRegressor(ForestRegressor[AMFRegressorParams]):

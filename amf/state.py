@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf import stacking
 from amf._kernel import index
 from amf.adaptation_state import room_in, size_of, with_features
 from amf.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole_chunks
@@ -110,8 +111,8 @@ class ForestState(System[Params]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held by the trees, the per-feature state and that of the adaptation."""
-        return self._arena.nbytes + self._scaling.nbytes + self._adaptation.nbytes
+        """Bytes of memory held by the trees, the per-feature state and those of the calibration and the adaptation."""
+        return self._arena.nbytes + self._scaling.nbytes + self._calibration.nbytes + self._adaptation.nbytes
 
     def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
         with self._turn:
@@ -344,7 +345,7 @@ class ForestState(System[Params]):
         adaptation = 0
         if self._adaptation.size:
             adaptation = 8 * size_of(self.params.n_estimators, self.n_features, self._most_kept)
-        beside_rows = self._scaling.nbytes + adaptation + arena.used.nbytes + 4 * LANES
+        beside_rows = self._scaling.nbytes + self._calibration.nbytes + adaptation + arena.used.nbytes + 4 * LANES
         rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)
         rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
         self._allowed = rows if rows >= _SMALLEST_TREE else 0
@@ -365,6 +366,8 @@ class ForestState(System[Params]):
     def _grow_features(self, like: Sequence[int | None]) -> None:
         known, room = self.n_features, self._kept_room
         self._scaling.grow(like)
+        if self.params.calibration:
+            self._calibration = stacking.with_features(self._calibration, self._n_said, known, like)
         if self._adaptation.size:
             self._adaptation = with_features(
                 self._adaptation, self.params.n_estimators, known, like, self.n_samples,

@@ -7,8 +7,10 @@ An expert bends the prior, the class frequencies so far, towards what the trees 
 where mean is the plain mean over the trees, or a power mean of forecasts in which UNIFORM_SHARE of the uniform one is
 mixed. The forest says the mean of the experts, each weighted by how well it foretold the labels so far (Bayes), except
 that each label gives SHARE of all weights back to everybody (Herbster and Warmuth 1998). Beside this mean of experts
-stands the same with a bias for each class, added to its logarithm, and what the forest says is the mean of the two,
-weighted in the same way. Powers are `**` here, where the kernels take square roots and products.
+stands the same with a bias for each class, added to its logarithm, and what both say together is their mean, weighted
+in the same way. Beside that stands what a linear model makes of it and of the features (reference_stacking.py), and
+what the forest says is the mean of the two, weighted in the same way once more. Powers are `**` here, where the kernels
+take square roots and products.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 from reference import ReferenceForest
+from reference_stacking import NO_FEATURES, LinearModel
 
 SHARE = 5e-4
 UNIFORM_SHARE = 0.01
 PRIOR_SHARE = 0.001
 KEPT = 1 - 1e-4
 BIAS_SHARE = 2e-4
+STACK_SHARE = 1e-4
 FIRMNESS = 40.0
 HORIZON = 1000
 
@@ -84,11 +88,13 @@ class Bias:
 class ReferenceCalibration:
     """Of one forest. `said`: what its trees say of a sample, (n_trees, K) probabilities of the classes known so far."""
 
-    def __init__(self, n_classes: int = 0) -> None:
+    def __init__(self, n_classes: int = 0, n_features: int = 0) -> None:
         self.counts = [0.0] * n_classes
         self.weights = dict.fromkeys(EXPERTS, 1 / len(EXPERTS))
         self.biases = [Bias() for _ in range(n_classes)]
         self.unbiased = 0.9
+        self.linear = LinearModel(n_classes, n_features)
+        self.unstacked = 0.5
         self.losses = RecentLosses()
 
     def prior(self) -> np.ndarray:
@@ -101,10 +107,14 @@ class ReferenceCalibration:
         says = (1 - PRIOR_SHARE) * power_mean(said, expert.exponent) + PRIOR_SHARE * prior
         return normed(prior ** (1 - expert.sharpness) * says**expert.sharpness)
 
-    def forecast(self, said: np.ndarray) -> np.ndarray:
+    def forecast(self, said: np.ndarray, x: np.ndarray = NO_FEATURES) -> np.ndarray:
         """What the forest says, (K,); nothing while no class is known."""
         if not self.counts:
             return np.zeros(0)
+        both = self.without_linear(said)
+        return self.unstacked * both + (1 - self.unstacked) * self.stacked(both, x)
+
+    def without_linear(self, said: np.ndarray) -> np.ndarray:
         mean = self.mean_of_experts(said)
         return self.unbiased * mean + (1 - self.unbiased) * self.biased(mean)
 
@@ -114,13 +124,23 @@ class ReferenceCalibration:
     def biased(self, mean: np.ndarray) -> np.ndarray:
         return normed(mean * np.exp([bias.value for bias in self.biases]))
 
-    def learn(self, said: np.ndarray, label: int) -> None:
+    def logarithms(self, both: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(both, 1e-4 / len(both)))
+
+    def stacked(self, both: np.ndarray, x: np.ndarray) -> np.ndarray:
+        odds = self.linear.trust * self.logarithms(both) + self.linear.response(x)
+        return normed(np.exp(odds - odds.max()))
+
+    def learn(self, said: np.ndarray, label: int, x: np.ndarray = NO_FEATURES) -> None:
         """Follow one label, of which the trees had said this; of a class that is new with its column."""
         if label == len(self.counts):
             self.counts.append(0.0)
             self.biases.append(Bias())
+            self.linear.add_output()
         if self.counts[label] > 0:  # of another class no expert can have known
-            forecast, mean = self.forecast(said)[label], self.mean_of_experts(said)
+            forecast, mean = self.forecast(said, x)[label], self.mean_of_experts(said)
+            both = self.without_linear(said)
+            errors = (np.arange(len(both)) == label) - self.stacked(both, x)
             biased = self.biased(mean)
             came = [count + 0.5 for count in self.counts if count > 0]
             by_labels = (self.counts[label] + 0.5) / sum(came)
@@ -128,9 +148,12 @@ class ReferenceCalibration:
             for expert, weight in self.weights.items():
                 posterior = weight * self.expert(expert, said)[label] / mean[label]
                 self.weights[expert] = (1 - SHARE) * posterior + SHARE / len(EXPERTS)
-            self.unbiased = (1 - BIAS_SHARE) * self.unbiased * mean[label] / forecast + BIAS_SHARE / 2
+            self.unbiased = (1 - BIAS_SHARE) * self.unbiased * mean[label] / both[label] + BIAS_SHARE / 2
+            self.unstacked = (1 - STACK_SHARE) * self.unstacked * both[label] / forecast + STACK_SHARE / 2
             for k, bias in enumerate(self.biases):
                 bias.learn(biased[k], came=k == label)
+            self.linear.learn(x, errors, float(-errors @ self.logarithms(both)))
+        self.linear.note(x)
         self.counts = [KEPT * count for count in self.counts]
         self.counts[label] += 1
 
@@ -140,19 +163,19 @@ class CalibratedForest:
 
     def __init__(self, forest: ReferenceForest) -> None:
         self.trees = forest.trees
-        self.calibration = ReferenceCalibration(forest.n_classes)
+        self.calibration = ReferenceCalibration(forest.n_classes, forest.trees[0].n_features)
 
     def said(self, x: np.ndarray) -> np.ndarray:
         """(n_trees, K)"""
         return np.array([tree.predict(x) for tree in self.trees])
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        return self.calibration.forecast(self.said(x))
+        return self.calibration.forecast(self.said(x), x)
 
     def learn(self, x: np.ndarray, y: int) -> None:
         if y == -1:
             return
-        self.calibration.learn(self.said(x), y)
+        self.calibration.learn(self.said(x), y, x)
         for tree in self.trees:
             tree.learn(x, y)
 

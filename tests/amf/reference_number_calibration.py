@@ -1,7 +1,8 @@
 """A slow, readable calibration of forecasts of numbers.
 
 A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of labels, as
-would have been best so far, adds what that was off of late where it helps, and stretches its intervals until 5 % of the
+would have been best so far, adds what that was off of late where it helps, and a share of the difference to a linear
+model (reference_stacking.py) where that helps, and stretches its intervals until 5 % of the
 labels fall below and 5 % above, no further than labels go where that is better.
 """
 
@@ -13,6 +14,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from reference_stacking import LinearModel
 
 TAIL = 0.05
 WIDEST = 5.0
@@ -77,14 +79,12 @@ class Blend:
 
 
 @dataclass
-class Recent:
-    """A mean of recent errors: what is added of it, and whether that would have helped of late.
+class Worth:
+    """What a correction is worth: the share of it that would have been best of late, and whether that surely helped.
 
     A sum over labels in which one counts 1 / e after 512 later ones; a label's part is divided by 16 usual squared
-    errors and its own one. An error of more than 64 usual ones counts as those in the mean."""
+    errors and its own one."""
 
-    rate: float
-    mean: float = 0.0
     sums: np.ndarray = field(default_factory=lambda: np.zeros(4))
     """Of products with the next error, of squares, of gains and of squared gains."""
 
@@ -97,12 +97,24 @@ class Recent:
     def sure_gain(self) -> float:
         return float(self.sums[2] - math.sqrt(self.sums[3]))
 
+    def learn(self, correction: float, error: float, weight: float) -> None:
+        gain = weight * (error**2 - (error - self.share * correction) ** 2)
+        news = [weight * correction * error, weight * correction**2, gain, gain**2]
+        self.sums = (1 - 1 / 512) * self.sums + news
+
+
+@dataclass
+class Recent:
+    """A mean of recent errors, in which one of more than 64 usual ones counts as those, and what it is worth."""
+
+    rate: float
+    mean: float = 0.0
+    worth: Worth = field(default_factory=Worth)
+
     def learn(self, error: float, usual: float) -> None:
         weight, bound = 1 / (16 * usual + error**2), 64 * math.sqrt(usual)
         self.mean = min(max(self.mean, -bound), bound)
-        gain = weight * (error**2 - (error - self.share * self.mean) ** 2)
-        news = [weight * self.mean * error, weight * self.mean**2, gain, gain**2]
-        self.sums = (1 - 1 / 512) * self.sums + news
+        self.worth.learn(self.mean, error, weight)
         self.mean += self.rate * (min(max(error, -bound), bound) - self.mean)
 
 
@@ -113,12 +125,38 @@ class Drift:
     means: list[Recent] = field(default_factory=lambda: [Recent(1 / 8), Recent(1 / 64)])
 
     def forecast(self) -> float:
-        best = max(self.means, key=lambda each: each.sure_gain)
-        return best.share * best.mean if best.sure_gain > 0 else 0.0
+        best = max(self.means, key=lambda each: each.worth.sure_gain)
+        return best.worth.share * best.mean if best.worth.sure_gain > 0 else 0.0
 
     def learn(self, error: float, usual: float) -> None:
         for each in self.means if usual > 0 else ():
             each.learn(error, usual)
+
+
+@dataclass
+class Stack:
+    """A linear model of a forest's forecast and of the features, and what its difference to the forecast is worth."""
+
+    linear: LinearModel
+    worth: Worth = field(default_factory=Worth)
+
+    def correction(self, x: np.ndarray, forecast: float, mean: float, usual: float) -> float:
+        """mean: of the labels. usual: squared error, of which 64 roots are most that is corrected."""
+        bound = 64 * math.sqrt(usual)
+        return min(max(self.by_linear(x, forecast, mean) - forecast, -bound), bound)
+
+    def by_linear(self, x: np.ndarray, forecast: float, mean: float) -> float:
+        return float(mean + self.linear.trust * (forecast - mean) + self.linear.response(x)[0])
+
+    def forecast(self, x: np.ndarray, forecast: float, mean: float, usual: float) -> float:
+        share = self.worth.share if self.worth.sure_gain > 0 else 0.0
+        return forecast + share * self.correction(x, forecast, mean, usual)
+
+    def learn(self, x: np.ndarray, forecast: float, mean: float, y: float, usual: float, weight: float) -> None:
+        unit = math.sqrt(usual)
+        self.worth.learn(self.correction(x, forecast, mean, usual), y - forecast, weight)
+        error = min(max((y - self.by_linear(x, forecast, mean)) / unit, -4.0), 4.0)
+        self.linear.learn(x, np.array([error]), -error * (forecast - mean) / unit, unit)
 
 
 @dataclass

@@ -22,7 +22,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from reference import Node, ReferenceTree, SplitMix64
 from reference_calibration import RecentLosses
-from reference_number_calibration import Blend, Drift, Outlook, Quantiles
+from reference_number_calibration import Blend, Drift, Outlook, Quantiles, Stack
+from reference_stacking import LinearModel
 
 PARENT_LABELS = 3
 SMALLEST_SHARE = 1e-60
@@ -161,6 +162,7 @@ class RegressionForest:
         self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
         self.calibration = calibration
         self.blend, self.drift, self.quantiles, self.losses = Blend(), Drift(), Quantiles(), RecentLosses()
+        self.stack = Stack(LinearModel(1, n_features))
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
         """Of the mixture of all trees; their origins are the same number."""
@@ -171,9 +173,12 @@ class RegressionForest:
         between = sum((one.mean - mean) ** 2 for one in said) / len(said)
         return Outlook(said[0].origin, mean, leaf, variance + between)
 
-    def centre(self, outlook: Outlook) -> float:
+    def centre(self, outlook: Outlook, x: np.ndarray) -> float:
         if not self.calibration:
             return outlook.origin + outlook.mean
+        return self.stack.forecast(x, self.without_linear(outlook), self.blend.mean, self.blend.usual)
+
+    def without_linear(self, outlook: Outlook) -> float:
         return self.blend.forecast(outlook) + self.drift.forecast()
 
     def scale(self, outlook: Outlook) -> float:
@@ -186,7 +191,7 @@ class RegressionForest:
         outlook = self.outlook(x)
         if outlook is None:
             return Forecast(math.nan, math.nan, math.nan, (math.nan, math.nan, math.nan))
-        mean, scale = self.centre(outlook), self.scale(outlook)
+        mean, scale = self.centre(outlook, x), self.scale(outlook)
         usual = self.blend.usual if self.calibration else math.inf
         three, std = self.quantiles.three(mean, scale, usual), self.quantiles.std(mean, scale, usual)
         return Forecast(mean, outlook.origin + outlook.mean, std, three)
@@ -199,11 +204,16 @@ class RegressionForest:
             return
         outlook = self.outlook(x)
         if outlook is not None and self.calibration:
-            forecasts = self.centre(outlook), outlook.origin + outlook.mean, self.blend.mean
+            centre, blend, usual = self.centre(outlook, x), self.blend.forecast(outlook), self.blend.usual
+            forecasts = centre, outlook.origin + outlook.mean, self.blend.mean
             self.losses.add(*((forecast - y) ** 2 for forecast in forecasts))
-            self.quantiles.learn(self.centre(outlook), self.scale(outlook), y, self.blend.usual)
-            self.drift.learn(y - self.blend.forecast(outlook), self.blend.usual)
+            self.quantiles.learn(centre, self.scale(outlook), y, usual)
+            if usual > 0:
+                weight = 1 / (16 * usual + (y - blend) ** 2)
+                self.stack.learn(x, self.without_linear(outlook), self.blend.mean, y, usual, weight)
+            self.drift.learn(y - blend, usual)
             self.blend.learn(outlook, y)
+        self.stack.linear.note(x)
         self.quantiles.labels.learn(y)
         self.quantiles.bounds.labels.append(y)
         self.blend.count(y)

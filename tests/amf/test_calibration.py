@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from reference import ReferenceForest
-from reference_calibration import BIAS_SHARE, EXPERTS, SHARE, CalibratedForest, ReferenceCalibration
+from reference_calibration import BIAS_SHARE, EXPERTS, SHARE, STACK_SHARE, CalibratedForest, ReferenceCalibration
 
 import amf
 from amf import class_calibration
@@ -16,6 +16,8 @@ from amf.class_calibration import fresh_state, losses_of
 from amf.losses import Losses
 
 calibrate = exported(class_calibration.calibrate)
+CLASSES = len(EXPERTS) + 6
+"""Where in a state those begin."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
 
@@ -32,12 +34,13 @@ def said_by_trees(n: int, k: int, *, n_trees: int = 4, seed: int = 0, skill: flo
     return said, np.where(rng.random(n) < 0.2, -1, labels)
 
 
-def through_kernel(said, labels, state=None):
+def through_kernel(said, labels, state=None, x=None):
     """(raw, calibrated, state)"""
     _, n, k = said.shape
-    state = fresh_state(k) if state is None else state
+    x = np.empty((n, 0)) if x is None else x
+    state = fresh_state(k, x.shape[1]) if state is None else state
     raw, calibrated = np.empty((n, k)), np.empty((n, k))
-    calibrate(said, labels, labels >= 0, state, raw, calibrated)
+    calibrate(x, said, labels, labels >= 0, state, raw, calibrated)
     return raw, calibrated, state
 
 
@@ -46,22 +49,44 @@ def through_kernel(said, labels, state=None):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 30])
 @pytest.mark.parametrize("skill", [0.0, 1.0, 4.0])
-def test_the_kernel_equals_the_reference(k, skill):
+@pytest.mark.parametrize("d", [0, 3])
+def test_the_kernel_equals_the_reference(k, skill, d):
     said, labels = said_by_trees(150, k, seed=k, skill=skill)
-    raw, calibrated, state = through_kernel(said, labels)
-    reference = ReferenceCalibration(k)
+    x = features(150, d, labels)
+    raw, calibrated, state = through_kernel(said, labels, x=x)
+    reference = ReferenceCalibration(k, d)
     for row, label in enumerate(labels.tolist()):
-        np.testing.assert_allclose(calibrated[row], reference.forecast(said[:, row]), **CLOSE)
+        np.testing.assert_allclose(calibrated[row], reference.forecast(said[:, row], x[row]), **CLOSE)
         if label >= 0:
-            reference.learn(said[:, row], label)
+            reference.learn(said[:, row], label, x[row])
     np.testing.assert_allclose(raw, said.mean(axis=0), **CLOSE)
     # In the kernel the experts stand sharpness by sharpness, each with all exponents.
     in_order = sorted(reference.weights, key=lambda expert: (expert.sharpness, -expert.exponent))
     np.testing.assert_allclose(state[: len(EXPERTS)], [reference.weights[expert] for expert in in_order], **CLOSE)
-    np.testing.assert_allclose(state[-3 * k :: 3], reference.counts, **CLOSE)
-    np.testing.assert_allclose(state[-3 * k + 1 :: 3], [bias.value for bias in reference.biases], **CLOSE)
-    np.testing.assert_allclose(state[-3 * k - 1], reference.unbiased, **CLOSE)
+    of_classes = state[CLASSES : CLASSES + 3 * k]
+    np.testing.assert_allclose(of_classes[::3], reference.counts, **CLOSE)
+    np.testing.assert_allclose(of_classes[1::3], [bias.value for bias in reference.biases], **CLOSE)
+    np.testing.assert_allclose(state[CLASSES - 2 : CLASSES], [reference.unbiased, reference.unstacked], **CLOSE)
+    trust, _, *rest = state[CLASSES + 3 * k :]
+    linear = reference.linear
+    np.testing.assert_allclose(trust, linear.trust, **CLOSE)
+    np.testing.assert_allclose(rest[: 2 * k], np.c_[linear.squares, linear.weights[:, -1]].ravel(), **CLOSE)
+    scales = [[scale.n, scale.first, scale.mean, scale.deviation] for scale in linear.scales]
+    np.testing.assert_allclose(
+        rest[2 * k :], np.c_[np.reshape(scales, (d, 4)), linear.weights[:, :-1].T].ravel(), **CLOSE
+    )
     np.testing.assert_allclose(Losses.of(losses_of(state)), reference.losses.means(), **CLOSE)
+
+
+def features(n: int, d: int, labels) -> np.ndarray:
+    """Of which the first tells of the labels; with an outlier, a change of unit and missing values."""
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(n, d))
+    x[:, :1] += labels[:, None]
+    x[n // 2, :1] = 1e9
+    x[n // 2 :, 1:2] *= 1e3
+    x[rng.random((n, d)) < 0.1] = np.nan
+    return x
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 30])
@@ -103,7 +128,7 @@ def test_the_first_label_of_a_class_judges_nobody():
     through_kernel(said[:, :1], np.array([2]), state)
     np.testing.assert_array_equal(state[: len(EXPERTS)], weights)
     np.testing.assert_array_equal(losses_of(state), losses)
-    assert state[-3] == 1.0
+    assert state[CLASSES + 6] == 1.0
     through_kernel(said[:, :1], np.array([2]), state)
     assert not np.array_equal(state[: len(EXPERTS)], weights)
 
@@ -132,8 +157,9 @@ def test_the_log_loss_is_at_most_that_of_each_expert_in_hindsight_plus_the_bound
     _, experts, calibrated = log_losses_of_experts(*said_by_trees(300, k, seed=1, skill=skill))
     stays = -math.log(1 - SHARE + SHARE / len(EXPERTS))
     bound = experts.sum(axis=0) + math.log(len(EXPERTS)) + (len(calibrated) - 1) * stays
-    # So much at most the mixture with biases costs, which the other one is mixed with.
+    # So much at most the two mixtures cost that this one is mixed with: with biases, and with the linear model.
     bound -= math.log(0.9) + (len(calibrated) - 1) * math.log(1 - BIAS_SHARE / 2)
+    bound -= math.log(0.5) + (len(calibrated) - 1) * math.log(1 - STACK_SHARE / 2)
     assert len(calibrated) > 200
     assert (calibrated.sum() <= bound + 1e-9).all()
     assert calibrated.sum() < bound.mean()

@@ -1,0 +1,208 @@
+"""A linear model on top of a forest: of the features, and of what the forest says as one feature more.
+
+A tree cuts one feature at a time, and learns a sum of many effects slowly: on such labels a linear model is far better
+with few samples, while it is of no use on others. So there is one whose last feature is the forest's own forecast
+(stacking [1]); with weight 1 there and 0 everywhere else it is the forest, and so it begins. How much of it goes into
+the forecast follows from what both said of earlier labels (class_calibration.py, number_calibration.py).
+
+A feature enters as its distance from its mean in mean absolute deviations, both of late, three of them at most; one
+that is missing or has never moved enters as 0. First values are soon forgotten, be they outliers, and later ones count
+64 deviations at most. Values are taken from the first one on: an offset changes nothing.
+
+Weights take steps along the gradient of the loss, those of one output of one length: the root of the sum of the squared
+gradients of late divides them (AdaGrad [2], with one sum for all features of an output).
+
+All of it is state of the forest and changes with labelled rows only, one after the other.
+
+state: float64 (2 + 2 K + d (4 + K),), K outputs and d features: the weight of the forest's forecast and the sum of the
+squares of its gradients; of each output the like sum and the intercept; of each feature the number of its values, those
+before it first moved being one, the first of them, its mean less that, its mean absolute deviation, and its weight for
+each output.
+
+[1] D. Wolpert, Stacked generalization, Neural Networks 5, 1992.
+[2] J. Duchi, E. Hazan and Y. Singer, Adaptive subgradient methods, JMLR 12, 2011.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf._kernel import index, inlined
+
+TRUST = index(0)
+"""Place of the weight of the forest's forecast."""
+_TRUST_SQUARES, _OUTPUTS, _PER_OUTPUT = index(1), index(2), index(2)
+_SQUARES, _INTERCEPT = index(0), index(1)
+_VALUES, _FIRST, _MEAN, _DEVIATION, _WEIGHTS = (index(place) for place in range(5))
+
+_FURTHEST = 3.0
+"""Deviations from its mean that a feature enters as at most."""
+_FURTHEST_COUNTED = 64.0
+"""Deviations that a value counts at most where mean and deviation follow it."""
+_FEW = 4.0
+"""Values after which the deviation is known well enough for that, and begins to be a mean of several: the n-th value
+moves it by 4 / n, so that one of twice as many values counts a sixteenth."""
+_MOST_VALUES = 2000.0
+"""Values that count as so many, which move mean and deviation by 1 / 500."""
+_FARTHEST = 2.0**600
+"""By which a mean moves at most, and the largest deviation, so that sums stay finite."""
+_STEP, _TRUST_STEP = 0.6, 0.3
+"""Of a step the length, before roots of sums of squares divide it: of the weights, and of that of the forecast."""
+_FIRST_SQUARES = 2.0
+_SQUARES_KEPT = 1.0 - 1.0 / 5000.0
+"""What is left of a sum of squared gradients at the next label."""
+MOST_UNITS = 4.0
+"""What an error is at most."""
+_LEAST_ERROR = 1e-3
+"""Outputs that are off by less take no step: of a thousand classes most are as good as excluded."""
+_MOST_TRUST = 2.0
+_LARGEST_GRADIENT = 1e3
+"""Of the weight of the forest's forecast, which has no other bound where labels are numbers."""
+_LARGEST_SQUARES = 1e6
+"""More than the sum of squared gradients of an output can be, for each feature: errors are at most MOST_UNITS."""
+_LARGEST_TRUST_SQUARES = 1e10
+
+
+def fresh_state(n_outputs: int) -> NDArray[np.float64]:
+    """State without features, which says what the forest says."""
+    return np.array([1.0, 1.0, *(_FIRST_SQUARES, 0.0) * n_outputs])
+
+
+def with_features(
+    state: NDArray[np.float64], n_outputs: int, n_features: int, like: Sequence[int | None]
+) -> NDArray[np.float64]:
+    """A state that ends with this one, of so many features, with more of them, one for each entry of `like`: None, of
+    which nothing was seen yet, or the place of another one: it was 0 wherever that one had a value."""
+    stride = int(_WEIGHTS) + n_outputs
+    longer = np.append(state, np.zeros(len(like) * stride))
+    values = longer[len(state) - n_features * stride + int(_VALUES) :: stride]
+    for feature, sibling in enumerate(like, n_features):
+        if sibling is not None:
+            values[feature] = min(values[sibling], 1.0)
+    return longer
+
+
+def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int) -> NDArray[np.float64]:
+    """State with so many outputs beside these."""
+    start = int(_OUTPUTS + _PER_OUTPUT * index(n_outputs))
+    features = state[start:].reshape(-1, int(_WEIGHTS) + n_outputs)
+    wider = np.pad(features, ((0, 0), (0, n_more)))
+    return np.concatenate((state[:start], (_FIRST_SQUARES, 0.0) * n_more, wider.ravel()))
+
+
+def is_sound(state: NDArray[np.float64], n_outputs: int, n_features: int, largest_weight: float) -> bool:
+    """Whether labels could have left this state. largest_weight: as in `follow_errors`."""
+    trust, squares = state[:2].tolist()
+    outputs = state[2 : 2 + 2 * n_outputs].reshape(n_outputs, 2)
+    features = state[2 + 2 * n_outputs :].reshape(n_features, int(_WEIGHTS) + n_outputs)
+    values, firsts, means, deviations = features[:, : int(_WEIGHTS)].T
+    weights = features[:, int(_WEIGHTS) :]
+    largest = _LARGEST_SQUARES * (n_features + 1)
+    in_range = 0.0 <= trust <= _MOST_TRUST and 0.0 < squares <= _LARGEST_TRUST_SQUARES
+    # Comparisons are so put that NaN fails them.
+    return in_range and all(
+        bool(sound.all())
+        for sound in (
+            (outputs[:, 0] > 0.0) & (outputs[:, 0] <= largest),
+            np.abs(outputs[:, 1]) <= largest_weight,
+            np.abs(weights) <= largest_weight,
+            np.abs(firsts) < np.inf,
+            np.abs(means) < np.inf,
+            (deviations >= 0.0) & (deviations <= _FARTHEST),
+            (values >= 0.0) & (values <= _MOST_VALUES),
+        )
+    )
+
+
+@inlined
+def n_features_of(state, n_outputs):
+    """How many features a state has."""
+    return (index(state.shape[0]) - _OUTPUTS - _PER_OUTPUT * n_outputs) // (_WEIGHTS + n_outputs)
+
+
+@inlined
+def enter(x, i, state, n_outputs, entered):
+    """Fill entered (d,) with what the features of row i enter as; returns the sum of their squares, and 1."""
+    start, stride = _OUTPUTS + _PER_OUTPUT * n_outputs, _WEIGHTS + n_outputs
+    squares = 1.0
+    for j in range(index(entered.shape[0])):
+        at = start + stride * j
+        value, deviation = x[i, j], state[at + _DEVIATION]
+        entered[j] = 0.0
+        if value == value and deviation > 0.0:
+            beside = value - state[at + _FIRST] - state[at + _MEAN]
+            entered[j] = min(max(beside / deviation, -_FURTHEST), _FURTHEST)
+        squares += entered[j] * entered[j]
+    return squares
+
+
+@inlined
+def respond(entered, state, n_outputs, response):
+    """Fill response (K,) with what the features add up to, for each output."""
+    start, stride = _OUTPUTS + _PER_OUTPUT * n_outputs, _WEIGHTS + n_outputs
+    for k in range(n_outputs):
+        response[k] = state[_OUTPUTS + _PER_OUTPUT * k + _INTERCEPT]
+    for j in range(index(entered.shape[0])):
+        at = start + stride * j + _WEIGHTS
+        for k in range(n_outputs):
+            response[k] += state[at + k] * entered[j]
+
+
+@inlined
+def follow_errors(errors, unit, entered, squares, largest_weight, state, n_outputs):
+    """Move the weights by one label. errors: (K,), by how many units each output is too small, from
+    -MOST_UNITS to MOST_UNITS; left as steps.
+
+    squares: what `enter` returned. largest_weight: what a weight is at most.
+    """
+    start, stride = _OUTPUTS + _PER_OUTPUT * n_outputs, _WEIGHTS + n_outputs
+    for k in range(n_outputs):
+        at = _OUTPUTS + _PER_OUTPUT * k
+        error = errors[k]
+        errors[k] = 0.0
+        if abs(error) >= _LEAST_ERROR:
+            state[at + _SQUARES] = _SQUARES_KEPT * state[at + _SQUARES] + error * error * squares
+            errors[k] = _STEP * unit * error / math.sqrt(state[at + _SQUARES])
+            intercept = state[at + _INTERCEPT] + errors[k]
+            state[at + _INTERCEPT] = min(max(intercept, -largest_weight), largest_weight)
+    for j in range(index(entered.shape[0])):
+        at = start + stride * j + _WEIGHTS
+        for k in range(n_outputs):
+            weight = state[at + k] + errors[k] * entered[j]
+            state[at + k] = min(max(weight, -largest_weight), largest_weight)
+
+
+@inlined
+def follow_trust(gradient, state):
+    """Move the weight of the forest's forecast along the gradient of the loss, which has no unit."""
+    gradient = min(max(gradient, -_LARGEST_GRADIENT), _LARGEST_GRADIENT)
+    state[_TRUST_SQUARES] = _SQUARES_KEPT * state[_TRUST_SQUARES] + gradient * gradient
+    trust = state[TRUST] - _TRUST_STEP * gradient / math.sqrt(state[_TRUST_SQUARES])
+    state[TRUST] = min(max(trust, 0.0), _MOST_TRUST)
+
+
+@inlined
+def note_features(x, i, state, n_outputs):
+    """Note what the features of a labelled row are like."""
+    start, stride = _OUTPUTS + _PER_OUTPUT * n_outputs, _WEIGHTS + n_outputs
+    for j in range(n_features_of(state, n_outputs)):
+        at = start + stride * j
+        value = x[i, j]
+        if value == value:
+            seen, deviation = state[at + _VALUES], state[at + _DEVIATION]
+            if seen == 0.0:
+                state[at + _VALUES], state[at + _FIRST] = 1.0, value
+            beside = value - state[at + _FIRST] - state[at + _MEAN]
+            if seen > 1.0 or beside != 0.0:
+                seen = min(seen + 1.0, _MOST_VALUES)
+                most = _FARTHEST
+                if seen > _FEW and deviation > 0.0:
+                    most = min(_FURTHEST_COUNTED * deviation, _FARTHEST)
+                beside, rate = min(max(beside, -most), most), min(_FEW / seen, 1.0)
+                state[at + _VALUES] = seen
+                state[at + _MEAN] += rate * beside
+                state[at + _DEVIATION] += rate * (abs(beside) - deviation)
