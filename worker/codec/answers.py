@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from worker.base.records import QUANTILES, Answer, Estimate, Explanation, Label
+from worker.base.records import QUANTILES, Answer, Explanation, Label, Prediction
 
 
 class PredictionValue(msgspec.Struct, gc=False):
@@ -46,31 +46,27 @@ def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
     `label` and `loss` are left out where the event had no label, `explanation` where nobody asked for it; `id` is null
     where the event had none, `prediction` and what follows from it before the first label.
     """
-    if isinstance(answer, Estimate):
-        return _estimate_value(model, answer)
-    return PredictionValue(
+    if isinstance(answer, Prediction):
+        return PredictionValue(
+            answer.id,
+            model,
+            answer.prediction,
+            # The model may know more classes by now than this forecast did.
+            dict(zip(answer.classes, answer.probabilities)),  # noqa: B905 (to say so by `strict` takes as long again)
+            UNSET if answer.label is None else answer.label,
+            UNSET if answer.loss is None else answer.loss,
+            answer.learned,
+            UNSET if answer.explanation is None else answer.explanation,
+        )
+    quantiles = answer.quantiles
+    return EstimateValue(
         answer.id,
         model,
         answer.prediction,
-        # The model may know more classes by now than this forecast did.
-        dict(zip(answer.classes, answer.probabilities, strict=False)),
+        answer.std,
+        None if quantiles is None else dict(zip(QUANTILES, quantiles, strict=True)),
         UNSET if answer.label is None else answer.label,
-        UNSET if answer.loss is None else answer.loss,
+        UNSET if answer.label is None else answer.loss,
         answer.learned,
         UNSET if answer.explanation is None else answer.explanation,
-    )
-
-
-def _estimate_value(model: str, estimate: Estimate) -> EstimateValue:
-    quantiles = estimate.quantiles
-    return EstimateValue(
-        estimate.id,
-        model,
-        estimate.prediction,
-        estimate.std,
-        None if quantiles is None else dict(zip(QUANTILES, quantiles, strict=True)),
-        UNSET if estimate.label is None else estimate.label,
-        UNSET if estimate.label is None else estimate.loss,
-        estimate.learned,
-        UNSET if estimate.explanation is None else estimate.explanation,
     )

@@ -21,11 +21,9 @@ from worker.base.ports import SchemaRegistry
 from worker.base.records import (
     Answer,
     ClassScores,
-    Estimate,
     Event,
     NumberScores,
     Outgoing,
-    Prediction,
     Record,
     Reject,
 )
@@ -166,10 +164,10 @@ class Processor:
             for record, key, value in zip(records, keys, values, strict=True):
                 if record.headers_fault is not None:
                     events.append(Reject("invalid-headers", record.headers_fault))
-                elif isinstance(key, Reject) or (value is None and resets):
-                    events.append(None)
-                else:
+                elif isinstance(key, str) and not (value is None and resets):
                     events.append(decode(value, max_bytes))
+                else:
+                    events.append(None)
         except Transient:
             if not events:
                 raise
@@ -261,9 +259,9 @@ class Processor:
         out, dead, most = self._config.output.topic, self._config.dead_letter.topic, self._max_message_bytes
         headers = self._provenance.headers
         return [
-            envelope.dead_letter(dead, record, content, headers(record.offset, spec), most)
-            if isinstance(content, Reject)
-            else envelope.prediction_record(out, record, content, headers(record.offset, spec), most)
+            envelope.prediction_record(out, record, content, headers(record.offset, spec), most)
+            if content is None or isinstance(content, bytes)
+            else envelope.dead_letter(dead, record, content, headers(record.offset, spec), most)
             for record, spec, content in zip(records, outcomes.specs, self._encoded(keys, outcomes), strict=True)
         ]
 
@@ -279,7 +277,7 @@ class Processor:
     def _encoded(self, keys: Sequence[str | Reject], outcomes: Outcomes) -> list[bytes | Reject | None]:
         """What became of each record, every answer as it is published."""
         contents: list[Any] = outcomes.answers.copy()
-        answered = [row for row, content in enumerate(contents) if isinstance(content, Prediction | Estimate)]
+        answered = [row for row, content in enumerate(contents) if isinstance(content, Answer)]
         models: list[Any] = [keys[row] for row in answered]
         values = self._answers.encode_answers(models, [contents[row] for row in answered])
         for row, value in zip(answered, values, strict=True):
@@ -296,6 +294,9 @@ class Processor:
     def _watch_rejects(
         self, records: Sequence[Record], answers: Sequence[Answer | Reject | None], result: BatchResult
     ) -> None:
+        if records and Reject not in map(type, answers):  # nearly always, and soon known
+            self._rejects_in_a_row = 0
+            return
         most = self._config.dead_letter.max_consecutive
         longest = 0
         for record, answer in zip(records, answers, strict=True):
