@@ -45,7 +45,6 @@ from amf import stacking
 from amf._kernel import called, index, inlined
 from amf.elementary import exp, log
 from amf.losses import N_LOSSES, are_sound, remember_losses
-from amf.stacking import TRUST, enter, follow_errors, follow_trust, n_features_of, note_features, respond
 
 _N_MEANS = 3  # the plain one, which is what a forecast without calibration is, and those of exponents 1/2 and 1/4
 _N_EXPERTS = index(31)
@@ -148,7 +147,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     mixture, biased, both = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     logarithms, stacked = np.empty(n_classes), np.empty(n_classes)
     linear = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
-    entered = np.empty(n_features_of(linear, n_classes) if state.shape[0] else index(0))
+    entered = np.empty(stacking.n_features_of(linear, n_classes) if state.shape[0] else index(0))
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):
@@ -173,7 +172,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         for k in range(n_classes):
             biased[k] /= of_biased
             both[k] = biased[k] + state[_UNBIASED] * (mixture[k] - biased[k])
-        squares = enter(x, i, linear, n_classes, entered)
+        squares = stacking.enter(x, i, linear, n_classes, entered)
         _stack(both, entered, linear, logarithms, stacked)
         for k in range(n_classes):
             calibrated[i, k] = stacked[k] + state[_UNSTACKED] * (both[k] - stacked[k])
@@ -190,7 +189,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 _weigh_first(_UNSTACKED, _STACK_SHARE, both[label], calibrated[i, label], state)
                 _follow_biases(label, biased, state)
                 _follow_stack(label, logarithms, stacked, entered, squares, linear)
-            note_features(x, i, linear, n_classes)
+            stacking.note_features(x, i, linear, n_classes)
             _count(label, n_classes, state)
 
 
@@ -296,11 +295,11 @@ def _follow_biases(label, biased, state):
 def _stack(said, entered, linear, logarithms, stacked):
     """Fill stacked (K,) with what the linear model makes of `said`, and logarithms (K,) with those of `said`."""
     n_classes = index(said.shape[0])
-    respond(entered, linear, n_classes, stacked)
+    stacking.respond(entered, linear, n_classes, stacked)
     largest, total = -np.inf, 0.0
     for k in range(n_classes):
         logarithms[k] = log(max(said[k], _LEAST_TOLD / n_classes))
-        stacked[k] += linear[TRUST] * logarithms[k]
+        stacked[k] += linear[stacking.TRUST] * logarithms[k]
         largest = max(largest, stacked[k])
     for k in range(n_classes):
         stacked[k] = exp(stacked[k] - largest)
@@ -316,8 +315,8 @@ def _follow_stack(label, logarithms, stacked, entered, squares, linear):
     for k in range(n_classes):
         stacked[k] = (1.0 if k == label else 0.0) - stacked[k]
         gradient -= stacked[k] * logarithms[k]
-    follow_trust(gradient, linear)
-    follow_errors(stacked, 1.0, entered, squares, _LARGEST_WEIGHT, linear, n_classes)
+    stacking.follow_trust(gradient, linear)
+    stacking.follow_errors(stacked, 1.0, entered, squares, _LARGEST_WEIGHT, linear, n_classes)
 
 
 @inlined

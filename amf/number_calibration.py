@@ -53,16 +53,6 @@ from amf.label_bounds import (
 )
 from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
-from amf.stacking import (
-    MOST_UNITS,
-    TRUST,
-    enter,
-    follow_errors,
-    follow_trust,
-    n_features_of,
-    note_features,
-    respond,
-)
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
@@ -183,7 +173,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     labels: float64 (n,). Where `state` is empty both are the same.
     """
     linear, response = state[min(_LINEAR, index(state.shape[0])) :], np.empty(1)
-    entered = np.empty(n_features_of(linear, index(1)) if state.shape[0] else index(0))
+    entered = np.empty(stacking.n_features_of(linear, index(1)) if state.shape[0] else index(0))
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
         raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate
@@ -195,9 +185,9 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         spread = _bounded(spread, state)
         blend = _blend(aggregate, leaf, state)
         followed = blend + drift_of(state, _DRIFT)
-        squares = enter(x, i, linear, index(1), entered)
-        respond(entered, linear, index(1), response)
-        by_linear = state[_MEAN] + linear[TRUST] * (followed - state[_MEAN]) + response[0]
+        squares = stacking.enter(x, i, linear, index(1), entered)
+        stacking.respond(entered, linear, index(1), response)
+        by_linear = state[_MEAN] + linear[stacking.TRUST] * (followed - state[_MEAN]) + response[0]
         correction = _correction(by_linear - followed, state)
         calibrated[i, MEAN] = mean = followed + _share_of_correction(state) * correction
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
@@ -235,7 +225,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 state[_CENTRE] = label
             _follow_alone(label, state, _CENTRE)
             follow_extremes(label, state[_LABELS], state, _BOUNDS)
-            note_features(x, i, linear, index(1))
+            stacking.note_features(x, i, linear, index(1))
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
 
@@ -296,9 +286,9 @@ def _follow_linear(error, followed, entered, squares, state, linear, errors):
     """Move the linear model by one error of it. followed: the mean that was given to it. errors: float64 (1,), to work
     in."""
     unit = math.sqrt(state[_USUAL])
-    errors[0] = min(max(error / unit, -MOST_UNITS), MOST_UNITS)
-    follow_trust(-errors[0] * (followed - state[_MEAN]) / unit, linear)
-    follow_errors(errors, unit, entered, squares, _LARGEST_WEIGHT, linear, index(1))
+    errors[0] = min(max(error / unit, -stacking.MOST_UNITS), stacking.MOST_UNITS)
+    stacking.follow_trust(-errors[0] * (followed - state[_MEAN]) / unit, linear)
+    stacking.follow_errors(errors, unit, entered, squares, _LARGEST_WEIGHT, linear, index(1))
 
 
 @inlined

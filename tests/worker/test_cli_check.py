@@ -49,7 +49,7 @@ def test_check_names_a_property_that_the_client_does_not_take(
     for command in (("check",), ("reset", "key", "--set", "input.tombstones=reset"), ("reshard",)):
         code, out, err = main(command[0], worker_yaml, *command[1:])
         assert (code, out) == (2, "")
-        assert err.startswith(f"amf-worker: {worker_yaml}:5: kafka: librdkafka refuses the properties: ")
+        assert err.startswith(f"amf-worker: {worker_yaml}:4: kafka: librdkafka refuses the properties: ")
         assert said in err
         assert "hunter2" not in err
 
@@ -58,7 +58,7 @@ def test_run_names_the_line_of_a_property_that_the_client_does_not_take(main: Ma
     worker_yaml.write_text(worker_yaml.read_text().replace("kafka: {", "kafka: {\n  chek.crcs: true,\n  "))
     code, _, err = main("run", worker_yaml)
     assert code == 2
-    assert f"{worker_yaml}:6: kafka: librdkafka refuses the properties: No such configuration property" in err
+    assert f"{worker_yaml}:5: kafka: librdkafka refuses the properties: No such configuration property" in err
     code, _, err = main("check", worker_yaml, "--set", "kafka.chek.crcs=false")
     assert err.startswith("amf-worker: --set: kafka: ")
 
