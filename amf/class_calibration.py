@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from amf import stacking
 from amf._kernel import called, index, inlined
-from amf.elementary import exp, log
+from amf.elementary import log, usual_exp, usual_log
 from amf.losses import N_LOSSES, are_sound, remember_losses
 
 _N_MEANS = 3  # the plain one, which is what a forecast without calibration is, and those of exponents 1/2 and 1/4
@@ -78,8 +78,8 @@ _STACK_SHARE = 5e-5
 """What each label moves of these two weights to both."""
 _LEAST_TOLD = 1e-4
 """Over the number of classes: of smaller probabilities the linear model takes the logarithm of this."""
-_LARGEST_WEIGHT = 1e3
-"""Of a feature in the logarithm of a class."""
+_SMALLEST_LOGARITHM = -700.0
+"""Of a probability of the linear model."""
 _CURVATURE_KEPT = 1.0 - 1.0 / 500.0
 """What is left of what labels said of a curvature at the next one."""
 _FIRMNESS = 40.0
@@ -129,7 +129,7 @@ def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> boo
     mixed = all(0.0 <= weight <= 1.0 for weight in state[int(_UNBIASED) : int(_CLASSES)].tolist())
     biased = all(abs(bias) <= _LARGEST_BIAS for bias in biases)
     curved = all(_FIRMNESS <= curvature <= _LARGEST_CURVATURE for curvature in curvatures)
-    stacked = stacking.is_sound(state[end:], n_classes, n_features, _LARGEST_WEIGHT)
+    stacked = stacking.is_sound(state[end:], n_classes, n_features, 1.0)
     lost = are_sound(losses_of(state), _LARGEST_LOSS)
     return sums_to_one and counted and mixed and biased and curved and stacked and lost
 
@@ -167,7 +167,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         for k in range(n_classes):
             # The weights of the experts add up to 1 but for rounding, and a single class has probability 1.
             mixture[k] /= total
-            biased[k] = mixture[k] * exp(state[_CLASSES + _PER_CLASS * k + _BIAS])
+            biased[k] = mixture[k] * usual_exp(state[_CLASSES + _PER_CLASS * k + _BIAS])
+        for k in range(n_classes):
             of_biased += biased[k]
         for k in range(n_classes):
             biased[k] /= of_biased
@@ -296,13 +297,16 @@ def _stack(said, entered, linear, logarithms, stacked):
     """Fill stacked (K,) with what the linear model makes of `said`, and logarithms (K,) with those of `said`."""
     n_classes = index(said.shape[0])
     stacking.respond(entered, linear, n_classes, stacked)
-    largest, total = -np.inf, 0.0
+    trust, largest, total, least = linear[stacking.TRUST], -np.inf, 0.0, _LEAST_TOLD / n_classes
+    # Loops of their own: several logarithms at a time, but sums and maxima in their order.
     for k in range(n_classes):
-        logarithms[k] = log(max(said[k], _LEAST_TOLD / n_classes))
-        stacked[k] += linear[stacking.TRUST] * logarithms[k]
+        logarithms[k] = usual_log(max(said[k], least))
+    for k in range(n_classes):
+        stacked[k] += trust * logarithms[k]
         largest = max(largest, stacked[k])
     for k in range(n_classes):
-        stacked[k] = exp(stacked[k] - largest)
+        stacked[k] = usual_exp(max(stacked[k] - largest, _SMALLEST_LOGARITHM))
+    for k in range(n_classes):
         total += stacked[k]
     for k in range(n_classes):
         stacked[k] /= total
@@ -316,7 +320,7 @@ def _follow_stack(label, logarithms, stacked, entered, squares, linear):
         stacked[k] = (1.0 if k == label else 0.0) - stacked[k]
         gradient -= stacked[k] * logarithms[k]
     stacking.follow_trust(gradient, linear)
-    stacking.follow_errors(stacked, 1.0, entered, squares, _LARGEST_WEIGHT, linear, n_classes)
+    stacking.follow_errors(stacked, 1.0, entered, squares, linear, n_classes)
 
 
 @inlined

@@ -26,7 +26,7 @@ from amf._kernel import called, inlined, kernel
 
 # ln 2 in two parts: products of the first one with whole numbers below 2**20 are exact.
 _LN2_HIGH, _LN2_LOW, _PER_LN2 = 0.6931471803691238, 1.9082149292705877e-10, 1.4426950408889634
-_TO_WHOLE = 6755399441055744.0
+_TO_WHOLE, _TO_WHOLE_BITS = 6755399441055744.0, 0x4338000000000000
 """1.5 * 2**52: to add and subtract it rounds a number below 2**51 to a whole one."""
 
 # (exp(r) - 1 - r - r**2 / 2) / r**3 for |r| <= 0.3467
@@ -85,9 +85,17 @@ def exp(x):
     """e**x of a float64."""
     if not -_LARGEST_OF_NORMAL_EXP <= x <= _LARGEST_OF_NORMAL_EXP:
         return _unusual_exp(x)
+    return usual_exp(x)
+
+
+@inlined
+def usual_exp(x):
+    """e**x of a number from -708 to 708: without a branch, so that a loop takes several of them at a time."""
     k, r, t = _reduced(x)
     total = 1.0 + r
-    return (total + ((r - (total - 1.0)) + t)) * _power(k)
+    # The bits of k, without a conversion, which not all processors have for several numbers.
+    whole = np.float64(k + _TO_WHOLE).view(np.int64) - _TO_WHOLE_BITS
+    return (total + ((r - (total - 1.0)) + t)) * np.int64((whole + _BIAS) << _MANTISSA).view(np.float64)
 
 
 @called
@@ -132,6 +140,12 @@ def log(x):
     """Natural logarithm of a float64."""
     if not _SMALLEST_NORMAL <= x <= _LARGEST:
         return _unusual_log(x)
+    return usual_log(x)
+
+
+@inlined
+def usual_log(x):
+    """Natural logarithm of a number from 2**-1022 on, infinity not among them: without a branch, as `usual_exp`."""
     k, f = _parts(x)
     return _log_of_parts(k, f, 0.0)
 

@@ -107,8 +107,6 @@ _LARGEST_FACTOR = 10.0
 """Of a squared error and its variance; of logarithms, by how much one row moves that of the variance's factor, and how
 far it goes."""
 _MOST_LABELS = 2.0**53
-_LARGEST_WEIGHT = 16.0 * LARGEST_NUMBER
-"""Of a feature in the linear model."""
 
 
 def fresh_state(n_features: int = 0) -> NDArray[np.float64]:
@@ -128,7 +126,7 @@ def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
         return True
     numbers = state[: int(_LOSSES)].tolist()
     in_range = all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=True))
-    stacked = stacking.is_sound(state[int(_LINEAR) :], 1, n_features, _LARGEST_WEIGHT)
+    stacked = stacking.is_sound(state[int(_LINEAR) :], 1, n_features, math.sqrt(_LARGEST_PRODUCT))
     return in_range and stacked and are_sound(losses_of(state), _LARGEST_PRODUCT)
 
 
@@ -288,7 +286,7 @@ def _follow_linear(error, followed, entered, squares, state, linear, errors):
     unit = math.sqrt(state[_USUAL])
     errors[0] = min(max(error / unit, -stacking.MOST_UNITS), stacking.MOST_UNITS)
     stacking.follow_trust(-errors[0] * (followed - state[_MEAN]) / unit, linear)
-    stacking.follow_errors(errors, unit, entered, squares, _LARGEST_WEIGHT, linear, index(1))
+    stacking.follow_errors(errors, unit, entered, squares, linear, index(1))
 
 
 @inlined

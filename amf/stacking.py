@@ -43,33 +43,34 @@ _FURTHEST = 3.0
 """Deviations from its mean that a feature enters as at most."""
 _FURTHEST_COUNTED = 64.0
 """Deviations that a value counts at most where mean and deviation follow it."""
-_FEW = 4.0
+_FEW = 3.0
 """Values after which the deviation is known well enough for that, and begins to be a mean of several: the n-th value
-moves it by 4 / n, so that one of twice as many values counts a sixteenth."""
-_MOST_VALUES = 2000.0
+moves both by 3 / n, so that the first ones count the least."""
+_MOST_VALUES = 1500.0
 """Values that count as so many, which move mean and deviation by 1 / 500."""
 _FARTHEST = 2.0**600
 """By which a mean moves at most, and the largest deviation, so that sums stay finite."""
 _STEP, _TRUST_STEP = 0.6, 0.3
 """Of a step the length, before roots of sums of squares divide it: of the weights, and of that of the forecast."""
-_FIRST_SQUARES = 2.0
+_FIRST_SQUARES, _FIRST_TRUST_SQUARES = 2.0, 1.0
+"""What is added to sums of squared gradients, and never forgotten: no first step, nor one after a rest, is a leap."""
 _SQUARES_KEPT = 1.0 - 1.0 / 5000.0
 """What is left of a sum of squared gradients at the next label."""
 MOST_UNITS = 4.0
 """What an error is at most."""
-_LEAST_ERROR = 1e-3
-"""Outputs that are off by less take no step: of a thousand classes most are as good as excluded."""
 _MOST_TRUST = 2.0
 _LARGEST_GRADIENT = 1e3
 """Of the weight of the forest's forecast, which has no other bound where labels are numbers."""
 _LARGEST_SQUARES = 1e6
 """More than the sum of squared gradients of an output can be, for each feature: errors are at most MOST_UNITS."""
 _LARGEST_TRUST_SQUARES = 1e10
+_MOST_STEPS = 2.0**53
+"""Each of which is less than a unit."""
 
 
 def fresh_state(n_outputs: int) -> NDArray[np.float64]:
     """State without features, which says what the forest says."""
-    return np.array([1.0, 1.0, *(_FIRST_SQUARES, 0.0) * n_outputs])
+    return np.append((1.0, 0.0), np.zeros(n_outputs * int(_PER_OUTPUT)))
 
 
 def with_features(
@@ -91,23 +92,24 @@ def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int) -> NDA
     start = int(_OUTPUTS + _PER_OUTPUT * index(n_outputs))
     features = state[start:].reshape(-1, int(_WEIGHTS) + n_outputs)
     wider = np.pad(features, ((0, 0), (0, n_more)))
-    return np.concatenate((state[:start], (_FIRST_SQUARES, 0.0) * n_more, wider.ravel()))
+    return np.concatenate((state[:start], np.zeros(n_more * int(_PER_OUTPUT)), wider.ravel()))
 
 
-def is_sound(state: NDArray[np.float64], n_outputs: int, n_features: int, largest_weight: float) -> bool:
-    """Whether labels could have left this state. largest_weight: as in `follow_errors`."""
+def is_sound(state: NDArray[np.float64], n_outputs: int, n_features: int, largest_unit: float) -> bool:
+    """Whether labels could have left this state. largest_unit: of those in `follow_errors`."""
+    largest_weight = _MOST_STEPS * largest_unit
     trust, squares = state[:2].tolist()
     outputs = state[2 : 2 + 2 * n_outputs].reshape(n_outputs, 2)
     features = state[2 + 2 * n_outputs :].reshape(n_features, int(_WEIGHTS) + n_outputs)
     values, firsts, means, deviations = features[:, : int(_WEIGHTS)].T
     weights = features[:, int(_WEIGHTS) :]
     largest = _LARGEST_SQUARES * (n_features + 1)
-    in_range = 0.0 <= trust <= _MOST_TRUST and 0.0 < squares <= _LARGEST_TRUST_SQUARES
+    in_range = 0.0 <= trust <= _MOST_TRUST and 0.0 <= squares <= _LARGEST_TRUST_SQUARES
     # Comparisons are so put that NaN fails them.
     return in_range and all(
         bool(sound.all())
         for sound in (
-            (outputs[:, 0] > 0.0) & (outputs[:, 0] <= largest),
+            (outputs[:, 0] >= 0.0) & (outputs[:, 0] <= largest),
             np.abs(outputs[:, 1]) <= largest_weight,
             np.abs(weights) <= largest_weight,
             np.abs(firsts) < np.inf,
@@ -153,27 +155,22 @@ def respond(entered, state, n_outputs, response):
 
 
 @inlined
-def follow_errors(errors, unit, entered, squares, largest_weight, state, n_outputs):
+def follow_errors(errors, unit, entered, squares, state, n_outputs):
     """Move the weights by one label. errors: (K,), by how many units each output is too small, from
     -MOST_UNITS to MOST_UNITS; left as steps.
 
-    squares: what `enter` returned. largest_weight: what a weight is at most.
+    squares: what `enter` returned.
     """
     start, stride = _OUTPUTS + _PER_OUTPUT * n_outputs, _WEIGHTS + n_outputs
     for k in range(n_outputs):
-        at = _OUTPUTS + _PER_OUTPUT * k
-        error = errors[k]
-        errors[k] = 0.0
-        if abs(error) >= _LEAST_ERROR:
-            state[at + _SQUARES] = _SQUARES_KEPT * state[at + _SQUARES] + error * error * squares
-            errors[k] = _STEP * unit * error / math.sqrt(state[at + _SQUARES])
-            intercept = state[at + _INTERCEPT] + errors[k]
-            state[at + _INTERCEPT] = min(max(intercept, -largest_weight), largest_weight)
+        at, error = _OUTPUTS + _PER_OUTPUT * k, errors[k]
+        state[at + _SQUARES] = _SQUARES_KEPT * state[at + _SQUARES] + error * error * squares
+        errors[k] = _STEP * unit * error / math.sqrt(_FIRST_SQUARES + state[at + _SQUARES])
+        state[at + _INTERCEPT] += errors[k]
     for j in range(index(entered.shape[0])):
         at = start + stride * j + _WEIGHTS
         for k in range(n_outputs):
-            weight = state[at + k] + errors[k] * entered[j]
-            state[at + k] = min(max(weight, -largest_weight), largest_weight)
+            state[at + k] += errors[k] * entered[j]
 
 
 @inlined
@@ -181,7 +178,7 @@ def follow_trust(gradient, state):
     """Move the weight of the forest's forecast along the gradient of the loss, which has no unit."""
     gradient = min(max(gradient, -_LARGEST_GRADIENT), _LARGEST_GRADIENT)
     state[_TRUST_SQUARES] = _SQUARES_KEPT * state[_TRUST_SQUARES] + gradient * gradient
-    trust = state[TRUST] - _TRUST_STEP * gradient / math.sqrt(state[_TRUST_SQUARES])
+    trust = state[TRUST] - _TRUST_STEP * gradient / math.sqrt(_FIRST_TRUST_SQUARES + state[_TRUST_SQUARES])
     state[TRUST] = min(max(trust, 0.0), _MOST_TRUST)
 
 

@@ -1,7 +1,7 @@
 """A slow, readable linear model on the features of a sample and on what a forest says of it.
 
 A feature enters as its distance from its mean in mean absolute deviations, three at most, a missing one as 0. The n-th
-value moves both by 4 / n, at least by 1 / 500, and counts 64 deviations at most once there were four. Weights take
+value moves both by 3 / n, at least by 1 / 500, and counts 64 deviations at most once there were three. Weights take
 steps of AdaGrad, with one sum of squared gradients for all weights of an output.
 """
 
@@ -42,10 +42,10 @@ class Scale:
         off = self.off(value)
         if self.n == 1 and off == 0:
             return
-        self.n = min(self.n + 1, 2000)
-        if self.n > 4 and self.deviation > 0:
+        self.n = min(self.n + 1, 1500)
+        if self.n > 3 and self.deviation > 0:
             off = float(np.clip(off, -64 * self.deviation, 64 * self.deviation))
-        rate = min(4 / self.n, 1)
+        rate = min(3 / self.n, 1)
         self.mean += rate * off
         self.deviation += rate * (abs(off) - self.deviation)
 
@@ -57,17 +57,17 @@ class LinearModel:
     n_outputs: int
     n_features: int = 0
     trust: float = 1.0
-    trust_squares: float = 1.0
+    trust_squares: float = 0.0
     scales: list[Scale] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.scales = [Scale() for _ in range(self.n_features)]
-        self.squares = np.full(self.n_outputs, 2.0)
+        self.squares = np.zeros(self.n_outputs)
         self.weights = np.zeros((self.n_outputs, self.n_features + 1))  # the last one is the intercept's
 
     def add_output(self) -> None:
         self.n_outputs += 1
-        self.squares = np.append(self.squares, 2.0)
+        self.squares = np.append(self.squares, 0.0)
         self.weights = np.vstack((self.weights, np.zeros(self.n_features + 1)))
 
     def entered(self, x: np.ndarray) -> np.ndarray:
@@ -81,10 +81,10 @@ class LinearModel:
         """errors (K,): by how many units each output was too small. gradient: of the loss by `trust`."""
         gradient = float(np.clip(gradient, -1000, 1000))
         self.trust_squares = KEPT * self.trust_squares + gradient**2
-        self.trust = float(np.clip(self.trust - 0.3 * gradient / np.sqrt(self.trust_squares), 0, 2))
-        gradients, off = np.outer(errors, self.entered(x)), np.abs(errors) >= 1e-3
-        self.squares[off] = (KEPT * self.squares + (gradients**2).sum(axis=1))[off]
-        self.weights[off] += (0.6 * unit * gradients / np.sqrt(self.squares)[:, None])[off]
+        self.trust = float(np.clip(self.trust - 0.3 * gradient / np.sqrt(1 + self.trust_squares), 0, 2))
+        gradients = np.outer(errors, self.entered(x))
+        self.squares = KEPT * self.squares + (gradients**2).sum(axis=1)
+        self.weights += 0.6 * unit * gradients / np.sqrt(2 + self.squares)[:, None]
 
     def note(self, x: np.ndarray) -> None:
         for scale, value in zip(self.scales, x, strict=True):
