@@ -7,7 +7,8 @@ the forecast follows from what both said of earlier labels (class_calibration.py
 
 A feature enters as its distance from its mean in mean absolute deviations, both of late, three of them at most; one
 that is missing or has never moved enters as 0. First values are soon forgotten, be they outliers, and later ones count
-64 deviations at most. Values are taken from the first one on: an offset changes nothing.
+64 deviations at most, but for the first move after a long rest. Values are taken from the first one on: an offset
+changes nothing.
 
 Weights take steps along the gradient of the loss, those of one output of one length: the root of the sum of the squared
 gradients of late divides them (AdaGrad [2], with one sum for all features of an output).
@@ -48,6 +49,8 @@ _FEW = 3.0
 moves both by 3 / n, so that the first ones count the least."""
 _MOST_VALUES = 1500.0
 """Values that count as so many, which move mean and deviation by 1 / 500."""
+_RESTED = 2.0**-150
+"""Of a move, a deviation that is the rest of one: the feature has been the same for tens of thousands of values."""
 _FARTHEST = 2.0**600
 """By which a mean moves at most, and the largest deviation, so that sums stay finite."""
 _STEP, _TRUST_STEP = 0.6, 0.3
@@ -197,7 +200,7 @@ def note_features(x, i, state, n_outputs):
             if seen > 1.0 or beside != 0.0:
                 seen = min(seen + 1.0, _MOST_VALUES)
                 most = _FARTHEST
-                if seen > _FEW and deviation > 0.0:
+                if seen > _FEW and deviation > _RESTED * abs(beside):
                     most = min(_FURTHEST_COUNTED * deviation, _FARTHEST)
                 beside, rate = min(max(beside, -most), most), min(_FEW / seen, 1.0)
                 state[at + _VALUES] = seen

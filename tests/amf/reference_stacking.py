@@ -43,7 +43,7 @@ class Scale:
         if self.n == 1 and off == 0:
             return
         self.n = min(self.n + 1, 1500)
-        if self.n > 3 and self.deviation > 0:
+        if self.n > 3 and self.deviation > 2**-150 * abs(off):
             off = float(np.clip(off, -64 * self.deviation, 64 * self.deviation))
         rate = min(3 / self.n, 1)
         self.mean += rate * off

@@ -97,6 +97,18 @@ def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_the
         assert not features[:, 4 + n_outputs :].any()
 
 
+def test_a_feature_that_moves_after_a_long_rest_is_measured_anew():
+    """While it rests its deviation becomes the smallest number that there is, of which no share is another number."""
+    x, p, rng = of_many_effects(800, 2)
+    y = (rng.random(800) < p).astype(int)
+    forest = amf.AMFClassifier(1, seed=1).partial_fit(x[:400], y[:400])
+    deviations = forest._calibration[-12:].reshape(2, 6)[:, 3]
+    assert (deviations > 0.5).all()
+    deviations[:] = 5e-324
+    forest.partial_fit(x[400:], y[400:])
+    assert ((deviations > 0.5) & (deviations < 2.0)).all()
+
+
 @pytest.mark.full
 def test_after_any_rest_the_next_step_is_no_leap():
     """Where all is foretold gradients are 0, and their sum is forgotten in the end."""
@@ -104,8 +116,10 @@ def test_after_any_rest_the_next_step_is_no_leap():
     forest = amf.AMFClassifier(1, seed=1).partial_fit(x, y)
     for _ in range(12):
         forest.partial_fit(x, y)
+    np.testing.assert_allclose(forest.predict_proba([[1.0]]), [[1.0]])
+    forest.partial_fit([[2.0], [2.0]], [1, 1])
     assert np.isfinite(forest._calibration).all()
-    assert forest.partial_fit([[2.0]], [1]).predict_proba([[1.0]])[0, 0] > 0.99
+    assert 0.5 < forest.predict_proba([[1.0]])[0, 0] < 1.0
 
 
 def test_a_state_that_labels_could_not_have_left_is_not_sound():
