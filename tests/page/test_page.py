@@ -186,7 +186,7 @@ def test_a_feature_that_changes_its_kind_is_shown(worker: Traffic, tmp_path: Pat
         expect(page.locator("#kinds")).to_be_hidden()
         worker.send(changing(), 5)
         expect(page.locator("#kinds")).to_have_text(
-            "Features that changed between number and text since the start: 1. The log names them."
+            "Features and labels that changed between number and text since the start: 1. The log names them."
         )
     assert "feature-kind-changed" in worker.log()
     assert faults == []
