@@ -95,8 +95,7 @@ def fresh_state(n_classes: int, n_features: int = 0) -> NDArray[np.float64]:
     state[: int(_N_EXPERTS)] = 1.0 / int(_N_EXPERTS)
     state[int(_UNBIASED)], state[int(_UNSTACKED)] = _FIRST_UNBIASED, _FIRST_UNSTACKED
     of_classes = np.tile(_OF_NEW_CLASS, n_classes)
-    linear = stacking.with_features(stacking.fresh_state(n_classes), n_classes, 0, [None] * n_features)
-    return np.concatenate((state, of_classes, linear))
+    return np.concatenate((state, of_classes, stacking.fresh_state(n_classes, n_features)))
 
 
 def with_classes(state: NDArray[np.float64], n_classes: int, n_more: int) -> NDArray[np.float64]:
@@ -147,7 +146,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     mixture, biased, both = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     logarithms, stacked = np.empty(n_classes), np.empty(n_classes)
     linear = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
-    entered = np.empty(stacking.n_features_of(linear, n_classes) if state.shape[0] else index(0))
+    entered = np.empty(stacking.n_features_of(linear, n_classes))
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):

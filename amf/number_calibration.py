@@ -111,8 +111,7 @@ _MOST_LABELS = 2.0**53
 
 def fresh_state(n_features: int = 0) -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
-    linear = stacking.with_features(stacking.fresh_state(1), 1, 0, [None] * n_features)
-    return np.append(np.zeros(int(_LINEAR)), linear)
+    return np.append(np.zeros(int(_LINEAR)), stacking.fresh_state(1, n_features))
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -171,7 +170,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     labels: float64 (n,). Where `state` is empty both are the same.
     """
     linear, response = state[min(_LINEAR, index(state.shape[0])) :], np.empty(1)
-    entered = np.empty(stacking.n_features_of(linear, index(1)) if state.shape[0] else index(0))
+    entered = np.empty(stacking.n_features_of(linear, index(1)))
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
         raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from amf._kernel import index, inlined
+from amf._kernel import index, inlined, kernel
 
 TRUST = index(0)
 """Place of the weight of the forest's forecast."""
@@ -71,9 +71,12 @@ _MOST_STEPS = 2.0**53
 """Each of which is less than a unit."""
 
 
-def fresh_state(n_outputs: int) -> NDArray[np.float64]:
-    """State without features, which says what the forest says."""
-    return np.append((1.0, 0.0), np.zeros(n_outputs * int(_PER_OUTPUT)))
+def fresh_state(n_outputs: int, n_features: int = 0) -> NDArray[np.float64]:
+    """State that has seen nothing, and says what the forest says."""
+    of_outputs, of_features = int(_PER_OUTPUT) * n_outputs, (int(_WEIGHTS) + n_outputs) * n_features
+    state = np.zeros(int(_OUTPUTS) + of_outputs + of_features)
+    state[int(TRUST)] = 1.0
+    return state
 
 
 def with_features(
@@ -100,32 +103,32 @@ def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int) -> NDA
 
 def is_sound(state: NDArray[np.float64], n_outputs: int, n_features: int, largest_unit: float) -> bool:
     """Whether labels could have left this state. largest_unit: of those in `follow_errors`."""
-    largest_weight = _MOST_STEPS * largest_unit
-    trust, squares = state[:2].tolist()
-    outputs = state[2 : 2 + 2 * n_outputs].reshape(n_outputs, 2)
-    features = state[2 + 2 * n_outputs :].reshape(n_features, int(_WEIGHTS) + n_outputs)
-    values, firsts, means, deviations = features[:, : int(_WEIGHTS)].T
-    weights = features[:, int(_WEIGHTS) :]
-    largest = _LARGEST_SQUARES * (n_features + 1)
-    in_range = 0.0 <= trust <= _MOST_TRUST and 0.0 <= squares <= _LARGEST_TRUST_SQUARES
+    return bool(_is_in_range(state, index(n_outputs), index(n_features), _MOST_STEPS * largest_unit))
+
+
+@kernel
+def _is_in_range(state, n_outputs, n_features, largest_weight):
     # Comparisons are so put that NaN fails them.
-    return in_range and all(
-        bool(sound.all())
-        for sound in (
-            (outputs[:, 0] >= 0.0) & (outputs[:, 0] <= largest),
-            np.abs(outputs[:, 1]) <= largest_weight,
-            np.abs(weights) <= largest_weight,
-            np.abs(firsts) < np.inf,
-            np.abs(means) < np.inf,
-            (deviations >= 0.0) & (deviations <= _FARTHEST),
-            (values >= 0.0) & (values <= _MOST_VALUES),
-        )
-    )
+    sound = 0.0 <= state[TRUST] <= _MOST_TRUST and 0.0 <= state[_TRUST_SQUARES] <= _LARGEST_TRUST_SQUARES
+    for k in range(n_outputs):
+        at = _OUTPUTS + _PER_OUTPUT * k
+        sound &= 0.0 <= state[at + _SQUARES] <= _LARGEST_SQUARES * (n_features + 1.0)
+        sound &= abs(state[at + _INTERCEPT]) <= largest_weight
+    start, stride = _OUTPUTS + _PER_OUTPUT * n_outputs, _WEIGHTS + n_outputs
+    for j in range(n_features):
+        at = start + stride * j
+        sound &= 0.0 <= state[at + _VALUES] <= _MOST_VALUES and 0.0 <= state[at + _DEVIATION] <= _FARTHEST
+        sound &= abs(state[at + _FIRST]) < np.inf and abs(state[at + _MEAN]) < np.inf
+        for k in range(n_outputs):
+            sound &= abs(state[at + _WEIGHTS + k]) <= largest_weight
+    return sound
 
 
 @inlined
 def n_features_of(state, n_outputs):
-    """How many features a state has."""
+    """How many features a state has, be it empty."""
+    if state.shape[0] == 0:
+        return index(0)
     return (index(state.shape[0]) - _OUTPUTS - _PER_OUTPUT * n_outputs) // (_WEIGHTS + n_outputs)
 
 
