@@ -13,6 +13,18 @@ from tests.worker.support.tasks import state, taken
 from worker.adapters.spill import Spill
 from worker.base.errors import StateLost, Transient
 from worker.state.cache import Cache
+from worker.task.task import Task
+
+
+def with_models_in_the_store_alone() -> tuple[Store, Task]:
+    """A partition whose models a and b only the last checkpoint has."""
+    store = Store()
+    cache = Cache(1, FakeSpill(0))
+    here = cached_partition(cache, store=store)
+    learn(here, "a", "b")
+    store.save(here)
+    cache.shrink()
+    return store, here
 
 
 def test_where_there_is_no_room_only_what_is_saved_leaves(caplog: pytest.LogCaptureFixture) -> None:
@@ -46,12 +58,7 @@ def test_a_change_while_a_snapshot_is_written_is_not_saved_by_it() -> None:
 
 
 def test_while_the_store_does_not_answer_a_batch_waits_and_nothing_is_learned() -> None:
-    store = Store()
-    cache = Cache(1, FakeSpill(0))
-    here = cached_partition(cache, store=store)
-    learn(here, "a", "b")
-    store.save(here)
-    cache.shrink()
+    store, here = with_models_in_the_store_alone()
     before = state(here)
     store.error = Transient("down")
     with pytest.raises(Transient):
@@ -115,12 +122,7 @@ def test_a_snapshot_of_what_is_lost_fails() -> None:
 
 
 def test_a_snapshot_of_everything_has_what_only_the_last_checkpoint_has() -> None:
-    store = Store()
-    cache = Cache(1, FakeSpill(0))
-    here = cached_partition(cache, store=store)
-    learn(here, "a", "b")
-    store.save(here)
-    cache.shrink()
+    store, here = with_models_in_the_store_alone()
     here.models.mark_all_changed()
     frozen, _ = here.models.snapshot()
     assert {key: each.data for key, each in taken(frozen).items()} == {k: each.data for k, each in store.saved.items()}
