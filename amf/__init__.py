@@ -40,7 +40,7 @@ from amf.serialize import FormatError, dumps
 from amf.state import LostForestError
 from amf.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 
-ENGINE = "amf-11"
+ENGINE = "amf-12"
 """Version of the learner: forests of one engine are equal bit for bit. It changes whenever a bit of a forest would."""
 
 __all__ = [

@@ -18,17 +18,18 @@ a factor for each class. So a second mixture has a bias for each, added to its l
 on the log-loss of late, with the curvature of each class alone (vector scaling [2] without the scales). The forecast is
 the mixture of the two, by fixed shares again: where there is no shift that costs a tenth of a nat, and 0.0001 a label.
 
-What is a sum of effects of single features a linear model knows sooner. So the last mixture, by fixed shares as well,
-is that of this forecast with multinomial logistic regression on the features and the forecast's own logarithms
-(stacking.py).
+What is a sum of effects of single features a linear model knows sooner. So this forecast is mixed, by fixed shares as
+well, with multinomial logistic regression on the features and the forecast's own logarithms, and what comes of that
+with one on the squares of the features (stacking.py). Of a class that was never counted these know nothing, and leave
+it what it had.
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
 
-state: float64 (37 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
-the mixture without biases, and that of the one without the linear model; of each class its count, to which a label adds
+state: float64 (38 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
+the mixture without biases, and those of what is below each linear model; of each class its count, to which a label adds
 1 and every further one takes away the ten thousandth part, its bias, and the curvature of the loss by it; then the
-linear model.
+linear models.
 
 [1] M. Herbster and M. Warmuth, Tracking the best expert, Machine Learning 32, 1998.
 [2] C. Guo, G. Pleiss, Y. Sun and K. Weinberger, On calibration of modern neural networks, ICML 2017.
@@ -52,7 +53,7 @@ _FINE = index(25)  # those of a sharpness up to 2, which are quarters; the last 
 _LOSSES = _N_EXPERTS
 _UNBIASED = _LOSSES + index(N_LOSSES)
 _UNSTACKED = _UNBIASED + index(1)
-_CLASSES = _UNSTACKED + index(1)
+_CLASSES = _UNSTACKED + stacking.N_MODELS
 _BIAS, _CURVATURE, _PER_CLASS = index(1), index(2), index(3)
 
 _LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
@@ -72,14 +73,16 @@ _FIRST_UNBIASED = 0.9
 """Weight of the mixture without biases before there is a label."""
 _BIAS_SHARE = 1e-4
 """What each label moves of the weights of the two mixtures to both."""
-_FIRST_UNSTACKED = 0.5
-"""Weight of the forecast without the linear model before there is a label."""
+_FIRST_UNSTACKED = (0.5, 0.9)
+"""Weight of what is below each linear model before there is a label."""
 _STACK_SHARE = 5e-5
-"""What each label moves of these two weights to both."""
+"""What each label moves of the weight of the one to the other."""
 _LEAST_TOLD = 1e-4
-"""Over the number of classes: of smaller probabilities the linear model takes the logarithm of this."""
+"""Over the number of classes: of smaller probabilities linear models take the logarithm of this."""
+_LARGEST_LOGISTIC_CURVATURE = 0.25
+"""Of a log-loss by one logarithm of odds: p (1 - p)."""
 _SMALLEST_LOGARITHM = -700.0
-"""Of a probability of the linear model."""
+"""Of a probability of a linear model."""
 _CURVATURE_KEPT = 1.0 - 1.0 / 500.0
 """What is left of what labels said of a curvature at the next one."""
 _FIRMNESS = 40.0
@@ -89,20 +92,21 @@ _LARGEST_BIAS = 10.0
 _LARGEST_CURVATURE = 1.1 * (_FIRMNESS + 0.25 / (1.0 - _CURVATURE_KEPT))
 
 
-def fresh_state(n_classes: int, n_features: int = 0) -> NDArray[np.float64]:
+def fresh_state(n_classes: int) -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
     state = np.zeros(int(_CLASSES))
     state[: int(_N_EXPERTS)] = 1.0 / int(_N_EXPERTS)
-    state[int(_UNBIASED)], state[int(_UNSTACKED)] = _FIRST_UNBIASED, _FIRST_UNSTACKED
+    state[int(_UNBIASED) : int(_CLASSES)] = _FIRST_UNBIASED, *_FIRST_UNSTACKED
     of_classes = np.tile(_OF_NEW_CLASS, n_classes)
-    return np.concatenate((state, of_classes, stacking.fresh_state(n_classes, n_features)))
+    return np.concatenate((state, of_classes, stacking.fresh_state(n_classes)))
 
 
-def with_classes(state: NDArray[np.float64], n_classes: int, n_more: int) -> NDArray[np.float64]:
-    """State with so many classes beside these, of which there was no label yet."""
+def with_classes(state: NDArray[np.float64], n_classes: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
+    """State with so many classes beside these, of which there was no label yet. max_bytes: of the forest."""
     end = _end_of_classes(n_classes)
     of_classes = np.tile(_OF_NEW_CLASS, n_more)
-    return np.concatenate((state[:end], of_classes, stacking.with_outputs(state[end:], n_classes, n_more)))
+    linear = stacking.with_outputs(state[end:], n_classes, n_more, max_bytes)
+    return np.concatenate((state[:end], of_classes, linear))
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -111,11 +115,11 @@ def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _end_of_classes(n_classes: int) -> int:
-    """Where the linear model begins."""
+    """Where the linear models begin."""
     return int(_CLASSES) + n_classes * int(_PER_CLASS)
 
 
-def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> bool:
+def is_sound(state: NDArray[np.float64], n_classes: int) -> bool:
     """Whether labels could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
@@ -128,7 +132,7 @@ def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> boo
     mixed = all(0.0 <= weight <= 1.0 for weight in state[int(_UNBIASED) : int(_CLASSES)].tolist())
     biased = all(abs(bias) <= _LARGEST_BIAS for bias in biases)
     curved = all(_FIRMNESS <= curvature <= _LARGEST_CURVATURE for curvature in curvatures)
-    stacked = stacking.is_sound(state[end:], n_classes, n_features, 1.0)
+    stacked = stacking.is_sound(state[end:], n_classes, 1.0)
     lost = are_sound(losses_of(state), _LARGEST_LOSS)
     return sums_to_one and counted and mixed and biased and curved and stacked and lost
 
@@ -143,10 +147,11 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     n_classes = index(forecasts.shape[2])
     means, prior = np.empty((_N_MEANS, n_classes)), np.empty(n_classes)
     experts, shares = np.empty((n_classes, _N_EXPERTS)), np.empty(_N_EXPERTS)
-    mixture, biased, both = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
-    logarithms, stacked = np.empty(n_classes), np.empty(n_classes)
+    mixture, biased, counted = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes, np.bool_)
+    said = np.empty((stacking.N_MODELS + index(1), n_classes))  # below the first linear model, ..., above the last
+    logarithms, stacked = np.empty((stacking.N_MODELS, n_classes)), np.empty((stacking.N_MODELS, n_classes))
     linear = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
-    entered = np.empty(stacking.n_features_of(linear, n_classes))
+    entered = np.empty(stacking.N_MODELS * stacking.n_features_of(linear, n_classes))
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):
@@ -169,13 +174,20 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             biased[k] = mixture[k] * usual_exp(state[_CLASSES + _PER_CLASS * k + _BIAS])
         for k in range(n_classes):
             of_biased += biased[k]
+        of_counted = 0.0
         for k in range(n_classes):
             biased[k] /= of_biased
-            both[k] = biased[k] + state[_UNBIASED] * (mixture[k] - biased[k])
-        squares = stacking.enter(x, i, linear, n_classes, entered)
-        _stack(both, entered, linear, logarithms, stacked)
+            said[0, k] = biased[k] + state[_UNBIASED] * (mixture[k] - biased[k])
+            counted[k] = state[_CLASSES + _PER_CLASS * k] > 0.0
+            of_counted += said[0, k] if counted[k] else 0.0
+        stacking.enter(x, i, linear, n_classes, entered)
+        for model in range(stacking.N_MODELS):
+            _stack(said[model], counted, model, entered, linear, logarithms[model], stacked[model])
+            for k in range(n_classes):
+                by_model = of_counted * stacked[model, k] if counted[k] else said[model, k]
+                said[model + index(1), k] = by_model + state[_UNSTACKED + model] * (said[model, k] - by_model)
         for k in range(n_classes):
-            calibrated[i, k] = stacked[k] + state[_UNSTACKED] * (both[k] - stacked[k])
+            calibrated[i, k] = said[stacking.N_MODELS, k]
         if labelled[i]:
             label = index(labels[i])
             # Of a class that was never counted nobody can have known: the first label of a new class judges nothing.
@@ -185,10 +197,12 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 by_labels = _share_of(label, n_classes, state)
                 remember_losses(-log(calibrated[i, label]), -log(by_trees), -log(by_labels), state, _LOSSES)
                 _judge_experts(label, mixture[label], experts, shares, state)
-                _weigh_first(_UNBIASED, _BIAS_SHARE, mixture[label], both[label], state)
-                _weigh_first(_UNSTACKED, _STACK_SHARE, both[label], calibrated[i, label], state)
+                _weigh_first(_UNBIASED, _BIAS_SHARE, mixture[label], said[0, label], state)
                 _follow_biases(label, biased, state)
-                _follow_stack(label, logarithms, stacked, entered, squares, linear)
+                for model in range(stacking.N_MODELS):
+                    below, both = said[model, label], said[model + index(1), label]
+                    _weigh_first(_UNSTACKED + model, _STACK_SHARE, below, both, state)
+                    _follow_stack(label, model, logarithms[model], stacked[model], entered, linear)
             stacking.note_features(x, i, linear, n_classes)
             _count(label, n_classes, state)
 
@@ -292,34 +306,37 @@ def _follow_biases(label, biased, state):
 
 
 @inlined
-def _stack(said, entered, linear, logarithms, stacked):
-    """Fill stacked (K,) with what the linear model makes of `said`, and logarithms (K,) with those of `said`."""
+def _stack(said, counted, model, entered, linear, logarithms, stacked):
+    """Fill stacked (K,) with what a linear model makes of `said`, of the classes that were counted alone, and
+    logarithms (K,) with those of `said`."""
     n_classes = index(said.shape[0])
-    stacking.respond(entered, linear, n_classes, stacked)
-    trust, largest, total, least = linear[stacking.TRUST], -np.inf, 0.0, _LEAST_TOLD / n_classes
+    stacking.respond(model, entered, linear, n_classes, stacked)
+    trust, largest, total = stacking.trust(model, linear, n_classes), -np.inf, 0.0
+    least = _LEAST_TOLD / n_classes
     # Loops of their own: several logarithms at a time, but sums and maxima in their order.
     for k in range(n_classes):
         logarithms[k] = usual_log(max(said[k], least))
     for k in range(n_classes):
         stacked[k] += trust * logarithms[k]
-        largest = max(largest, stacked[k])
+        largest = max(largest, stacked[k]) if counted[k] else largest
     for k in range(n_classes):
-        stacked[k] = usual_exp(max(stacked[k] - largest, _SMALLEST_LOGARITHM))
+        odds = usual_exp(min(max(stacked[k] - largest, _SMALLEST_LOGARITHM), 0.0))
+        stacked[k] = odds if counted[k] else 0.0
     for k in range(n_classes):
         total += stacked[k]
     for k in range(n_classes):
-        stacked[k] /= total
+        stacked[k] /= max(total, 1.0)  # the odds of the likeliest class, where there is one
 
 
 @inlined
-def _follow_stack(label, logarithms, stacked, entered, squares, linear):
-    """Move the linear model by one label, to which it gave these probabilities; they are its errors afterwards."""
+def _follow_stack(label, model, logarithms, stacked, entered, linear):
+    """Move a linear model by one label, to which it gave these probabilities; they are its steps afterwards."""
     n_classes, gradient = index(stacked.shape[0]), 0.0
     for k in range(n_classes):
         stacked[k] = (1.0 if k == label else 0.0) - stacked[k]
         gradient -= stacked[k] * logarithms[k]
-    stacking.follow_trust(gradient, linear)
-    stacking.follow_errors(stacked, 1.0, entered, squares, linear, n_classes)
+    stacking.follow_trust(model, gradient, linear, n_classes)
+    stacking.follow_errors(model, stacked, 1.0, _LARGEST_LOGISTIC_CURVATURE, entered, linear, n_classes)
 
 
 @inlined

@@ -126,7 +126,7 @@ class ForestClassifier(Forest[Params]):
         self._classes = Classes(self.params.classes or ())
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
-        return fresh_state(len(self._classes), self.n_features)
+        return fresh_state(len(self._classes))
 
     @property
     def _losses(self) -> NDArray[np.float64]:
@@ -148,13 +148,12 @@ class ForestClassifier(Forest[Params]):
         self._relayout()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return bool(add_up(heads, index(len(self._classes)))) and is_sound(
-            self._calibration, len(self._classes), self.n_features
-        )
+        n_classes = len(self._classes)
+        return bool(add_up(heads, index(n_classes))) and is_sound(self._calibration, n_classes)
 
     def _admit(self, label: Label) -> None:
         if self.params.calibration:
-            self._calibration = with_classes(self._calibration, len(self._classes), 1)
+            self._calibration = with_classes(self._calibration, len(self._classes), 1, self.params.max_bytes)
         self._classes.add(label)
         self._relayout()
 

@@ -27,10 +27,15 @@ _KEPT = 1.0 - 1.0 / 256.0
 
 
 @inlined
+def extremes_of(state, at):
+    """The least and the greatest of the labels of late."""
+    return min(state[at], state[at + _BEFORE]), max(state[at + _GREATEST], state[at + _GREATEST + _BEFORE])
+
+
+@inlined
 def bounded_quantiles(low, inner_low, inner_high, high, state, at):
     """Both quantiles, no further out than labels of late and no further in than the two numbers between them."""
-    least = min(state[at], state[at + _BEFORE])
-    greatest = max(state[at + _GREATEST], state[at + _GREATEST + _BEFORE])
+    least, greatest = extremes_of(state, at)
     return min(max(low, least), inner_low), max(min(high, greatest), inner_high)
 
 

@@ -5,8 +5,8 @@ and the mean of the labels alone: on pure noise the last of them wins, on a seri
 data the aggregate. Old rows and labels count less, so that a change is followed, and a row on which the aggregate errs
 by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
 decide for good. What that blend was off of late is added to it as far as that helps (drift.py). So is what a linear
-model of the features and of this mean says beside it: a sum of effects of single features it knows sooner
-(stacking.py).
+model of the features and of this mean says beside it, and then one of their squares: a sum of effects of single
+features they know sooner (number_stacking.py).
 
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
@@ -27,8 +27,8 @@ number of labels; logarithms of the stretches, the number of labels that they ha
 mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
 of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
 variance, and the typical squared spread; the drift of the blend (drift.py); the extremes of labels, and what they are
-worth (label_bounds.py); what the linear model is worth (corrections.py); the recent losses (losses.py); then the linear
-model itself, of one output.
+worth (label_bounds.py); what the linear models are worth (number_stacking.py); the recent losses (losses.py); then the
+linear models themselves, of one output (stacking.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from amf import stacking
 from amf._kernel import called, index, inlined
-from amf.corrections import LARGEST_SUM, N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
+from amf.corrections import LARGEST_SUM
 from amf.drift import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.elementary import exp
 from amf.label_bounds import (
@@ -48,11 +48,13 @@ from amf.label_bounds import (
     N_BOUNDS,
     are_bounds_better,
     bounded_quantiles,
+    extremes_of,
     follow_bounds,
     follow_extremes,
 )
 from amf.labels import LARGEST_NUMBER
 from amf.losses import N_LOSSES, are_sound, remember_losses
+from amf.number_stacking import N_STACKED, NEITHER_IS_NEGATIVE, WORTHS, follow_stack, note_label, stack
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
@@ -60,7 +62,7 @@ _CENTRE, _ERROR = index(15), index(17)  # each a median, and behind it the devia
 _VARIANCE_FACTOR, _TYPICAL = range(19, 21)
 _DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
 _STACKED = _BOUNDS + index(N_BOUNDS)
-_LOSSES = _STACKED + index(N_CORRECTION)
+_LOSSES = _STACKED + index(N_STACKED)
 _LINEAR = _LOSSES + index(N_LOSSES)
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
@@ -101,17 +103,15 @@ _SLOWEST_VARIANCE = 1.0 / 512.0
 """What one row of typical spread moves the logarithm of the variance's factor by, for each variance that it is off."""
 _MOST_TYPICAL = 16.0
 """Typical squared spreads that one counts at most."""
-_LARGEST_QUOTIENT = 2.0**40
-_LARGEST_MOVE = 1.0
-_LARGEST_FACTOR = 10.0
+_LARGEST_QUOTIENT, _LARGEST_MOVE, _LARGEST_FACTOR = 2.0**40, 1.0, 10.0
 """Of a squared error and its variance; of logarithms, by how much one row moves that of the variance's factor, and how
 far it goes."""
 _MOST_LABELS = 2.0**53
 
 
-def fresh_state(n_features: int = 0) -> NDArray[np.float64]:
+def fresh_state() -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
-    return np.append(np.zeros(int(_LINEAR)), stacking.fresh_state(1, n_features))
+    return np.append(np.zeros(int(_LINEAR)), stacking.fresh_state(1))
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -119,13 +119,13 @@ def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     return state[int(_LOSSES) : int(_LINEAR)]
 
 
-def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
+def is_sound(state: NDArray[np.float64]) -> bool:
     """Whether labels within LARGEST_NUMBER could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
     numbers = state[: int(_LOSSES)].tolist()
     in_range = all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=True))
-    stacked = stacking.is_sound(state[int(_LINEAR) :], 1, n_features, math.sqrt(_LARGEST_PRODUCT))
+    stacked = stacking.is_sound(state[int(_LINEAR) :], 1, math.sqrt(_LARGEST_PRODUCT))
     return in_range and stacked and are_sound(losses_of(state), _LARGEST_PRODUCT)
 
 
@@ -144,7 +144,7 @@ def _most() -> list[float]:
         (range(int(_DRIFT), int(_BOUNDS)), MOST_OF_DRIFT),
         ([int(_DRIFT) + place for place in MEANS], 8.0 * FURTHEST_ERROR * LARGEST_NUMBER),
         ([int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES], 1e9 * LARGEST_NUMBER),
-        (range(int(_STACKED), int(_LOSSES)), LARGEST_SUM),
+        ([int(_STACKED) + place for place in WORTHS], LARGEST_SUM),
     ):
         for place in places:
             most[place] = value
@@ -158,7 +158,7 @@ _NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _
 _NEVER_NEGATIVE |= {int(_CENTRE) + 1, int(_ERROR) + 1}
 _NEVER_NEGATIVE |= {int(_DRIFT) + place for place in SQUARES}
 _NEVER_NEGATIVE |= {int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES}
-_NEVER_NEGATIVE |= {int(_STACKED) + place for place in NEVER_NEGATIVE}
+_NEVER_NEGATIVE |= {int(_STACKED) + place for place in NEITHER_IS_NEGATIVE}
 _LEAST = [0.0 if place in _NEVER_NEGATIVE else -most for place, most in enumerate(_MOST)]
 
 
@@ -170,7 +170,9 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     labels: float64 (n,). Where `state` is empty both are the same.
     """
     linear, response = state[min(_LINEAR, index(state.shape[0])) :], np.empty(1)
-    entered = np.empty(stacking.n_features_of(linear, index(1)))
+    entered = np.empty(stacking.N_MODELS * stacking.n_features_of(linear, index(1)))
+    said = np.empty(stacking.N_MODELS + index(1))  # below the first linear model, ..., above the last
+    by_linear, corrections = np.empty(stacking.N_MODELS), np.empty(stacking.N_MODELS)
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
         raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate
@@ -182,11 +184,13 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         spread = _bounded(spread, state)
         blend = _blend(aggregate, leaf, state)
         followed = blend + drift_of(state, _DRIFT)
-        squares = stacking.enter(x, i, linear, index(1), entered)
-        stacking.respond(entered, linear, index(1), response)
-        by_linear = state[_MEAN] + linear[stacking.TRUST] * (followed - state[_MEAN]) + response[0]
-        correction = _correction(by_linear - followed, state)
-        calibrated[i, MEAN] = mean = followed + _share_of_correction(state) * correction
+        stacking.enter(x, i, linear, index(1), entered)
+        smallest, largest = extremes_of(state, _BOUNDS)
+        stack(
+            followed, state[_USUAL], smallest, largest, entered, state, _STACKED,
+            linear, said, by_linear, corrections, response,
+        )  # fmt: skip
+        calibrated[i, MEAN] = mean = said[stacking.N_MODELS]
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
@@ -214,8 +218,10 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 if state[_USUAL] > 0.0:
                     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + _square(label - blend), _SMALLEST)
                     follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
-                    judge_correction(correction, label - followed, weight, state, _STACKED)
-                    _follow_linear(label - by_linear, followed, entered, squares, state, linear, response)
+                    follow_stack(
+                        label, weight, state[_USUAL], entered, state, _STACKED,
+                        linear, said, by_linear, corrections, response,
+                    )  # fmt: skip
                 _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
             if state[_LABELS] == 0.0:
@@ -223,6 +229,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             _follow_alone(label, state, _CENTRE)
             follow_extremes(label, state[_LABELS], state, _BOUNDS)
             stacking.note_features(x, i, linear, index(1))
+            note_label(label, state, _STACKED)
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
 
@@ -263,29 +270,6 @@ def _blend(aggregate, leaf, state):
         # The best one beside that beta: on noise the two are nearly one, and a bound of one is no bound of the other.
         alpha = min(max((state[_AG] - beta * state[_AR]) / state[_AA], -1.0), 1.0)
     return leaf + alpha * (aggregate - leaf) + beta * (state[_MEAN] - leaf)
-
-
-@inlined
-def _correction(difference, state):
-    """Of the difference between the linear model and the mean, what no usual error makes small."""
-    furthest = FURTHEST_ERROR * math.sqrt(state[_USUAL])
-    return min(max(difference, -furthest), furthest)
-
-
-@inlined
-def _share_of_correction(state):
-    """How much of the linear model's difference is added."""
-    return best_share(state, _STACKED) if sure_gain(state, _STACKED) > 0.0 else 0.0
-
-
-@inlined
-def _follow_linear(error, followed, entered, squares, state, linear, errors):
-    """Move the linear model by one error of it. followed: the mean that was given to it. errors: float64 (1,), to work
-    in."""
-    unit = math.sqrt(state[_USUAL])
-    errors[0] = min(max(error / unit, -stacking.MOST_UNITS), stacking.MOST_UNITS)
-    stacking.follow_trust(-errors[0] * (followed - state[_MEAN]) / unit, linear)
-    stacking.follow_errors(errors, unit, entered, squares, linear, index(1))
 
 
 @inlined

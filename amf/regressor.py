@@ -101,7 +101,7 @@ class ForestRegressor(Forest[Params]):
         return Labels(values, ~np.isnan(values), {}, N_OUTPUTS)
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
-        return fresh_state(self.n_features)
+        return fresh_state()
 
     @property
     def _losses(self) -> NDArray[np.float64]:
@@ -130,7 +130,7 @@ class ForestRegressor(Forest[Params]):
             self._calibration = self._fresh_calibration()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return are_sound(heads) and is_sound(self._calibration, self.n_features)
+        return are_sound(heads) and is_sound(self._calibration)
 
 
 class AMFRegressor(ForestRegressor[AMFRegressorParams]):

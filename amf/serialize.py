@@ -1,7 +1,7 @@
-"""Canonical bytes of a forest, format 1. Everything is little-endian; every part starts at a multiple of 8 bytes.
+"""Canonical bytes of a forest, format 2. Everything is little-endian; every part starts at a multiple of 8 bytes.
 
     magic        4 bytes   b"AMFF"
-    format       uint32    1
+    format       uint32    2
     header size  uint64    bytes of the header with its padding
     header       JSON in ASCII, keys sorted, no spaces, padded with spaces to a multiple of 8: family, params,
                  classes (labels in the order of their columns, null where a family has none), n_features,
@@ -32,7 +32,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from os import PathLike
 from typing import Any, ClassVar, Protocol, Self
@@ -47,9 +47,10 @@ from amf.labels import Label
 from amf.packing import pack, unpack
 from amf.scaling import Scaling, strides_of
 from amf.soundness import fault_of, fault_of_scaling
+from amf.stacking import n_of_features
 
 MAGIC = b"AMFF"
-FORMAT = 1
+FORMAT = 2
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
 _NOT_OURS = "the header of the forest is not as this version writes it"
@@ -97,6 +98,11 @@ class Forest(Protocol):
     def _bare(cls, params: Any, n_threads: int) -> Self: ...
 
     def _recall(self, classes: Any) -> None: ...
+
+    def _grow_calibration(self, known: int, like: Sequence[int | None]) -> None: ...
+
+    @property
+    def _n_said(self) -> int: ...
 
     def _twin(self) -> Self: ...
 
@@ -256,11 +262,14 @@ def _of_header(header: bytes, n_bytes: int, systems: Mapping[str, type[Forest]])
     forest = kind._bare(kind.Parameters(**values["params"]), 1)
     if not d <= forest.params.max_features or (names is not None and not _may_name(names, d)):
         raise FormatError("the header of the forest contradicts itself")
-    if d * _F8.itemsize * (4 + forest._scaling.pairs.shape[1]) > n_bytes:  # asked before there is memory for them
-        raise FormatError("the bytes of the forest end too early")
     forest.feature_names = None if names is None else tuple(names) or None
-    forest._scaling.grow([None] * d)
     forest._recall(values["classes"])
+    numbers = d * (4 + forest._scaling.pairs.shape[1])
+    numbers += n_of_features(forest._n_said, d, forest.params.max_bytes) if forest.params.calibration else 0
+    if numbers * _F8.itemsize > n_bytes:  # asked before there is memory for them
+        raise FormatError("the bytes of the forest end too early")
+    forest._scaling.grow([None] * d)
+    forest._grow_calibration(0, [None] * d)
     forest._relayout()
     if _header(forest) != header:
         raise FormatError(_NOT_OURS)

@@ -363,11 +363,15 @@ class ForestState(System[Params]):
         if n_features > self.params.max_features:
             raise ValueError(f"{n_features} features are more than max_features={self.params.max_features}")
 
+    def _grow_calibration(self, known: int, like: Sequence[int | None]) -> None:
+        if self.params.calibration:
+            max_bytes = self.params.max_bytes
+            self._calibration = stacking.with_features(self._calibration, self._n_said, known, like, max_bytes)
+
     def _grow_features(self, like: Sequence[int | None]) -> None:
         known, room = self.n_features, self._kept_room
         self._scaling.grow(like)
-        if self.params.calibration:
-            self._calibration = stacking.with_features(self._calibration, self._n_said, known, like)
+        self._grow_calibration(known, like)
         if self._adaptation.size:
             self._adaptation = with_features(
                 self._adaptation, self.params.n_estimators, known, like, self.n_samples,

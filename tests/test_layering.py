@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 AMF_BASE = (
     "amf._cache amf._compilers amf._kernel amf.vectors amf.pages amf.threads amf.turns amf.addresses amf.labels "
     "amf.params amf.partition_params amf.rng amf.elementary amf.boxes amf.forecasters amf.aggregation amf.losses "
-    "amf.corrections amf.drift amf.stacking amf.label_bounds amf.arena amf.modes amf.univariate amf.adaptation_state "
-    "amf.adaptation amf.watching"
+    "amf.corrections amf.drift amf.stacking amf.number_stacking amf.label_bounds amf.arena amf.modes amf.univariate "
+    "amf.adaptation_state amf.adaptation amf.watching"
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.statistics amf.class_counts amf.descent amf.geometry amf.walk amf.cell_walk amf.binding "

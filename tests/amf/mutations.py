@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
+from amf.serialize import FORMAT
 
 Bytes = bytes | bytearray
 PREFIX = struct.Struct("<4sIQ")
@@ -71,7 +72,7 @@ def split(data: Bytes) -> tuple[bytes, bytearray]:
 
 def sealed(header: bytes, body: Bytes) -> bytes:
     header = header.ljust(-(-len(header) // 8) * 8)
-    front = PREFIX.pack(b"AMFF", 1, len(header)) + header + bytes(body)
+    front = PREFIX.pack(b"AMFF", FORMAT, len(header)) + header + bytes(body)
     return front + hashlib.sha256(front).digest()
 
 

@@ -8,9 +8,10 @@ where mean is the plain mean over the trees, or a power mean of forecasts in whi
 mixed. The forest says the mean of the experts, each weighted by how well it foretold the labels so far (Bayes), except
 that each label gives SHARE of all weights back to everybody (Herbster and Warmuth 1998). Beside this mean of experts
 stands the same with a bias for each class, added to its logarithm, and what both say together is their mean, weighted
-in the same way. Beside that stands what a linear model makes of it and of the features (reference_stacking.py), and
-what the forest says is the mean of the two, weighted in the same way once more. Powers are `**` here, where the kernels
-take square roots and products.
+in the same way. Beside that stands what a linear model makes of it and of the features (reference_stacking.py), and the
+mean of the two, weighted in the same way; beside that what a second one makes of it and of the squares of the features,
+and what the forest says is the mean of those two, weighted in the same way once more. Powers are `**` here, where the
+kernels take square roots and products.
 """
 
 from __future__ import annotations
@@ -85,6 +86,36 @@ class Bias:
         self.value = min(max(self.value + (came - probability) / (FIRMNESS + self.curvature), -10.0), 10.0)
 
 
+@dataclass
+class Stack:
+    """A linear model of the features and of what is below it, and the weight of what is below it beside the model. Of
+    classes that were never counted it knows nothing."""
+
+    linear: LinearModel
+    below: float
+
+    def shares(self, said: np.ndarray, x: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        """Of each class, of all that were counted."""
+        odds = self.linear.trust * self.logarithms(said) + self.linear.response(x)
+        odds[~counted] = -math.inf
+        return normed(np.exp(odds - odds.max()))
+
+    def logarithms(self, said: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(said, 1e-4 / len(said)))
+
+    def forecast(self, said: np.ndarray, x: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        if not counted.any():
+            return said
+        by_model = np.where(counted, said[counted].sum() * self.shares(said, x, counted), said)
+        return self.below * said + (1 - self.below) * by_model
+
+    def learn(self, said: np.ndarray, label: int, x: np.ndarray, counted: np.ndarray) -> None:
+        errors = (np.arange(len(said)) == label) - self.shares(said, x, counted)
+        share = said[label] / self.forecast(said, x, counted)[label]
+        self.below = (1 - STACK_SHARE) * self.below * share + STACK_SHARE / 2
+        self.linear.learn(x, errors, float(-errors @ self.logarithms(said)), curvature=0.25)
+
+
 class ReferenceCalibration:
     """Of one forest. `said`: what its trees say of a sample, (n_trees, K) probabilities of the classes known so far."""
 
@@ -93,8 +124,10 @@ class ReferenceCalibration:
         self.weights = dict.fromkeys(EXPERTS, 1 / len(EXPERTS))
         self.biases = [Bias() for _ in range(n_classes)]
         self.unbiased = 0.9
-        self.linear = LinearModel(n_classes, n_features)
-        self.unstacked = 0.5
+        self.stacks = [
+            Stack(LinearModel(n_classes, n_features), 0.5),
+            Stack(LinearModel(n_classes, n_features, squared=True), 0.9),
+        ]
         self.losses = RecentLosses()
 
     def prior(self) -> np.ndarray:
@@ -111,8 +144,14 @@ class ReferenceCalibration:
         """What the forest says, (K,); nothing while no class is known."""
         if not self.counts:
             return np.zeros(0)
-        both = self.without_linear(said)
-        return self.unstacked * both + (1 - self.unstacked) * self.stacked(both, x)
+        forecast = self.without_linear(said)
+        for stack in self.stacks:
+            forecast = stack.forecast(forecast, x, self.counted())
+        return forecast
+
+    def counted(self) -> np.ndarray:
+        """Which classes there was a label of."""
+        return np.array(self.counts) > 0
 
     def without_linear(self, said: np.ndarray) -> np.ndarray:
         mean = self.mean_of_experts(said)
@@ -124,23 +163,16 @@ class ReferenceCalibration:
     def biased(self, mean: np.ndarray) -> np.ndarray:
         return normed(mean * np.exp([bias.value for bias in self.biases]))
 
-    def logarithms(self, both: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(both, 1e-4 / len(both)))
-
-    def stacked(self, both: np.ndarray, x: np.ndarray) -> np.ndarray:
-        odds = self.linear.trust * self.logarithms(both) + self.linear.response(x)
-        return normed(np.exp(odds - odds.max()))
-
     def learn(self, said: np.ndarray, label: int, x: np.ndarray = NO_FEATURES) -> None:
         """Follow one label, of which the trees had said this; of a class that is new with its column."""
         if label == len(self.counts):
             self.counts.append(0.0)
             self.biases.append(Bias())
-            self.linear.add_output()
+            for stack in self.stacks:
+                stack.linear.add_output()
         if self.counts[label] > 0:  # of another class no expert can have known
             forecast, mean = self.forecast(said, x)[label], self.mean_of_experts(said)
             both = self.without_linear(said)
-            errors = (np.arange(len(both)) == label) - self.stacked(both, x)
             biased = self.biased(mean)
             came = [count + 0.5 for count in self.counts if count > 0]
             by_labels = (self.counts[label] + 0.5) / sum(came)
@@ -149,11 +181,15 @@ class ReferenceCalibration:
                 posterior = weight * self.expert(expert, said)[label] / mean[label]
                 self.weights[expert] = (1 - SHARE) * posterior + SHARE / len(EXPERTS)
             self.unbiased = (1 - BIAS_SHARE) * self.unbiased * mean[label] / both[label] + BIAS_SHARE / 2
-            self.unstacked = (1 - STACK_SHARE) * self.unstacked * both[label] / forecast + STACK_SHARE / 2
             for k, bias in enumerate(self.biases):
                 bias.learn(biased[k], came=k == label)
-            self.linear.learn(x, errors, float(-errors @ self.logarithms(both)))
-        self.linear.note(x)
+            below = both
+            for stack in self.stacks:
+                above = stack.forecast(below, x, self.counted())
+                stack.learn(below, label, x, self.counted())
+                below = above
+        for stack in self.stacks:
+            stack.linear.note(x)
         self.counts = [KEPT * count for count in self.counts]
         self.counts[label] += 1
 

@@ -1,9 +1,9 @@
 """A slow, readable calibration of forecasts of numbers.
 
 A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of labels, as
-would have been best so far, adds what that was off of late where it helps, and a share of the difference to a linear
-model (reference_stacking.py) where that helps, and stretches its intervals until 5 % of the
-labels fall below and 5 % above, no further than labels go where that is better.
+would have been best so far, adds what that was off of late where it helps, and shares of the differences to a linear
+model of the features, and then to one of their squares (reference_stacking.py), where that helps, and stretches its
+intervals until 5 % of the labels fall below and 5 % above, no further than labels go where that is better.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from reference_stacking import LinearModel
+from reference_stacking import LinearModel, Scale
 
 TAIL = 0.05
 WIDEST = 5.0
@@ -134,32 +134,6 @@ class Drift:
 
 
 @dataclass
-class Stack:
-    """A linear model of a forest's forecast and of the features, and what its difference to the forecast is worth."""
-
-    linear: LinearModel
-    worth: Worth = field(default_factory=Worth)
-
-    def correction(self, x: np.ndarray, forecast: float, mean: float, usual: float) -> float:
-        """mean: of the labels. usual: squared error, of which 64 roots are most that is corrected."""
-        bound = 64 * math.sqrt(usual)
-        return min(max(self.by_linear(x, forecast, mean) - forecast, -bound), bound)
-
-    def by_linear(self, x: np.ndarray, forecast: float, mean: float) -> float:
-        return float(mean + self.linear.trust * (forecast - mean) + self.linear.response(x)[0])
-
-    def forecast(self, x: np.ndarray, forecast: float, mean: float, usual: float) -> float:
-        share = self.worth.share if self.worth.sure_gain > 0 else 0.0
-        return forecast + share * self.correction(x, forecast, mean, usual)
-
-    def learn(self, x: np.ndarray, forecast: float, mean: float, y: float, usual: float, weight: float) -> None:
-        unit = math.sqrt(usual)
-        self.worth.learn(self.correction(x, forecast, mean, usual), y - forecast, weight)
-        error = min(max((y - self.by_linear(x, forecast, mean)) / unit, -4.0), 4.0)
-        self.linear.learn(x, np.array([error]), -error * (forecast - mean) / unit, unit)
-
-
-@dataclass
 class Bounds:
     """The labels of the last block of 256 that is full, and of the one that is not; and what the quantiles of 5 and
     95 % have lost of late, as they are and bounded by the extremes of these labels."""
@@ -191,6 +165,41 @@ class Bounds:
 def pinball(above: float, share: float) -> float:
     """Loss of a quantile of this share by how far the label is above it."""
     return max(share * above, (share - 1) * above)
+
+
+@dataclass
+class Stack:
+    """A linear model of a forest's forecast and of the features, and what its difference to the forecast is worth."""
+
+    linear: LinearModel
+    bounds: Bounds
+    worth: Worth = field(default_factory=Worth)
+    labels: Scale = field(default_factory=Scale)
+
+    def correction(self, x: np.ndarray, forecast: float, usual: float) -> float:
+        """usual: squared error, of which 64 roots are most that is corrected. Never out of the labels of late."""
+        bound, difference = 64 * math.sqrt(usual), self.by_linear(x, forecast) - forecast
+        if labels := self.bounds.recent:
+            difference = max(difference, min(min(labels) - forecast, 0))
+            difference = min(difference, max(max(labels) - forecast, 0))
+        return min(max(difference, -bound), bound)
+
+    def by_linear(self, x: np.ndarray, forecast: float) -> float:
+        return float(forecast + (self.linear.trust - 1) * self.labels.off(forecast) + self.linear.response(x)[0])
+
+    def forecast(self, x: np.ndarray, forecast: float, usual: float) -> float:
+        share = self.worth.share if self.worth.sure_gain > 0 else 0.0
+        return forecast + share * self.correction(x, forecast, usual)
+
+    def learn(self, x: np.ndarray, forecast: float, y: float, usual: float, weight: float) -> None:
+        unit = math.sqrt(usual)
+        self.worth.learn(self.correction(x, forecast, usual), y - forecast, weight)
+        error = min(max((y - self.by_linear(x, forecast)) / unit, -4.0), 4.0)
+        self.linear.learn(x, np.array([error]), -error * self.labels.off(forecast) / unit, unit=unit)
+
+    def note(self, x: np.ndarray, y: float) -> None:
+        self.linear.note(x)
+        self.labels.learn(y)
 
 
 @dataclass

@@ -162,7 +162,8 @@ class RegressionForest:
         self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
         self.calibration = calibration
         self.blend, self.drift, self.quantiles, self.losses = Blend(), Drift(), Quantiles(), RecentLosses()
-        self.stack = Stack(LinearModel(1, n_features))
+        linear = LinearModel(1, n_features), LinearModel(1, n_features, squared=True)
+        self.stacks = [Stack(model, self.quantiles.bounds) for model in linear]
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
         """Of the mixture of all trees; their origins are the same number."""
@@ -176,7 +177,14 @@ class RegressionForest:
     def centre(self, outlook: Outlook, x: np.ndarray) -> float:
         if not self.calibration:
             return outlook.origin + outlook.mean
-        return self.stack.forecast(x, self.without_linear(outlook), self.blend.mean, self.blend.usual)
+        return self.below_stacks(outlook, x)[-1]
+
+    def below_stacks(self, outlook: Outlook, x: np.ndarray) -> list[float]:
+        """What is below each linear model, and at last what is above all of them."""
+        said = [self.without_linear(outlook)]
+        for stack in self.stacks:
+            said.append(stack.forecast(x, said[-1], self.blend.usual))
+        return said
 
     def without_linear(self, outlook: Outlook) -> float:
         return self.blend.forecast(outlook) + self.drift.forecast()
@@ -210,10 +218,12 @@ class RegressionForest:
             self.quantiles.learn(centre, self.scale(outlook), y, usual)
             if usual > 0:
                 weight = 1 / (16 * usual + (y - blend) ** 2)
-                self.stack.learn(x, self.without_linear(outlook), self.blend.mean, y, usual, weight)
+                for stack, below in zip(self.stacks, self.below_stacks(outlook, x), strict=False):
+                    stack.learn(x, below, y, usual, weight)
             self.drift.learn(y - blend, usual)
             self.blend.learn(outlook, y)
-        self.stack.linear.note(x)
+        for stack in self.stacks:
+            stack.note(x, y)
         self.quantiles.labels.learn(y)
         self.quantiles.bounds.labels.append(y)
         self.blend.count(y)

@@ -1,8 +1,10 @@
 """A slow, readable linear model on the features of a sample and on what a forest says of it.
 
-A feature enters as its distance from its mean in mean absolute deviations, three at most, a missing one as 0. The n-th
-value moves both by 3 / n, at least by 1 / 500, and counts 64 deviations at most once there were three. Weights take
-steps of AdaGrad, with one sum of squared gradients for all weights of an output.
+A feature enters as its distance from its mean in mean absolute deviations, three at most, or as the square of that less
+3/2; a missing one as 0. The n-th
+value moves both by 3 / n, at least by 1 / 500, and counts 8 deviations at most once there were three. Weights take
+steps of AdaGrad, with one sum of squared gradients for all weights of an output, none further than one over the largest
+curvature of the loss along the features.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Scale:
             return
         self.n = min(self.n + 1, 1500)
         if self.n > 3 and self.deviation > 2**-150 * abs(off):
-            off = float(np.clip(off, -64 * self.deviation, 64 * self.deviation))
+            off = float(np.clip(off, -8 * self.deviation, 8 * self.deviation))
         rate = min(3 / self.n, 1)
         self.mean += rate * off
         self.deviation += rate * (abs(off) - self.deviation)
@@ -56,6 +58,7 @@ class LinearModel:
 
     n_outputs: int
     n_features: int = 0
+    squared: bool = False
     trust: float = 1.0
     trust_squares: float = 0.0
     scales: list[Scale] = field(default_factory=list)
@@ -71,20 +74,27 @@ class LinearModel:
         self.weights = np.vstack((self.weights, np.zeros(self.n_features + 1)))
 
     def entered(self, x: np.ndarray) -> np.ndarray:
-        return np.array([*(scale.of(float(value)) for scale, value in zip(self.scales, x, strict=True)), 1.0])
+        pairs = [(scale, float(value)) for scale, value in zip(self.scales, x, strict=True)]
+        off = np.array([scale.of(value) for scale, value in pairs])
+        known = np.array([scale.deviation > 0 and not np.isnan(value) for scale, value in pairs], bool)
+        return np.append(np.where(known, off**2 - 1.5, 0.0) if self.squared else off, 1.0)
 
     def response(self, x: np.ndarray) -> np.ndarray:
         """What the features add up to, (K,)."""
         return self.weights @ self.entered(x)
 
-    def learn(self, x: np.ndarray, errors: np.ndarray, gradient: float, unit: float = 1.0) -> None:
+    def learn(
+        self, x: np.ndarray, errors: np.ndarray, gradient: float, *, unit: float = 1.0, curvature: float = 1.0
+    ) -> None:
         """errors (K,): by how many units each output was too small. gradient: of the loss by `trust`."""
         gradient = float(np.clip(gradient, -1000, 1000))
         self.trust_squares = KEPT * self.trust_squares + gradient**2
         self.trust = float(np.clip(self.trust - 0.3 * gradient / np.sqrt(1 + self.trust_squares), 0, 2))
-        gradients = np.outer(errors, self.entered(x))
+        entered = self.entered(x)
+        gradients = np.outer(errors, entered)
         self.squares = KEPT * self.squares + (gradients**2).sum(axis=1)
-        self.weights += 0.6 * unit * gradients / np.sqrt(2 + self.squares)[:, None]
+        rates = np.minimum(0.6 / np.sqrt(2 + self.squares), 1 / (curvature * (entered**2).sum()))
+        self.weights += unit * gradients * rates[:, None]
 
     def note(self, x: np.ndarray) -> None:
         for scale, value in zip(self.scales, x, strict=True):

@@ -16,7 +16,7 @@ from amf.class_calibration import fresh_state, losses_of
 from amf.losses import Losses
 
 calibrate = exported(class_calibration.calibrate)
-CLASSES = len(EXPERTS) + 6
+CLASSES = len(EXPERTS) + 7
 """Where in a state those begin."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -38,7 +38,7 @@ def through_kernel(said, labels, state=None, x=None):
     """(raw, calibrated, state)"""
     _, n, k = said.shape
     x = np.empty((n, 0)) if x is None else x
-    state = fresh_state(k, x.shape[1]) if state is None else state
+    state = np.append(fresh_state(k), np.zeros((4 + 2 * k) * x.shape[1])) if state is None else state
     raw, calibrated = np.empty((n, k)), np.empty((n, k))
     calibrate(x, said, labels, labels >= 0, state, raw, calibrated)
     return raw, calibrated, state
@@ -66,16 +66,26 @@ def test_the_kernel_equals_the_reference(k, skill, d):
     of_classes = state[CLASSES : CLASSES + 3 * k]
     np.testing.assert_allclose(of_classes[::3], reference.counts, **CLOSE)
     np.testing.assert_allclose(of_classes[1::3], [bias.value for bias in reference.biases], **CLOSE)
-    np.testing.assert_allclose(state[CLASSES - 2 : CLASSES], [reference.unbiased, reference.unstacked], **CLOSE)
-    trust, _, *rest = state[CLASSES + 3 * k :]
-    linear = reference.linear
-    np.testing.assert_allclose(trust, linear.trust, **CLOSE)
-    np.testing.assert_allclose(rest[: 2 * k], np.c_[linear.squares, linear.weights[:, -1]].ravel(), **CLOSE)
-    scales = [[scale.n, scale.first, scale.mean, scale.deviation] for scale in linear.scales]
-    np.testing.assert_allclose(
-        rest[2 * k :], np.c_[np.reshape(scales, (d, 4)), linear.weights[:, :-1].T].ravel(), **CLOSE
-    )
+    weights_of_below = [reference.unbiased, *(stack.below for stack in reference.stacks)]
+    np.testing.assert_allclose(state[CLASSES - 3 : CLASSES], weights_of_below, **CLOSE)
+    models, of_features = np.split(state[CLASSES + 3 * k :], [4 + 4 * k])
+    linears = [stack.linear for stack in reference.stacks]
+    for (trust, _, *of_outputs), linear in zip(models.reshape(2, -1), linears, strict=True):
+        np.testing.assert_allclose(trust, linear.trust, **CLOSE)
+        np.testing.assert_allclose(of_outputs, np.c_[linear.squares, linear.weights[:, -1]].ravel(), **CLOSE)
+    scales = [[scale.n, scale.first, scale.mean, scale.deviation] for scale in linears[0].scales]
+    weights = [linear.weights[:, :-1] for linear in linears]
+    np.testing.assert_allclose(of_features, np.vstack((np.reshape(scales, (d, 4)).T, *weights)).ravel(), **CLOSE)
     np.testing.assert_allclose(Losses.of(losses_of(state)), reference.losses.means(), **CLOSE)
+
+
+def test_features_tell_nothing_of_a_class_that_never_came():
+    """The first label of a class judges nothing: a model that gave it too little would never be found out."""
+    said, labels = said_by_trees(300, 6, seed=1, skill=1.0)
+    labels[labels > 3] = -1
+    telling, others = (through_kernel(said, labels, x=features(300, 4, at))[1] for at in (labels, labels[::-1]))
+    np.testing.assert_allclose(telling[:, 4:], others[:, 4:], rtol=1e-12)
+    assert not np.allclose(telling[100:, :4], others[100:, :4], rtol=0.01)
 
 
 def features(n: int, d: int, labels) -> np.ndarray:
@@ -157,9 +167,9 @@ def test_the_log_loss_is_at_most_that_of_each_expert_in_hindsight_plus_the_bound
     _, experts, calibrated = log_losses_of_experts(*said_by_trees(300, k, seed=1, skill=skill))
     stays = -math.log(1 - SHARE + SHARE / len(EXPERTS))
     bound = experts.sum(axis=0) + math.log(len(EXPERTS)) + (len(calibrated) - 1) * stays
-    # So much at most the two mixtures cost that this one is mixed with: with biases, and with the linear model.
+    # So much at most the mixtures cost that this one is mixed with: with biases, and with the two linear models.
     bound -= math.log(0.9) + (len(calibrated) - 1) * math.log(1 - BIAS_SHARE / 2)
-    bound -= math.log(0.5) + (len(calibrated) - 1) * math.log(1 - STACK_SHARE / 2)
+    bound -= math.log(0.5) + math.log(0.9) + 2 * (len(calibrated) - 1) * math.log(1 - STACK_SHARE / 2)
     assert len(calibrated) > 200
     assert (calibrated.sum() <= bound + 1e-9).all()
     assert calibrated.sum() < bound.mean()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import pickle
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -120,6 +121,20 @@ def test_nonsense_in_the_header_is_refused_though_the_checksum_is_right(name):
         assert refused(with_header(data, as_json(header)))
         del part["unknown"]
     assert amf.loads(with_header(data, as_json(header))).dumps() == data
+
+
+def test_a_header_of_much_more_than_its_bytes_takes_no_memory():
+    data = amf.AMFClassifier(1, seed=1).dumps()
+    header = json.loads(header_of(data))
+    header.update(classes=[*range(1000)], n_features=10_000)
+    header["params"].update(max_classes=60_000, max_bytes=10**12)
+    lying = with_header(data[:-32] + bytes(8 * 37 * 10_000) + data[-32:], as_json(header))
+    tracemalloc.start()
+    try:
+        assert refused(lying)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(lying)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_header_in_another_form_is_refused_though_the_checksum_is_right():

@@ -94,7 +94,7 @@ def test_the_bytes_are_as_documented(max_bytes):
     forest, d = example(max_bytes=max_bytes), 3
     data = forest.dumps()
     magic, version, header_size = PREFIX.unpack_from(data)
-    assert (magic, version, header_size % 8) == (b"AMFF", 1, 0)
+    assert (magic, version, header_size % 8) == (b"AMFF", FORMAT, 0)
     header = json.loads(data[PREFIX.size : PREFIX.size + header_size])
     assert sorted(header) == ["classes", "family", "feature_names", "n_features", "params"]
     assert header["classes"] == forest.class_labels

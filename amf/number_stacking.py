@@ -1,0 +1,73 @@
+"""What the linear models (stacking.py) add to a regression forest's mean: as much of each as surely helped of late.
+
+No model moves a forecast out of the labels of late, nor further out than it is: where many features are far from usual
+at once, as of sensors that drop out, all of their effects would add up. The forecast below a model enters it as its
+distance from where labels usually are, which is followed as the mean of a feature is: no outlier of a label moves it
+far, nor a first one for long.
+
+state, from `at` on: of each model what its difference to the forecast below is worth (corrections.py), then what is
+known of labels, as of a feature: their number, the first of them, their mean less that, and their mean absolute
+deviation.
+"""
+
+from __future__ import annotations
+
+import math
+
+from amf import stacking
+from amf._kernel import index, inlined
+from amf.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
+from amf.drift import FURTHEST_ERROR
+
+_LABELS = int(stacking.N_MODELS) * N_CORRECTION
+N_STACKED = _LABELS + 4
+WORTHS = range(_LABELS)
+"""Places of what models are worth."""
+NEITHER_IS_NEGATIVE = (
+    *(model + place for model in range(0, _LABELS, N_CORRECTION) for place in NEVER_NEGATIVE),
+    _LABELS,
+    _LABELS + 3,
+)
+"""Places of what is never negative."""
+_N_LABELS, _FIRST, _MEAN, _DEVIATION = (index(_LABELS + place) for place in range(4))
+
+
+@inlined
+def stack(below, usual, smallest, largest, entered, state, at, linear, said, by_linear, corrections, response):
+    """Fill said (models + 1,) with the mean below each model, the first of which is `below`, and above the last one,
+    by_linear (models,) with what these say by themselves, and corrections (models,) with how far they would move it.
+
+    usual: squared error of the trees. smallest, largest: of the labels of late. response: float64 (1,), to work in.
+    """
+    said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
+    centre = state[at + _FIRST] + state[at + _MEAN]
+    for model in range(stacking.N_MODELS):
+        stacking.respond(model, entered, linear, index(1), response)
+        trusted = stacking.trust(model, linear, index(1)) * (said[model] - centre)
+        by_linear[model] = centre + trusted + response[0]
+        worth = at + index(N_CORRECTION) * model
+        share = best_share(state, worth) if sure_gain(state, worth) > 0.0 else 0.0
+        bounded = min(max(by_linear[model], min(said[model], smallest)), max(said[model], largest))
+        corrections[model] = min(max(bounded - said[model], -furthest), furthest)
+        said[model + index(1)] = said[model] + share * corrections[model]
+
+
+@inlined
+def follow_stack(label, weight, usual, entered, state, at, linear, said, by_linear, corrections, errors):
+    """Follow one label, to which `stack` gave this. weight: of a squared error. errors: float64 (1,), to work in."""
+    centre, unit = state[at + _FIRST] + state[at + _MEAN], math.sqrt(usual)
+    for model in range(stacking.N_MODELS):
+        judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)
+        error = (label - by_linear[model]) / unit
+        errors[0] = min(max(error, -stacking.MOST_UNITS), stacking.MOST_UNITS)
+        stacking.follow_trust(model, -errors[0] * (said[model] - centre) / unit, linear, index(1))
+        stacking.follow_errors(model, errors, unit, 1.0, entered, linear, index(1))
+
+
+@inlined
+def note_label(label, state, at):
+    """Note where labels are."""
+    n_labels, first, mean, deviation = at + _N_LABELS, at + _FIRST, at + _MEAN, at + _DEVIATION
+    state[n_labels], state[first], state[mean], state[deviation] = stacking.scale_with(
+        label, state[n_labels], state[first], state[mean], state[deviation]
+    )
