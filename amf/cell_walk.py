@@ -114,8 +114,7 @@ def _divide(nodes, row, pair, n_cuts, time, feature, threshold, odds, cell, x, a
     n_features = index(cell.shape[0]) // index(2)
     low, half, here = row * nodes.width, nodes.width // index(2), row * nodes.words
     box_goes_left = nodes.boxes[low + feature] <= threshold
-    old, fresh = (pair, pair + index(1)) if box_goes_left else (pair + index(1), pair)
-    become_parent(nodes, row, pair, old, time)
+    _, fresh = become_parent(nodes, row, pair, box_goes_left, time)
     for j in range(n_features):
         nodes.boxes[low + j] = cell[j]
         nodes.boxes[low + half + j] = cell[n_features + j]

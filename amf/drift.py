@@ -42,7 +42,7 @@ def drift_of(state, at):
 def follow_drift(error, usual, weight, state, at):
     """Follow one error of the forecast without drift. usual: the usual squared error. weight: of the squared one."""
     furthest = FURTHEST_ERROR * math.sqrt(usual)
-    for r in range(index(2)):
+    for r in range(index(len(_RATES))):
         mean = at + r * _PER_MEAN
         # Usual errors may become smaller sooner than their mean, and no sum is to grow by that.
         drift = min(max(state[mean], -furthest), furthest)

@@ -45,8 +45,7 @@ def _split(
     feature, threshold, box_goes_left = gap_cut(
         nodes.boxes, low, high, x, at, weights, weights_at, n_features, extension, pick, place
     )
-    old, fresh = (pair, pair + index(1)) if box_goes_left else (pair + index(1), pair)
-    become_parent(nodes, row, pair, old, time)
+    _, fresh = become_parent(nodes, row, pair, box_goes_left, time)
     become_leaf(nodes, fresh, x, at, n_features)
     nodes.ints[here + FEATURE] = np.int32(feature)
     nodes.floats[here + THRESHOLD] = threshold
@@ -55,8 +54,12 @@ def _split(
 
 
 @inlined
-def become_parent(nodes, row, pair, old, time):
-    """Move a node to the row `old`, one of the pair, and make its row the parent of that pair, split at a time."""
+def become_parent(nodes, row, pair, goes_left, time):
+    """Move a node to the left or the right row of a pair, and make its row the parent of that pair, split at a time.
+
+    Returns the rows (of the node, of its new sibling).
+    """
+    old, fresh = (pair, pair + index(1)) if goes_left else (pair + index(1), pair)
     here = row * nodes.words
     for word in range(nodes.words):
         nodes.ints[old * nodes.words + word] = nodes.ints[here + word]
@@ -64,6 +67,7 @@ def become_parent(nodes, row, pair, old, time):
         nodes.boxes[old * nodes.width + word] = nodes.boxes[row * nodes.width + word]
     nodes.ints[here + CHILD] = np.int32(pair)
     nodes.reals[here // index(2) + TIME] = time
+    return old, fresh
 
 
 @inlined

@@ -17,7 +17,8 @@ N_BOUNDS = 8
 LOSSES_OF_QUANTILES = (4, 5, 6, 7)
 """Places of the losses."""
 
-_BEFORE = index(1)
+_BEFORE, _BOUNDED = index(1), index(1)
+"""Behind an extreme that of the block before; behind the loss of a quantile as it is that as it is bounded."""
 _GREATEST, _LOWER, _UPPER = index(2), index(4), index(6)
 _BLOCK = 256.0
 _BETTER = 0.95
@@ -43,8 +44,8 @@ def bounded_quantiles(low, inner_low, inner_high, high, state, at):
 def are_bounds_better(state, at):
     """Whether the lower quantile has lost less of late where it was bounded, and whether the upper one has."""
     return (
-        state[at + _LOWER + _BEFORE] < _BETTER * state[at + _LOWER],
-        state[at + _UPPER + _BEFORE] < _BETTER * state[at + _UPPER],
+        state[at + _LOWER + _BOUNDED] < _BETTER * state[at + _LOWER],
+        state[at + _UPPER + _BOUNDED] < _BETTER * state[at + _UPPER],
     )
 
 
@@ -52,9 +53,9 @@ def are_bounds_better(state, at):
 def follow_bounds(label, low, least, high, greatest, share, state, at):
     """Take in what the quantiles of this share and of 1 - share have lost, as they are and bounded."""
     _lose(label - low, share, state, at + _LOWER)
-    _lose(label - least, share, state, at + _LOWER + _BEFORE)
+    _lose(label - least, share, state, at + _LOWER + _BOUNDED)
     _lose(label - high, 1.0 - share, state, at + _UPPER)
-    _lose(label - greatest, 1.0 - share, state, at + _UPPER + _BEFORE)
+    _lose(label - greatest, 1.0 - share, state, at + _UPPER + _BOUNDED)
 
 
 @inlined

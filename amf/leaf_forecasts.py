@@ -20,8 +20,7 @@ from amf.binding import RULES
 from amf.boxes import varied
 from amf.class_counts import halve, update
 from amf.elementary import exp, log
-from amf.number_means import NUMBER_MEANS
-from amf.number_means import predict as predict_number
+from amf.number_means import NUMBER_MEANS, mix
 from amf.statistics import Statistics, every_leaf
 
 BY_FEATURES = -1.0
@@ -134,9 +133,7 @@ def _forecast_of_empty(rules, label, above):
 @inlined
 def _predict_number(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
     """Mean and variance of a number at the leaf that is shown; all but which one it is is as in number_means.py."""
-    predict_number(
-        nodes, path, start, length, (rules[4], 0.0, False, True), means, variances, stops, fresh, forecasts, tree, i
-    )  # fmt: skip
+    mix(rules[4], length, means, variances, stops, fresh, forecasts, tree, i)
 
 
 @inlined

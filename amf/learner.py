@@ -92,7 +92,7 @@ class Learner(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the trees, which `params.max_bytes` bounds, the per-feature state and the adaptation."""
+        """Bytes held by the trees, which `params.max_bytes` bounds, features, calibration and adaptation."""
 
     @property
     def mean_depth(self) -> float:

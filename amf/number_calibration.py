@@ -205,18 +205,18 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             label = labels[i]
             if mean == mean:
                 remember_losses(
-                    _square(mean - label), _square(aggregate - label), _square(state[_MEAN] - label), state, _LOSSES
+                    square(mean - label), square(aggregate - label), square(state[_MEAN] - label), state, _LOSSES
                 )
                 if not _is_blown_up(spread, state):
                     state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
                     state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
                     state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
                 if spread > 0.0:
-                    _follow_variance(min(_square(label - mean), _FAR_OUT * state[_USUAL]), _square(spread), state)
+                    _follow_variance(min(square(label - mean), _FAR_OUT * state[_USUAL]), square(spread), state)
                     _follow(label, low, median, high, state)
                     follow_bounds(label, low, least, high, greatest, _TAIL, state, _BOUNDS)
                 if state[_USUAL] > 0.0:
-                    weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + _square(label - blend), _SMALLEST)
+                    weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + square(label - blend), _SMALLEST)
                     follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
                     follow_stack(
                         label, weight, state[_USUAL], entered, state, _STACKED,
@@ -252,7 +252,7 @@ def _mean_over_trees(forecasts, i):
 
 
 @inlined
-def _square(x):
+def square(x):
     """Not x**2, which without a compiler goes to the C library."""
     return x * x
 
@@ -275,9 +275,9 @@ def _blend(aggregate, leaf, state):
 @inlined
 def _remember(aggregate, leaf, label, state):
     """Take a row into the sums of the blend. They have no unit, since its weight is one over squares."""
-    a, r, g, error = aggregate - leaf, state[_MEAN] - leaf, label - leaf, _square(label - aggregate)
+    a, r, g, error = aggregate - leaf, state[_MEAN] - leaf, label - leaf, square(label - aggregate)
     # An error that no limit bounds would weigh as much as all others, and no row may tell of rounding alone.
-    rounding = _ROUNDING * (_square(aggregate) + _square(leaf) + _square(state[_MEAN]))
+    rounding = _ROUNDING * (square(aggregate) + square(leaf) + square(state[_MEAN]))
     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + error + rounding, _SMALLEST)
     state[_AA] = _BLENDED * state[_AA] + weight * a * a
     state[_AR] = _BLENDED * state[_AR] + weight * a * r
@@ -313,14 +313,14 @@ def _bounded(spread, state):
     usual = state[_USUAL]
     if usual == 0.0:
         return spread
-    return math.sqrt(min(_square(spread), _FAR_OUT * usual) + _LEAST_SPREAD * usual)
+    return math.sqrt(min(square(spread), _FAR_OUT * usual) + _LEAST_SPREAD * usual)
 
 
 @inlined
 def _standard_deviation(below, above, spread, state):
     """The spread times its factor, and as much at least as quantiles this far from the mean imply: a twentieth of the
     labels is beyond each."""
-    implied = math.sqrt(_TAIL * (_square(below) + _square(above)))
+    implied = math.sqrt(_TAIL * (square(below) + square(above)))
     return max(spread * exp(0.5 * state[_VARIANCE_FACTOR]), implied)
 
 
@@ -347,7 +347,7 @@ def _follow_variance(error, variance, state):
 @inlined
 def _is_blown_up(spread, state):
     """Whether a spread is far beyond any usual error, as where an outlier is in the cells of the sample."""
-    return _square(spread) > _BLOWN_UP * state[_USUAL]
+    return square(spread) > _BLOWN_UP * state[_USUAL]
 
 
 @inlined
@@ -374,4 +374,4 @@ def _follow_alone(value, state, at):
 @inlined
 def loss_of_number(forecasts, tree, i, label):
     """Squared error of what one tree says of a row, NaN where it says nothing."""
-    return _square(forecasts[tree, i, AGGREGATE] - label)
+    return square(forecasts[tree, i, AGGREGATE] - label)

@@ -19,7 +19,7 @@ from amf.binding import RULES
 from amf.elementary import exp
 from amf.halving import halve_counts
 from amf.labels import LARGEST_NUMBER
-from amf.number_calibration import AGGREGATE, LEAF, VARIANCE
+from amf.number_calibration import AGGREGATE, LEAF, VARIANCE, square
 from amf.statistics import Statistics
 
 MEAN, SQUARES = STATS // index(2), STATS // index(2) + index(1)  # in float64 words: mean, sum of squares about it
@@ -45,24 +45,32 @@ def prepare(nodes, path, start, length, rules, means, variances):
 
 @inlined
 def predict(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
-    """AGGREGATE, VARIANCE and LEAF; NaN where nothing is known. Shifted by the root's mean, so that nothing cancels."""
-    student, _, _, _ = rules
+    """AGGREGATE, VARIANCE and LEAF. An empty leaf repeats its parent where evidence is a density, else it says 0."""
+    mix(rules[0], length, means, variances, stops, fresh, forecasts, tree, i)
+
+
+@inlined
+def mix(repeats_parent, length, means, variances, stops, fresh, forecasts, tree, i):
+    """Fill AGGREGATE, VARIANCE and LEAF with those of the mixture of nodes, by their shares `stops`, and of the empty
+    leaves above them, by theirs, `fresh`; NaN where nothing is known. Shifted by the root's mean, so that nothing
+    cancels. repeats_parent: whether an empty leaf says what its parent does; else it says 0.
+    """
     if length == index(0):
         for k in range(3):
             forecasts[tree, i, k] = np.nan
         return
-    origin, mean, square = means[0], 0.0, 0.0
+    origin, mean, squared = means[0], 0.0, 0.0
     for k in range(length):
         share, shifted = stops[k], means[k] - origin
-        if student:
-            share += fresh[k]  # an empty leaf repeats its parent
+        if repeats_parent:
+            share += fresh[k]
         else:
-            mean -= fresh[k] * origin  # an empty leaf says 0
-            square += fresh[k] * (variances[k] + origin * origin)
+            mean -= fresh[k] * origin
+            squared += fresh[k] * (variances[k] + origin * origin)
         mean += share * shifted
-        square += share * (variances[k] + shifted * shifted)
+        squared += share * (variances[k] + shifted * shifted)
     forecasts[tree, i, AGGREGATE] = origin + mean
-    forecasts[tree, i, VARIANCE] = max(square - mean * mean, 0.0)
+    forecasts[tree, i, VARIANCE] = max(squared - mean * mean, 0.0)
     forecasts[tree, i, LEAF] = means[length - index(1)]
 
 
@@ -99,15 +107,9 @@ def _square_evidence(mean, label, bound):
 
 
 @inlined
-def _square(x):
-    """Not x**2, which without a compiler goes to the C library."""
-    return x * x
-
-
-@inlined
 def _closeness(mean, variance, label):
     """Square root of Student's density, unnormed."""
-    return max(variance / (_FREEDOM * variance + _square(label - mean)), _SMALLEST)
+    return max(variance / (_FREEDOM * variance + square(label - mean)), _SMALLEST)
 
 
 @inlined

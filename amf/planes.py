@@ -287,8 +287,7 @@ def _split(
         feature, second, slope, offset, box_goes_left = _cut_between(
             hulls, hull, v, one, other, x, at, weights, weights_at, place, share
         )
-    old, fresh = (pair, pair + index(1)) if box_goes_left else (pair + index(1), pair)
-    become_parent(nodes, row, pair, old, time)
+    old, fresh = become_parent(nodes, row, pair, box_goes_left, time)
     nodes.ints[row * nodes.words + FEATURE] = np.int32(feature)
     cut = cut_at(nodes, row)
     nodes.reals[cut // index(2) + SLOPE], nodes.reals[cut // index(2) + OFFSET] = slope, offset

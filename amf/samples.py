@@ -17,6 +17,11 @@ MOST_FORECASTS = 1 << 18
 """Numbers in the buffer of what trees say, which so has 2 MB at most, or room for one row."""
 
 
+def rows_at_once(n_trees: int, n_outputs: int) -> int:
+    """Rows of which the buffer holds what all trees say: a forecast and two depths of each."""
+    return max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
+
+
 _NONE_FOR_NA = np.frompyfunc(lambda value: None if is_na(value) else value, 1, 1)
 
 

@@ -15,11 +15,11 @@
     weights      float32 (padded d,)
     labelled     int64                   samples learned
     calibration  float64 (...)           see class_calibration.py, number_calibration.py; empty where there is none
-    adaptation   float64 (...)           see adaptation.py; empty where a forest does not adapt
+    adaptation   float64 (...)           see adaptation_state.py; empty where a forest does not adapt
     words        uint64 (n_trees,)       state of each tree's generator
     nodes        int64 (n_trees,)        nodes of each tree
     for each tree in turn, its nodes in order of creation:
-    heads        uint32 (nodes, words)   see arena.py; links count from 0 at the root
+    heads        int32 (nodes, words)    see arena.py; links count from 0 at the root
     boxes        float32 (nodes, 2, room)
     checksum     32 bytes                SHA-256 of everything before it
 

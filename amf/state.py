@@ -25,7 +25,6 @@ from amf.params import check_whole
 from amf.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.rng import seed_words
 from amf.samples import (
-    MOST_FORECASTS,
     ROWS_PER_CALL,
     SCRATCH,
     BatchForecasts,
@@ -33,6 +32,7 @@ from amf.samples import (
     Unasked,
     label_of_one,
     numbers_of,
+    rows_at_once,
 )
 from amf.scaling import Scaling, first_infinite
 from amf.system import NO_STATE, Params, System
@@ -215,7 +215,7 @@ class ForestState(System[Params]):
             binding.expire()  # nobody has counted
             self._give_up_room(int(self._arena.used.max()), self._n_kept)
             return
-        at_once = max(1, min(n, MOST_FORECASTS // (n_trees * n_outputs)))
+        at_once = max(1, min(n, rows_at_once(n_trees, n_outputs)))
         self._kernels.run(
             binding.addresses, 0, 1, _FROM_THE_FIRST, np.array([n]),
             x, labels.values, labels.labelled, publish,
@@ -307,7 +307,7 @@ class ForestState(System[Params]):
         """Pass rows through the trees, which are spread over threads: prepare, walk and gather (batches.py)."""
         kernels, n_trees, n_outputs = self._kernels, self.params.n_estimators, self._n_outputs
         start, n, stride = 0, x.shape[0], self._scaling.weights.shape[0]
-        bite = max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
+        bite = rows_at_once(n_trees, n_outputs)
         rows, weights = np.empty((min(n, bite), stride), np.float32), np.empty((SEGMENTS + 1, stride), np.float32)
         ends = np.empty(SEGMENTS, np.int64)
         while start < n:

@@ -145,7 +145,7 @@ class System(ABC, Generic[Params]):
     @property
     @abstractmethod
     def _rules(self) -> tuple[Any, ...]:
-        """What the kernel wants to know of the labels: its last arguments."""
+        """At most N_RULES numbers, of which kernels make the rules of the statistics (`Statistics.rules_of`)."""
 
     @property
     def _mode(self) -> str:

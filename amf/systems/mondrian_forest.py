@@ -25,6 +25,8 @@ else.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from amf._kernel import index, inlined
@@ -37,8 +39,7 @@ from amf.class_calibration import calibrate as calibrate_classes
 from amf.class_counts import halve, update, weigh_counts
 from amf.elementary import exp, expm1
 from amf.number_calibration import calibrate as calibrate_numbers
-from amf.number_means import NUMBER_MEANS, SQUARES
-from amf.number_means import predict as predict_number
+from amf.number_means import NUMBER_MEANS, SQUARES, mix
 from amf.statistics import Statistics, every_leaf
 from amf.vectors import LANES
 from amf.walk import walk_of
@@ -87,20 +88,17 @@ def _number_leaf(nodes, here, rules):
     return _ends(nodes, here, rules, nodes.reals[here // index(2) + SQUARES] == 0.0)
 
 
-@inlined
-def _classes_shown(nodes, path, start, length, rules):
-    for k in range(length):
-        if _class_leaf(nodes, path[start + k] * nodes.words, rules):
-            return k + index(1)
-    return length
+def _shown_of(is_leaf: Any) -> Any:
+    """The function that tells how many nodes of a path forecasts see (Statistics.shown), for kernels."""
 
+    @inlined
+    def shown(nodes, path, start, length, rules):
+        for k in range(length):
+            if is_leaf(nodes, path[start + k] * nodes.words, rules):
+                return k + index(1)
+        return length
 
-@inlined
-def _numbers_shown(nodes, path, start, length, rules):
-    for k in range(length):
-        if _number_leaf(nodes, path[start + k] * nodes.words, rules):
-            return k + index(1)
-    return length
+    return shown
 
 
 # Where a sample branches off.
@@ -254,17 +252,16 @@ def _forecast_of(nodes, here, rules, discount, scale, label, above, k):
 @inlined
 def _predict_number(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
     """Mean and variance of a number by the shares of the nodes; all but the shares is as in number_means.py."""
-    predict_number(nodes, path, start, length, _BY_DENSITY, means, variances, stops, fresh, forecasts, tree, i)
+    mix(True, length, means, variances, stops, fresh, forecasts, tree, i)
 
-
-_BY_DENSITY = (True, 0.0, False, True)
-"""Rules of number_means.py, of which none matters here."""
 
 CLASSES = Statistics(
     rules_of=_rules_of, prepare=_prepare, predict=_predict, update=update, halve=halve,
-    forecast_of=_forecast_of, shown=_classes_shown,
+    forecast_of=_forecast_of, shown=_shown_of(_class_leaf),
 )  # fmt: skip
-NUMBERS = NUMBER_MEANS._replace(rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, shown=_numbers_shown)
+NUMBERS = NUMBER_MEANS._replace(
+    rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, shown=_shown_of(_number_leaf)
+)
 
 CLASSIFIER = kernels_of(
     "mondrian_classifier",

@@ -96,10 +96,18 @@ def test_a_flood_of_dead_letters_ends_the_forwarder_once_they_are_committed() ->
     bench.feed(b"{}", b"{}", b'{"shop": 1}', b"{}", b"{}")
     forwarder = bench.forwarder().join().turns(2)
     bench.feed(b"{}")
-    with pytest.raises(WorkerError, match=r"events\[0\]: the last 3 records.*missing-model-key"):
+    with pytest.raises(WorkerError, match=r"events\[0\]: 3 records in a row.*missing-model-key"):
         forwarder.turn()
     assert bench.broker.committed == {0: 6}
     assert len(bench.broker.published) == 6
+
+
+def test_a_flood_that_is_over_by_the_end_of_a_batch_ends_the_forwarder_all_the_same() -> None:
+    bench = ForwarderBench(max_consecutive=2)
+    bench.feed(b"{}", b"{}", b"{}", b'{"shop": 1}')
+    with pytest.raises(WorkerError, match=r"events\[0\]: 3 records in a row"):
+        bench.forwarder().join().turns(2)
+    assert bench.broker.committed == {0: 4}
 
 
 def test_a_forwarder_says_whether_its_group_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

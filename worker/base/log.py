@@ -75,3 +75,8 @@ class Log:
         text = ": ".join(filter(None, (event.fact, event.detail)))
         text = f"{text}. {hint}" if hint else text
         self._logger.log(level, "%s", text, exc_info=with_traceback, extra={"event": event}, stacklevel=3)
+
+
+def printable(text: str) -> str:
+    """A text by others, such as a model key: none of it reaches a terminal as a command, or as a line of its own."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -1,4 +1,4 @@
-"""Dead letters, counted and told."""
+"""Dead letters, counted and logged."""
 
 from __future__ import annotations
 
@@ -49,6 +49,28 @@ class Rejects:
                 offset=offset,
                 count=count,
             )
+
+
+@dataclass(slots=True)
+class Streak:
+    """Dead letters of a partition in a row, by which `dead_letter.max_consecutive` is measured."""
+
+    longest: int = 0
+    """Of the rows that the present batch has met; one may have begun before it."""
+    _length: int = 0
+
+    def begin_batch(self) -> None:
+        """Measure the rows that the records from here on meet."""
+        self.longest = 0
+
+    def note(self, *, is_reject: bool) -> None:
+        """The next record is a dead letter, or is none."""
+        self._length = self._length + 1 if is_reject else 0
+        self.longest = max(self.longest, self._length)
+
+    def end(self) -> None:
+        """The records so far end with one that is no dead letter."""
+        self.longest = self._length = 0
 
 
 def offset_in(output: Outgoing, header: str) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from worker.base.errors import WorkerError
-from worker.base.log import LONGEST, Log, LogEvent
+from worker.base.log import LONGEST, Log, LogEvent, printable
 
 _log = Log(__name__)
 
@@ -93,8 +93,8 @@ class Human(_Formatter):
         if record.exc_info:
             text = f"{text}: {self.formatException(record.exc_info)}"
         name = record.name if event is None else event.name
-        who = "" if self.worker is None else f"[{_printable(self.worker)}] "
-        return f"{_time_of(record)} {record.levelname} {who}{name}: {_printable(text)}{self._left_out(record, event)}"
+        who = "" if self.worker is None else f"[{printable(self.worker)}] "
+        return f"{_time_of(record)} {record.levelname} {who}{name}: {printable(text)}{self._left_out(record, event)}"
 
     @staticmethod
     def _left_out(record: logging.LogRecord, event: LogEvent | None) -> str:
@@ -133,11 +133,6 @@ def _event_of(record: logging.LogRecord) -> LogEvent | None:
 
 def _time_of(record: logging.LogRecord) -> str:
     return f"{time.strftime(_TIME, time.gmtime(record.created))}.{int(record.msecs):03d}Z"
-
-
-def _printable(text: str) -> str:
-    """Of what somebody else wrote nothing reaches the terminal as a command, or looks like a line of ours."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class _StderrHandler(logging.Handler):

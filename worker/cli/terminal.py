@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from worker.base.log import printable
+
 Advance = Callable[[float, int], None]
 """Told of the share of the work that is done, 0 to 1, and of how many so far; cheap enough for every row."""
 
@@ -43,12 +45,12 @@ def progress(label: str, of: str = "rows") -> Iterator[Advance]:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1) -> None:
     """Print rows under headers; the first `left` columns are text, the others figures and flush right."""
-    headers, *cells = [[_printable(cell) for cell in row] for row in (headers, *rows)]
+    headers, *cells = [[printable(cell) for cell in row] for row in (headers, *rows)]
     if sys.stdout.isatty():
-        _draw(headers, cells, _printable(title), left)
+        _draw(headers, cells, printable(title), left)
         return
     if title:
-        print(_printable(title))
+        print(printable(title))
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
     for row in [headers, *cells] if any(headers) else cells:
         padded = [
@@ -115,17 +117,17 @@ class Interrupt:
 def say(sentence: str, colour: str = "") -> None:
     """Print a sentence of the result, whatever texts of the data are in it; the colour is for terminals."""
     if not sys.stdout.isatty():
-        print(_printable(sentence))
+        print(printable(sentence))
         return
     from rich.console import Console
     from rich.text import Text
 
-    Console().print(Text(_printable(sentence), colour))
+    Console().print(Text(printable(sentence), colour))
 
 
 def remark(sentence: str) -> None:
     """Say something on stderr that the user should know, and that is no failure."""
-    _say(f"note: {_printable(sentence)}")
+    _say(f"note: {printable(sentence)}")
 
 
 def count(n: int) -> str:
@@ -172,11 +174,6 @@ def _speed(n: int, of: str, rate: float) -> str:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _printable(text: str) -> str:
-    """Model keys are any text: none of it may reach the terminal as a command."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _draw(headers: Sequence[str], cells: Sequence[Sequence[str]], title: str, left: int) -> None:

@@ -79,7 +79,8 @@ REJECT_CODES = {
     "empty-features": "`features` holds no feature.",
     "feature-kind": "`features` is an array where the model has an object, or the reverse.",
     "feature-count": "The array `features` is not as long as the model's.",
-    "outside-unit-cube": "The model is an `unrestricted-amf-classifier`, and a feature of it is missing, text or not"
+    "outside-unit-cube": "The model lives on the unit cube (`unrestricted-amf-classifier`, or `domain: cube`), and a"
+    " feature is missing, text or not"
     " from 0 to 1, or a labelled event brings one that was not in the first.",
     "too-many-features": f"The model would have more features than `max_features`; or it has learned {YOUNG_SAMPLES}"
     f" labels, and one event would bring more than {MAX_NEW_COLUMNS} new features and more than it has.",

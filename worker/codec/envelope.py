@@ -16,7 +16,6 @@ _MARKERS_BYTES = 512
 _MAX_REASON_CHARS = 500
 _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 """W3C Trace Context: what ties an output to the request that it came of."""
-"""In which Confluent's clients look for the schema of a value first: that of the input says nothing of a prediction."""
 _MAX_TRACE_BYTES = 1024
 """That of one request takes some 600 at most."""
 
@@ -46,9 +45,9 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> in
 def prediction_record(topic: str, record: Record, value: bytes | None, provenance: Headers, max_bytes: int) -> Outgoing:
     """The output record with the encoded prediction `value` for the input `record`.
 
-    It carries the input's headers as they are, but for the one that names the schema of its value, then `provenance`.
-    Where they make it larger than `max_bytes`, the
-    input's headers are dropped and counted in `headers-dropped`, those of W3C Trace Context last.
+    It carries the input's headers as they are, but for the one that names the schema of its value, which says nothing
+    of a prediction; then `provenance`. Where they make it larger than `max_bytes`, the input's headers are dropped and
+    counted in `headers-dropped`, those of W3C Trace Context last.
     """
     headers = provenance
     if record.headers:

@@ -28,8 +28,12 @@ _ALL_KEYS = set().union(*_OWN_KEYS.values())
 # What a key may be, and is by default, is what the first system says that has it: a later one may leave less to choose.
 _SYSTEMS = tuple(SYSTEMS.values())[::-1]
 _DEFAULTS = {each.name: each.default for system in _SYSTEMS for each in fields(system)}
-# Of these every algorithm has a default of its own, for which null stands.
-_DEFAULTS |= {"calibration": None, "smoothing": None, "min_samples_split": None}
+# Where algorithms have defaults of their own null stands for them; max_features has a bound of theirs besides.
+_DEFAULTS |= {
+    name: None
+    for name in _ALL_KEYS - {"max_features"}
+    if len({repr(_OWN_DEFAULTS[system][name]) for system, owned in _OWN_KEYS.items() if name in owned}) > 1
+}
 _TYPES = {name: hint for system in _SYSTEMS for name, hint in get_type_hints(system).items()}
 
 canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode

@@ -8,7 +8,7 @@ and so the process; the offsets say where the next one goes on.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 import amf
@@ -18,7 +18,7 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, Output
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Outgoing, Record, Reject
-from worker.base.rejects import Rejects, offset_in, unpublishable
+from worker.base.rejects import Rejects, Streak, offset_in, unpublishable
 from worker.base.retry import Retry, Stopped, retry
 from worker.base.standing import Standing
 from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
@@ -81,7 +81,7 @@ class Forwarder:
         self._lags: dict[int, Lag] = defaultdict(Lag)
         self._rejects: dict[int, Rejects] = {}
         """Dead letters of the pending transaction, by partition."""
-        self._rejects_in_a_row: Counter[int] = Counter()
+        self._streaks: dict[int, Streak] = defaultdict(Streak)
         self._letters: dict[int, list[DeadLetter]] = {}
         """The last of the dead letters of the pending transaction, by partition."""
 
@@ -174,7 +174,7 @@ class Forwarder:
         self._paused.difference_update(partitions)
         for number in partitions:
             for part in (
-                self._positions, self._starts, self._waiting, self._lags, self._rejects, self._rejects_in_a_row,
+                self._positions, self._starts, self._waiting, self._lags, self._rejects, self._streaks,
                 self._letters,
             ):  # fmt: skip
                 part.pop(number, None)
@@ -214,14 +214,14 @@ class Forwarder:
 
     def _rekeyed(self, number: int, records: Sequence[Record]) -> list[Outgoing]:
         outgoing, rejects, letters = [], Rejects(), deque[DeadLetter](maxlen=RECENT_DEAD_LETTERS)
+        streak = self._streaks[number]
+        streak.begin_batch()
         for record in records:
             refused, forwarded = self._rekey(number, record)
             outgoing.append(forwarded)
-            if refused is None:
-                self._rejects_in_a_row[number] = 0
-            else:
+            streak.note(is_reject=refused is not None)
+            if refused is not None:
                 rejects.add(record.offset, refused)
-                self._rejects_in_a_row[number] += 1
                 reason = (dict(forwarded.headers)["error-reason"] or b"").decode()
                 now_ms, topic = self._clock.wall_ms(), self._config.input.topic
                 letters.append(DeadLetter.of(now_ms, topic, number, record.offset, record.key, refused.code, reason))
@@ -248,10 +248,10 @@ class Forwarder:
         self._metrics.forwarded_records_total.add(pending.committed - n_rejects)
         self._metrics.forwarder_dead_letters_total.add(n_rejects)
         most = self._config.dead_letter.max_consecutive
-        for number, n in self._rejects_in_a_row.items():
-            if n > most:
+        for number, streak in self._streaks.items():
+            if streak.longest > most:
                 raise Fatal(
-                    f"{self._config.input.topic}[{number}]: the last {n} records could not be forwarded "
+                    f"{self._config.input.topic}[{number}]: {streak.longest} records in a row could not be forwarded "
                     f"({dict(rejects[number].counts)}), dead_letter.max_consecutive is {most}. They are all in "
                     f"{self._config.dead_letter.topic}; repair the producer or input.model_key, then start again"
                 )

@@ -27,7 +27,7 @@ from worker.base.records import (
     Record,
     Reject,
 )
-from worker.base.rejects import Rejects
+from worker.base.rejects import Rejects, Streak
 from worker.base.status import RECENT_DEAD_LETTERS
 from worker.codec import codec_of, decode_key, envelope
 from worker.codec.dead_letters import REJECT_CODES
@@ -139,7 +139,7 @@ class Processor:
         self._answers = codec_of(config.output.codec, config.output.topic, registry)
         self._max_message_bytes = max_message_bytes
         self._provenance = envelope.Provenance(config.input.topic, partition, amf.ENGINE, config.checkpoint.lineage)
-        self._rejects_in_a_row = 0
+        self._streak = Streak()
 
     def go_by(self, lineage: str) -> None:
         """Name this lineage in everything that is published from now on."""
@@ -295,22 +295,19 @@ class Processor:
         self, records: Sequence[Record], answers: Sequence[Answer | Reject | None], result: BatchResult
     ) -> None:
         if records and Reject not in map(type, answers):  # nearly always, and soon known
-            self._rejects_in_a_row = 0
+            self._streak.end()
             return
         most = self._config.dead_letter.max_consecutive
-        longest = 0
+        self._streak.begin_batch()
         for record, answer in zip(records, answers, strict=True):
+            self._streak.note(is_reject=isinstance(answer, Reject))
             if isinstance(answer, Reject):
                 result.rejects.add(record.offset, answer)
-                self._rejects_in_a_row += 1
-                longest = max(longest, self._rejects_in_a_row)
-            else:
-                self._rejects_in_a_row = 0
         if result.rejects.counts:
             pairs = zip(reversed(records), reversed(answers), strict=True)
             rejected = ((record, answer) for record, answer in pairs if isinstance(answer, Reject))
             result.rejected = list(islice(rejected, RECENT_DEAD_LETTERS))[::-1]
-        if longest > most:
+        if (longest := self._streak.longest) > most:
             commonest, _ = result.rejects.counts.most_common(1)[0]
             result.stop = PartitionStopped(
                 "too-many-dead-letters",

@@ -351,7 +351,6 @@ def _newest(
 ) -> tuple[Checkpoints, Manifest | None]:
     """The newest checkpoint at or before the committed offset, after the last gap that lies before it."""
     for checkpoints, _ in lineages:
-        manifest = checkpoints.newest(committed, pointer)
-        if manifest is not None:
-            break
-    return checkpoints, manifest
+        if (manifest := checkpoints.newest(committed, pointer)) is not None:
+            return checkpoints, manifest
+    return lineages[-1].checkpoints, None

@@ -50,7 +50,8 @@ the categories of a feature count as one.
 - `adaptation.feature_weights`, of the algorithms adaptive-classifier and adaptive-regressor: `weight` tells how many
   times as likely a cut of the feature is as without weights. It comes from how much better the labels were forecast
   behind recent splits on the feature than without them, relative to the other features, earlier ones counting less. 1
-  is the mean, .05 the least: what told nothing of late. It is no cause and no effect: features that tell the same share
+  is the mean; what told nothing of late has half of that over the number of features at least. It is no cause and no
+  effect: features that tell the same share
   what they tell, and one that helps only beside another may have little.
 - `attributions`, where `output.explain` is on: `moved` is how far the feature moved one of the last thousands of
   forecasts, up or down, in the mean: in probability of the class that was named, or in the label's unit.
