@@ -101,6 +101,20 @@ def chain(length: int) -> list[dict[str, Any]]:
     ]
 
 
+def doubled(levels: int) -> dict[str, Any]:
+    """Records without bytes, each of which has the one before twice: a few lines that lead to 2**levels parts."""
+    schema: dict[str, Any] = {"type": "record", "name": "R0", "fields": []}
+    for level in range(1, levels + 1):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{level - 1}"}]
+        schema = {"type": "record", "name": f"R{level}", "fields": fields}
+    return schema
+
+
+def beside_an_int(schema: dict[str, Any]) -> dict[str, Any]:
+    fields = [{"name": "n", "type": "int"}, {"name": "rest", "type": schema}]
+    return {"type": "record", "name": "Item", "fields": fields}
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -111,6 +125,10 @@ def chain(length: int) -> list[dict[str, Any]]:
         event_schema(MAP, {"name": "list", "type": NODE}),
         event_schema(MAP, {"name": "nothing", "type": {"type": "array", "items": "null"}}),
         event_schema(MAP, {"name": "nothing", "type": {"type": "array", "items": EMPTY}}),
+        event_schema(MAP, {"name": "nothing", "type": doubled(10)}),
+        event_schema(MAP, {"name": "nothing", "type": doubled(60)}),
+        event_schema(MAP, {"name": "hardly", "type": {"type": "array", "items": beside_an_int(doubled(4))}}),
+        event_schema(MAP, {"name": "hardly", "type": {"type": "map", "values": beside_an_int(doubled(5))}}),
         event_schema(MAP, *chain(70)),
         json.dumps({"type": "array", "items": json.loads("[" * 70 + '"int"' + "]" * 70)}),
     ],
@@ -189,6 +207,19 @@ def test_a_decimal_that_is_none_makes_the_schema_unusable(
 ) -> None:
     schema = event_schema({"type": "map", "values": decimal(precision, scale, **kind)})
     assert avro_outcome(stub_registry, schema, b"\x02\x02a\x20" + b"\0" * 20) == "unusable-schema"
+
+
+def test_parts_without_bytes_that_are_few_are_no_reason_to_refuse_a_schema(stub_registry: StubRegistry) -> None:
+    item = {"type": "array", "items": beside_an_int({"type": "record", "name": "Mark", "fields": []})}
+    optional = [{"name": f"f{i}", "type": ["null", "double"], "default": None} for i in range(2_000)]
+    schema = event_schema(MAP, {"name": "nothing", "type": doubled(8)}, {"name": "items", "type": item}, *optional)
+    value = {"features": {"a": 1.0}, "nothing": empty(8), "items": [{"n": 1, "rest": {}}] * 3}
+    assert avro_outcome(stub_registry, schema, avro_bytes(schema, value)) == outcome(Event({"a": 1.0}, None, None))
+
+
+def empty(levels: int) -> dict[str, Any]:
+    """A value of `doubled`."""
+    return {"a": empty(levels - 1), "b": empty(levels - 1)} if levels else {}
 
 
 def test_a_schema_may_be_as_deep_as_a_value(stub_registry: StubRegistry) -> None:

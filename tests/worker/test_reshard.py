@@ -113,6 +113,21 @@ def test_to_do_it_again_is_harmless_until_a_worker_has_started(drained: Bench) -
     assert drained.store.objects == before
 
 
+@pytest.mark.parametrize("lineage", ["main", "another"])
+def test_models_that_have_learned_since_are_not_written_beside_the_earlier_ones(drained: Bench, lineage: str) -> None:
+    """For a new topic both would stand at offset 0, and a worker would take either."""
+    reshard(drained.store, drained.store, 3, topic=("new", "new-id"), into="moved")
+    drained.config = replace(drained.config, checkpoint=replace(drained.config.checkpoint, lineage=lineage))
+    if lineage == "another":
+        drained.broker.committed.clear()
+    feed_keys(drained, "bbac")
+    drained.worker().join().turns(4).close()
+    before = dict(drained.store.objects)
+    with pytest.raises(WorkerError, match=r"has other checkpoints already.*--into"):
+        reshard(drained.store, drained.store, 3, under=f"group/{lineage}", topic=("new", "new-id"), into="moved")
+    assert drained.store.objects == before
+
+
 def test_a_new_topic_starts_at_its_beginning_and_may_be_smaller(drained: Bench) -> None:
     (manifest,) = reshard(drained.store, drained.store, 1, topic=("other", "other-id"))
     assert (manifest.location.prefix, manifest.offset) == ("group/main~1/other-other-id/0", 0)

@@ -242,6 +242,18 @@ def test_a_worker_whose_events_have_no_label_says_so_once(caplog: pytest.LogCapt
     assert (told(), told()) == (1, 1)
 
 
+def test_a_worker_that_learned_and_gave_its_partitions_up_says_nothing_of_labels(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As one that works a topic off and ends at once: by then its models are gone."""
+    bench = Bench()
+    worker = bench.worker()
+    worker.metrics.predictions_total.add(10 * NO_LABEL_AFTER)
+    worker.metrics.learned_samples_total.add(1)
+    Reporter(Board(), worker.metrics, bench.clock).refresh({}, [])
+    assert "had a label" not in caplog.text
+
+
 def test_a_worker_whose_models_have_learned_before_says_nothing_of_labels(caplog: pytest.LogCaptureFixture) -> None:
     """They came late before, and do so again."""
     bench = Bench()

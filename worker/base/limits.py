@@ -9,8 +9,12 @@ MAX_DEPTH = 64
 """Levels of nesting. A limit of our own, since the parser's depends on how deep the Python stack happens to be."""
 MAX_DECIMAL_DIGITS = 500
 """Precision of an Avro decimal. A 64-bit float has no use for more than 309 digits before its point."""
-MAX_PARTS = 10_000
-"""Objects and arrays of a JSON Schema, each as often as it is referred to."""
+MAX_PARTS = 100_000
+"""Objects and arrays of a JSON Schema, and what arrays list, each as often as it is referred to."""
+PARTS_PER_BYTE, MAX_EMPTY_PARTS = 16, 1_000
+"""Parts that an Avro value may have for each of its bytes, and beyond these."""
+MAX_CHECKS = 500_000_000
+"""Bytes of a value times parts of its JSON Schema: a validator may come to all of these for each item."""
 MIN_CLASS, MAX_CLASS = -(2**63), 2**64 - 1
 """Integers that can be a class, or an id."""
 MAX_NEW_COLUMNS, YOUNG_SAMPLES = 256, 256

@@ -42,8 +42,8 @@ def reshard(
     """Write the models of a history as the first checkpoints of another one with so many partitions.
 
     `topic` is the name and the id of the topic that the models are for, if that is a new one; `into` names the new
-    lineage; `drop_astray` leaves out models that are not where their keys go. Repeating it is harmless. Raises
-    WorkerError if the models cannot be divided.
+    lineage; `drop_astray` leaves out models that are not where their keys go. Repeating it is harmless, unless models
+    have learned since: then it is refused. Raises WorkerError if the models cannot be divided.
     """
     if topic is None and partitions <= len(old):
         raise Fatal(f"there are {len(old)} partitions; Kafka can only add some to a topic (--topic names a new one)")
@@ -51,7 +51,7 @@ def reshard(
     places = _places(old, partitions, topic, into)
     if places[0][0].prefix == before_gap(old[0].location).prefix:
         raise Fatal(f"the models are in lineage {places[0][0].lineage} already", "Name another one with --into")
-    _require_unused(target, places)
+    _require_unused(target, places, _hashes(kept, partitions))
     entries: list[dict[str, ModelEntry]] = [{} for _ in places]
     sizes: list[dict[str, int]] = [{} for _ in places]
     done, total = 0, sum(map(len, kept))
@@ -145,9 +145,23 @@ def _places(
     ]
 
 
-def _require_unused(store: ObjectStore, places: Iterable[tuple[Location, int]]) -> None:
-    for location, offset in places:
-        if Checkpoints(store, location).offsets() not in ([], [offset]):
+def _hashes(kept: Iterable[dict[str, ModelEntry]], partitions: int) -> list[str]:
+    """Of each new partition the hash of the models that go there."""
+    going: list[dict[str, ModelEntry]] = [{} for _ in range(partitions)]
+    for models in kept:
+        for key, entry in models.items():
+            going[partition_of(key.encode(), partitions)][key] = entry
+    return [state_hash(models) for models in going]
+
+
+def _require_unused(store: ObjectStore, places: Iterable[tuple[Location, int]], hashes: Iterable[str]) -> None:
+    for (location, offset), expected in zip(places, hashes, strict=True):
+        there = Checkpoints(store, location)
+        if not (offsets := there.offsets()):
+            continue
+        # An earlier attempt may have written some of them: what is there has to be what would be written again.
+        found = there.newest() if offsets == [offset] else None
+        if found is None or found.state_hash != expected:
             raise Fatal(
                 f"{location.prefix} has other checkpoints already, of workers or of an earlier attempt: nothing was "
                 "written",

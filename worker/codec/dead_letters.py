@@ -22,6 +22,7 @@ from worker.base.limits import (
     MAX_CLASS,
     MAX_DECIMAL_DIGITS,
     MAX_DEPTH,
+    MAX_EMPTY_PARTS,
     MAX_FEATURE_NAME_CHARS,
     MAX_ID_CHARS,
     MAX_KEY_BYTES,
@@ -42,8 +43,8 @@ _LIMITS = (
 DECODERS = {
     "json": f"json-4 {_LIMITS}",
     "msgpack": f"msgpack-2 {_LIMITS}",
-    "avro": f"avro-4 {_LIMITS}",
-    "json-schema": f"json-schema-4 {_LIMITS}",
+    "avro": f"avro-5 {_LIMITS}",
+    "json-schema": f"json-schema-5 {_LIMITS}",
 }
 """Version and limits of each codec's `decode`. Part of every model's spec, since they decide what it learns."""
 DECODER = DECODERS["json"]
@@ -55,7 +56,8 @@ REJECT_CODES = {
     "missing-model-key": "The field that `input.model_key` names is absent, null, or neither text nor an integer nor a"
     " boolean; or the value cannot be read.",
     "null-value": "The record has no value and `input.tombstones` is not `reset`.",
-    "too-large": "The value is longer than the worker accepts.",
+    "too-large": "The value is longer than the worker accepts, or its JSON Schema has so many parts that to judge a"
+    " value of its length would take long.",
     "malformed-json": f"The value is not JSON, not UTF-8 or nested deeper than {MAX_DEPTH} levels.",
     "malformed-msgpack": f"The value is not MessagePack, has a text that is not UTF-8 or a key that is no text, or is"
     f" nested deeper than {MAX_DEPTH} levels.",
@@ -67,8 +69,8 @@ REJECT_CODES = {
     " have, and `schema_registry.on_unknown` is `dead-letter`.",
     "unusable-schema": "The schema of the value is none of the codec, refers to other documents or to what is nowhere,"
     f" is nested deeper than {MAX_DEPTH} levels, what it refers to included, or within itself, has arrays of items"
-    f" without bytes or decimals of more than {MAX_DECIMAL_DIGITS} digits, leads to more than {MAX_PARTS} parts, or has"
-    " a pattern that only backtracking can match.",
+    f" without bytes or decimals of more than {MAX_DECIMAL_DIGITS} digits, leads to more than {MAX_PARTS} parts, or"
+    f" (Avro) to {MAX_EMPTY_PARTS} for which there are no bytes, or has a pattern that only backtracking can match.",
     "schema-mismatch": "The value is JSON, but not as its JSON Schema demands.",
     "wrong-type": "A field has a type that the contract does not allow there, such as text in an array of features."
     " A number with a fraction or an exponent is no class, be it 1.0; text and booleans are no label of a regressor.",

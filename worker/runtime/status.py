@@ -111,7 +111,9 @@ class Reporter:
         """Say once that nothing is learned: a name that is misspelt in every event is no error in any of them."""
         if not self._awaits_label:
             return
-        if any(each.samples for each in leaders):
+        # Models that are gone with their partition, as all are in the end, may have learned.
+        learned = self._metrics.learned_samples_total.series().get(Unlabelled())
+        if learned or any(each.samples for each in leaders):
             self._awaits_label = False
         elif (predicted := int(self._metrics.predictions_total.series()[Unlabelled()])) >= NO_LABEL_AFTER:
             self._awaits_label = False

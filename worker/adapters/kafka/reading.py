@@ -10,8 +10,8 @@ import json
 from decimal import Context, Decimal
 from typing import Any
 
-from worker.adapters.kafka.vetting import Unusable
-from worker.base.limits import MAX_DECIMAL_DIGITS
+from worker.adapters.kafka.vetting import Unusable, vet_json
+from worker.base.limits import MAX_CHECKS, MAX_DECIMAL_DIGITS
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 _MAX_EXPLAINED_BYTES = 10_000
@@ -44,6 +44,8 @@ class JsonValidator:
 
     def __init__(self, text: str) -> None:
         """Raises Unusable."""
+        self.most_bytes = MAX_CHECKS // vet_json(text)
+        """Of a longer value judging might take minutes."""
         import jsonschema_rs
 
         try:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from worker.adapters.kafka.bounded import bound
 from worker.adapters.kafka.reading import JsonValidator, read_as_written
-from worker.adapters.kafka.vetting import Unusable, vet_avro, vet_json
+from worker.adapters.kafka.vetting import Unusable, vet_avro
 from worker.base.errors import ConfigError, Fatal, Transient, WorkerError
 from worker.base.records import Reject
 from worker.config import Config
@@ -76,9 +76,12 @@ class ConfluentRegistry:
 
     def check_json(self, value: bytes, n: int) -> Reject | None:
         schemas = self._schemas_of(value[:n])
-        validator = self._vetted_schema(schemas, value[:n], "JSON", _json_validator)
+        validator = self._vetted_schema(schemas, value[:n], "JSON", JsonValidator)
         if isinstance(validator, Reject):
             return validator
+        if len(value) - n > validator.most_bytes:
+            expected = f"expected at most {validator.most_bytes} by a JSON Schema of so many parts"
+            return Reject("too-large", f"the value has {len(value) - n} bytes, {expected}")
         try:
             problem = validator.refusal(value[n:])
         except ValueError as error:
@@ -238,11 +241,6 @@ class _Refused(WorkerError):
     def __init__(self, code: int | None, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-def _json_validator(text: str) -> JsonValidator:
-    vet_json(text)
-    return JsonValidator(text)
 
 
 def _vetted(schema: Any, kind: str, vet: Callable[[str], T], name: str) -> T | Reject:

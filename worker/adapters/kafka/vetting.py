@@ -2,7 +2,8 @@
 
 A schema must be all that it takes to understand a value, and reading must end, whatever the bytes: a record within
 itself could be nested deeper than the stack, an array of items that take no bytes could be longer than any memory, and
-definitions that each refer to the next one twice lead to more parts than could ever be looked at.
+records or definitions that each refer to the next one twice lead to more parts than could ever be looked at. Nor may it
+take long: what a reader does for each byte of a value has a bound.
 What is refused is refused for the schema alone, before any value is read with it: how deep a reader can follow depends
 on how deep the stack happens to be, and a verdict must not.
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from worker.base.limits import MAX_DECIMAL_DIGITS, MAX_DEPTH, MAX_PARTS
+from worker.base.limits import MAX_DECIMAL_DIGITS, MAX_DEPTH, MAX_EMPTY_PARTS, MAX_PARTS, PARTS_PER_BYTE
 from worker.codec.dead_letters import nesting
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -24,6 +25,8 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _OLD_DRAFT = re.compile(r"draft-0[34]")
 """A draft in which the name of a part is its `id`."""
+_OF_A_BYTE = 1 - PARTS_PER_BYTE
+"""Parts beyond those that are allowed, of a part that takes a byte."""
 _MAX_TEXT_DEPTH = 4 * MAX_DEPTH
 """Levels of the text of a schema: a record of Avro within another takes three."""
 
@@ -37,9 +40,9 @@ def vet_avro(text: str) -> None:
     _AvroTypes().look_into(_loaded(text), "")
 
 
-def vet_json(text: str) -> None:
-    """Raises Unusable."""
-    _JsonSchema(_loaded(text), ("$id", "id") if _OLD_DRAFT.search(text) else ("$id",)).require_an_end()
+def vet_json(text: str) -> int:
+    """The number of parts that a validator may come to for each item of a value. Raises Unusable."""
+    return _JsonSchema(_loaded(text), ("$id", "id") if _OLD_DRAFT.search(text) else ("$id",)).count_parts()
 
 
 def _loaded(text: str) -> Any:
@@ -64,8 +67,8 @@ class _JsonSchema:
 
     From each it leads to all that is in it and, where it refers to something, there. Every way must end within
     MAX_DEPTH steps. A validator takes at most some of these ways, with up to 8 frames of the stack a step, so that it
-    needs 550 of the 1,000 that Python has. What it takes for a value grows with the parts that it comes to, each as
-    often as a way leads there: there may be MAX_PARTS of them.
+    needs 550 of the 1,000 that Python has. What it takes for an item of a value grows with the parts that it comes to,
+    each as often as a way leads there, and with what their arrays list: there may be MAX_PARTS of them.
     """
 
     def __init__(self, root: Any, identifiers: tuple[str, ...]) -> None:
@@ -80,10 +83,11 @@ class _JsonSchema:
                 self._note_names(node)
             pending += _members(node)
 
-    def require_an_end(self) -> None:
-        """Raises Unusable where a way leads back to where it was, is too long, or leads out of the schema."""
+    def count_parts(self) -> int:
+        """How many parts there are. Raises Unusable where a way leads back to where it was, is too long, or leads
+        nowhere."""
         if not isinstance(self._root, dict | list):
-            return
+            return 1
         parts: dict[int, int] = {}
         """Parts that a node leads to, itself included, by its identity."""
         heights: dict[int, int] = {}
@@ -105,7 +109,8 @@ class _JsonSchema:
                 if height > MAX_DEPTH:
                     raise _too_deep()
                 heights[id(node)] = height
-                parts[id(node)] = 1 + sum(parts[id(other)] for other in self._next(node))
+                listed = sum(not isinstance(one, dict | list) for one in node) if isinstance(node, list) else 0
+                parts[id(node)] = 1 + listed + sum(parts[id(other)] for other in self._next(node))
                 if parts[id(node)] > MAX_PARTS:
                     raise Unusable(
                         f"it leads to more than {MAX_PARTS} parts, counting each as often as it is referred to"
@@ -113,6 +118,7 @@ class _JsonSchema:
                 if ways:
                     above, others, found = ways.pop()
                     ways.append((above, others, max(found, height + 1)))
+        return parts[id(self._root)]
 
     def _note_names(self, node: dict[str, Any]) -> None:
         for name in _ANCHORS:
@@ -162,20 +168,29 @@ def _members(node: Any) -> list[_Node]:
 
 
 class _AvroTypes:
-    """The named types of one schema: how deep their data are nested, and whether they may take no bytes."""
+    """The named types of one schema: how deep their data are nested, and how many parts they may have beyond
+    PARTS_PER_BYTE for each byte.
+
+    A number is one part and takes a byte at least, a record is one beside those of its fields, which may take no bytes
+    at all. A record may have MAX_EMPTY_PARTS beyond what its bytes allow, an item none, for there is no end of items.
+    """
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[int, bool] | None] = {}
+        self._named: dict[str, tuple[int, int] | None] = {}
         """None while the type is being looked into."""
 
-    def look_into(self, schema: Any, namespace: str, level: int = 1) -> tuple[int, bool]:
-        """Depth of the data of a schema, which stands at so deep a level itself, and whether they may take no bytes."""
+    def look_into(self, schema: Any, namespace: str, level: int = 1) -> tuple[int, int]:
+        """Depth of the data of a schema, which stands at so deep a level itself, and parts beyond what is allowed."""
         if level > MAX_DEPTH:
             raise _too_deep()
         if isinstance(schema, str):
-            return (1, schema == "null") if schema in _PRIMITIVES else self._known(schema, namespace)
+            if schema in _PRIMITIVES:
+                return 1, 1 if schema == "null" else _OF_A_BYTE
+            return self._known(schema, namespace)
         if isinstance(schema, list):
-            return max((self.look_into(one, namespace, level + 1)[0] for one in schema), default=1), False
+            branches = [self.look_into(one, namespace, level + 1) for one in schema] or [(1, 0)]
+            # Which of them it is takes a byte.
+            return max(depth for depth, _ in branches), max(beyond for _, beyond in branches) + _OF_A_BYTE
         if not isinstance(schema, dict) or "type" not in schema:
             raise Unusable("it is no Avro schema")
         kind = schema["type"]
@@ -184,29 +199,31 @@ class _AvroTypes:
         if kind in ("record", "error", "enum", "fixed"):
             return self._define(schema, namespace, level)
         if kind in ("array", "map"):
-            depth, empty = self.look_into(schema.get("items" if kind == "array" else "values"), namespace, level + 1)
-            if kind == "array" and empty:
-                raise Unusable("it has an array of items that may take no bytes")
-            return self._deeper(depth), False
+            depth, beyond = self.look_into(schema.get("items" if kind == "array" else "values"), namespace, level + 1)
+            if beyond + (_OF_A_BYTE if kind == "map" else 0) > 0:  # a name takes a byte
+                raise Unusable(f"its {kind}s have items that may take no bytes, or have {PARTS_PER_BYTE} parts a byte")
+            return self._deeper(depth), _OF_A_BYTE
         return self.look_into(kind, namespace, level + 1)
 
-    def _define(self, schema: dict[str, Any], namespace: str, level: int) -> tuple[int, bool]:
+    def _define(self, schema: dict[str, Any], namespace: str, level: int) -> tuple[int, int]:
         name = str(schema.get("name"))
         namespace = name.rpartition(".")[0] or str(schema.get("namespace", namespace))
         full = f"{namespace}.{name.rpartition('.')[2]}".lstrip(".")
         self._named[full] = None
-        found = 1, schema["type"] == "fixed" and not schema.get("size")
+        found = 1, 1 if schema["type"] == "fixed" and not schema.get("size") else _OF_A_BYTE
         if schema["type"] in ("record", "error"):
             fields = schema.get("fields")
             if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
                 raise Unusable("it is no Avro schema")
             inner = [self.look_into(field.get("type"), namespace, level + 1) for field in fields]
             depth = max((depth for depth, _ in inner), default=0)
-            found = self._deeper(depth), all(empty for _, empty in inner)
+            found = self._deeper(depth), 1 + sum(beyond for _, beyond in inner)
+            if found[1] > MAX_EMPTY_PARTS:
+                raise Unusable(f"it has more than {MAX_EMPTY_PARTS} parts for which there are no bytes")
         self._named[full] = found
         return found
 
-    def _known(self, name: str, namespace: str) -> tuple[int, bool]:
+    def _known(self, name: str, namespace: str) -> tuple[int, int]:
         full = name if "." in name or f"{namespace}.{name}" not in self._named else f"{namespace}.{name}"
         if full not in self._named:
             raise Unusable(f"it refers to another document: {name[:100]}")
