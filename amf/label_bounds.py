@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from amf._kernel import index, inlined
 
-N_BOUNDS = 8
+N_BOUNDS, N_EXTREMES = 8, 4
 LOSSES_OF_QUANTILES = (4, 5, 6, 7)
 """Places of the losses."""
 
@@ -65,11 +65,11 @@ def _lose(above, share, state, at):
 
 
 @inlined
-def follow_extremes(label, n_before, state, at):
-    """Take one label into the extremes of its block. n_before: how many labels came before it."""
+def follow_extremes(label, n_before, state, at, block=_BLOCK):
+    """Take one label into the extremes of its block of so many. n_before: how many labels came before it."""
     if n_before == 0.0:
         state[at] = state[at + _BEFORE] = state[at + _GREATEST] = state[at + _GREATEST + _BEFORE] = label
-    elif n_before % _BLOCK == 0.0:
+    elif n_before % block == 0.0:
         state[at + _BEFORE], state[at + _GREATEST + _BEFORE] = state[at], state[at + _GREATEST]
         state[at] = state[at + _GREATEST] = label
     state[at] = min(state[at], label)

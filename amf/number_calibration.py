@@ -48,7 +48,6 @@ from amf.label_bounds import (
     N_BOUNDS,
     are_bounds_better,
     bounded_quantiles,
-    extremes_of,
     follow_bounds,
     follow_extremes,
 )
@@ -185,11 +184,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         blend = _blend(aggregate, leaf, state)
         followed = blend + drift_of(state, _DRIFT)
         stacking.enter(x, i, linear, index(1), entered)
-        smallest, largest = extremes_of(state, _BOUNDS)
-        stack(
-            followed, state[_USUAL], smallest, largest, entered, state, _STACKED,
-            linear, said, by_linear, corrections, response,
-        )  # fmt: skip
+        stack(followed, state[_USUAL], entered, state, _STACKED, linear, said, by_linear, corrections, response)
         calibrated[i, MEAN] = mean = said[stacking.N_MODELS]
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
@@ -229,7 +224,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             _follow_alone(label, state, _CENTRE)
             follow_extremes(label, state[_LABELS], state, _BOUNDS)
             stacking.note_features(x, i, linear, index(1))
-            note_label(label, state, _STACKED)
+            note_label(label, state[_LABELS], state, _STACKED)
             state[_LABELS] += 1.0
             state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
 

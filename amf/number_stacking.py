@@ -1,13 +1,13 @@
 """What the linear models (stacking.py) add to a regression forest's mean: as much of each as surely helped of late.
 
-No model moves a forecast out of the labels of late, nor further out than it is: where many features are far from usual
-at once, as of sensors that drop out, all of their effects would add up. The forecast below a model enters it as its
-distance from where labels usually are, which is followed as the mean of a feature is: no outlier of a label moves it
-far, nor a first one for long.
+No model moves a forecast out of the last 2,048 to 4,096 labels, nor further out than it is: where many features are far
+from usual at once, as of sensors that drop out, all of their effects would add up. The forecast below a model enters it
+as its distance from where labels usually are, which is followed as the mean of a feature is: no outlier of a label
+moves it far, nor a first one for long.
 
 state, from `at` on: of each model what its difference to the forecast below is worth (corrections.py), then what is
-known of labels, as of a feature: their number, the first of them, their mean less that, and their mean absolute
-deviation.
+known of labels, as of a feature: their number, the first of them, their mean less that, their mean absolute deviation,
+and the last of them; then the extremes of labels (label_bounds.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from amf import stacking
 from amf._kernel import index, inlined
 from amf.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.drift import FURTHEST_ERROR
+from amf.label_bounds import N_EXTREMES, extremes_of, follow_extremes
 
 _LABELS = int(stacking.N_MODELS) * N_CORRECTION
-N_STACKED = _LABELS + 4
+_EXTREMES = index(_LABELS + 5)
+N_STACKED = _LABELS + 5 + N_EXTREMES
 WORTHS = range(_LABELS)
 """Places of what models are worth."""
 NEITHER_IS_NEGATIVE = (
@@ -29,16 +31,19 @@ NEITHER_IS_NEGATIVE = (
     _LABELS + 3,
 )
 """Places of what is never negative."""
-_N_LABELS, _FIRST, _MEAN, _DEVIATION = (index(_LABELS + place) for place in range(4))
+_BLOCK = 2048.0
+"""Labels: of some hundred the extremes are no limits, and next ones are often beyond them."""
+_N_LABELS, _FIRST, _MEAN, _DEVIATION, _LAST = (index(_LABELS + place) for place in range(5))
 
 
 @inlined
-def stack(below, usual, smallest, largest, entered, state, at, linear, said, by_linear, corrections, response):
+def stack(below, usual, entered, state, at, linear, said, by_linear, corrections, response):
     """Fill said (models + 1,) with the mean below each model, the first of which is `below`, and above the last one,
     by_linear (models,) with what these say by themselves, and corrections (models,) with how far they would move it.
 
-    usual: squared error of the trees. smallest, largest: of the labels of late. response: float64 (1,), to work in.
+    usual: squared error of the trees. response: float64 (1,), to work in.
     """
+    least, greatest = extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
     centre = state[at + _FIRST] + state[at + _MEAN]
     for model in range(stacking.N_MODELS):
@@ -47,7 +52,7 @@ def stack(below, usual, smallest, largest, entered, state, at, linear, said, by_
         by_linear[model] = centre + trusted + response[0]
         worth = at + index(N_CORRECTION) * model
         share = best_share(state, worth) if sure_gain(state, worth) > 0.0 else 0.0
-        bounded = min(max(by_linear[model], min(said[model], smallest)), max(said[model], largest))
+        bounded = min(max(by_linear[model], min(said[model], least)), max(said[model], greatest))
         corrections[model] = min(max(bounded - said[model], -furthest), furthest)
         said[model + index(1)] = said[model] + share * corrections[model]
 
@@ -65,9 +70,10 @@ def follow_stack(label, weight, usual, entered, state, at, linear, said, by_line
 
 
 @inlined
-def note_label(label, state, at):
-    """Note where labels are."""
-    n_labels, first, mean, deviation = at + _N_LABELS, at + _FIRST, at + _MEAN, at + _DEVIATION
-    state[n_labels], state[first], state[mean], state[deviation] = stacking.scale_with(
-        label, state[n_labels], state[first], state[mean], state[deviation]
+def note_label(label, n_before, state, at):
+    """Note where labels are. n_before: how many came before this one."""
+    follow_extremes(label, n_before, state, at + _EXTREMES, _BLOCK)
+    n_labels, first, mean, deviation, last = at + _N_LABELS, at + _FIRST, at + _MEAN, at + _DEVIATION, at + _LAST
+    state[n_labels], state[first], state[mean], state[deviation], state[last] = stacking.scale_with(
+        label, state[n_labels], state[first], state[mean], state[deviation], state[last]
     )

@@ -9,9 +9,10 @@ what it said of earlier labels, beside what is below it (class_calibration.py, n
 
 A feature enters as its distance from its mean in mean absolute deviations of late, three of them at most, and as the
 square of that, less a constant, which is its mean of normal values; one that is missing or has never moved enters as 0.
-First values are soon forgotten, be they outliers, and later ones count eight deviations at most, but for the first move
-after a long rest: a share of values that stand for missing ones, or a burst of them, must not make all others alike.
-Values are taken from the first one on: an offset changes nothing.
+The deviation is that of values that differ from the one before: as long as a feature rests, it tells nothing of how far
+a value is from usual, and of one that is mostly 0 the others count as much as they do. First values are soon forgotten,
+be they outliers, and later ones count eight deviations at most: a share of values that stand for missing ones must not
+make all others alike. Values are taken from the first one on: an offset changes nothing.
 
 Weights take steps along the gradient of the loss, those of one output of one length: the root of the sum of the squared
 gradients of late divides them (AdaGrad [2], with one sum for all features of an output). No step goes further than to
@@ -20,10 +21,10 @@ a first label that was an outlier, steps would go to and fro, and grow.
 
 All of it is state of the forest and changes with labelled rows only, one after the other.
 
-state: float64 (L (2 + 2 K) + (4 + L K) d,), L models, K outputs and d features: of each model the weight of the
+state: float64 (L (2 + 2 K) + (5 + L K) d,), L models, K outputs and d features: of each model the weight of the
 forecast below it and the sum of the squares of its gradients, and of each output the like sum and the intercept; then
 rows of d: of all features the numbers of values, those before one first moved being one, the first of them, the means
-less these, the mean absolute deviations; and for each model, for each output, the weights.
+less these, the mean absolute deviations, the last values; and for each model, for each output, the weights.
 
 [1] D. Wolpert, Stacked generalization, Neural Networks 5, 1992.
 [2] J. Duchi, E. Hazan and Y. Singer, Adaptive subgradient methods, JMLR 12, 2011.
@@ -43,7 +44,7 @@ N_MODELS = index(2)
 """One of the features, and on top of it one of their squares."""
 _TRUST, _TRUST_SQUARES, _OUTPUTS, _PER_OUTPUT = index(0), index(1), index(2), index(2)
 _SQUARES, _INTERCEPT = index(0), index(1)
-_VALUES, _FIRST, _MEAN, _DEVIATION, _WEIGHTS = (index(row) for row in range(5))
+_VALUES, _FIRST, _MEAN, _DEVIATION, _LAST, _WEIGHTS = (index(row) for row in range(6))
 
 _FURTHEST = 3.0
 """Deviations from its mean that a feature enters as at most."""
@@ -57,7 +58,7 @@ moves both by 3 / n, so that the first ones count the least."""
 _MOST_VALUES = 1500.0
 """Values that count as so many, which move mean and deviation by 1 / 500."""
 _RESTED = 2.0**-150
-"""Of a move, a deviation that is the rest of one: the feature has been the same for tens of thousands of values."""
+"""Of a distance, a deviation that would take tens of thousands of values to follow it, and is replaced."""
 _FARTHEST = 2.0**600
 """By which a mean moves at most, and the largest deviation, so that sums stay finite."""
 _STEP, _TRUST_STEP = 0.6, 0.3
@@ -142,7 +143,8 @@ def _is_in_range(state, n_outputs, largest_weight):
     start = _model_at(N_MODELS, n_outputs)
     for j in range(start, start + n_features):
         sound &= 0.0 <= state[j + _VALUES * n_features] <= _MOST_VALUES
-        sound &= abs(state[j + _FIRST * n_features]) < np.inf and abs(state[j + _MEAN * n_features]) < np.inf
+        sound &= abs(state[j + _FIRST * n_features]) < np.inf and abs(state[j + _LAST * n_features]) < np.inf
+        sound &= abs(state[j + _MEAN * n_features]) < np.inf
         sound &= 0.0 <= state[j + _DEVIATION * n_features] <= _FARTHEST
     for at in range(_weights_at(index(0), index(0), n_outputs, n_features), index(state.shape[0])):
         sound &= abs(state[at]) <= largest_weight
@@ -254,21 +256,24 @@ def note_features(x, i, state, n_outputs):
     for j in range(n_features):
         values, first = start + j + _VALUES * n_features, start + j + _FIRST * n_features
         mean, deviation = start + j + _MEAN * n_features, start + j + _DEVIATION * n_features
-        state[values], state[first], state[mean], state[deviation] = scale_with(
-            x[i, j], state[values], state[first], state[mean], state[deviation]
+        last = start + j + _LAST * n_features
+        state[values], state[first], state[mean], state[deviation], state[last] = scale_with(
+            x[i, j], state[values], state[first], state[mean], state[deviation], state[last]
         )
 
 
 @inlined
-def scale_with(value, n_values, first, mean, deviation):
+def scale_with(value, n_values, first, mean, deviation, last):
     """What is known of a feature with one value more, which may be NaN."""
     is_value = value == value
     first = value if is_value and n_values == 0.0 else first
     beside = value - first - mean
-    moves = is_value and (n_values > 1.0 or (n_values == 1.0 and beside != 0.0))
-    n_values = min(n_values + 1.0, _MOST_VALUES) if moves else max(n_values, 1.0) if is_value else n_values
+    counts = is_value and (n_values > 1.0 or (n_values == 1.0 and beside != 0.0))
+    moves = counts and value != last
+    n_values = min(n_values + 1.0, _MOST_VALUES) if counts else max(n_values, 1.0) if is_value else n_values
     is_bounded = n_values > _FEW and deviation > _RESTED * abs(beside)
     most = min(_FURTHEST_COUNTED * deviation, _FARTHEST) if is_bounded else _FARTHEST
     beside, rate = min(max(beside, -most), most), min(_FEW / n_values, 1.0)
     mean_with, deviation_with = mean + rate * beside, deviation + rate * (abs(beside) - deviation)
-    return n_values, first, mean_with if moves else mean, deviation_with if moves else deviation
+    last = value if is_value else last
+    return n_values, first, mean_with if counts else mean, deviation_with if moves else deviation, last

@@ -143,8 +143,7 @@ class Bounds:
 
     @property
     def recent(self) -> list[float]:
-        n = len(self.labels)
-        return self.labels[max((n - 1) // 256 - 1, 0) * 256 :]
+        return last_blocks(self.labels, 256)
 
     def bounded(self, low: float, inner: tuple[float, float], high: float) -> tuple[float, float]:
         labels = self.recent or [0.0]
@@ -160,6 +159,11 @@ class Bounds:
         lost = [[pinball(y - low, TAIL), pinball(y - least, TAIL)]]
         lost.append([pinball(y - high, 1 - TAIL), pinball(y - greatest, 1 - TAIL)])
         self.losses = (1 - 1 / 256) * self.losses + lost
+
+
+def last_blocks(labels: list[float], size: int) -> list[float]:
+    """Those of the last block of so many that is full, and of the one that is not."""
+    return labels[max((len(labels) - 1) // size - 1, 0) * size :]
 
 
 def pinball(above: float, share: float) -> float:
@@ -179,7 +183,7 @@ class Stack:
     def correction(self, x: np.ndarray, forecast: float, usual: float) -> float:
         """usual: squared error, of which 64 roots are most that is corrected. Never out of the labels of late."""
         bound, difference = 64 * math.sqrt(usual), self.by_linear(x, forecast) - forecast
-        if labels := self.bounds.recent:
+        if labels := last_blocks(self.bounds.labels, 2048):
             difference = max(difference, min(min(labels) - forecast, 0))
             difference = min(difference, max(max(labels) - forecast, 0))
         return min(max(difference, -bound), bound)

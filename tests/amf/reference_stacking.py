@@ -1,10 +1,10 @@
 """A slow, readable linear model on the features of a sample and on what a forest says of it.
 
 A feature enters as its distance from its mean in mean absolute deviations, three at most, or as the square of that less
-3/2; a missing one as 0. The n-th
-value moves both by 3 / n, at least by 1 / 500, and counts 8 deviations at most once there were three. Weights take
-steps of AdaGrad, with one sum of squared gradients for all weights of an output, none further than one over the largest
-curvature of the loss along the features.
+3/2; a missing one as 0. The n-th value moves both by 3 / n, at least by 1 / 500, and counts 8 deviations at most once
+there were three; the deviation only where it differs from the value before. Weights take steps of AdaGrad, with one sum
+of squared gradients for all weights of an output, none further than one over the largest curvature of the loss along
+the features.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Scale:
     mean: float = 0.0
     deviation: float = 0.0
     n: int = 0
+    last: float = 0.0
 
     def off(self, value: float) -> float:
         return value - self.first - self.mean
@@ -38,6 +39,7 @@ class Scale:
     def learn(self, value: float) -> None:
         if np.isnan(value):
             return
+        moves, self.last = value != self.last, value
         if self.n == 0:
             self.first, self.n = value, 1
             return
@@ -49,7 +51,8 @@ class Scale:
             off = float(np.clip(off, -8 * self.deviation, 8 * self.deviation))
         rate = min(3 / self.n, 1)
         self.mean += rate * off
-        self.deviation += rate * (abs(off) - self.deviation)
+        if moves:
+            self.deviation += rate * (abs(off) - self.deviation)
 
 
 @dataclass

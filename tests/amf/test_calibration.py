@@ -38,7 +38,7 @@ def through_kernel(said, labels, state=None, x=None):
     """(raw, calibrated, state)"""
     _, n, k = said.shape
     x = np.empty((n, 0)) if x is None else x
-    state = np.append(fresh_state(k), np.zeros((4 + 2 * k) * x.shape[1])) if state is None else state
+    state = np.append(fresh_state(k), np.zeros((5 + 2 * k) * x.shape[1])) if state is None else state
     raw, calibrated = np.empty((n, k)), np.empty((n, k))
     calibrate(x, said, labels, labels >= 0, state, raw, calibrated)
     return raw, calibrated, state
@@ -73,9 +73,9 @@ def test_the_kernel_equals_the_reference(k, skill, d):
     for (trust, _, *of_outputs), linear in zip(models.reshape(2, -1), linears, strict=True):
         np.testing.assert_allclose(trust, linear.trust, **CLOSE)
         np.testing.assert_allclose(of_outputs, np.c_[linear.squares, linear.weights[:, -1]].ravel(), **CLOSE)
-    scales = [[scale.n, scale.first, scale.mean, scale.deviation] for scale in linears[0].scales]
+    scales = [[each.n, each.first, each.mean, each.deviation, each.last] for each in linears[0].scales]
     weights = [linear.weights[:, :-1] for linear in linears]
-    np.testing.assert_allclose(of_features, np.vstack((np.reshape(scales, (d, 4)).T, *weights)).ravel(), **CLOSE)
+    np.testing.assert_allclose(of_features, np.vstack((np.reshape(scales, (d, 5)).T, *weights)).ravel(), **CLOSE)
     np.testing.assert_allclose(Losses.of(losses_of(state)), reference.losses.means(), **CLOSE)
 
 

@@ -177,7 +177,7 @@ def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_the
         grown = stacking.with_outputs(wide, n_outputs, 2, MUCH)
         more = stacking.fresh_state(n_outputs + 2)
         np.testing.assert_array_equal(grown, stacking.with_features(more, n_outputs + 2, 0, [None] * d, MUCH))
-        np.testing.assert_array_equal(grown[len(more) :], np.zeros(d * (8 + 2 * n_outputs)))
+        np.testing.assert_array_equal(grown[len(more) :], np.zeros(d * (9 + 2 * n_outputs)))
         wide[:] = rng.random(len(wide))
         models, features = _parts(wide, n_outputs, d)
         more_models, more_features = _parts(stacking.with_outputs(wide, n_outputs, 2, MUCH), n_outputs + 2, d)
@@ -191,20 +191,30 @@ def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_the
 def _parts(state, n_outputs: int, d: int):
     """What belongs to the two models, what the features are like, and their weights in both models, for all outputs."""
     models, features = np.split(state, [2 * (2 + 2 * n_outputs)])
-    scales, weights = np.split(features.reshape(4 + 2 * n_outputs, d), [4])
+    scales, weights = np.split(features.reshape(5 + 2 * n_outputs, d), [5])
     return models.reshape(2, -1), (scales, weights.reshape(2, n_outputs, d))
 
 
-def test_a_feature_that_moves_after_a_long_rest_is_measured_anew():
-    """While it rests its deviation becomes the smallest number that there is, of which no share is another number."""
+def test_a_deviation_that_is_nothing_beside_a_move_is_replaced():
+    """Of the smallest number that there is no share is another number."""
     x, p, rng = of_many_effects(800, 2)
     y = (rng.random(800) < p).astype(int)
     forest = amf.AMFClassifier(1, seed=1).partial_fit(x[:400], y[:400])
-    deviations = forest._calibration[-16:].reshape(8, 2)[3]
+    deviations = forest._calibration[-18:].reshape(9, 2)[3]
     assert (deviations > 0.5).all()
     deviations[:] = 5e-324
     forest.partial_fit(x[400:], y[400:])
     assert ((deviations > 0.5) & (deviations < 2.0)).all()
+
+
+def test_however_long_a_feature_rests_it_is_measured_as_before():
+    x, p, rng = of_many_effects(900, 2)
+    y = (rng.random(900) < p).astype(int)
+    forest = amf.AMFClassifier(1, seed=1).partial_fit(x[:400], y[:400])
+    before = forest._calibration[-18:].reshape(9, 2)[3].copy()
+    x[400:, 0] = x[399, 0] + 7.0  # a sensor that is stuck elsewhere: one move, and none after it
+    forest.partial_fit(x[400:], y[400:])
+    assert forest._calibration[-18:].reshape(9, 2)[3, 0] == pytest.approx(before[0], rel=0.1)
 
 
 @pytest.mark.full
@@ -226,7 +236,7 @@ def test_a_state_that_labels_could_not_have_left_is_not_sound():
     for place, values in {
         0: [-1e-9, 2.1], 1: [-1.0, 1e11], 2: [-1.0, 3e7], 3: [1e16],
         6: [-1e-9, 2.1], 7: [-1.0, 1e11], 10: [-1.0, 3e7], 11: [1e16],
-        12: [-1.0, 1501.0], 13: [np.inf], 14: [np.inf], 15: [-1.0], 16: [-1e16], 19: [-1e16],
+        12: [-1.0, 1501.0], 13: [np.inf], 14: [np.inf], 15: [-1.0], 16: [np.inf], 17: [-1e16], 20: [-1e16],
     }.items():  # fmt: skip
         for value in (*values, np.nan):
             damaged = sound.copy()
