@@ -38,7 +38,7 @@ from amf.walk import DEPTH, revise, scratch
 
 
 @inlined
-def _never(nodes, root, rules):
+def never(nodes, root, rules):
     """Lifetime of the partition that forecasts see, where they see all of it."""
     return np.inf
 
@@ -259,12 +259,8 @@ def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
     return learn
 
 
-def cell_walk_of(statistics: Statistics, lifetime_of: Any = _never, *, aggregates: bool = True) -> Any:
-    """The walk for one kind of statistics, a function for kernels.
-
-    lifetime_of: (nodes, root, rules) -> lifetime of the partition that forecasts see. aggregates: whether a forecast is
-    averaged over prunings; else it is that of the leaf.
-    """
+def cell_walk_of(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
+    """The walk for one kind of statistics, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
     prepare, predict, shown = statistics.prepare, statistics.predict, statistics.shown
@@ -322,8 +318,8 @@ def cell_walk_of(statistics: Statistics, lifetime_of: Any = _never, *, aggregate
     return walk
 
 
-def cell_way_of(lifetime_of: Any = _never, *, aggregates: bool = True) -> Any:
-    """The way through a tree extended by the sample (attributions.py), for kernels; arguments as of `cell_walk_of`."""
+def cell_way_of(lifetime_of: Any, *, aggregates: bool) -> Any:
+    """The way through a tree extended by the sample (attributions.py), for kernels; arguments: see composition.py."""
 
     @called
     def way(rules, nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):

@@ -22,7 +22,7 @@ from amf.arena import ODDS, ROOT, TIME, row_of
 from amf.boxes import varied
 from amf.elementary import log1p
 from amf.forgetting import keep_within
-from amf.geometry import BOXES, Geometry, become_leaf
+from amf.geometry import Geometry, become_leaf
 from amf.halving import is_full
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
@@ -119,10 +119,10 @@ def scratch(room):
 
 
 @inlined
-def _share_by_prunings(
+def share_by_prunings(
     mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh
 ):  # fmt: skip
-    """How the average over prunings shares out a forecast, see `walk_of`."""
+    """How the average over prunings shares out a forecast, see `tree_kernels` of composition.py."""
     return share_out(mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh)
 
 
@@ -269,15 +269,8 @@ def _visit_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggrega
     return visit
 
 
-def walk_of(
-    statistics: Statistics, share: Any = _share_by_prunings, *, aggregates: bool = True, geometry: Geometry = BOXES
-) -> Any:
-    """The walk for one kind of statistics and of trees, a function for kernels.
-
-    share: (mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh) ->
-    (depth, weighted depth): how a forecast is shared out over the nodes that are shown, as `share_out` of modes.py.
-    aggregates: whether a forecast is averaged over prunings; else it is that of the leaf, or what `share` makes of it.
-    """
+def walk_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
+    """The walk for one kind of statistics and of trees, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
     down, visit = geometry.descend, _visit_of(statistics, share, geometry, aggregates=aggregates)

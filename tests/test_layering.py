@@ -25,8 +25,8 @@ AMF_BASE = (
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.statistics amf.class_counts amf.descent amf.geometry amf.walk amf.cell_walk amf.binding "
-    "amf.batches amf.scaling amf.shifting amf.forgetting amf.packing amf.explain amf.halving amf.soundness "
-    "amf.ahead amf.attributions amf.hulls amf.kept_hulls amf.planes amf.rehearsal amf.views amf.reviews"
+    "amf.batches amf.composition amf.scaling amf.shifting amf.forgetting amf.packing amf.explain amf.halving "
+    "amf.soundness amf.ahead amf.attributions amf.hulls amf.kept_hulls amf.planes amf.rehearsal amf.views amf.reviews"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted amf.mondrian amf.increasing_lifetime amf.bsp amf.adaptive"
