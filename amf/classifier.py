@@ -102,8 +102,9 @@ class ForestClassifier(Forest[Params]):
                 continue
             code = self._classes.code(label)
             if code < 0:
+                n_coming = len(coming)
                 code = known + coming.add(label)
-                if code == known + len(arrivals):
+                if len(coming) > n_coming:  # else it is another text of a class that came in an earlier row
                     arrivals[int(rows[place])] = label
             codes[place] = code
         if arrivals and self.params.classes is not None:
