@@ -12,8 +12,8 @@ which is averaged goes on down to the leaf, the product of 1 - q (aggregation.py
 forecasts there owe to it. Where labels have changed, or where there is nothing to tell apart, prunings stop higher up,
 and all that is below becomes worthless. The heat of a leaf are the samples that came to it, the older ones for less:
 while a tree of L leaves learns n samples, all that was shrinks by 1 / (1 + n / (m L)), so that a sample is remembered
-for about m further ones a leaf. Counts that never age would keep a region to which nobody comes any more, and send away
-whoever is new in another one. Caches that count requests have the same trouble and mend it so: TinyLFU (Einziger,
+for about m further ones a leaf. Counts that never age would keep a region to which no sample comes any more, and send
+away the new ones of another one. Caches that count requests have the same trouble and mend it so: TinyLFU (Einziger,
 Friedman, Manes 2017) halves its counts once there were so many requests for each entry. What a node counts for its
 forecasts does not age.
 
@@ -63,9 +63,9 @@ def forget(nodes, used, tree):
     """
     ints, floats, reals, boxes, _, words, width = nodes
     n_trees, end = index(used.shape[0]), used[tree]
-    # All of these go by numbers of nodes; 0 is nobody's.
+    # All of these go by numbers of nodes; 0 is no node's.
     child = np.zeros(end, np.uint64)  # the left child, 0 at a leaf
-    heir = np.zeros(end, np.uint64)  # who takes this place, 0: nobody is left
+    heir = np.zeros(end, np.uint64)  # the node that takes this place, 0: none is left
     for number in range(ROOT, end):
         here = row_of(number, tree, n_trees) * words
         if ints[here + CHILD] != 0:
@@ -163,7 +163,7 @@ def _shares(ints, reals, tree, n_trees, words, child, order):
             here = row_of(number, tree, n_trees) * words
             # Nodes that stand for a single cell, as most systems' do, have no cuts counted.
             n_cells = max(ints[here + N_CUTS] - cuts_above[number], 1)
-            # 1 - q: to be told apart also where next to nothing goes on.
+            # 1 - q: with all its digits also where next to nothing goes on.
             goes_on = shares[number] / (1.0 + chain_odds(reals[here // index(2) + ODDS], n_cells))
             for side in range(_PAIR):
                 shares[left + side] = goes_on
@@ -226,12 +226,12 @@ def _find_heirs(child, order, heir):
 def _rearrange(ints, boxes, tree, n_trees, words, width, child, heir):
     """Move heirs up to their places, and then pairs of siblings, in their order, over the gaps; returns rows in use."""
     end = index(child.shape[0])
-    goal = np.zeros(end, np.uint64)  # of a pair, by its first number; 0: nobody links to it any more
+    goal = np.zeros(end, np.uint64)  # of a pair, by its first number; 0: no node links to it any more
     for parent in range(ROOT, end):
         if child[parent] != index(0) and heir[parent] == parent:
             goal[child[parent]] = child[parent]
     # First all moves up, then all moves forward: an heir may stand before the pair in which its place is. No place is
-    # that of another's heir, since whoever stood there is gone.
+    # that of another's heir, since the node that stood there is gone.
     _move(ints, boxes, tree, n_trees, words, width, heir[ROOT], ROOT)
     for pair in range(_FIRST_PAIR, end, _PAIR):
         if goal[pair] != index(0):

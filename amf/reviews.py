@@ -66,7 +66,7 @@ def _rehearse_of(walk_prepared: Any, loss_of: Any) -> Any:
             for i in range(size):
                 loss = judge(state, forecasts, i, values[start + i], first, last, words[REVIEW_EVERY])
                 total += loss if start + i >= n // 2 else 0.0
-        # What these samples told of the features has been counted before.
+        # What these samples say about the features has been counted before.
         state.tree_gains[:] = 0.0
         return total / (n - n // 2)
 
