@@ -30,9 +30,8 @@ from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.descent import descend
 from amf.elementary import power_of_two
-from amf.forgetting import keep_within
-from amf.geometry import become_leaf, become_parent
-from amf.halving import is_full
+from amf.forgetting import keep_in_bounds_of
+from amf.geometry import become_leaf, become_parent, become_root
 from amf.statistics import Statistics, without_prunings
 from amf.walk import DEPTH, revise, scratch
 
@@ -219,8 +218,8 @@ def _share_out(aggregates, nodes, path, length, end, n_cuts, odds, stopping, sto
 
 def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
     """The function by which one tree learns a sample that has gone down it, for kernels."""
-    likelihoods, update, halve = statistics.likelihoods, statistics.update, statistics.halve
-    likelihood_of_empty = statistics.likelihood_of_empty
+    likelihoods, likelihood_of_empty = statistics.likelihoods, statistics.likelihood_of_empty
+    update, keep_in_bounds = statistics.update, keep_in_bounds_of(statistics.halve)
 
     @inlined
     def learn(
@@ -229,8 +228,7 @@ def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
     ):  # fmt: skip
         """end: where the sample leaves a chain. upper: odds of what is above that. averaged: float64, used up."""
         if length == index(0):
-            used[tree] += index(1)
-            become_leaf(nodes, path[0], x, at, index(cell.shape[0]) // index(2))
+            become_root(nodes, used, tree, path[0], x, at, index(cell.shape[0]) // index(2))
             update(nodes, path[0] * nodes.words, rules, label)
             return
         sharing = min(end + index(1), length)
@@ -252,9 +250,7 @@ def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
             update(nodes, path[k] * nodes.words, rules, label)
         if aggregates:
             revise(nodes, path, index(0), above, odds, stopping, given, averaged, below)
-        if is_full(nodes.ints, path[0], nodes.words):
-            halve(nodes, used, tree, rules)
-        keep_within(nodes, used, tree, limit)
+        keep_in_bounds(nodes, used, tree, path[0], limit, rules)
 
     return learn
 

@@ -35,11 +35,14 @@ that is at and below the first such place, the product of 1 - q over the nodes a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import chain_odds
 from amf.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, Nodes, number_of, row_of
+from amf.halving import is_full
 
 SEEN, HEAT = FEATURE, THRESHOLD
 """Columns of a leaf, int32 and float32, which an inner node has other use for; 0 where nothing was forgotten since the
@@ -88,6 +91,23 @@ def keep_within(nodes, used, tree, limit):
     """Let a tree forget until it may split again within `limit` rows, where 0 says that it never splits."""
     while limit > index(0) and used[tree] + index(2) > limit:
         forget(nodes, used, tree)
+
+
+def keep_in_bounds_of(halve: Any) -> Any:
+    """The function that bounds the counters and the rows of a tree that has learned a sample, for kernels.
+
+    halve: see `Statistics.halve`.
+    """
+
+    @inlined
+    def keep_in_bounds(nodes, used, tree, root, limit, rules):
+        # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
+        # between must not depend on when they are asked for.
+        if is_full(nodes.ints, root, nodes.words):
+            halve(nodes, used, tree, rules)
+        keep_within(nodes, used, tree, limit)
+
+    return keep_in_bounds
 
 
 @kernel
