@@ -54,6 +54,17 @@ class Sizes(NamedTuple):
     """Bytes of memory, as the forests' own `nbytes`."""
 
 
+class _Rows(NamedTuple):
+    """Rows for forests, as the kernel `run` takes them (Kernels.run of batches.py)."""
+
+    starts: NDArray[np.intp]
+    stops: NDArray[np.intp]
+    x: NDArray[np.float64]
+    labels: NDArray[Any]
+    labelled: NDArray[np.bool_]
+    publish: bool
+
+
 class Group:
     """Forests of one `variant`, each under a number, its slot: rows pass through many of them in one call.
 
@@ -228,8 +239,8 @@ class Group:
         while starts.size:
             stops = np.minimum(starts + ROWS_PER_CALL, ends)
             self._reserve(mine, 2 * (learned[stops] - learned[starts]))
-            arguments = starts, stops, x, y, labelled, publish
-            self._run(self._addresses[mine], arguments, of_a_row, said, n_threads)
+            rows = _Rows(starts, stops, x, y, labelled, publish)
+            self._run(self._addresses[mine], rows, of_a_row, said, n_threads)
             self._give_up_room(mine)
             left = stops < ends
             mine, starts, ends = mine[left], stops[left], ends[left]
@@ -237,20 +248,19 @@ class Group:
     def _run(
         self,
         addresses: NDArray[np.uint64],
-        arguments: tuple[Any, ...],
+        rows: _Rows,
         of_a_row: int,
         said: BatchForecasts,
         n_threads: int,
     ) -> None:
-        """Call the kernel, whose arguments these are. of_a_row: numbers that all trees of a forest say of one."""
-        starts, stops, x, *_ = arguments
-        lengths, kernel = stops - starts, self._any()._kernels.run
+        """Pass rows through the forests at these addresses. of_a_row: numbers that all trees of a forest say of one."""
+        lengths, kernel = rows.stops - rows.starts, self._any()._kernels.run
         longest = int(lengths.max())
 
         def run(first: int, last: int) -> None:
             kernel(
-                addresses, first, last, *arguments,
-                SCRATCH.floats((longest + SEGMENTS + 1) * padded(x.shape[1])),
+                addresses, first, last, *rows,
+                SCRATCH.floats((longest + SEGMENTS + 1) * padded(rows.x.shape[1])),
                 SCRATCH.reals(max(of_a_row, min(longest * of_a_row, MOST_FORECASTS))),
                 said.outputs, said.raw, said.depths,
             )  # fmt: skip
