@@ -63,7 +63,7 @@ def folders() -> Iterator[Path]:
         yield Path(chosen) / ours
     yield PACKAGE / "__pycache__"
     users = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    if users.is_absolute():  # else nobody knows where home is
+    if users.is_absolute():  # else there is no home that is known
         yield users / ours
 
 

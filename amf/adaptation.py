@@ -6,7 +6,7 @@ bins (univariate.py), which finds it within a hundred samples, and leaves nothin
 where others have parted the samples already show the trees: where a sample goes from a node to its child, the split of
 the node has gained e / e' - 1; e is the forecast of the label by the child, e' what the node would have said without
 the split, both made before the label was counted. That is what a bet of 1 on the child's forecast wins at the odds of
-its parent's: a fair bet, which wins nothing in the mean where the split tells nothing, however few labels the child has
+its parent's: a fair bet, which wins nothing in the mean where the split is no use, however few labels the child has
 seen, and chi^2(e, e') > 0 where it does. (The mean of log(e / e') is then less than nothing, by an amount that depends
 on how many labels were seen: of a feature that tells something only beside others it is so for thousands of samples.)
 No win counts more than 7, so that no label decides everything. The sum over all steps on a feature, each weighed by the
@@ -19,13 +19,13 @@ splits have gained, or nothing where it is less than nothing. The weight of a fe
 where d are the features of which two values were seen, and p are 30 steps a tree, so that one step decides nothing. If
 all a are 0, or all b, the others count alone. What is learned counts by the evidence e there is for it, in nats: what
 features gain alone, in all, and half of what their splits have gained. A handful of labels of a rare class are no
-evidence, however many samples there were. With much of it those features that tell nothing get half of the cuts that
+evidence, however many samples there were. With much of it uninformative features get half of the cuts that
 one feature has in the plain forest, all together and however many they are. The powers are small since a feature whose
 splits tell little by themselves may be what others need. The weight of a feature multiplies that of scaling.py. The
 mean over the d features is 1. Sums and counts shrink by 3 % at each review, so that weights follow changes.
 
-Rehearsals. The cuts near the root are made of the first samples, when nobody knows what matters, and no later cut mends
-them. So the first samples are kept, and all trees learn them once more under the weights of later (rehearsal.py).
+Rehearsals. The cuts near the root are made of the first samples, when it is not known what matters, and no later cut
+mends them. So the first samples are kept, and all trees learn them once more under the weights of later (rehearsal.py).
 Where a forest finds itself out of date, it begins anew, with the samples since then for its first ones, unless what it
 knew proves to be of use after all (watching.py).
 
@@ -57,7 +57,7 @@ from amf.arena import FEATURE, ROOT, row_of
 from amf.univariate import Kind, gain_of
 
 _ALIKE = 0.5
-"""Of the sum of all weights, d, what all features share alike at least: what tells nothing today may tomorrow."""
+"""Of the sum of all weights, d, what all features share alike at least: what is no use today may be of use tomorrow."""
 EVIDENCE = 16.0
 """Nats of labels that decide on a whole forest, and at which what is learned of features counts half of the most."""
 _PRIOR_STEPS = 30.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,43 +93,53 @@ class State(NamedTuple):
     """(r * d,), the values of these samples, as they came."""
 
 
-_OF_FOREST = 11
-"""Numbers of the state that neither features nor trees nor samples have: `swaps` to `to_be_active`."""
+def _state_of(part: Any) -> Callable[[Any, int, int], State]:
+    """The function that takes the state to pieces, by (flat, start, length) -> (a piece, where it ends)."""
+
+    def state_of(flat: Any, n_trees: int, n_features: int) -> State:
+        """The parts of the state, which are all empty in a forest that does not adapt."""
+        n, d = n_trees, n_features
+        tree_gains, at = part(flat, 0, 3 * n * d)
+        weights, at = part(flat, at, d)
+        gains, at = part(flat, at, 3 * d)
+        table, at = part(flat, at, N_CELLS * d)
+        bounds, at = part(flat, at, N_BOUNDS * d)
+        losses, at = part(flat, at, n)
+        judged, at = part(flat, at, n)
+        spreads, at = part(flat, at, n)
+        births, at = part(flat, at, n)
+        roles, at = part(flat, at, n)
+        swaps, at = part(flat, at, 1)
+        beginning, at = part(flat, at, 1)
+        phase, at = part(flat, at, 1)
+        current, at = part(flat, at, 1)
+        usual, at = part(flat, at, 3)
+        excess, at = part(flat, at, 1)
+        suspected, at = part(flat, at, 1)
+        lag, at = part(flat, at, 1)
+        to_be_active, at = part(flat, at, 1)
+        groups, at = part(flat, at, N_GROUPS)
+        recent, at = part(flat, at, N_RECENT)
+        n_rows = max(flat.shape[0] - at, 0) // (d + 1)
+        kept_labels, at = part(flat, at, n_rows)
+        kept, at = part(flat, at, n_rows * d)
+        return State(
+            tree_gains, weights, gains, table, bounds, losses, judged, spreads, births, roles, swaps, beginning, phase,
+            current, usual, excess, suspected, lag, to_be_active, groups, recent, kept_labels, kept,
+        )  # fmt: skip
+
+    return state_of
 
 
-def state_of(flat: Any, n_trees: int, n_features: int) -> State:
-    """The parts of the state, which are all empty in a forest that does not adapt."""
-    n, d = n_trees, n_features
-    features, table, trees = 3 * n * d, 3 * n * d + 4 * d, 3 * n * d + (4 + N_CELLS + N_BOUNDS) * d
-    forest = trees + 5 * n
-    labels = forest + _OF_FOREST
-    kept = labels + N_GROUPS + N_RECENT
-    rows = kept + max(flat.shape[0] - kept, 0) // (d + 1)
-    return State(
-        flat[:features],
-        flat[features : features + d],
-        flat[features + d : table],
-        flat[table : table + N_CELLS * d],
-        flat[table + N_CELLS * d : trees],
-        flat[trees : trees + n],
-        flat[trees + n : trees + 2 * n],
-        flat[trees + 2 * n : trees + 3 * n],
-        flat[trees + 3 * n : trees + 4 * n],
-        flat[trees + 4 * n : forest],
-        flat[forest : forest + 1],
-        flat[forest + 1 : forest + 2],
-        flat[forest + 2 : forest + 3],
-        flat[forest + 3 : forest + 4],
-        flat[forest + 4 : forest + 7],
-        flat[forest + 7 : forest + 8],
-        flat[forest + 8 : forest + 9],
-        flat[forest + 9 : forest + 10],
-        flat[forest + 10 : labels],
-        flat[labels : labels + N_GROUPS],
-        flat[labels + N_GROUPS : kept],
-        flat[kept:rows],
-        flat[rows:],
-    )
+def _cut(flat: Any, start: Any, length: Any) -> Any:
+    return flat[start : start + length], start + length
+
+
+def _measure(flat: Any, start: Any, length: Any) -> Any:
+    return length, start + length
+
+
+state_of, _lengths_of = _state_of(_cut), _state_of(_measure)
 
 
 def new_trees_forecast(state: State) -> bool:
@@ -146,10 +157,14 @@ def most_kept(n_features: int, max_bytes: int) -> int:
     return min(_REHEARSED, max_bytes // _SHARE_OF_BYTES // (8 * (n_features + 1)))
 
 
+@lru_cache
+def _size_without_rows(n_trees: int, n_features: int) -> int:
+    return sum(_lengths_of(np.empty(0), n_trees, n_features))  # with room for no rows
+
+
 def size_of(n_trees: int, n_features: int, n_rows: int) -> int:
     """Numbers in the state with room for so many samples."""
-    of_feature, of_trees = 3 * n_trees + 4 + N_CELLS + N_BOUNDS, 5 * n_trees
-    return of_feature * n_features + of_trees + _OF_FOREST + N_GROUPS + N_RECENT + n_rows * (n_features + 1)
+    return _size_without_rows(n_trees, n_features) + n_rows * (n_features + 1)
 
 
 def room_in(flat: NDArray[np.float64], n_trees: int, n_features: int) -> int:
@@ -299,5 +314,5 @@ def _are_labels(values: NDArray[np.float64], n_classes: int | None) -> NDArray[n
     return labels
 
 
-parts, in_turn, old_at_most = called(state_of), called(new_trees_forecast), called(most_old)
+parts, in_turn, old_at_most = called(_state_of(called(_cut))), called(new_trees_forecast), called(most_old)
 """`state_of`, `new_trees_forecast` and `most_old` as kernels call them."""

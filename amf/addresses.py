@@ -1,8 +1,8 @@
 """Arrays at addresses: how one call of a kernel reaches the memory of many forests.
 
 A kernel takes as many arrays as it has arguments, and each of them costs the caller a fraction of a microsecond. So a
-forest is handed over as a row of 64-bit words (binding.py), of which some are the addresses of its arrays. Whoever
-makes such a row keeps the arrays alive while kernels run.
+forest is handed over as a row of 64-bit words (binding.py), of which some are the addresses of its arrays. The
+maker of such a row keeps the arrays alive while kernels run.
 """
 
 from __future__ import annotations

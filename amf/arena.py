@@ -152,7 +152,7 @@ class Arena:
         """Number of trees."""
         return self.used.shape[0]
 
-    # Views are made for who asks: of many forests most only grow, and a block that is looked at is copied then.
+    # Views are made when asked for: of many forests most only grow, and a block that is looked at is copied then.
 
     @property
     def ints(self) -> NDArray[np.int32]:

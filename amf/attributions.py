@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from amf._kernel import called, index, inlined
 from amf.adaptation_state import SILENT
 from amf.arena import FEATURE
-from amf.geometry import BOXES, Geometry
+from amf.geometry import Geometry
 from amf.modes import EXISTING, share_out
 from amf.scaling import centre
 from amf.statistics import Statistics
@@ -43,7 +43,7 @@ class Attributions(NamedTuple):
     """(n, d, K), what splits on each feature add, mean over trees. Over the classes it sums to 0."""
 
 
-def _as_it_is(aggregates: bool) -> Any:
+def as_it_is(*, aggregates: bool) -> Any:
     """The way through a tree as it is, for kernels. aggregates: whether it is averaged over prunings."""
 
     @inlined
@@ -137,15 +137,12 @@ def _ask_of(statistics: Statistics, way: Any) -> Any:
     return ask
 
 
-def attributions_of(
-    statistics: Statistics, way: Any = None, *, aggregates: bool = True, geometry: Geometry = BOXES
-) -> Any:
+def attributions_of(statistics: Statistics, way: Any, geometry: Geometry) -> Any:
     """The attributions for one kind of statistics and of trees, a function for kernels.
 
-    way: fills the shares of a path (see `_as_it_is`), where trees are not taken as they are. aggregates: whether trees
-    that are taken so are averaged over prunings; else a forecast is that of the leaf.
+    way: fills the shares of a path, as that of `as_it_is` does in a tree as it is.
     """
-    down, ask = geometry.descend, _ask_of(statistics, _as_it_is(aggregates) if way is None else way)
+    down, ask = geometry.descend, _ask_of(statistics, way)
 
     @called
     def attribute(rules, nodes, used, random, limit, origin, x, stride, n_outputs, roles, forecasts, prior, features):

@@ -41,8 +41,8 @@ _CAPACITY, _N_BYTES = int(CAPACITY), int(N_BYTES)
 
 @kernel
 def _find_blocks(heads, boxes, hulls, words):
-    """Write the addresses of the arrays that may be resized in place. A kernel is told them by the arrays themselves,
-    which Python takes microseconds to ask."""
+    """Write the addresses of the arrays that may be resized in place. A kernel reads them off the arrays, which takes
+    Python microseconds."""
     words[HEADS], words[BOXES], words[HULLS] = heads.ctypes.data, boxes.ctypes.data, hulls.ctypes.data
 
 

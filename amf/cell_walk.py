@@ -30,15 +30,14 @@ from amf.boxes import holds
 from amf.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.descent import descend
 from amf.elementary import power_of_two
-from amf.forgetting import keep_within
-from amf.geometry import become_leaf, become_parent
-from amf.halving import is_full
+from amf.forgetting import keep_in_bounds_of
+from amf.geometry import become_leaf, become_parent, become_root
 from amf.statistics import Statistics, without_prunings
 from amf.walk import DEPTH, revise, scratch
 
 
 @inlined
-def _never(nodes, root, rules):
+def never(nodes, root, rules):
     """Lifetime of the partition that forecasts see, where they see all of it."""
     return np.inf
 
@@ -219,8 +218,8 @@ def _share_out(aggregates, nodes, path, length, end, n_cuts, odds, stopping, sto
 
 def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
     """The function by which one tree learns a sample that has gone down it, for kernels."""
-    likelihoods, update, halve = statistics.likelihoods, statistics.update, statistics.halve
-    likelihood_of_empty = statistics.likelihood_of_empty
+    likelihoods, likelihood_of_empty = statistics.likelihoods, statistics.likelihood_of_empty
+    update, keep_in_bounds = statistics.update, keep_in_bounds_of(statistics.halve)
 
     @inlined
     def learn(
@@ -229,8 +228,7 @@ def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
     ):  # fmt: skip
         """end: where the sample leaves a chain. upper: odds of what is above that. averaged: float64, used up."""
         if length == index(0):
-            used[tree] += index(1)
-            become_leaf(nodes, path[0], x, at, index(cell.shape[0]) // index(2))
+            become_root(nodes, used, tree, path[0], x, at, index(cell.shape[0]) // index(2))
             update(nodes, path[0] * nodes.words, rules, label)
             return
         sharing = min(end + index(1), length)
@@ -252,19 +250,13 @@ def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
             update(nodes, path[k] * nodes.words, rules, label)
         if aggregates:
             revise(nodes, path, index(0), above, odds, stopping, given, averaged, below)
-        if is_full(nodes.ints, path[0], nodes.words):
-            halve(nodes, used, tree, rules)
-        keep_within(nodes, used, tree, limit)
+        keep_in_bounds(nodes, used, tree, path[0], limit, rules)
 
     return learn
 
 
-def cell_walk_of(statistics: Statistics, lifetime_of: Any = _never, *, aggregates: bool = True) -> Any:
-    """The walk for one kind of statistics, a function for kernels.
-
-    lifetime_of: (nodes, root, rules) -> lifetime of the partition that forecasts see. aggregates: whether a forecast is
-    averaged over prunings; else it is that of the leaf.
-    """
+def cell_walk_of(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
+    """The walk for one kind of statistics, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
     prepare, predict, shown = statistics.prepare, statistics.predict, statistics.shown
@@ -322,8 +314,8 @@ def cell_walk_of(statistics: Statistics, lifetime_of: Any = _never, *, aggregate
     return walk
 
 
-def cell_way_of(lifetime_of: Any = _never, *, aggregates: bool = True) -> Any:
-    """The way through a tree extended by the sample (attributions.py), for kernels; arguments as of `cell_walk_of`."""
+def cell_way_of(lifetime_of: Any, *, aggregates: bool) -> Any:
+    """The way through a tree extended by the sample (attributions.py), for kernels; arguments: see composition.py."""
 
     @called
     def way(rules, nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):

@@ -63,7 +63,7 @@ _SHARE = 5e-4
 _UNIFORM_SHARE = 1e-2
 """Of the uniform distribution in a tree's forecast, before a mean of small exponent: no tree may exclude a class."""
 _PRIOR_SHARE = 1e-3
-"""Of the prior in a mean over trees: one label that nobody expected must not cost the forest all of its weight."""
+"""Of the prior in a mean over trees: one unexpected label must not cost the forest all of its weight."""
 _LEAST_CREDITED = 1e-6
 """Probability that a label is given at least where the loss of a single tree is asked for."""
 _KEPT = 1.0 - 1e-4
@@ -77,7 +77,7 @@ _FIRST_UNSTACKED = (0.5, 0.9)
 """Weight of what is below each linear model before there is a label."""
 _STACK_SHARE = 5e-5
 """What each label moves of the weight of the one to the other."""
-_LEAST_TOLD = 1e-4
+_LEAST_PROBABILITY = 1e-4
 """Over the number of classes: of smaller probabilities linear models take the logarithm of this."""
 _LARGEST_LOGISTIC_CURVATURE = 0.25
 """Of a log-loss by one logarithm of odds: p (1 - p)."""
@@ -190,7 +190,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             calibrated[i, k] = said[stacking.N_MODELS, k]
         if labelled[i]:
             label = index(labels[i])
-            # Of a class that was never counted nobody can have known: the first label of a new class judges nothing.
+            # No forecast could know a class without a count, so the first label of a new class judges nothing.
             if state[_CLASSES + _PER_CLASS * label] > 0.0:
                 # Of trees that rule the label out the loss is infinite.
                 by_trees = max(means[0, label], _SMALLEST_PROBABILITY)
@@ -247,7 +247,7 @@ def _prior_of(state, prior):
 
 @inlined
 def _share_of(label, n_classes, state):
-    """The frequency of a class among those that came: what labels alone say, who never hear of the others."""
+    """The frequency of a class among those that came: the forecast of the labels alone, which know no others."""
     total = 0.0
     for count in state[_CLASSES : _CLASSES + _PER_CLASS * n_classes : _PER_CLASS]:
         if count > 0.0:
@@ -312,7 +312,7 @@ def _stack(said, counted, model, entered, linear, logarithms, stacked):
     n_classes = index(said.shape[0])
     stacking.respond(model, entered, linear, n_classes, stacked)
     trust, largest, total = stacking.trust(model, linear, n_classes), -np.inf, 0.0
-    least = _LEAST_TOLD / n_classes
+    least = _LEAST_PROBABILITY / n_classes
     # Loops of their own: several logarithms at a time, but sums and maxima in their order.
     for k in range(n_classes):
         logarithms[k] = usual_log(max(said[k], least))

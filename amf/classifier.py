@@ -13,7 +13,7 @@ from amf.arena import room_for
 from amf.class_calibration import fresh_state, is_sound, losses_of, with_classes
 from amf.class_counts import add_up
 from amf.forest import Forest
-from amf.labels import Classes, Label, distinct, scalars
+from amf.labels import Classes, Label, distinct, scalars, whole_numbers
 from amf.params import AMFClassifierParams
 from amf.partition_params import (
     BSPForestClassifierParams,
@@ -102,8 +102,9 @@ class ForestClassifier(Forest[Params]):
                 continue
             code = self._classes.code(label)
             if code < 0:
+                n_coming = len(coming)
                 code = known + coming.add(label)
-                if code == known + len(arrivals):
+                if len(coming) > n_coming:  # else it is another text of a class that came in an earlier row
                     arrivals[int(rows[place])] = label
             codes[place] = code
         if arrivals and self.params.classes is not None:
@@ -113,6 +114,10 @@ class ForestClassifier(Forest[Params]):
             raise ValueError(f"y brings more than max_classes={self.params.max_classes} classes")
         values = codes[places]
         return Labels(values, values >= 0, arrivals, known + len(arrivals))
+
+    def _given(self, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        codes = whole_numbers("labels", labels)
+        return codes, codes >= 0
 
     @property
     def _stats_room(self) -> int:

@@ -2,7 +2,7 @@
 
 There are two means of recent errors, over some eight labels and over some 64. A share of one of them is added to the
 forecast (corrections.py), of the mean that has gained more by that. So a forecast follows a level that moves or jumps,
-and stays as it is where errors tell nothing of the next one.
+and stays as it is where errors do not predict the next one.
 
 state, from `at` on: N_DRIFT numbers, each mean of errors and behind it what it is worth.
 """

@@ -108,7 +108,7 @@ def survey(trees: Iterable[NDArray[np.int32]], n_features: int) -> Survey:
 
 
 def end_at(heads: NDArray[np.int32], hides: NDArray[np.bool_]) -> None:
-    """Let forecasts end at the nodes (n,) that hide what is below them: whoever surveys the tree takes them for leaves.
+    """Let forecasts end at the nodes (n,) that hide what is below them: `survey` takes them for leaves.
 
     heads: (n, words) of a tree, which are changed.
     """

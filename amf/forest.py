@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf import serialize
 from amf.attributions import Attributions
-from amf.binding import Binding
 from amf.explain import Adaptation, Description, mean_depth, survey
 from amf.labels import plain
 from amf.losses import Losses
@@ -19,7 +18,6 @@ from amf.packing import heads_of
 from amf.state import ForestState
 from amf.system import Params
 from amf.threads import side_by_side, spans
-from amf.turns import take_turns
 
 
 def _unpickled(system: type[Any], data: bytes, n_threads: int) -> Any:
@@ -59,13 +57,6 @@ class Forest(ForestState[Params]):
         """A forest that has learned nothing."""
         forest = cls._bare(params, n_threads)
         forest._start()
-        return forest
-
-    @classmethod
-    def _bare(cls, params: Params, n_threads: int) -> Self:
-        """A forest without generators, and without a bound on its rows: `loads` brings those and finds this."""
-        forest = cls.__new__(cls)
-        forest._set_up(params, n_threads)
         return forest
 
     # What it is.
@@ -213,22 +204,13 @@ class Forest(ForestState[Params]):
     def copy(self) -> Self:
         """This forest in memory of its own: both go on bit for bit, and neither sees what the other learns.
 
-        Takes as long as copying `nbytes` bytes does; whoever learns in this forest waits meanwhile.
+        Takes as long as copying `nbytes` bytes does; calls that learn wait meanwhile.
         """
         with self._turn:
             twin = self._twin()
             twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
             twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
             twin._adaptation = self._adaptation.copy()
-        return twin
-
-    def _twin(self) -> Self:
-        """A forest with the same parameters, names and labels, whose state is to be replaced: it is this one's."""
-        twin = self.__new__(type(self))
-        vars(twin).update(vars(self))
-        take_turns(twin)
-        twin._binding = Binding()
-        twin._take_over_labels()
         return twin
 
     def __copy__(self) -> Self:

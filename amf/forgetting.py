@@ -12,8 +12,8 @@ which is averaged goes on down to the leaf, the product of 1 - q (aggregation.py
 forecasts there owe to it. Where labels have changed, or where there is nothing to tell apart, prunings stop higher up,
 and all that is below becomes worthless. The heat of a leaf are the samples that came to it, the older ones for less:
 while a tree of L leaves learns n samples, all that was shrinks by 1 / (1 + n / (m L)), so that a sample is remembered
-for about m further ones a leaf. Counts that never age would keep a region to which nobody comes any more, and send away
-whoever is new in another one. Caches that count requests have the same trouble and mend it so: TinyLFU (Einziger,
+for about m further ones a leaf. Counts that never age would keep a region to which no sample comes any more, and send
+away the new ones of another one. Caches that count requests have the same trouble and mend it so: TinyLFU (Einziger,
 Friedman, Manes 2017) halves its counts once there were so many requests for each entry. What a node counts for its
 forecasts does not age.
 
@@ -35,11 +35,14 @@ that is at and below the first such place, the product of 1 - q over the nodes a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from amf._kernel import called, index, inlined, kernel
 from amf.aggregation import chain_odds
 from amf.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, Nodes, number_of, row_of
+from amf.halving import is_full
 
 SEEN, HEAT = FEATURE, THRESHOLD
 """Columns of a leaf, int32 and float32, which an inner node has other use for; 0 where nothing was forgotten since the
@@ -63,9 +66,9 @@ def forget(nodes, used, tree):
     """
     ints, floats, reals, boxes, _, words, width = nodes
     n_trees, end = index(used.shape[0]), used[tree]
-    # All of these go by numbers of nodes; 0 is nobody's.
+    # All of these go by numbers of nodes; 0 is no node's.
     child = np.zeros(end, np.uint64)  # the left child, 0 at a leaf
-    heir = np.zeros(end, np.uint64)  # who takes this place, 0: nobody is left
+    heir = np.zeros(end, np.uint64)  # the node that takes this place, 0: none is left
     for number in range(ROOT, end):
         here = row_of(number, tree, n_trees) * words
         if ints[here + CHILD] != 0:
@@ -88,6 +91,23 @@ def keep_within(nodes, used, tree, limit):
     """Let a tree forget until it may split again within `limit` rows, where 0 says that it never splits."""
     while limit > index(0) and used[tree] + index(2) > limit:
         forget(nodes, used, tree)
+
+
+def keep_in_bounds_of(halve: Any) -> Any:
+    """The function that bounds the counters and the rows of a tree that has learned a sample, for kernels.
+
+    halve: see `Statistics.halve`.
+    """
+
+    @inlined
+    def keep_in_bounds(nodes, used, tree, root, limit, rules):
+        # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
+        # between must not depend on when they are asked for.
+        if is_full(nodes.ints, root, nodes.words):
+            halve(nodes, used, tree, rules)
+        keep_within(nodes, used, tree, limit)
+
+    return keep_in_bounds
 
 
 @kernel
@@ -163,7 +183,7 @@ def _shares(ints, reals, tree, n_trees, words, child, order):
             here = row_of(number, tree, n_trees) * words
             # Nodes that stand for a single cell, as most systems' do, have no cuts counted.
             n_cells = max(ints[here + N_CUTS] - cuts_above[number], 1)
-            # 1 - q: to be told apart also where next to nothing goes on.
+            # 1 - q: with all its digits also where next to nothing goes on.
             goes_on = shares[number] / (1.0 + chain_odds(reals[here // index(2) + ODDS], n_cells))
             for side in range(_PAIR):
                 shares[left + side] = goes_on
@@ -226,12 +246,12 @@ def _find_heirs(child, order, heir):
 def _rearrange(ints, boxes, tree, n_trees, words, width, child, heir):
     """Move heirs up to their places, and then pairs of siblings, in their order, over the gaps; returns rows in use."""
     end = index(child.shape[0])
-    goal = np.zeros(end, np.uint64)  # of a pair, by its first number; 0: nobody links to it any more
+    goal = np.zeros(end, np.uint64)  # of a pair, by its first number; 0: no node links to it any more
     for parent in range(ROOT, end):
         if child[parent] != index(0) and heir[parent] == parent:
             goal[child[parent]] = child[parent]
     # First all moves up, then all moves forward: an heir may stand before the pair in which its place is. No place is
-    # that of another's heir, since whoever stood there is gone.
+    # that of another's heir, since the node that stood there is gone.
     _move(ints, boxes, tree, n_trees, words, width, heir[ROOT], ROOT)
     for pair in range(_FIRST_PAIR, end, _PAIR):
         if goal[pair] != index(0):

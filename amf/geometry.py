@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amf._kernel import called, index, inlined
-from amf.arena import CHILD, FEATURE, ODDS, THRESHOLD, TIME
+from amf.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME
 from amf.boxes import enclose, widen
 from amf.cuts import gap_cut
 from amf.descent import descend, outer_part
@@ -77,6 +77,13 @@ def become_leaf(nodes, row, x, at, n_features):
     nodes.reals[row * nodes.words // index(2) + ODDS] = 1.0
     low = row * nodes.width
     enclose(nodes.boxes, low, low + nodes.width // index(2), x, at, n_features)
+
+
+@inlined
+def become_root(nodes, used, tree, row, x, at, n_features):
+    """Give an empty tree its first node: the leaf of one sample, whose label is not counted yet."""
+    used[tree] = ROOT + index(1)
+    become_leaf(nodes, row, x, at, n_features)
 
 
 @inlined

@@ -261,7 +261,8 @@ def growth(words, v, size, first, n_seen, x, y, across, up):
 def line_between(words, v, size, first, n_seen, x, y, across, up, place):
     """(normal of a line between a hull and a point, towards the point; the vertex that it touches when it moves back).
 
-    place: uniform on [0, 1), of the measure of these lines. Arguments: as of `growth`, which has to be > 0.
+    first, n_seen: the edges that the point sees. across, up: weights of the axes. place: uniform on [0, 1), of the
+    measure of these lines, which is the `growth` and has to be > 0.
     """
     near = _near_end(size, first, n_seen)
     target = place * growth(words, v, size, first, n_seen, x, y, across, up)

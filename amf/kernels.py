@@ -1,14 +1,14 @@
 """Kernels ahead of time: before a stream begins, or when an image is built.
 
-Whoever runs without leave to write compiles all kernels in every process, half a minute each time. So an image brings
-them along, compiled for a CPU that every host has, as that of deploy/Dockerfile does: with
+Processes that may not write compile all kernels anew, half a minute each time. So an image brings them along, compiled
+for a CPU that every host has, as that of deploy/Dockerfile does: with
 
     NUMBA_CPU_NAME=generic
 
 in the environment of the build, which calls `compile_kernels`, and in that of every process. Kernels for another CPU
 are not looked at, and a process that asks for its own host's, which is the default, compiles. The bits of forests are
-the same for all CPUs. "generic" is the plainest of its architecture; hosts that are known to be newer can be told by
-name, such as "x86-64-v3". The files lie in the package's own __pycache__, with NUMBA_CACHE_DIR in that folder
+the same for all CPUs. "generic" is the plainest of its architecture; for hosts that are known to be newer there are
+names such as "x86-64-v3". The files lie in the package's own __pycache__, with NUMBA_CACHE_DIR in that folder
 (_cache.py).
 """
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Label = str | int | float | bool
 LARGEST_NUMBER = 1e75
 """Labels that are numbers may be as large as this: the square of their sum stays finite."""
+_LARGEST_WHOLE = 2**63 - 1
 _FEW = 64  # labels, below which a loop is quicker than a sort
 _PLAIN = {frozenset({str}), frozenset({int}), frozenset({bool})}
 _PYTHONS_OWN = frozenset({str, int, float, bool})
@@ -184,3 +185,14 @@ def numbers(y: Any) -> NDArray[np.float64]:
     if wild.size:
         raise ValueError(f"y[{wild[0]}] is {values[wild[0]]}; labels must lie within {LARGEST_NUMBER:g} of 0")
     return values
+
+
+def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    """Whole numbers in memory of their own, -1 where they are masked. Raises ValueError for any others, which would be
+    cut off, and for those beyond int64, which would be other ones."""
+    given = np.ma.filled(values, -1) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+    if given.size and given.dtype.kind not in "biu":
+        raise ValueError(f"{name} must be whole numbers, they are {given.dtype}")
+    if given.dtype == np.uint64 and given.size and given.max() > _LARGEST_WHOLE:
+        raise ValueError(f"{name} must be whole numbers up to {_LARGEST_WHOLE}, one is {given.max()}")
+    return np.array(given, np.int64, order="C")

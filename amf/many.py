@@ -33,7 +33,7 @@ from amf.binding import (
 )
 from amf.boxes import padded
 from amf.forest import Forest
-from amf.labels import numbers, plain
+from amf.labels import plain, whole_numbers
 from amf.params import check_whole
 from amf.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.samples import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
@@ -42,7 +42,6 @@ from amf.threads import side_by_side
 from amf.turns import Turn, take_turns, together
 
 _MOST_SLOTS = 1 << 26
-_LARGEST_WHOLE = int(np.iinfo(np.int64).max)
 
 
 class Sizes(NamedTuple):
@@ -53,6 +52,17 @@ class Sizes(NamedTuple):
     nodes: NDArray[np.int64]
     nbytes: NDArray[np.int64]
     """Bytes of memory, as the forests' own `nbytes`."""
+
+
+class _Rows(NamedTuple):
+    """Rows for forests, as the kernel `run` takes them (Kernels.run of batches.py)."""
+
+    starts: NDArray[np.intp]
+    stops: NDArray[np.intp]
+    x: NDArray[np.float64]
+    labels: NDArray[Any]
+    labelled: NDArray[np.bool_]
+    publish: bool
 
 
 class Group:
@@ -79,7 +89,7 @@ class Group:
         """Id of a forest -> its slot."""
 
     def __getstate__(self) -> dict[int, Forest[Any]]:
-        # Addresses are those of these very forests in this very process: whoever brings forests takes them anew.
+        # Addresses are those of these very forests in this very process: forests that come back are bound anew.
         with self._turn:
             return {slot: self._forest(slot) for slot in self._slots.values()}
 
@@ -155,11 +165,11 @@ class Group:
 
         A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such
         and for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves
-        none of these forests (see `partial_fit`). Nobody else can use these forests until the call has ended.
+        none of these forests (see `partial_fit`). No other thread can use these forests until the call has ended.
         """
         n_threads = plain(n_threads)
         check_whole("n_threads", n_threads, 1, 10_000)
-        place = _whole("slots", slots)
+        place = whole_numbers("slots", slots)
         if place.ndim != 1:
             raise ValueError(f"slots have shape {place.shape}, they must be (n,)")
         with self._turn:
@@ -177,25 +187,28 @@ class Group:
         some = self._forest(place[0]) if place.size else self._any()
         x = some._rows(X)
         n = x.shape[0]
-        y = numbers(labels) if some._code is np.float64 else _whole("labels", labels)
+        y, labelled = some._given(labels)
         if place.shape != (n,):
             raise ValueError(f"X has shape {x.shape}, slots {place.shape}; they must be (n, d) and (n,)")
         if y.shape != (n,):
             raise ValueError(f"labels have shape {y.shape} for {n} rows of X")
         order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
         if not is_sorted:
-            x, y, place = x[order], y[order], place[order]
+            x, y, labelled, place = x[order], y[order], labelled[order], place[order]
             x.flags.writeable = False  # kernels are compiled anew for each type, and know this one
         starts = np.flatnonzero(np.diff(place, prepend=-1))
         ends, mine = np.append(starts[1:], n), place[starts]
         forests = self._those(mine)
         with together([forest._turn for forest in forests]):
             words = self._words(mine)
-            _check(mine, words, x, y, np.repeat(np.arange(mine.size), ends - starts), order)
+            _require_features(mine, words, x.shape[1])
+            if some.class_labels is not None:
+                known = words[:, N_OUTPUTS].astype(np.int64)
+                _require_known(y, np.repeat(known, ends - starts), order)
             width = int(words[:, N_OUTPUTS].max()) if n else some._n_outputs
             said = BatchForecasts.empty(n, width)
             try:
-                self._pass(mine, words, x, y, starts, ends, said, predict, n_threads)
+                self._pass(mine, words, x, y, labelled, starts, ends, said, predict, n_threads)
             except BaseException as error:
                 for forest in forests:
                     forest._lose(error)
@@ -211,6 +224,7 @@ class Group:
         words: NDArray[np.uint64],
         x: NDArray[np.float64],
         y: NDArray[Any],
+        labelled: NDArray[np.bool_],
         starts: NDArray[np.intp],
         ends: NDArray[np.intp],
         said: BatchForecasts,
@@ -218,7 +232,6 @@ class Group:
         n_threads: int,
     ) -> None:
         """Pass the rows [start, end) of each of these forests, of which these are the words, through it."""
-        labelled = y >= 0 if y.dtype == np.int64 else ~np.isnan(y)
         publish = predict or bool(words[:, [N_CALIBRATION, N_ADAPTATION]].any())
         of_a_row = int((words[:, N_TREES] * (words[:, N_OUTPUTS] + np.uint64(2))).max(initial=0))
         learned = np.append(0, np.cumsum(labelled))
@@ -226,8 +239,8 @@ class Group:
         while starts.size:
             stops = np.minimum(starts + ROWS_PER_CALL, ends)
             self._reserve(mine, 2 * (learned[stops] - learned[starts]))
-            arguments = starts, stops, x, y, labelled, publish
-            self._run(self._addresses[mine], arguments, of_a_row, said, n_threads)
+            rows = _Rows(starts, stops, x, y, labelled, publish)
+            self._run(self._addresses[mine], rows, of_a_row, said, n_threads)
             self._give_up_room(mine)
             left = stops < ends
             mine, starts, ends = mine[left], stops[left], ends[left]
@@ -235,20 +248,19 @@ class Group:
     def _run(
         self,
         addresses: NDArray[np.uint64],
-        arguments: tuple[Any, ...],
+        rows: _Rows,
         of_a_row: int,
         said: BatchForecasts,
         n_threads: int,
     ) -> None:
-        """Call the kernel, whose arguments these are. of_a_row: numbers that all trees of a forest say of one."""
-        starts, stops, x, *_ = arguments
-        lengths, kernel = stops - starts, self._any()._kernels.run
+        """Pass rows through the forests at these addresses. of_a_row: numbers that all trees of a forest say of one."""
+        lengths, kernel = rows.stops - rows.starts, self._any()._kernels.run
         longest = int(lengths.max())
 
         def run(first: int, last: int) -> None:
             kernel(
-                addresses, first, last, *arguments,
-                SCRATCH.floats((longest + SEGMENTS + 1) * padded(x.shape[1])),
+                addresses, first, last, *rows,
+                SCRATCH.floats((longest + SEGMENTS + 1) * padded(rows.x.shape[1])),
                 SCRATCH.reals(max(of_a_row, min(longest * of_a_row, MOST_FORECASTS))),
                 said.outputs, said.raw, said.depths,
             )  # fmt: skip
@@ -337,37 +349,21 @@ def predict_learn_many(
     return group.predict_learn(X, slots, labels, predict=predict, n_threads=n_threads)
 
 
-def _check(
-    slots: NDArray[np.int64],
-    words: NDArray[np.uint64],
-    x: NDArray[np.float64],
-    y: NDArray[Any],
-    owners: NDArray[np.intp],
-    order: NDArray[np.intp],
-) -> None:
-    """Raises ValueError where a row or a label does not fit its forest. owners: of each row, the place of its forest.
-
-    order: where each row was given.
-    """
-    strange = np.flatnonzero(words[:, N_FEATURES] != x.shape[1])
+def _require_features(slots: NDArray[np.int64], words: NDArray[np.uint64], n_columns: int) -> None:
+    """Raises ValueError where a forest has another number of features."""
+    strange = np.flatnonzero(words[:, N_FEATURES] != n_columns)
     if strange.size:
         n_features, slot = words[strange[0], N_FEATURES], slots[strange[0]]
         hint = "" if n_features else ": it has learned no label yet, which takes a call of its own (partial_fit)"
-        raise ValueError(f"the forest of slot {slot} has {n_features} features, X has {x.shape[1]} columns{hint}")
-    if y.dtype == np.int64:
-        known = words[:, N_OUTPUTS].astype(np.int64)[owners]
-        strange = np.flatnonzero((y < -1) | (y >= known))
-        if strange.size:
-            row = strange[np.argmin(order[strange])]
-            raise ValueError(f"labels[{order[row]}] is {y[row]}, its forest has the classes 0 to {known[row] - 1}")
+        raise ValueError(f"the forest of slot {slot} has {n_features} features, X has {n_columns} columns{hint}")
 
 
-def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    """Whole numbers in memory of their own, -1 where they are masked. Raises ValueError for any others, which would be
-    cut off, and for those beyond int64, which would be other ones."""
-    given = np.ma.filled(values, -1) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
-    if given.size and given.dtype.kind not in "biu":
-        raise ValueError(f"{name} must be whole numbers, they are {given.dtype}")
-    if given.dtype == np.uint64 and given.size and given.max() > _LARGEST_WHOLE:
-        raise ValueError(f"{name} must be whole numbers up to {_LARGEST_WHOLE}, one is {given.max()}")
-    return np.array(given, np.int64, order="C")
+def _require_known(codes: NDArray[np.int64], known: NDArray[np.int64], order: NDArray[np.intp]) -> None:
+    """Raises ValueError where the code of a row's class is none of its forest, which knows so many classes.
+
+    order: where each row was given.
+    """
+    strange = np.flatnonzero((codes < -1) | (codes >= known))
+    if strange.size:
+        row = strange[np.argmin(order[strange])]
+        raise ValueError(f"labels[{order[row]}] is {codes[row]}, its forest has the classes 0 to {known[row] - 1}")

@@ -123,8 +123,7 @@ def _lifetime(nodes, path, start, k):
 def draw_of(word, boxes, low, x, sample, n_features):
     """Uniform on [0, 1) of a state of a tree's generator, which does not advance, and of the values of a row.
 
-    Values of features that the root, whose box begins at `low`, has not seen yet do not count: they may not be told
-    yet.
+    Values of features that the root, whose box begins at `low`, has not seen yet do not count: they may not show yet.
     """
     row = np.uint64(0)
     for j in range(n_features):

@@ -84,7 +84,7 @@ _BLOWN_UP = 1024.0
 _FASTEST_USUAL = 1.0 / 32.0
 """What a squared error moves the usual one by."""
 _ROUNDING = 1e-18
-"""Of the square of a number, that of a difference which tells nothing."""
+"""Of the square of a number, that of a difference which is rounding alone."""
 _SMALLEST = 1e-300
 _TAIL = 0.05
 TAIL_QUANTILE = 1.6448536269514722
@@ -174,10 +174,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     by_linear, corrections = np.empty(stacking.N_MODELS), np.empty(stacking.N_MODELS)
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
-        raw[i, MEAN] = raw[i, MEDIAN] = calibrated[i, MEAN] = calibrated[i, MEDIAN] = aggregate
-        raw[i, LOWER] = calibrated[i, LOWER] = aggregate - TAIL_QUANTILE * spread
-        raw[i, UPPER] = calibrated[i, UPPER] = aggregate + TAIL_QUANTILE * spread
-        raw[i, STD] = calibrated[i, STD] = spread
+        _say_plainly(aggregate, spread, raw, i)
+        _say_plainly(aggregate, spread, calibrated, i)
         if state.shape[0] == 0:
             continue
         spread = _bounded(spread, state)
@@ -203,9 +201,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                     square(mean - label), square(aggregate - label), square(state[_MEAN] - label), state, _LOSSES
                 )
                 if not _is_blown_up(spread, state):
-                    state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
-                    state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
-                    state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
+                    _judge_medians(median, mean, label, state)
                 if spread > 0.0:
                     _follow_variance(min(square(label - mean), _FAR_OUT * state[_USUAL]), square(spread), state)
                     _follow(label, low, median, high, state)
@@ -219,14 +215,37 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                     )  # fmt: skip
                 _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
-            if state[_LABELS] == 0.0:
-                state[_CENTRE] = label
-            _follow_alone(label, state, _CENTRE)
-            follow_extremes(label, state[_LABELS], state, _BOUNDS)
+            _follow_labels(label, state)
             stacking.note_features(x, i, linear, index(1))
-            note_label(label, state[_LABELS], state, _STACKED)
-            state[_LABELS] += 1.0
-            state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
+
+
+@inlined
+def _say_plainly(aggregate, spread, outputs, i):
+    """Fill outputs[i], float64 (N_OUTPUTS,), with what the trees alone say: a normal distribution."""
+    outputs[i, MEAN] = outputs[i, MEDIAN] = aggregate
+    outputs[i, LOWER] = aggregate - TAIL_QUANTILE * spread
+    outputs[i, UPPER] = aggregate + TAIL_QUANTILE * spread
+    outputs[i, STD] = spread
+
+
+@inlined
+def _judge_medians(median, mean, label, state):
+    """Take the errors of the three medians into what they have lost of late."""
+    state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
+    state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
+    state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
+
+
+@inlined
+def _follow_labels(label, state):
+    """Take a label into all that is known of labels alone: their median, extremes, number and mean."""
+    if state[_LABELS] == 0.0:
+        state[_CENTRE] = label
+    _follow_alone(label, state, _CENTRE)
+    follow_extremes(label, state[_LABELS], state, _BOUNDS)
+    note_label(label, state[_LABELS], state, _STACKED)
+    state[_LABELS] += 1.0
+    state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
 
 
 @inlined

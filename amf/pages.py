@@ -42,7 +42,7 @@ class Block:
             self._mapping, self.words = other._mapping, other.words
 
     def _resize_in_place(self, size: int) -> bool:
-        """Whether that can be: of a block that stays a mapping or an array, and that nobody else looks at."""
+        """Whether that can be: of a block that stays a mapping or an array, and that nothing else refers to."""
         is_mapped = self._mapping is not None
         if is_mapped != (_CAN_MOVE and 4 * size >= _LARGE):
             return False

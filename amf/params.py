@@ -285,7 +285,10 @@ class AMFRegressorParams(AggregationParams):
 class AdaptiveAMFRegressorParams(AMFRegressorParams):
     """Everything that, with the samples, determines an adaptive AMF regressor: AMFRegressorParams and
 
-    background, review_every: as of AdaptiveAMFClassifierParams.
+    background: share of the trees, rounded down, that stand by to replace the worst of the others (adaptation.py).
+        0: no tree is replaced; the weights of the features adapt, and trees rehearse.
+    review_every: labelled samples after which features get new weights, and trees new roles; at reviews 1, 2, 4, 8 and
+        so on all trees rehearse, as long as all samples are kept, 512 at most.
     """
 
     background: float = 0.2

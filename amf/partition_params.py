@@ -41,7 +41,8 @@ class MondrianParams(ForestParams):
 class MondrianForestClassifierParams(MondrianParams):
     """Everything that, with the samples, determines an original Mondrian forest classifier: MondrianParams and
 
-    classes, max_classes: as of AMFClassifierParams.
+    classes: all labels in the order of the columns, where they are known; None: as they appear.
+    max_classes: more than these raise ValueError.
     smoothing: "ikn" smooths the labels of a node hierarchically, towards its ancestors, by interpolated Kneser-Ney;
         "path_mean" takes the plain frequencies of the nodes at which the sample could branch off.
     discount: with smoothing="ikn" how fast a node forgets its parent with its age, > 0: the gamma of [MF]. None: 10
@@ -103,7 +104,8 @@ class IncreasingLifetimeParams(ForestParams):
 class IncreasingLifetimeForestClassifierParams(IncreasingLifetimeParams):
     """Everything that, with the samples, determines such a classifier: IncreasingLifetimeParams and
 
-    classes, max_classes: as of AMFClassifierParams.
+    classes: all labels in the order of the columns, where they are known; None: as they appear.
+    max_classes: more than these raise ValueError.
     combine: "average" takes the class frequencies of the leaf in each tree, and their mean over trees; "vote" the
         label that the leaf has seen most often, and the share of the trees that say so ([rates] Alg. 4).
     """
@@ -175,7 +177,8 @@ class BSPParams(ForestParams):
 class BSPForestClassifierParams(BSPParams):
     """Everything that, with the samples, determines a BSP forest classifier: BSPParams and
 
-    classes, max_classes: as of AMFClassifierParams.
+    classes: all labels in the order of the columns, where they are known; None: as they appear.
+    max_classes: more than these raise ValueError.
     combine: "average" takes the class frequencies of the leaf in each tree, and their mean over trees; "vote" the
         label that the leaf has seen most often, and the share of the trees that say so.
     """

@@ -74,7 +74,11 @@ def _side(nodes, here, child, x, at):
 
 @called
 def _growth_of_pair(hulls, hull, v, x, y, across, up, known):
-    """(growth of the perimeter of one hull by a point, whether the hull changes). Arguments: as of `seen_of`."""
+    """(growth of the perimeter of one hull by a point (x, y), whether the hull changes).
+
+    v: where the vertices of the hull begin. across, up: weights of the axes. known: whether the edges that the point
+    sees are noted.
+    """
     size = size_of(hulls, hull)
     first, n_seen = seen_of(hulls, hull, v, x, y, known)
     note_seen(hulls, hull, first, index(1) if size == index(0) else n_seen)

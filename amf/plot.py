@@ -65,7 +65,7 @@ def decision_regions(
     if x.ndim != 2 or x.shape[1] != 2:
         raise ValueError(f"regions are drawn over two features, X has shape {x.shape}")
     if len(labels) > len(COLOURS):
-        raise ValueError(f"{len(labels)} classes are more than the {len(COLOURS)} colours that can be told apart")
+        raise ValueError(f"{len(labels)} classes are more than the {len(COLOURS)} colours that differ visibly")
     across, up = _grid(x, resolution)
     points = np.stack(np.meshgrid(across, up), axis=-1)
     probabilities = forest.predict_proba(points.reshape(-1, 2)).reshape(resolution, resolution, len(labels))
@@ -150,7 +150,7 @@ def log_loss(runs: Mapping[str, ArrayLike], *, ax: Axes | None = None) -> Axes:
     >>> ax.figure.savefig("log_loss.png")
     """
     if len(runs) > len(COLOURS):
-        raise ValueError(f"{len(runs)} runs are more than the {len(COLOURS)} colours that can be told apart")
+        raise ValueError(f"{len(runs)} runs are more than the {len(COLOURS)} colours that differ visibly")
     ax = _axes(ax)
     for name, losses in runs.items():
         means = _running_means(np.atleast_2d(np.asarray(losses, np.float64)))

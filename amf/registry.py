@@ -1,4 +1,4 @@
-"""Every system of the library by its name: the one list of them, for the bytes of forests and for who chooses one."""
+"""Every system of the library by its name: the one list of them, for the bytes of forests and for a choice by name."""
 
 from __future__ import annotations
 

@@ -95,10 +95,14 @@ class ForestRegressor(Forest[Params]):
         return RegressionForecasts(said[:, MEAN], raw_mean, said[:, STD], said[:, _OF_QUANTILES], depth, weighted_depth)
 
     def _encode(self, y: Any, n: int) -> Labels:
-        values = numbers(y)
+        values, labelled = self._given(y)
         if len(values) != n:
             raise ValueError(f"y has {len(values)} labels for {n} rows of X")
-        return Labels(values, ~np.isnan(values), {}, N_OUTPUTS)
+        return Labels(values, labelled, {}, N_OUTPUTS)
+
+    def _given(self, labels: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        values = numbers(labels)
+        return values, ~np.isnan(values)
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
         return fresh_state()

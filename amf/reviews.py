@@ -66,7 +66,7 @@ def _rehearse_of(walk_prepared: Any, loss_of: Any) -> Any:
             for i in range(size):
                 loss = judge(state, forecasts, i, values[start + i], first, last, words[REVIEW_EVERY])
                 total += loss if start + i >= n // 2 else 0.0
-        # What these samples told of the features has been counted before.
+        # What these samples say about the features has been counted before.
         state.tree_gains[:] = 0.0
         return total / (n - n // 2)
 
@@ -116,58 +116,92 @@ def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
     return rehearse_all, try_anew
 
 
+def _trial_of(try_anew: Any) -> Any:
+    """The function by which a review decides whether new trees take the place of old ones, for kernels."""
+
+    @called
+    def decide(words, state, n, kept, labels, is_due, is_last, is_tried):
+        """End a comparison, or try background trees that start anew: whether the whole forest begins anew.
+
+        Arguments: those of `review`.
+        """
+        begins_anew = is_due and in_turn(state)
+        if state.phase[0] == COMPARES and (begins_anew or is_last):
+            watching.end_comparing(state)
+            if not begins_anew:
+                adaptation.give_up_background(nodes_of(words), words_at(words[USED], words[N_TREES]), state, n)
+        elif is_tried and try_anew(words, state, kept, labels):
+            # Whatever has lasted that long is no burst.
+            begins_anew = is_last
+            if not is_last:
+                adaptation.set_aside(state)
+                try_anew(words, state, kept, labels)
+                watching.begin_to_compare(state)
+        return begins_anew
+
+    return decide
+
+
+def _lesson_of(rehearse_all: Any, kind: Kind) -> Any:
+    """The function by which a review teaches a forest what has been learned since the last one, for kernels."""
+    weigh_features, trivial = adaptation.weighing_of(kind), kind.trivial
+
+    @called
+    def teach(words, state, n, kept, labels, is_due):
+        """Let all trees rehearse, or features have new weights and trees new roles. Arguments: those of `review`."""
+        if state.phase[0] == BEGINS and is_due:
+            rehearse_all(words, state, kept, labels)
+            return
+        weigh_features(state, features_of(words).moves)
+        if state.phase[0] != COMPARES:
+            recent, every = state.recent[: min(n, np.int64(N_RECENT))], np.int64(words[REVIEW_EVERY])
+            nodes, used = nodes_of(words), words_at(words[USED], words[N_TREES])
+            adaptation.replace_trees(nodes, used, state, n, every, trivial(state.table, recent))
+
+    return teach
+
+
+@called
+def _keep_or_let_go(state, n, kept, is_due, is_last, is_chance):
+    """Let go of the kept samples where they are of no more use. Arguments: those of `review`."""
+    is_usual = state.phase[0] == WATCHES and (state.excess[0] == 0.0 or is_last)
+    if is_usual or (state.phase[0] == BEGINS and is_last):
+        watching.keep_nothing(state, n)
+    elif state.phase[0] == SUSPECTS and (is_last or is_chance):
+        watching.stop_suspecting(state, n, kept // 2)
+    elif state.phase[0] != BEGINS and is_due:
+        state.suspected[0] = 0.0
+
+
 def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
     """The function that reviews a forest, for kernels."""
     kind = adapting.kind
     rehearse_all, try_anew = _rehearsals_of(_rehearse_of(walk_prepared, adapting.loss_of), kind)
-    weigh_features, watch = adaptation.weighing_of(kind), watching.watch_of(kind)
-    bound, trivial = rehearsal.bound_of(kind), kind.trivial
+    decide, teach = _trial_of(try_anew), _lesson_of(rehearse_all, kind)
+    watch, bound = watching.watch_of(kind), rehearsal.bound_of(kind)
 
     @called
     def review(words, state, n, labels):
-        """Review a forest that has learned n labelled samples."""
-        features, every, most = features_of(words), np.int64(words[REVIEW_EVERY]), np.int64(words[MOST_KEPT])
+        """Review a forest that has learned n labelled samples. labels: any, of the type of theirs."""
+        every, most = np.int64(words[REVIEW_EVERY]), np.int64(words[MOST_KEPT])
         kept, loss = n - np.int64(state.beginning[0]), state.current[0] / every
         adaptation.gather_gains(state)
-        bound(state, features, n)
+        bound(state, features_of(words), n)
         has_suspected = state.phase[0] == SUSPECTS
         if state.phase[0] == WATCHES:
             kept = watch(state, loss, every, most, kept)
         state.suspected[0] += state.current[0]
         state.current[0] = 0.0
+        # Due: as many samples are kept as 1, 2, 4 ... reviews have. Last: no more will be kept when it is due again.
         is_due = rehearsal.is_due(kept, every, most)
         is_last = (is_due or kept > most) and 2 * kept > most
+        # Chance: a single review was unusual, and the next one was not.
         is_chance = has_suspected and kept == 2 * every and not watching.is_still_unusual(state, loss)
         is_tried = state.phase[0] == SUSPECTS and is_due and kept > every and not is_chance
-        nodes, used = nodes_of(words), words_at(words[USED], words[N_TREES])
-        is_better = is_due and in_turn(state)
-        if state.phase[0] == COMPARES and (is_better or is_last):
-            watching.end_comparing(state)
-            if not is_better:
-                adaptation.give_up_background(nodes, used, state, n)
-        elif is_tried and try_anew(words, state, kept, labels):
-            # Whatever has lasted that long is no burst.
-            is_better = is_last
-            if not is_last:
-                adaptation.set_aside(state)
-                try_anew(words, state, kept, labels)
-                watching.begin_to_compare(state)
-        if is_better:
+        if decide(words, state, n, kept, labels, is_due, is_last, is_tried):
             watching.begin(state)
-        if state.phase[0] == BEGINS and is_due:
-            rehearse_all(words, state, kept, labels)
-        else:
-            weigh_features(state, features.moves)
-            if state.phase[0] != COMPARES:
-                recent = state.recent[: min(n, np.int64(N_RECENT))]
-                adaptation.replace_trees(nodes, used, state, n, every, trivial(state.table, recent))
-        is_usual = state.phase[0] == WATCHES and (state.excess[0] == 0.0 or is_last)
-        if is_usual or (state.phase[0] == BEGINS and is_last):
-            watching.keep_nothing(state, n)
-        elif state.phase[0] == SUSPECTS and (is_last or is_chance):
-            watching.stop_suspecting(state, n, kept // 2)
-        elif state.phase[0] != BEGINS and is_due:
-            state.suspected[0] = 0.0
+        teach(words, state, n, kept, labels, is_due)
+        _keep_or_let_go(state, n, kept, is_due, is_last, is_chance)
 
     @called
     def review_if_due(words, state, labels, labelled):

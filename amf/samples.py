@@ -77,7 +77,7 @@ class BatchForecasts(NamedTuple):
 
 
 class Unasked(BatchForecasts):
-    """Forecasts for which nobody asks, of which a forest may learn all the same: each part is in the same memory."""
+    """Forecasts that no caller gets, of which a forest may learn all the same: each part is in the same memory."""
 
     def part(self, rows: slice) -> BatchForecasts:
         n = rows.stop - rows.start

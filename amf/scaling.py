@@ -19,9 +19,9 @@ origin and the values costs one of them. If the shortest interval with more than
 times its length away from the origin, because the first values were outliers or the feature has left for elsewhere, the
 origin moves there once the row is learned, and all bounds and thresholds with it. Of the first two values, which say
 nothing of such an interval, a much smaller second one becomes the origin. A move keeps the order of all numbers, but
-what was told apart by less than the steps of float32 at its distance from the new origin becomes equal. So a feature is
-seen in steps of at most 2**-18 of the interval in which most of its moves are; of another place, so far away that these
-steps are coarse for it, the fine structure is not seen.
+those that differed by less than the steps of float32 at their distance from the new origin become equal. So a feature
+is seen in steps of at most 2**-18 of the interval in which most of its moves are; of another place, so far away that
+these steps are coarse for it, the fine structure is not seen.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BytesIO
 from os import PathLike
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +43,11 @@ from numpy.typing import NDArray
 from amf.adaptation_state import room_in, size_of, state_of, with_features
 from amf.arena import Arena
 from amf.boxes import padded
-from amf.labels import Label
 from amf.packing import pack, unpack
 from amf.scaling import Scaling, strides_of
 from amf.soundness import fault_of, fault_of_scaling
 from amf.stacking import n_of_features
+from amf.state import ForestState
 
 MAGIC = b"AMFF"
 FORMAT = 2
@@ -65,68 +65,7 @@ class FormatError(ValueError):
     """The bytes are damaged, cut, or not a forest of a format this version reads."""
 
 
-class Forest(Protocol):
-    """A forest as far as its bytes go (forest.py)."""
-
-    family: ClassVar[str]
-    Parameters: ClassVar[type[Any]]
-    feature_names: tuple[str, ...] | None
-    _scaling: Scaling
-    _arena: Arena
-    _calibration: NDArray[np.float64]
-    _adaptation: NDArray[np.float64]
-    _words: NDArray[np.uint64]
-    n_threads: int
-    params: Any
-
-    @property
-    def nbytes(self) -> int: ...
-
-    @property
-    def _bounds(self) -> tuple[float, float]: ...
-
-    @property
-    def n_features(self) -> int: ...
-
-    @property
-    def n_samples(self) -> int: ...
-
-    @property
-    def class_labels(self) -> list[Label] | None: ...
-
-    @classmethod
-    def _bare(cls, params: Any, n_threads: int) -> Self: ...
-
-    def _recall(self, classes: Any) -> None: ...
-
-    def _grow_calibration(self, known: int, like: Sequence[int | None]) -> None: ...
-
-    @property
-    def _n_said(self) -> int: ...
-
-    def _twin(self) -> Self: ...
-
-    def _relayout(self) -> None: ...
-
-    def _needs_to_forget(self, n_nodes: int) -> bool: ...
-
-    def _has_adapted_soundly(self) -> bool: ...
-
-    @property
-    def _births(self) -> NDArray[np.int64]: ...
-
-    @property
-    def _n_kept(self) -> int: ...
-
-    @property
-    def _most_kept(self) -> int: ...
-
-    def _plausible(self, heads: NDArray[np.int32]) -> bool: ...
-
-    def _is_partition(self, heads: NDArray[np.int32]) -> bool: ...
-
-
-_known: dict[tuple[int, bytes], Forest] = {}
+_known: dict[tuple[int, bytes], ForestState[Any]] = {}
 """By places of seeds in headers, and what is left of these without them: what `_of_header` gives."""
 
 
@@ -137,7 +76,7 @@ def _size(n_bytes: int) -> int:
 _AS_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def _header(forest: Forest) -> bytes:
+def _header(forest: ForestState[Any]) -> bytes:
     values = {
         "family": forest.family,
         "params": forest.params.as_dict(),
@@ -149,14 +88,14 @@ def _header(forest: Forest) -> bytes:
     return header.ljust(_size(len(header)))
 
 
-def _packed(forest: Forest) -> NDArray[np.float64]:
+def _packed(forest: ForestState[Any]) -> NDArray[np.float64]:
     """The state of the adaptation without room for more samples than are kept."""
     n_trees, d, flat = forest.params.n_estimators, forest.n_features, forest._adaptation
     kept = min(forest._n_kept, room_in(flat, n_trees, d))
     return with_features(flat, n_trees, d, [], forest.n_samples, kept) if flat.size else flat
 
 
-def dumps(forest: Forest) -> bytes:
+def dumps(forest: ForestState[Any]) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
     columns = (
@@ -232,7 +171,7 @@ def loads(data: bytes | bytearray | memoryview, systems: Mapping[str, type[Any]]
     return forest
 
 
-def _headed(header: bytes, n_bytes: int, systems: Mapping[str, type[Forest]]) -> Forest:
+def _headed(header: bytes, n_bytes: int, systems: Mapping[str, type[ForestState[Any]]]) -> ForestState[Any]:
     """A forest of what the header says; its features and trees are still to be read, from so many bytes."""
     text = header.rstrip(b" ")
     seed = _SEED.search(text)
@@ -252,7 +191,7 @@ def _headed(header: bytes, n_bytes: int, systems: Mapping[str, type[Forest]]) ->
     return forest
 
 
-def _of_header(header: bytes, n_bytes: int, systems: Mapping[str, type[Forest]]) -> Forest:
+def _of_header(header: bytes, n_bytes: int, systems: Mapping[str, type[ForestState[Any]]]) -> ForestState[Any]:
     """A forest of what the header says, for twins."""
     values = json.loads(header)
     kind = systems.get(values["family"])
@@ -295,7 +234,7 @@ def _read_scaling(like: Scaling, reader: _Reader) -> Scaling:
     return scaling
 
 
-def _has_read_adaptation(forest: Forest, reader: _Reader) -> bool:
+def _has_read_adaptation(forest: ForestState[Any], reader: _Reader) -> bool:
     """Whether the state of the adaptation is there and sound."""
     if not forest._adaptation.size:
         return True
@@ -309,7 +248,7 @@ def _has_read_adaptation(forest: Forest, reader: _Reader) -> bool:
     return forest._has_adapted_soundly()
 
 
-def _read_trees(forest: Forest, reader: _Reader) -> None:
+def _read_trees(forest: ForestState[Any], reader: _Reader) -> None:
     layout, n_trees = forest._arena.layout, forest.params.n_estimators
     forest._calibration = reader.array(_F8, forest._calibration.shape[0]).copy()
     if not _has_read_adaptation(forest, reader):

@@ -7,7 +7,7 @@ before it begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,7 +52,7 @@ class LostForestError(RuntimeError):
 
 
 class _Lost:
-    """What stands for the state of a forest that an exception has cut short: whoever asks for any of it is told so."""
+    """What stands for the state of a forest that an exception has cut short: any access to it raises, and says so."""
 
     def __init__(self, error: BaseException) -> None:
         self._reason = repr(error)
@@ -66,6 +66,13 @@ class _Lost:
 
 class ForestState(System[Params]):
     """Trees, features, generators and calibration of a forest, and how rows pass through them."""
+
+    @classmethod
+    def _bare(cls, params: Params, n_threads: int) -> Self:
+        """A forest without generators, and without a bound on its rows: `loads` brings those and finds this."""
+        forest = cls.__new__(cls)
+        forest._set_up(params, n_threads)
+        return forest
 
     def _set_up(self, params: Params, n_threads: int) -> None:
         take_turns(self)
@@ -82,6 +89,15 @@ class ForestState(System[Params]):
     def _start(self) -> None:
         self._words = seed_words(self.params.seed, self.params.n_estimators)
         self._relayout()
+
+    def _twin(self) -> Self:
+        """A forest with the same parameters, names and labels, whose state is to be replaced: it is this one's."""
+        twin = self.__new__(type(self))
+        vars(twin).update(vars(self))
+        take_turns(twin)
+        twin._binding = Binding()
+        twin._take_over_labels()
+        return twin
 
     @property
     def n_threads(self) -> int:
@@ -212,7 +228,7 @@ class ForestState(System[Params]):
         binding = self._bind(room=2 * int(np.count_nonzero(labels.labelled)))
         if self._n_threads > 1 and n_trees > 1:
             self._run_threads(binding.words, x, labels, forecasts, publish=publish)
-            binding.expire()  # nobody has counted
+            binding.expire()  # these kernels do not count nodes
             self._give_up_room(int(self._arena.used.max()), self._n_kept)
             return
         at_once = max(1, min(n, rows_at_once(n_trees, n_outputs)))

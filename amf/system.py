@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from amf.batches import Kernels
 from amf.boxes import LARGEST
@@ -79,6 +79,12 @@ class System(ABC, Generic[Params]):
     @abstractmethod
     def _encode(self, y: Any, n: int) -> Labels:
         """Labels of n rows. Raises ValueError or TypeError for labels that the forest cannot learn."""
+
+    @abstractmethod
+    def _given(self, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """(labels as kernels take them, which of them are labels) of what `Group.predict_learn` was given.
+
+        Raises ValueError or TypeError for what can be no labels of such forests."""
 
     @abstractmethod
     def _published(self, forecasts: BatchForecasts) -> Any:

@@ -1,6 +1,6 @@
 """Calls on a forest take turns, from whichever threads they come: kernels hold no lock of the interpreter.
 
-While a forest learns its memory grows and moves, so whoever touches that memory meanwhile would read what is no longer
+While a forest learns its memory grows and moves, so another thread that touches it would read what is no longer
 there. A lock for each forest costs a call less than a hundredth of what a single row does. Locks are no part of the
 state: copies and bytes come without.
 
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 Turn = Any
-"""A `threading.RLock`: calls are made of others, and whoever has the turn keeps it through them."""
+"""A `threading.RLock`: calls are made of others, and the thread that has the turn keeps it through them."""
 
 
 class TakesTurns(Protocol):

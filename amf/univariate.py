@@ -10,12 +10,12 @@ independent of the labels stays so in its table, whose older counts may belong t
 
 Of classes the statistic of a table is twice the logarithm of the likelihood ratio between the frequencies of groups in
 each bin and those in all of them, of numbers the sum of squares of the mean ranks of groups between bins, over their
-variance. Of a feature that tells nothing it is about as large as its degrees of freedom f, with standard deviation
+variance. Of an uninformative feature it is about as large as its degrees of freedom f, with standard deviation
 sqrt(2 f), since both are chi-square then. A feature gains
 
     max(statistic - f - 3 sqrt(2 f), 0) / 2
 
-nats in all: of what cannot be told from chance nothing is left, however many features there are.
+nats in all: of what may be chance nothing is left, however many features there are.
 Counts shrink at each review as adaptation.py says, which makes chance smaller than this reckons, never larger.
 """
 

@@ -18,12 +18,11 @@ import numpy as np
 from amf._kernel import called, index, inlined
 from amf.adaptation import remember_gains
 from amf.aggregation import average, odds_of_split, revised, stop_probability
-from amf.arena import ODDS, ROOT, TIME, row_of
+from amf.arena import ODDS, TIME, row_of
 from amf.boxes import varied
 from amf.elementary import log1p
-from amf.forgetting import keep_within
-from amf.geometry import BOXES, Geometry, become_leaf
-from amf.halving import is_full
+from amf.forgetting import keep_in_bounds_of
+from amf.geometry import Geometry, become_root
 from amf.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.rng import uniform
 from amf.statistics import Statistics, without_prunings
@@ -119,10 +118,10 @@ def scratch(room):
 
 
 @inlined
-def _share_by_prunings(
+def share_by_prunings(
     mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh
 ):  # fmt: skip
-    """How the average over prunings shares out a forecast, see `walk_of`."""
+    """How the average over prunings shares out a forecast, see `tree_kernels` of composition.py."""
     return share_out(mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh)
 
 
@@ -200,8 +199,8 @@ def _forecast_of(statistics: Statistics, share: Any) -> Any:
 
 def _learn_of(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -> Any:
     """The function by which one tree learns a sample that has gone down it, for kernels."""
-    likelihoods, update, halve = statistics.likelihoods, statistics.update, statistics.halve
-    insert = _insert_of(statistics, geometry)
+    likelihoods, update, insert = statistics.likelihoods, statistics.update, _insert_of(statistics, geometry)
+    keep_in_bounds = keep_in_bounds_of(statistics.halve)
 
     @inlined
     def learn(
@@ -210,8 +209,7 @@ def _learn_of(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -
     ):  # fmt: skip
         """averaged: float64 of the length of a path, used up."""
         if length == index(0):
-            used[tree] = ROOT + index(1)
-            become_leaf(nodes, path[start], x, at, n_features)
+            become_root(nodes, used, tree, path[start], x, at, n_features)
             update(nodes, path[start] * nodes.words, rules, label)
             return
         likelihoods(nodes, path, start, length, rules, first, second, label, given)
@@ -223,11 +221,7 @@ def _learn_of(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -
         )  # fmt: skip
         if aggregates:
             revise(nodes, path, start, above, odds, stopping, given, averaged, below)
-        # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
-        # between must not depend on when they are asked for.
-        if is_full(nodes.ints, path[start], nodes.words):
-            halve(nodes, used, tree, rules)
-        keep_within(nodes, used, tree, limit)
+        keep_in_bounds(nodes, used, tree, path[start], limit, rules)
 
     return learn
 
@@ -269,15 +263,8 @@ def _visit_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggrega
     return visit
 
 
-def walk_of(
-    statistics: Statistics, share: Any = _share_by_prunings, *, aggregates: bool = True, geometry: Geometry = BOXES
-) -> Any:
-    """The walk for one kind of statistics and of trees, a function for kernels.
-
-    share: (mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh) ->
-    (depth, weighted depth): how a forecast is shared out over the nodes that are shown, as `share_out` of modes.py.
-    aggregates: whether a forecast is averaged over prunings; else it is that of the leaf, or what `share` makes of it.
-    """
+def walk_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
+    """The walk for one kind of statistics and of trees, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
     down, visit = geometry.descend, _visit_of(statistics, share, geometry, aggregates=aggregates)

@@ -25,8 +25,8 @@ AMF_BASE = (
 )
 AMF_KERNELS = (
     "amf.cuts amf.cells amf.statistics amf.class_counts amf.descent amf.geometry amf.walk amf.cell_walk amf.binding "
-    "amf.batches amf.scaling amf.shifting amf.forgetting amf.packing amf.explain amf.halving amf.soundness "
-    "amf.ahead amf.attributions amf.hulls amf.kept_hulls amf.planes amf.rehearsal amf.views amf.reviews"
+    "amf.batches amf.composition amf.scaling amf.shifting amf.forgetting amf.packing amf.explain amf.halving "
+    "amf.soundness amf.ahead amf.attributions amf.hulls amf.kept_hulls amf.planes amf.rehearsal amf.views amf.reviews"
 )
 AMF_TREES = f"{AMF_BASE} {AMF_KERNELS}"
 AMF_FAMILIES = "amf.classifier amf.regressor amf.unrestricted amf.mondrian amf.increasing_lifetime amf.bsp amf.adaptive"
@@ -52,10 +52,10 @@ MAY_IMPORT = {
     "amf.leaf_forecasts": f"{AMF_TREES} amf.number_means",
     "amf.systems.*": f"{AMF_TREES} {AMF_LABELS} {AMF_CALIBRATIONS}",
     AMF_CALIBRATIONS: AMF_TREES,
-    "amf.serialize": AMF_TREES,
     "amf.samples": "amf.labels",
     "amf.system": f"{AMF_TREES} amf.samples",
     "amf.state": f"{AMF_TREES} amf.samples amf.system",
+    "amf.serialize": f"{AMF_TREES} amf.state",
     "amf.forest": f"{AMF_TREES} amf.system amf.state amf.serialize",
     "amf.classifier amf.regressor": f"{AMF_TREES} amf.number_means amf.systems.* {AMF_CALIBRATIONS} {AMF_FOREST}",
     "amf.unrestricted amf.mondrian amf.increasing_lifetime amf.bsp amf.adaptive": AMF_FORESTS,

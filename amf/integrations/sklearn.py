@@ -225,7 +225,7 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         n_classes = len(self.classes_)
-        # A forest that is told its classes needs two of them; one that is not told takes what comes.
+        # A forest with given classes needs two of them; one without takes what comes.
         known = range(n_classes) if n_classes > 1 else None
         forest: amf.AMFClassifier = self._system(**self._forest_params(), classes=known, max_classes=max(n_classes, 2))
         return forest
@@ -246,11 +246,11 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
     ----------
     n_estimators, scaling, loss, bound, charge_first, split_pure, purity, mode, calibration, max_bytes : see
         amf.AMFRegressorParams.
-    n_jobs, random_state : see AMFClassifier.
+    n_jobs, random_state : threads over the trees (-1: as many as there are processors); seed of the random partition.
 
     Attributes
     ----------
-    n_features_in_, feature_names_in_ : see AMFClassifier.
+    n_features_in_, feature_names_in_ : number of features and, where X is a table whose columns have names, the names.
     forest_ : amf.AMFRegressor.
     """
 

@@ -10,19 +10,11 @@ drawn on all of them at once.
 
 from __future__ import annotations
 
-from amf.attributions import attributions_of
-from amf.batches import kernels_of
 from amf.class_calibration import calibrate as calibrate_classes
-from amf.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS, rules_of
+from amf.composition import tree_kernels
+from amf.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
 from amf.number_calibration import calibrate as calibrate_numbers
 from amf.planes import PLANES
-from amf.walk import walk_of
 
-CLASSIFIER = kernels_of(
-    "bsp_classifier", walk_of(LEAF_COUNTS, aggregates=False, geometry=PLANES), rules_of, calibrate_classes,
-    attributions_of(LEAF_COUNTS, aggregates=False, geometry=PLANES),
-)  # fmt: skip
-REGRESSOR = kernels_of(
-    "bsp_regressor", walk_of(LEAF_MEANS, aggregates=False, geometry=PLANES), rules_of, calibrate_numbers,
-    attributions_of(LEAF_MEANS, aggregates=False, geometry=PLANES),
-)  # fmt: skip
+CLASSIFIER = tree_kernels("bsp_classifier", LEAF_COUNTS, calibrate_classes, aggregates=False, geometry=PLANES)
+REGRESSOR = tree_kernels("bsp_regressor", LEAF_MEANS, calibrate_numbers, aggregates=False, geometry=PLANES)

@@ -12,37 +12,22 @@ theorems (cell_walk.py). There a cell may be empty: that of a sample is where it
 
 from __future__ import annotations
 
-from typing import Any
-
-from amf.attributions import attributions_of
-from amf.batches import Kernels, kernels_of
-from amf.cell_walk import cell_walk_of, cell_way_of
 from amf.class_calibration import calibrate as calibrate_classes
-from amf.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS, lifetime_of, rules_of
+from amf.composition import cell_kernels, tree_kernels
+from amf.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS, lifetime_of
 from amf.number_calibration import calibrate as calibrate_numbers
-from amf.statistics import Statistics
-from amf.walk import walk_of
-
-
-def _on_ranges(name: str, statistics: Statistics, calibrate: Any) -> Kernels:
-    """Trees that split within the ranges of their samples."""
-    walk, attribute = walk_of(statistics, aggregates=False), attributions_of(statistics, aggregates=False)
-    return kernels_of(name, walk, rules_of, calibrate, attribute)
-
-
-def _on_cube(name: str, statistics: Statistics, calibrate: Any) -> Kernels:
-    """Trees whose partition is one of [0, 1]^d."""
-    walk = cell_walk_of(statistics, lifetime_of, aggregates=False)
-    attribute = attributions_of(statistics, cell_way_of(lifetime_of, aggregates=False))
-    return kernels_of(name, walk, rules_of, calibrate, attribute)
-
 
 CLASSIFIERS = {
-    "range": _on_ranges("increasing_lifetime_classifier", LEAF_COUNTS, calibrate_classes),
-    "cube": _on_cube("increasing_lifetime_classifier_on_cube", LEAF_COUNTS, calibrate_classes),
+    "range": tree_kernels("increasing_lifetime_classifier", LEAF_COUNTS, calibrate_classes, aggregates=False),
+    "cube": cell_kernels(
+        "increasing_lifetime_classifier_on_cube", LEAF_COUNTS, calibrate_classes, lifetime_of, aggregates=False
+    ),
 }
+"""By domain."""
 REGRESSORS = {
-    "range": _on_ranges("increasing_lifetime_regressor", LEAF_MEANS, calibrate_numbers),
-    "cube": _on_cube("increasing_lifetime_regressor_on_cube", LEAF_MEANS, calibrate_numbers),
+    "range": tree_kernels("increasing_lifetime_regressor", LEAF_MEANS, calibrate_numbers, aggregates=False),
+    "cube": cell_kernels(
+        "increasing_lifetime_regressor_on_cube", LEAF_MEANS, calibrate_numbers, lifetime_of, aggregates=False
+    ),
 }
 """By domain."""

@@ -31,18 +31,16 @@ import numpy as np
 
 from amf._kernel import index, inlined
 from amf.arena import CHILD, COUNT, DISTINCT, STATS, TIME
-from amf.attributions import attributions_of
-from amf.batches import kernels_of
 from amf.binding import LIFETIME, RULES
 from amf.boxes import varied
 from amf.class_calibration import calibrate as calibrate_classes
 from amf.class_counts import halve, update, weigh_counts
+from amf.composition import tree_kernels
 from amf.elementary import exp, expm1
 from amf.number_calibration import calibrate as calibrate_numbers
 from amf.number_means import NUMBER_MEANS, SQUARES, mix
 from amf.statistics import Statistics, every_leaf
 from amf.vectors import LANES
-from amf.walk import walk_of
 
 _PER_FEATURE = 10.0
 """The discount that goes with each feature in which samples differed, where none is given."""
@@ -263,17 +261,5 @@ NUMBERS = NUMBER_MEANS._replace(
     rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, shown=_shown_of(_number_leaf)
 )
 
-CLASSIFIER = kernels_of(
-    "mondrian_classifier",
-    walk_of(CLASSES, _branch_off, aggregates=False),
-    _rules_of,
-    calibrate_classes,
-    attributions_of(CLASSES, aggregates=False),
-)
-REGRESSOR = kernels_of(
-    "mondrian_regressor",
-    walk_of(NUMBERS, _branch_off, aggregates=False),
-    _rules_of,
-    calibrate_numbers,
-    attributions_of(NUMBERS, aggregates=False),
-)
+CLASSIFIER = tree_kernels("mondrian_classifier", CLASSES, calibrate_classes, _branch_off, aggregates=False)
+REGRESSOR = tree_kernels("mondrian_regressor", NUMBERS, calibrate_numbers, _branch_off, aggregates=False)

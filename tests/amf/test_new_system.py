@@ -16,12 +16,10 @@ from trees import nodes_of, trees_of
 import amf
 from amf import registry, serialize
 from amf.arena import CHILD, TIME
-from amf.attributions import attributions_of
-from amf.batches import kernels_of
+from amf.composition import tree_kernels
 from amf.number_calibration import calibrate
 from amf.number_means import NUMBER_MEANS
 from amf.params import AMFRegressorParams
-from amf.walk import walk_of
 
 # The system.
 
@@ -43,13 +41,7 @@ class MondrianRegressor(amf.AMFRegressor):
 
     Parameters = MondrianParams
     family = "mondrian-regressor"
-    _kernels = kernels_of(
-        family,
-        walk_of(NUMBER_MEANS, aggregates=False),
-        NUMBER_MEANS.rules_of,
-        calibrate,
-        attributions_of(NUMBER_MEANS, aggregates=False),
-    )
+    _kernels = tree_kernels(family, NUMBER_MEANS, calibrate, aggregates=False)
 
     @property
     def _lifetime(self) -> float:
