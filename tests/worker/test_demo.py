@@ -23,7 +23,7 @@ from worker.adapters.kafka import KafkaAdmin, start_mock_cluster
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError
 from worker.base.metrics import Metrics
-from worker.base.records import ClassScores, Record
+from worker.base.records import ClassScores, Figures, Record
 from worker.checkpoint import describe
 from worker.cli.dataset import Row
 from worker.demo import demo, rows_of, watch
@@ -31,7 +31,6 @@ from worker.demo.events import Payments
 from worker.demo.ledger import Ledger, uninterrupted
 from worker.demo.screen import LiveScreen, ModelRow, PlainScreen, Screen, View
 from worker.demo.stage import Generator
-from worker.state.model import Figures
 
 ROOT = Path(__file__).parents[2]
 

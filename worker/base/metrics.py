@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar, get_args
+from typing import TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,11 @@ from worker.base.labels import (
     BySource,
     ByStopCode,
     ByVerdict,
-    Forecast,
     State,
     Tenth,
     Unlabelled,
 )
-from worker.base.records import ClassScores, NumberScores, Scores
+from worker.base.records import ClassScores, Figures, NumberScores
 
 TOP_MODELS = 20
 """How many models have series of their own: Prometheus keeps each one it ever saw, and model keys have no bound."""
@@ -52,53 +51,6 @@ _TENTHS = tuple(map(ByConfidence, get_args(Tenth)))
 
 Traffic: TypeAlias = tuple[float, int]
 """How much a model learned of late, in any unit, and in all: which of two is the larger is what counts."""
-
-
-class RecentLosses(Protocol):
-    """Recent mean losses of a model's forecasts; NaN before its first label."""
-
-    @property
-    def calibrated(self) -> float: ...
-
-    @property
-    def raw(self) -> float: ...
-
-    @property
-    def baseline(self) -> float: ...
-
-
-class ModelFigures(Protocol):
-    """What is shown of one model."""
-
-    @property
-    def samples(self) -> int: ...
-
-    @property
-    def nodes(self) -> int: ...
-
-    @property
-    def depth(self) -> float: ...
-
-    @property
-    def memory_bytes(self) -> int: ...
-
-    @property
-    def scores(self) -> Scores: ...
-
-    @property
-    def losses(self) -> RecentLosses | None: ...
-
-    @property
-    def auc(self) -> float: ...
-
-    @property
-    def swaps(self) -> int | None: ...
-
-    @property
-    def feature_weights(self) -> Mapping[str, float]: ...
-
-
-Figures = TypeVar("Figures", bound=ModelFigures)
 
 
 class Metrics:
@@ -276,29 +228,27 @@ class Metrics:
         `traffic` is that of all that may be among them; `figures` is asked about the shown ones alone.
         """
         top = heapq.nlargest(TOP_MODELS, traffic, key=lambda row: (row[1], row[0]))
-        found = {key: figures(key) for key, _ in top}
-        shown = {ByModel(key): of for key, of in found.items()}
-        self.model_samples.replace({model: of.samples for model, of in shown.items()})
-        self.model_nodes.replace({model: of.nodes for model, of in shown.items()})
-        self.model_depth.replace({model: of.depth for model, of in shown.items()})
-        self.model_memory_bytes.replace({model: of.memory_bytes for model, of in shown.items()})
+        shown = {key: figures(key) for key, _ in top}
+        gauges: tuple[tuple[Gauge[..., ByModel], Callable[[Figures], float | None]], ...] = (
+            (self.model_samples, lambda of: of.samples),
+            (self.model_nodes, lambda of: of.nodes),
+            (self.model_depth, lambda of: of.depth),
+            (self.model_memory_bytes, lambda of: of.memory_bytes),
+            (self.model_auc, lambda of: None if math.isnan(of.auc) else of.auc),
+            (self.model_swaps, lambda of: of.swaps),
+        )
+        for gauge, read in gauges:
+            values = {ByModel(key): read(of) for key, of in shown.items()}
+            gauge.replace({model: value for model, value in values.items() if value is not None})
+        losses = {key: of.losses for key, of in shown.items() if of.losses and not math.isnan(of.losses.baseline)}
         self.model_recent_loss.replace(
-            {
-                ByModelForecast(model.model, forecast): loss
-                for model, of in shown.items()
-                if of.losses is not None and not math.isnan(of.losses.baseline)
-                for forecast, loss in zip(
-                    get_args(Forecast), (of.losses.calibrated, of.losses.raw, of.losses.baseline), strict=True
-                )
-            }
+            {ByModelForecast(key, "calibrated"): of.calibrated for key, of in losses.items()}
+            | {ByModelForecast(key, "trees"): of.trees for key, of in losses.items()}
+            | {ByModelForecast(key, "baseline"): of.baseline for key, of in losses.items()}
         )
-        self.model_auc.replace({model: of.auc for model, of in shown.items() if not math.isnan(of.auc)})
-        self.model_swaps.replace({model: of.swaps for model, of in shown.items() if of.swaps is not None})
-        weights = (
-            (key, feature, weight) for key, of in found.items() for feature, weight in of.feature_weights.items()
-        )
-        self.model_feature_weight.replace({ByModelFeature(key, feature): weight for key, feature, weight in weights})
-        scores = {model: of.scores for model, of in shown.items()}
+        weights = ((key, name, weight) for key, of in shown.items() for name, weight in of.feature_weights.items())
+        self.model_feature_weight.replace({ByModelFeature(key, name): weight for key, name, weight in weights})
+        scores = {ByModel(key): of.scores for key, of in shown.items()}
         classes = {model: of for model, of in scores.items() if isinstance(of, ClassScores)}
         self.model_log_loss.replace({model: (of.log_loss, of.count) for model, of in classes.items()})
         self.model_correct_predictions_total.replace({model: of.correct for model, of in classes.items()})
@@ -306,7 +256,7 @@ class Metrics:
         self.model_squared_error.replace({model: (of.squared_error, of.count) for model, of in numbers.items()})
         self.model_absolute_error.replace({model: (of.absolute_error, of.count) for model, of in numbers.items()})
         self.model_covered_predictions_total.replace({model: of.covered for model, of in numbers.items()})
-        return found
+        return shown
 
     def set_verdicts(self, loss_ratios: Sequence[Mapping[str, float]]) -> None:
         """Show how many models are of use, and the worst: recent losses over the baseline's, of each partition."""

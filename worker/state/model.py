@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
 from operator import add
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf import Adaptation, Column, Columns, Losses
+from amf import Adaptation, Column, Columns
 from worker.base.labels import KindChange
 from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.base.records import Answer, ClassScores, Event, Features, Reject, Scores
@@ -33,24 +31,6 @@ def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
     """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
     text = f'{{"decoder":{canonical(decoder)},"key":{canonical(key)},"params":{params.determining_text}}}'
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class Figures(NamedTuple):
-    """One model in numbers."""
-
-    samples: int
-    nodes: int
-    depth: float
-    memory_bytes: int
-    scores: Scores
-    losses: Losses | None = None
-    """Recent mean losses, and those of a baseline; None where the forest does not keep them."""
-    auc: float = math.nan
-    """How well its last forecasts ranked, NaN where that is not known."""
-    swaps: int | None = None
-    """Trees that it has replaced; None where it is not known, or its forest does not adapt."""
-    feature_weights: Mapping[str, float] = MappingProxyType({})
-    """The largest ones; none where `swaps` is None."""
 
 
 class Applied:
