@@ -47,6 +47,15 @@ TOP_FEATURES = 5
 WORST_MODELS = 10
 """How many of the models have a series that do worst against their baselines."""
 
+JUDGED_SAMPLES = 100
+"""Labels after which a model is held against its baseline: the losses of fewer say nothing."""
+
+RANKED_CLASSES = 8
+"""Classes whose ranking is looked at, the first that a model met: the counts have a bound."""
+
+RANKED_LABELS = 5_000
+"""Labels whose ranking is forgotten together: what is shown is that of the last one to two times so many."""
+
 _TENTHS = tuple(map(ByConfidence, get_args(Tenth)))
 
 Traffic: TypeAlias = tuple[float, int]
@@ -112,7 +121,7 @@ class Metrics:
         self.models_judged = Gauge(
             ByVerdict,
             "models",
-            "Models with a hundred labels; useless are those whose recent loss is above the baseline's.",
+            f"Models with {JUDGED_SAMPLES} labels; useless are those whose recent loss is above the baseline's.",
         )
 
     def _declare_top_models(self) -> None:
@@ -129,8 +138,8 @@ class Metrics:
         self.model_auc = Gauge(
             ByModel,
             "",
-            "Area under the ROC curve of a top model's last 5,000 to 10,000 labels, each of its first eight classes "
-            "against the others, mean; .5 is guessing.",
+            f"Area under the ROC curve of a top model's last {RANKED_LABELS:,} to {2 * RANKED_LABELS:,} labels, each "
+            f"of its first {RANKED_CLASSES} classes against the others, mean; .5 is guessing.",
         )
         self.model_swaps = Gauge(
             ByModel,
@@ -147,8 +156,8 @@ class Metrics:
         self.worst_model_loss_ratio = Gauge(
             ByModel,
             "",
-            "Recent loss over the baseline's, of the ten models with a hundred labels where it is largest; above 1 the "
-            "features are of no use.",
+            f"Recent loss over the baseline's, of the {WORST_MODELS} models with {JUDGED_SAMPLES} labels where it is "
+            "largest; above 1 the features are of no use.",
         )
         self.model_log_loss = Summary(ByModel, "nats", "Loss of each labelled prediction of a top model.")
         self.model_correct_predictions_total = Counter(ByModel, "records", "Correct predictions of a top model.")
@@ -325,7 +334,7 @@ def reference() -> str:
         "increase. A summary has the series `_sum` and `_count`, a histogram `_bucket` besides.",
         f"At most {TOP_MODELS} models have series of their own, those with the most traffic of late; where several",
         "partitions have a model of one key, such as that of `models.null_key`, it is the one with the most.",
-        "What else there is at `metrics.listen`, such as a page for people, is told in [http.md](http.md).",
+        "What else there is at `metrics.listen`, such as a page for people, is in [http.md](http.md).",
         "",
         "Memory, CPU time and open files of the process are there under the names that every Prometheus client uses:",
         "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_cpu_seconds_total`,",

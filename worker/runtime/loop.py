@@ -32,8 +32,8 @@ from worker.task.task import State, Task
 
 _log = Log(__name__)
 
-AGAIN_S = 0.05
-"""Pause before a transaction that failed is tried again."""
+LOOK_EVERY_S = 0.05
+"""Longest wait for records while something else is waited for: a transaction, or partitions that are opening."""
 WAIT_S = 1.0
 """Between two attempts at records that need something that is away."""
 REVOKE_S = 10.0
@@ -207,13 +207,13 @@ class Worker:
         most = max(1, limit - self._executor.n_gathered - n_buffered) if transactions < 1.0 else 1
         # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
         if self._executor.is_committing:
-            self._pace.is_due, most, wait_s = True, 1, AGAIN_S
+            self._pace.is_due, most, wait_s = True, 1, LOOK_EVERY_S
             for task in [each for each in self._tasks.values() if each.buffer and transactions >= 2.0]:
                 self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
         elif n_buffered:
             wait_s = 0.0
         elif self._tasks.any_opening:
-            wait_s = min(wait_s, AGAIN_S)
+            wait_s = min(wait_s, LOOK_EVERY_S)
         records, gone = self._input.consume(most, wait_s)
         self._pace.has_read()
         for number, some in records.items():
