@@ -1,7 +1,7 @@
 """What the worker tells its operator: one line for each event.
 
 It has a stable name, a fact, what is behind it, what to do about it, and fields for machines. How lines look, and how
-often the same one is told, is decided where they are written (worker.cli.logs).
+often the same one is repeated, is decided where they are written (worker.cli.logs).
 """
 
 from __future__ import annotations

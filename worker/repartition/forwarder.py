@@ -92,12 +92,12 @@ class Forwarder:
             while not should_stop():
                 self.turn()
         except Stopped:
-            _log.info("stopped", "told to stop before there was a producer")
+            _log.info("stopped", "stopped before there was a producer")
         finally:
             self.close()
 
     def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        """Join the group; partitions come with the turns. Raises Stopped where it is to stop before that."""
         Retry(self._clock, should_stop, PATIENCE_S).ask("producer of the forwarder", self._transactions.open)
         self._input.subscribe(self)
 

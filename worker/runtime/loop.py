@@ -44,7 +44,7 @@ _LEAVES_GOOD_STATE = {"too-many-dead-letters", "offset-out-of-range", "unreadabl
 
 
 class Worker:
-    """One member of the consumer group. `run` works until it is told to stop."""
+    """One member of the consumer group. `run` works until it is to stop."""
 
     copied_bytes = 16 * 2**20
     """Most that a turn copies of models that wait to be saved, unless one is larger: 10 to 30 ms of work.
@@ -90,7 +90,7 @@ class Worker:
             while not (should_stop() or self._is_done()):
                 self.turn()
         except Stopped:
-            _log.info("stopped", "told to stop before there was a producer")
+            _log.info("stopped", "stopped before there was a producer")
         except BaseException:
             self.abandon()
             raise
@@ -99,7 +99,7 @@ class Worker:
             raise self._verdict
 
     def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        """Join the group; partitions come with the turns. Raises Stopped where it is to stop before that."""
         Retry(self._clock, should_stop, START_S).ask("producer", self._transactions.open)
         self._input.subscribe(self)
 

@@ -141,10 +141,10 @@ class Task:
         except BaseException:
             loaded.close()
             raise
-        self._tell_what_is_refused(loaded)
+        self._log_refused(loaded)
         return loaded
 
-    def _tell_what_is_refused(self, loaded: ModelStore) -> None:
+    def _log_refused(self, loaded: ModelStore) -> None:
         """At the start: by its dead letters alone it would be found out late."""
         if self._config.models.on_spec_change == "fail" and (changed := loaded.changed_specs()):
             _log.error(
