@@ -142,7 +142,7 @@ def test_a_worker_that_ends_by_itself_fails_the_demo_and_its_log_is_shown(tmp_pa
 @pytest.mark.parametrize("options", [{"seconds": 1.0}, {"models": 100_000}])
 def test_options_that_make_no_demo_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"--{next(iter(options))}: expected at"):
-        demo(**options)  # type: ignore[arg-type]
+        demo(**{"seconds": 45.0, "models": 6, "rate": 2000.0, "file": None} | options)  # type: ignore[arg-type]
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

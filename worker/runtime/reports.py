@@ -51,9 +51,7 @@ def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, re
     metrics.end_to_end_latency_seconds.observe(np.maximum(now_ms - times_ms, 0) / 1000)
 
 
-def dead_letters(
-    task: Task, result: BatchResult, now_ms: int, refused: Sequence[Outgoing] = ()
-) -> Iterator[DeadLetter]:
+def dead_letters(task: Task, result: BatchResult, now_ms: int, refused: Sequence[Outgoing]) -> Iterator[DeadLetter]:
     """The last dead letters of a batch whose outputs are committed by now."""
     where = now_ms, task.topic, task.number
     for record, why in result.rejected:

@@ -108,9 +108,7 @@ def bytes_of(records: Iterable[Record | Outgoing]) -> int:
 class Processor:
     """Takes records in their order. Beside the models it remembers only how many dead letters came in a row."""
 
-    def __init__(
-        self, partition: int, config: Config, max_message_bytes: int, registry: SchemaRegistry | None = None
-    ) -> None:
+    def __init__(self, partition: int, config: Config, max_message_bytes: int, registry: SchemaRegistry | None) -> None:
         self._partition = partition
         self._config = config
         self._is_framed = config.input.codec in REGISTRY_CODECS
