@@ -202,19 +202,7 @@ class Worker:
 
     def _consume(self) -> None:
         """Read records for the next transaction."""
-        wait_s, limit = self._pace.next_piece_s(), self._config.transaction.max_records
-        n_buffered, transactions = self._tasks.buffered(limit, GATHERED_BYTES)
-        most = max(1, limit - self._executor.n_gathered - n_buffered) if transactions < 1.0 else 1
-        # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
-        if self._executor.is_committing:
-            self._pace.is_due, most, wait_s = True, 1, LOOK_EVERY_S
-            for task in [each for each in self._tasks.values() if each.buffer and transactions >= 2.0]:
-                self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
-        elif n_buffered:
-            wait_s = 0.0
-        elif self._tasks.any_opening:
-            wait_s = min(wait_s, LOOK_EVERY_S)
-        records, gone = self._input.consume(most, wait_s)
+        records, gone = self._input.consume(*self._appetite())
         self._pace.has_read()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
@@ -223,6 +211,21 @@ class Worker:
         for number, why in gone.items():
             if number in self._tasks and self._tasks[number].state in (State.REPLAY, State.LIVE):
                 self._tasks[number].gone = why
+
+    def _appetite(self) -> tuple[int, float]:
+        """How many records are wanted now, and how long to wait for them. Who has too many behind a commit waits."""
+        limit, wait_s = self._config.transaction.max_records, self._pace.next_piece_s()
+        n_buffered, transactions = self._tasks.buffered(limit, GATHERED_BYTES)
+        if self._executor.is_committing:
+            # Here the callbacks of the group are wanted, and no records.
+            self._pace.is_due = True
+            for task in [each for each in self._tasks.values() if each.buffer and transactions >= 2.0]:
+                self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
+            return 1, LOOK_EVERY_S
+        if self._tasks.any_opening:
+            wait_s = min(wait_s, LOOK_EVERY_S)
+        most = max(1, limit - self._executor.n_gathered - n_buffered) if transactions < 1.0 else 1
+        return most, 0.0 if n_buffered else wait_s
 
     def _process(self, member: Membership) -> None:
         """Take the records that are there: those of live tasks are published and committed."""
