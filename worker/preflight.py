@@ -49,20 +49,20 @@ def examine(config: Config, source: KafkaTopic, state: TopicState, store: Object
         of_source.update(source.settings())
         return of_input(config, of_source)
 
-    yield from _as_far_as_told(on_input)
+    yield from _or_warning(on_input)
     for output in (config.output.topic, config.dead_letter.topic):
-        yield from _as_far_as_told(partial(_on_output, source.beside(output), of_source))
+        yield from _or_warning(partial(_on_output, source.beside(output), of_source))
     if config.kafka.get("group.protocol") == "consumer":
-        yield from _as_far_as_told(lambda: [of_protocol(source.broker_settings())])
+        yield from _or_warning(lambda: [of_protocol(source.broker_settings())])
     if store is not None:
-        yield from _as_far_as_told(lambda: [of_checkpoints(config, state, store)])
+        yield from _or_warning(lambda: [of_checkpoints(config, state, store)])
 
 
 def _on_output(topic: KafkaTopic, of_source: Mapping[str, str]) -> list[Finding]:
     return of_output(topic.name, topic.settings(), topic.replicas(), of_source)
 
 
-def _as_far_as_told(look: Callable[[], list[Finding]]) -> list[Finding]:
+def _or_warning(look: Callable[[], list[Finding]]) -> list[Finding]:
     """What is found; a warning where the broker or the store does not tell."""
     try:
         return look()

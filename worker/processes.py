@@ -121,9 +121,9 @@ class _Member:
 def run(commands: Sequence[Sequence[str]], *, final: int, have_end: bool) -> int:
     """Run these commands until SIGTERM or SIGINT, which all get as SIGTERM, or until each has come to its end.
 
-    Only where they have one is it an end in order, with 0: one that has none was told to stop by somebody else. Those
+    Only where they have one is it an end in order, with 0: one that has none was stopped by somebody else. Those
     that end otherwise are started again, at longer and longer intervals. `final` is the exit code of what no other
-    start would change: all are told to stop then. Not so where it comes from one that has worked before: somebody may
+    start would change: all are stopped then. Not so where it comes from one that has worked before: somebody may
     be at its file, or have its port, and the others work. Returns the exit code, 0 if all have ended in order. A second
     signal ends all at once.
     """

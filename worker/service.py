@@ -155,7 +155,7 @@ def run(
         with watched(pulse, patience_s=move_s):
             _work(config, path, should_stop, until, metrics, board, pulse)
     except Stopped:
-        _log.info("stopped", "told to stop before it had begun")
+        _log.info("stopped", "stopped before it began")
     finally:
         server.close()
     _log.info("stopped", "stopped in order")
@@ -198,7 +198,7 @@ def held_up_by() -> str | None:
         thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in writers):
         return "the checkpoint store"
-    # Of a start that was told to stop: it has nothing to lose.
+    # Of a start that was stopped: it has nothing to lose.
     return "what it waited for" if _threads(ASKING) else None
 
 

@@ -32,11 +32,11 @@ def ends_of(until: Until, topic: KafkaTopic, partitions: int, start: Retry) -> M
             "Name some of those, or take `end` for all of them",
         )
     if until is not None and not start.ask("broker", lambda: topic.is_mock):
-        _tell_of_what_is_to_come(until, start.ask("ends of the topic", topic.ends), topic.name)
+        _warn_of_ends_ahead(until, start.ask("ends of the topic", topic.ends), topic.name)
     return until
 
 
-def _tell_of_what_is_to_come(until: Mapping[int, int], now: Mapping[int, int], topic: str) -> None:
+def _warn_of_ends_ahead(until: Mapping[int, int], now: Mapping[int, int], topic: str) -> None:
     """It may be meant; or a number is mistyped, and the run never ends."""
     ahead = {number: end for number, end in sorted(until.items()) if end > now[number]}
     if ahead:

@@ -156,7 +156,7 @@ LEARNING = (
             Panel("Feature weights", "The largest of the top models of adaptive algorithms: how much likelier a cut is"
                   " of the feature than without weights, 1 in the mean.", "short",
                   (Query("max by (model, feature) (amf_model_feature_weight{WORKERS})", "{{model}}: {{feature}}"),)),
-            Panel("Worst models", "Recent loss over the baseline's of the ten models where it is largest.", "short",
+            Panel("Worst models", "Recent loss over the baseline's, of the models where it is largest.", "short",
                   (by_model("amf_worst_model_loss_ratio"),)),
             Panel("Models judged", "With enough labels to say whether they are any use.", "short",
                   (Query("sum by (verdict) (amf_models_judged{WORKERS})", "{{verdict}}"),)),

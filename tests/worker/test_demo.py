@@ -23,7 +23,7 @@ from worker.adapters.kafka import KafkaAdmin, start_mock_cluster
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError
 from worker.base.metrics import Metrics
-from worker.base.records import ClassScores, Record
+from worker.base.records import ClassScores, Figures, Record
 from worker.checkpoint import describe
 from worker.cli.dataset import Row
 from worker.demo import demo, rows_of, watch
@@ -31,7 +31,6 @@ from worker.demo.events import Payments
 from worker.demo.ledger import Ledger, uninterrupted
 from worker.demo.screen import LiveScreen, ModelRow, PlainScreen, Screen, View
 from worker.demo.stage import Generator
-from worker.state.model import Figures
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,7 +142,7 @@ def test_a_worker_that_ends_by_itself_fails_the_demo_and_its_log_is_shown(tmp_pa
 @pytest.mark.parametrize("options", [{"seconds": 1.0}, {"models": 100_000}])
 def test_options_that_make_no_demo_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"--{next(iter(options))}: expected at"):
-        demo(**options)  # type: ignore[arg-type]
+        demo(**{"seconds": 45.0, "models": 6, "rate": 2000.0, "file": None} | options)  # type: ignore[arg-type]
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ import numpy as np
 from tests.worker.support.cached import Store, cached_partition, learn
 from tests.worker.support.fakes import FakeSpill, config
 from tests.worker.support.tasks import labelled, records, restore, taken
+from worker.base.metrics import JUDGED_SAMPLES
 from worker.base.records import Record
 from worker.state.cache import Cache
 from worker.state.entry import TRAFFIC_S
-from worker.state.model_store import JUDGED_SAMPLES
 from worker.task.task import Task
 
 

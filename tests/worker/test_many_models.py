@@ -80,7 +80,7 @@ def pass_through(
     for key, places in left.items():
         model = models.get(key)
         applied = model.apply([events[place] for place in places], predict=predict)
-        if applied.learned:
+        if applied.tally.learned:
             models.keep(model, applied.scores)
         through.append((places, applied))
     for places, applied in through:
@@ -91,12 +91,14 @@ def pass_through(
         of_keys[key].append(outcome)
     applied_all = [applied for _, applied in through]
     counted = [
-        sum(applied.predicted for applied in applied_all),
-        sum(applied.learned for applied in applied_all),
+        sum(applied.tally.predicted for applied in applied_all),
+        sum(applied.tally.learned for applied in applied_all),
         sum(applied.scores.count for applied in applied_all),
-        sorted(np.concatenate([depths for applied in applied_all for depths in applied.depths] or [[]]).tolist()),
-        round(sum(applied.weighted_depth for applied in applied_all), 7),
-        sorted(pair for applied in applied_all for pair in zip(applied.confidences, applied.hits, strict=True)),
+        sorted(np.concatenate([depths for applied in applied_all for depths in applied.tally.depths] or [[]]).tolist()),
+        round(sum(applied.tally.weighted_depth for applied in applied_all), 7),
+        sorted(
+            pair for applied in applied_all for pair in zip(applied.tally.confidences, applied.tally.hits, strict=True)
+        ),
     ]
     return of_keys, counted
 

@@ -76,9 +76,9 @@ def test_figures_of_a_batch_in_parts_are_those_of_the_whole() -> None:
     )
     here = partition(config(max_models=2, tombstones="reset", max_consecutive=1))
     result = here.process(source)
-    assert (result.events, result.predictions, result.learned) == (7, 4, 4)
+    assert (result.events, result.tally.predicted, result.tally.learned) == (7, 4, 4)
     assert result.rejects.counts == Counter({"malformed-json": 1, "too-many-models": 1})
-    assert (result.class_scores.count, [len(depths) for depths in result.depths]) == (4, [4])
+    assert (result.tally.classes.count, [len(depths) for depths in result.tally.depths]) == (4, [4])
     assert result.stop is not None
     assert here.position == 7
 

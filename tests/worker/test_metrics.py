@@ -10,7 +10,6 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from amf import Losses
 from tests.worker.support.observations import fill
 from worker.base.errors import StopCode
 from worker.base.families import MOST_WAITING, Histogram
@@ -26,8 +25,7 @@ from worker.base.labels import (
     Unlabelled,
 )
 from worker.base.metrics import QUERIES, TOP_MODELS, Metrics, reference
-from worker.base.records import ClassScores, NumberScores
-from worker.state.model import Figures
+from worker.base.records import ClassScores, Figures, NumberScores, RecentLosses
 
 FIGURES = Figures(samples=6, nodes=70, depth=3.5, memory_bytes=9_000, scores=ClassScores(5, 2.25, 4))
 ONLY = Unlabelled()
@@ -208,7 +206,7 @@ def test_a_model_that_adapts_shows_its_swaps_and_weights(metrics: Metrics) -> No
 
 
 def test_a_model_is_shown_beside_its_baseline(metrics: Metrics) -> None:
-    losses = {"a": Losses(0.25, 0.5, 0.75), "new": Losses(math.nan, math.nan, math.nan), "kept": None}
+    losses = {"a": RecentLosses(0.25, 0.5, 0.75), "new": RecentLosses(math.nan, math.nan, math.nan), "kept": None}
     rows = [(key, (0.0, 1)) for key in losses]
     metrics.set_models(rows, lambda model: FIGURES._replace(losses=losses[model]))
     assert metrics.model_recent_loss.series() == {

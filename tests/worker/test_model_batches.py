@@ -66,7 +66,7 @@ def test_batches_do_not_matter(events: list[Event], cuts: list[int], limits: dic
     assert [shown(outcome) for outcome in told.outcomes] == [
         shown(outcome) for part in in_parts for outcome in part.outcomes
     ]
-    assert told.learned == sum(part.learned for part in in_parts)
+    assert told.tally.learned == sum(part.tally.learned for part in in_parts)
     assert whole.forest.dumps() == parts.forest.dumps()
 
 

@@ -230,8 +230,8 @@ def test_the_algorithm_says_what_a_label_is(label: Any, classifies: str | None, 
         before = here.forest.dumps()
         applied = here.apply([event([2.0], label)], predict=True)
         assert reject_codes(applied) == [code]
-        assert applied.learned == (code is None and label is not None)
-        assert (here.forest.dumps() == before) == (not applied.learned)
+        assert applied.tally.learned == (code is None and label is not None)
+        assert (here.forest.dumps() == before) == (not applied.tally.learned)
 
 
 def test_names_outside_of_a_configured_list_are_ignored() -> None:

@@ -85,17 +85,17 @@ def test_events_are_counted_and_forecasts_scored() -> None:
     events = [event([0.0], "a"), event([0.0], "a"), event([0.0]), event([0.0, 1.0], "b"), event([0.0], "c")]
     done = here.apply(events, predict=True)
     told = [each for each in done.outcomes if isinstance(each, Prediction)]
-    assert (done.predicted, done.learned) == (3, 2)
+    assert (done.tally.predicted, done.tally.learned) == (3, 2)
     loss, correct = sum(each.loss or 0.0 for each in told), sum(each.prediction == each.label for each in told)
     assert done.scores == ClassScores(2, loss, correct)
-    assert sum(map(len, done.depths)) == 3
+    assert sum(map(len, done.tally.depths)) == 3
     assert here.forest.n_samples == 2
 
 
 def test_replay_is_not_counted_as_loss() -> None:
     here = model()
     done = here.apply([event([0.0], "a"), event([0.0])], predict=False)
-    assert (done.outcomes, done.predicted, done.learned, done.scores) == ([None, None], 0, 1, ClassScores())
+    assert (done.outcomes, done.tally.predicted, done.tally.learned, done.scores) == ([None, None], 0, 1, ClassScores())
 
 
 # What a model of numbers says
@@ -144,7 +144,7 @@ def test_estimates_are_scored() -> None:
     done = here.apply(events, predict=True)
     told = [each for each in done.outcomes if isinstance(each, Estimate)]
     scored = [each for each in told if each.label is not None and each.prediction is not None and each.quantiles]
-    assert (done.predicted, done.learned, len(scored)) == (301, 300, 299)
+    assert (done.tally.predicted, done.tally.learned, len(scored)) == (301, 300, 299)
     errors = [(each.label or 0.0) - (each.prediction or 0.0) for each in scored]
     covered = sum((q := each.quantiles or [])[0] <= (each.label or 0.0) <= q[2] for each in scored)
     assert done.scores == NumberScores(
@@ -171,6 +171,6 @@ def test_a_restored_model_keeps_its_algorithm() -> None:
         models.restore("key", SavedModel(first.spec, first.forest.dumps(), {}))
         here = models.get("key")
         assert here.spec != models.configured_spec("key")
-        assert here.apply([event([2.0], label)], predict=False).learned == 1
+        assert here.apply([event([2.0], label)], predict=False).tally.learned == 1
         first.apply([event([2.0], label)], predict=True)
         assert here.forest.dumps() == first.forest.dumps()

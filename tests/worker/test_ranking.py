@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from worker.state.ranking import MOST_CLASSES, WINDOW, Ranking
+from worker.base.metrics import RANKED_CLASSES, RANKED_LABELS
+from worker.state.ranking import Ranking
 
 
 def forecasts(n: int, share: float, signal: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -22,7 +23,7 @@ def forecasts(n: int, share: float, signal: float, seed: int = 0) -> tuple[np.nd
 
 @pytest.mark.parametrize(("share", "signal"), [(0.5, 1.0), (0.01, 2.0), (0.01, 0.0), (0.9, -1.0)])
 def test_the_auc_of_two_classes_is_that_of_scikit_learn(share: float, signal: float) -> None:
-    probabilities, labels = forecasts(WINDOW - 1, share, signal)
+    probabilities, labels = forecasts(RANKED_LABELS - 1, share, signal)
     ranking = Ranking()
     for part in np.array_split(np.arange(len(labels)), 7):
         ranking.add(probabilities[part], labels[part].tolist())
@@ -41,9 +42,9 @@ def test_many_classes_each_against_the_others() -> None:
 
 def test_old_labels_are_forgotten() -> None:
     ranking = Ranking()
-    probabilities, labels = forecasts(3 * WINDOW, 0.3, 3.0)
-    for start in range(0, 3 * WINDOW, 500):
-        wrong = start >= WINDOW
+    probabilities, labels = forecasts(3 * RANKED_LABELS, 0.3, 3.0)
+    for start in range(0, 3 * RANKED_LABELS, 500):
+        wrong = start >= RANKED_LABELS
         part = probabilities[start : start + 500, ::-1] if wrong else probabilities[start : start + 500]
         ranking.add(part, labels[start : start + 500].tolist())
     assert ranking.auc < 0.1
@@ -66,5 +67,5 @@ def test_hostile_forecasts_do_no_harm() -> None:
     ranking.add(np.array([[0.0, 1.0], [1.0, 0.0]]), [1, 0])
     assert ranking.auc == 1.0
     many = np.full((4, 1000), 0.001)
-    ranking.add(many, [0, 999, MOST_CLASSES, -1])
+    ranking.add(many, [0, 999, RANKED_CLASSES, -1])
     assert 0.0 <= ranking.auc <= 1.0

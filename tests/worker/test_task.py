@@ -123,11 +123,11 @@ def test_a_batch_counts_its_events_predictions_rejects_and_scores() -> None:
     source = records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), (None, None), labelled("k", label="b"))
     result = partition(config()).process(source)
     values = [value_of(output) for output in result.outgoing if output.topic == "predictions"]
-    assert (result.events, result.predictions, result.learned) == (5, 3, 2)
+    assert (result.events, result.tally.predicted, result.tally.learned) == (5, 3, 2)
     assert dict(result.rejects.counts) == {"malformed-json": 1, "null-key": 1}
-    scores = result.class_scores
+    scores = result.tally.classes
     assert (scores.count, scores.log_loss) == (2, sum(each.get("loss", 0.0) for each in values))
-    assert result.number_scores == NumberScores()
+    assert result.tally.numbers == NumberScores()
 
 
 def test_models_of_classes_and_of_numbers_stand_side_by_side() -> None:
@@ -144,8 +144,8 @@ def test_models_of_classes_and_of_numbers_stand_side_by_side() -> None:
         "id": None, "model": "n", "prediction": 2.5, "std": 0.0, "quantiles": {"0.05": 2.5, "0.5": 2.5, "0.95": 2.5},
         "label": 3, "loss": 0.25, "learned": 1,
     }  # fmt: skip
-    assert result.number_scores == NumberScores(1, 0.25, 0.5, 0)
-    assert result.class_scores.count == 1
+    assert result.tally.numbers == NumberScores(1, 0.25, 0.5, 0)
+    assert result.tally.classes.count == 1
 
 
 def test_a_model_is_kept_once_it_has_learned() -> None:

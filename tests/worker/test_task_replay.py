@@ -44,4 +44,6 @@ def test_replay_from_any_snapshot_is_what_live_was(seed: int, saved_at: int, die
 
 def test_replay_tells_how_much_it_learned() -> None:
     here = partition(config(), live_from=9)
-    assert here.process(records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), labelled("k"))).learned == 2
+    assert (
+        here.process(records(labelled("k"), ("k", {"features": [1.0]}), ("k", b"{"), labelled("k"))).tally.learned == 2
+    )

@@ -49,7 +49,7 @@ class Transient(WorkerError):
 
 
 class Unanswered(Transient):
-    """Nobody answered, or who did is not ready yet: a start waits for that without a limit, all others as above."""
+    """No answer, or a "not yet": a start waits for that without a limit, everything else until its deadline."""
 
 
 class Denied(Transient):

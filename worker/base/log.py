@@ -1,7 +1,7 @@
 """What the worker tells its operator: one line for each event.
 
 It has a stable name, a fact, what is behind it, what to do about it, and fields for machines. How lines look, and how
-often the same one is told, is decided where they are written (worker.cli.logs).
+often the same one is repeated, is decided where they are written (worker.cli.logs).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Log:
     def __init__(self, module: str) -> None:
         self._logger = logging.getLogger(module)
 
-    def info(self, event: str, fact: str, *, detail: object = None, hint: str | None = None, **fields: Field) -> None:
+    def info(self, event: str, fact: str, **fields: Field) -> None:
         """Something went as it should."""
-        self._say(logging.INFO, event, fact, detail, hint, fields)
+        self._say(logging.INFO, event, fact, None, None, fields)
 
     def warning(
         self, event: str, fact: str, *, detail: object = None, hint: str | None = None, **fields: Field
@@ -50,9 +50,9 @@ class Log:
         """Something is lost, damaged or does not work."""
         self._say(logging.ERROR, event, fact, detail, hint, fields)
 
-    def exception(self, event: str, fact: str, *, hint: str | None = None, **fields: Field) -> None:
+    def exception(self, event: str, fact: str, **fields: Field) -> None:
         """A mistake of ours, in an `except` clause: an error with its traceback."""
-        self._say(logging.ERROR, event, fact, None, hint, fields, with_traceback=True)
+        self._say(logging.ERROR, event, fact, None, None, fields, with_traceback=True)
 
     def _say(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar, get_args
+from typing import TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,11 @@ from worker.base.labels import (
     BySource,
     ByStopCode,
     ByVerdict,
-    Forecast,
     State,
     Tenth,
     Unlabelled,
 )
-from worker.base.records import ClassScores, NumberScores, Scores
+from worker.base.records import ClassScores, Figures, NumberScores
 
 TOP_MODELS = 20
 """How many models have series of their own: Prometheus keeps each one it ever saw, and model keys have no bound."""
@@ -48,57 +47,19 @@ TOP_FEATURES = 5
 WORST_MODELS = 10
 """How many of the models have a series that do worst against their baselines."""
 
+JUDGED_SAMPLES = 100
+"""Labels after which a model is held against its baseline: the losses of fewer say nothing."""
+
+RANKED_CLASSES = 8
+"""Classes whose ranking is looked at, the first that a model met: the counts have a bound."""
+
+RANKED_LABELS = 5_000
+"""Labels whose ranking is forgotten together: what is shown is that of the last one to two times so many."""
+
 _TENTHS = tuple(map(ByConfidence, get_args(Tenth)))
 
 Traffic: TypeAlias = tuple[float, int]
 """How much a model learned of late, in any unit, and in all: which of two is the larger is what counts."""
-
-
-class RecentLosses(Protocol):
-    """Recent mean losses of a model's forecasts; NaN before its first label."""
-
-    @property
-    def calibrated(self) -> float: ...
-
-    @property
-    def raw(self) -> float: ...
-
-    @property
-    def baseline(self) -> float: ...
-
-
-class ModelFigures(Protocol):
-    """What is shown of one model."""
-
-    @property
-    def samples(self) -> int: ...
-
-    @property
-    def nodes(self) -> int: ...
-
-    @property
-    def depth(self) -> float: ...
-
-    @property
-    def memory_bytes(self) -> int: ...
-
-    @property
-    def scores(self) -> Scores: ...
-
-    @property
-    def losses(self) -> RecentLosses | None: ...
-
-    @property
-    def auc(self) -> float: ...
-
-    @property
-    def swaps(self) -> int | None: ...
-
-    @property
-    def feature_weights(self) -> Mapping[str, float]: ...
-
-
-Figures = TypeVar("Figures", bound=ModelFigures)
 
 
 class Metrics:
@@ -160,7 +121,7 @@ class Metrics:
         self.models_judged = Gauge(
             ByVerdict,
             "models",
-            "Models with a hundred labels; useless are those whose recent loss is above the baseline's.",
+            f"Models with {JUDGED_SAMPLES} labels; useless are those whose recent loss is above the baseline's.",
         )
 
     def _declare_top_models(self) -> None:
@@ -177,8 +138,8 @@ class Metrics:
         self.model_auc = Gauge(
             ByModel,
             "",
-            "Area under the ROC curve of a top model's last 5,000 to 10,000 labels, each of its first eight classes "
-            "against the others, mean; .5 is guessing.",
+            f"Area under the ROC curve of a top model's last {RANKED_LABELS:,} to {2 * RANKED_LABELS:,} labels, each "
+            f"of its first {RANKED_CLASSES} classes against the others, mean; .5 is guessing.",
         )
         self.model_swaps = Gauge(
             ByModel,
@@ -195,8 +156,8 @@ class Metrics:
         self.worst_model_loss_ratio = Gauge(
             ByModel,
             "",
-            "Recent loss over the baseline's, of the ten models with a hundred labels where it is largest; above 1 the "
-            "features are of no use.",
+            f"Recent loss over the baseline's, of the {WORST_MODELS} models with {JUDGED_SAMPLES} labels where it is "
+            "largest; above 1 the features are of no use.",
         )
         self.model_log_loss = Summary(ByModel, "nats", "Loss of each labelled prediction of a top model.")
         self.model_correct_predictions_total = Counter(ByModel, "records", "Correct predictions of a top model.")
@@ -276,29 +237,27 @@ class Metrics:
         `traffic` is that of all that may be among them; `figures` is asked about the shown ones alone.
         """
         top = heapq.nlargest(TOP_MODELS, traffic, key=lambda row: (row[1], row[0]))
-        found = {key: figures(key) for key, _ in top}
-        shown = {ByModel(key): of for key, of in found.items()}
-        self.model_samples.replace({model: of.samples for model, of in shown.items()})
-        self.model_nodes.replace({model: of.nodes for model, of in shown.items()})
-        self.model_depth.replace({model: of.depth for model, of in shown.items()})
-        self.model_memory_bytes.replace({model: of.memory_bytes for model, of in shown.items()})
+        shown = {key: figures(key) for key, _ in top}
+        gauges: tuple[tuple[Gauge[..., ByModel], Callable[[Figures], float | None]], ...] = (
+            (self.model_samples, lambda of: of.samples),
+            (self.model_nodes, lambda of: of.nodes),
+            (self.model_depth, lambda of: of.depth),
+            (self.model_memory_bytes, lambda of: of.memory_bytes),
+            (self.model_auc, lambda of: None if math.isnan(of.auc) else of.auc),
+            (self.model_swaps, lambda of: of.swaps),
+        )
+        for gauge, read in gauges:
+            values = {ByModel(key): read(of) for key, of in shown.items()}
+            gauge.replace({model: value for model, value in values.items() if value is not None})
+        losses = {key: of.losses for key, of in shown.items() if of.losses and not math.isnan(of.losses.baseline)}
         self.model_recent_loss.replace(
-            {
-                ByModelForecast(model.model, forecast): loss
-                for model, of in shown.items()
-                if of.losses is not None and not math.isnan(of.losses.baseline)
-                for forecast, loss in zip(
-                    get_args(Forecast), (of.losses.calibrated, of.losses.raw, of.losses.baseline), strict=True
-                )
-            }
+            {ByModelForecast(key, "calibrated"): of.calibrated for key, of in losses.items()}
+            | {ByModelForecast(key, "trees"): of.trees for key, of in losses.items()}
+            | {ByModelForecast(key, "baseline"): of.baseline for key, of in losses.items()}
         )
-        self.model_auc.replace({model: of.auc for model, of in shown.items() if not math.isnan(of.auc)})
-        self.model_swaps.replace({model: of.swaps for model, of in shown.items() if of.swaps is not None})
-        weights = (
-            (key, feature, weight) for key, of in found.items() for feature, weight in of.feature_weights.items()
-        )
-        self.model_feature_weight.replace({ByModelFeature(key, feature): weight for key, feature, weight in weights})
-        scores = {model: of.scores for model, of in shown.items()}
+        weights = ((key, name, weight) for key, of in shown.items() for name, weight in of.feature_weights.items())
+        self.model_feature_weight.replace({ByModelFeature(key, name): weight for key, name, weight in weights})
+        scores = {ByModel(key): of.scores for key, of in shown.items()}
         classes = {model: of for model, of in scores.items() if isinstance(of, ClassScores)}
         self.model_log_loss.replace({model: (of.log_loss, of.count) for model, of in classes.items()})
         self.model_correct_predictions_total.replace({model: of.correct for model, of in classes.items()})
@@ -306,7 +265,7 @@ class Metrics:
         self.model_squared_error.replace({model: (of.squared_error, of.count) for model, of in numbers.items()})
         self.model_absolute_error.replace({model: (of.absolute_error, of.count) for model, of in numbers.items()})
         self.model_covered_predictions_total.replace({model: of.covered for model, of in numbers.items()})
-        return found
+        return shown
 
     def set_verdicts(self, loss_ratios: Sequence[Mapping[str, float]]) -> None:
         """Show how many models are of use, and the worst: recent losses over the baseline's, of each partition."""
@@ -375,7 +334,7 @@ def reference() -> str:
         "increase. A summary has the series `_sum` and `_count`, a histogram `_bucket` besides.",
         f"At most {TOP_MODELS} models have series of their own, those with the most traffic of late; where several",
         "partitions have a model of one key, such as that of `models.null_key`, it is the one with the most.",
-        "What else there is at `metrics.listen`, such as a page for people, is told in [http.md](http.md).",
+        "What else there is at `metrics.listen`, such as a page for people, is in [http.md](http.md).",
         "",
         "Memory, CPU time and open files of the process are there under the names that every Prometheus client uses:",
         "`process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_cpu_seconds_total`,",

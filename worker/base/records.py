@@ -6,8 +6,11 @@ long, since msgspec's types have a metaclass. So what is asked of every record i
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -196,6 +199,34 @@ class NumberScores(Scores):
         self.squared_error += estimate.loss
         self.absolute_error += abs(estimate.label - estimate.prediction)
         self.covered += estimate.quantiles[0] <= estimate.label <= estimate.quantiles[-1]
+
+
+class RecentLosses(NamedTuple):
+    """Recent mean losses of a model's forecasts; NaN before its first label."""
+
+    calibrated: float
+    trees: float
+    """Of the trees alone."""
+    baseline: float
+    """Of a forecast that knows the labels alone."""
+
+
+class Figures(NamedTuple):
+    """One model in numbers."""
+
+    samples: int
+    nodes: int
+    depth: float
+    memory_bytes: int
+    scores: Scores
+    losses: RecentLosses | None = None
+    """None where its forest does not keep them."""
+    auc: float = math.nan
+    """How well its last forecasts ranked, NaN where that is not known."""
+    swaps: int | None = None
+    """Trees that it has replaced; None where it is not known, or its forest does not adapt."""
+    feature_weights: Mapping[str, float] = MappingProxyType({})
+    """The largest ones; none where `swaps` is None."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ _log = Log(__name__)
 
 T = TypeVar("T")
 ASKING = "asking"
-"""Name of the threads that put the questions of a start. They are left behind where it is told to stop."""
+"""Name of the threads that put the questions of a start. They are left behind where it is stopped."""
 _RETRY_S = 0.5
 _LOOK_EVERY_S = 0.1
 _MOST_DOUBLINGS = 60
@@ -45,7 +45,7 @@ START_S = 60.0
 
 
 class Stopped(Exception):
-    """A start was told to stop while it waited for an answer. Nothing has begun, so that nothing is left to do."""
+    """A start was stopped while it waited for an answer. Nothing has begun, so that nothing is left to do."""
 
 
 class Retry:

@@ -117,9 +117,9 @@ class _Evaluation:
     def take(self, chunk: Sequence[Row]) -> None:
         """Rows through their models, then into the figures in their own order."""
         result = self.task.process([record_of(row, self._codec) for row in chunk], publish=False)
-        self._forecasts += sum(map(len, result.depths))
-        self.report.depth += sum(float(depths.sum()) for depths in result.depths)
-        self.report.weighted_depth += result.weighted_depth
+        self._forecasts += sum(map(len, result.tally.depths))
+        self.report.depth += sum(float(depths.sum()) for depths in result.tally.depths)
+        self.report.weighted_depth += result.tally.weighted_depth
         for row, answer in zip(chunk, result.answers, strict=True):
             if isinstance(answer, Reject):
                 self._refuse(row, answer)

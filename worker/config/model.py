@@ -179,7 +179,6 @@ class ModelParams:
         kinds.number(0.0, 1e9),
         "How finely regions with one label are split all the same, so that rare labels are found; 0: not at all.",
     )
-
     discount: float | None = _of_forest(
         "discount",
         kinds.optional(kinds.positive_number()),
@@ -208,7 +207,6 @@ class ModelParams:
         "Labelled samples after which features get new weights, and trees are replaced; at reviews 1, 2, 4, 8 and so "
         "on all trees learn the samples so far once more, as long as these are 512 at most.",
     )
-
     lifetime_exponent: float | None = _of_forest(
         "lifetime_exponent",
         kinds.optional(kinds.number(0.0, 10.0)),
@@ -217,7 +215,6 @@ class ModelParams:
     combine: str = _choice_of_forest(
         "combine", "What trees give: the class frequencies of their leaves (average), or each a vote for one class."
     )
-
     domain: str = _choice_of_forest(
         "domain",
         "What trees split: the ranges of their samples (range), or all of the unit cube (cube), which takes features "
@@ -228,7 +225,6 @@ class ModelParams:
         "With domain: cube, what a cell without samples says: what that around it does (parent), or the first class, "
         "or 0 (zero).",
     )
-
     rate_scale: float = _of_forest(
         "rate_scale", kinds.positive_number(), "Rate of the cuts of a bsp forest, for each unit of perimeter of a hull."
     )

@@ -29,7 +29,7 @@ INTERRUPTED = 130
 _LOG_LINES = 15
 
 
-def demo(seconds: float = 45.0, models: int = 6, rate: float = 2000.0, file: str | None = None) -> int:
+def demo(seconds: float, models: int, rate: float, file: str | None) -> int:
     """Run the demo; returns its exit code: 0, or 1 if anything was not as promised, or 130 after Ctrl-C.
 
     `seconds` is how long events flow, `rate` how many a second, `models` how many keys they have. With `file` the

@@ -56,14 +56,14 @@ class Forwarder:
         open_output: Callable[[], Output],
         metrics: Metrics,
         clock: Clock,
-        board: Board | None = None,
+        board: Board,
     ) -> None:
         """partitions: of the input, as it is now."""
         self._config = config
         self._partitions = partitions
         self._began_with: int | None = None
         """Partitions of the input when the group began to forward, None as long as nobody has looked."""
-        self._board = Board() if board is None else board
+        self._board = board
         self._rekey = _Rekeying(config, key_of, max_message_bytes)
         self._input = source
         self._transactions = Transactions(source, open_output, config.delivery, metrics, clock)
@@ -92,12 +92,12 @@ class Forwarder:
             while not should_stop():
                 self.turn()
         except Stopped:
-            _log.info("stopped", "told to stop before there was a producer")
+            _log.info("stopped", "stopped before there was a producer")
         finally:
             self.close()
 
     def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        """Join the group; partitions come with the turns. Raises Stopped where it is to stop before that."""
         Retry(self._clock, should_stop, PATIENCE_S).ask("producer of the forwarder", self._transactions.open)
         self._input.subscribe(self)
 

@@ -32,8 +32,8 @@ from worker.task.task import State, Task
 
 _log = Log(__name__)
 
-AGAIN_S = 0.05
-"""Pause before a transaction that failed is tried again."""
+LOOK_EVERY_S = 0.05
+"""Longest wait for records while something else is waited for: a transaction, or partitions that are opening."""
 WAIT_S = 1.0
 """Between two attempts at records that need something that is away."""
 REVOKE_S = 10.0
@@ -44,7 +44,7 @@ _LEAVES_GOOD_STATE = {"too-many-dead-letters", "offset-out-of-range", "unreadabl
 
 
 class Worker:
-    """One member of the consumer group. `run` works until it is told to stop."""
+    """One member of the consumer group. `run` works until it is to stop."""
 
     copied_bytes = 16 * 2**20
     """Most that a turn copies of models that wait to be saved, unless one is larger: 10 to 30 ms of work.
@@ -90,7 +90,7 @@ class Worker:
             while not (should_stop() or self._is_done()):
                 self.turn()
         except Stopped:
-            _log.info("stopped", "told to stop before there was a producer")
+            _log.info("stopped", "stopped before there was a producer")
         except BaseException:
             self.abandon()
             raise
@@ -99,7 +99,7 @@ class Worker:
             raise self._verdict
 
     def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Join the group; partitions come with the turns. Raises Stopped where it is told to stop before."""
+        """Join the group; partitions come with the turns. Raises Stopped where it is to stop before that."""
         Retry(self._clock, should_stop, START_S).ask("producer", self._transactions.open)
         self._input.subscribe(self)
 
@@ -202,19 +202,7 @@ class Worker:
 
     def _consume(self) -> None:
         """Read records for the next transaction."""
-        wait_s, limit = self._pace.next_piece_s(), self._config.transaction.max_records
-        n_buffered, transactions = self._tasks.buffered(limit, GATHERED_BYTES)
-        most = max(1, limit - self._executor.n_gathered - n_buffered) if transactions < 1.0 else 1
-        # Where there is work left the callbacks are wanted, and no more records than one transaction takes.
-        if self._executor.is_committing:
-            self._pace.is_due, most, wait_s = True, 1, AGAIN_S
-            for task in [each for each in self._tasks.values() if each.buffer and transactions >= 2.0]:
-                self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
-        elif n_buffered:
-            wait_s = 0.0
-        elif self._tasks.any_opening:
-            wait_s = min(wait_s, AGAIN_S)
-        records, gone = self._input.consume(most, wait_s)
+        records, gone = self._input.consume(*self._appetite())
         self._pace.has_read()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
@@ -223,6 +211,21 @@ class Worker:
         for number, why in gone.items():
             if number in self._tasks and self._tasks[number].state in (State.REPLAY, State.LIVE):
                 self._tasks[number].gone = why
+
+    def _appetite(self) -> tuple[int, float]:
+        """How many records are wanted now, and how long to wait for them. Who has too many behind a commit waits."""
+        limit, wait_s = self._config.transaction.max_records, self._pace.next_piece_s()
+        n_buffered, transactions = self._tasks.buffered(limit, GATHERED_BYTES)
+        if self._executor.is_committing:
+            # Here the callbacks of the group are wanted, and no records.
+            self._pace.is_due = True
+            for task in [each for each in self._tasks.values() if each.buffer and transactions >= 2.0]:
+                self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
+            return 1, LOOK_EVERY_S
+        if self._tasks.any_opening:
+            wait_s = min(wait_s, LOOK_EVERY_S)
+        most = max(1, limit - self._executor.n_gathered - n_buffered) if transactions < 1.0 else 1
+        return most, 0.0 if n_buffered else wait_s
 
     def _process(self, member: Membership) -> None:
         """Take the records that are there: those of live tasks are published and committed."""

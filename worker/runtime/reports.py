@@ -26,33 +26,32 @@ def expect(metrics: Metrics) -> None:
 
 def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, refused: Sequence[Outgoing] = ()) -> None:
     """Count a batch whose outputs are committed by now, dead letters in place of those that were refused."""
+    tally = result.tally
     metrics.events_total.add(result.events)
     metrics.partition_events_total.add(result.events, partition=partition)
     # A reset that is passed on has no value, and is no prediction.
-    metrics.predictions_total.add(result.predictions - sum(each.value is not None for each in refused))
+    metrics.predictions_total.add(tally.predicted - sum(each.value is not None for each in refused))
     if refused:
         result.rejects.extend(unpublishable(refused, "source-offset"))
     result.rejects.report(metrics, f"partition {partition}", partition)
     result.kind_changes.report(metrics, partition)
-    metrics.learned_samples_total.add(result.learned)
-    classes, numbers = result.class_scores, result.number_scores
+    metrics.learned_samples_total.add(tally.learned)
+    classes, numbers = tally.classes, tally.numbers
     metrics.log_loss.add(classes.log_loss, classes.count)
     metrics.correct_predictions_total.add(classes.correct)
     metrics.squared_error.add(numbers.squared_error, numbers.count)
     metrics.absolute_error.add(numbers.absolute_error, numbers.count)
     metrics.covered_predictions_total.add(numbers.covered)
-    metrics.weighted_depth.add(result.weighted_depth, sum(map(len, result.depths)))
-    metrics.add_confidences(result.confidences, result.hits)
-    for depths in result.depths:
+    metrics.weighted_depth.add(tally.weighted_depth, sum(map(len, tally.depths)))
+    metrics.add_confidences(tally.confidences, tally.hits)
+    for depths in tally.depths:
         metrics.tree_depth.observe(depths)
     # The clocks of two machines differ: what came from the future took no time.
     times_ms = np.fromiter(result.timestamps_ms, np.int64, len(result.timestamps_ms))
     metrics.end_to_end_latency_seconds.observe(np.maximum(now_ms - times_ms, 0) / 1000)
 
 
-def dead_letters(
-    task: Task, result: BatchResult, now_ms: int, refused: Sequence[Outgoing] = ()
-) -> Iterator[DeadLetter]:
+def dead_letters(task: Task, result: BatchResult, now_ms: int, refused: Sequence[Outgoing]) -> Iterator[DeadLetter]:
     """The last dead letters of a batch whose outputs are committed by now."""
     where = now_ms, task.topic, task.number
     for record, why in result.rejected:

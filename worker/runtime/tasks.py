@@ -73,7 +73,7 @@ class Tasks(Mapping[int, Task]):
         metrics: Metrics,
         clock: Clock,
         pools: Pools,
-        ends: Mapping[int, int] | None = None,
+        ends: Mapping[int, int] | None,
     ) -> None:
         self._config = config
         self._setting = setting

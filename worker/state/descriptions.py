@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
-from worker.base.records import ClassScores, NumberScores, Scores
+from worker.base.records import ClassScores, NumberScores, RecentLosses, Scores
 from worker.base.status import (
     MOST_FEATURES,
     MOST_TREES,
@@ -81,7 +81,7 @@ def _key(entry: Entry) -> str:
     return short(entry.key, len(entry.key) * 6)
 
 
-def _loss(losses: amf.Losses) -> Loss:
+def _loss(losses: RecentLosses) -> Loss:
     return Loss(*(None if math.isnan(loss) else loss for loss in losses))
 
 

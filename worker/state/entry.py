@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from amf import Losses
 from worker.base.metrics import TOP_FEATURES, Traffic
 from worker.base.ports import Place
-from worker.base.records import ClassScores, Scores
+from worker.base.records import ClassScores, Figures, RecentLosses, Scores
 from worker.checkpoint import SavedModel
 from worker.state.learners import Forest
-from worker.state.model import Figures, Model
+from worker.state.model import Model
 from worker.state.ranking import Ranking
 from worker.state.table import UNKNOWN_MS, Table
 
@@ -129,7 +128,7 @@ class Entry:
         self._place: Place | None = None
         self._depth = 0.0
         self._depth_samples = 0
-        self._losses: Losses | None = None
+        self._losses: RecentLosses | None = None
         """Of the model when it left memory."""
         self._recent = -math.inf
         """How much the model learned of late: see `note_traffic`."""
@@ -240,7 +239,7 @@ class Entry:
         """Let go of the model, whose bytes are there."""
         assert self.model is not None
         self._depth_of(self.model.forest)
-        self._losses = self.model.forest.losses
+        self._losses = self.losses
         self.table.separate(self.slot)
         self.place = place
         self.model, self.watched = None, False
@@ -252,7 +251,7 @@ class Entry:
         model, forest = self.model, self.model.forest
         auc = math.nan if model.ranking is None else model.ranking.auc
         depth = self._depth_of(forest)
-        return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, self.scores, forest.losses, auc)
+        return Figures(forest.n_samples, forest.n_nodes, depth, forest.nbytes, self.scores, self.losses, auc)
 
     def count(self, scores: Scores) -> None:
         """Add what more answers scored."""
@@ -281,9 +280,12 @@ class Entry:
         return figures._replace(swaps=adaptation.n_swaps, feature_weights=weights)
 
     @property
-    def losses(self) -> Losses | None:
+    def losses(self) -> RecentLosses | None:
         """Recent mean losses of the model, and those of a baseline; None where its forest does not keep them."""
-        return self._losses if self.model is None else self.model.forest.losses
+        if self.model is None:
+            return self._losses
+        losses = self.model.forest.losses
+        return None if losses is None else RecentLosses(losses.calibrated, losses.raw, losses.baseline)
 
     @property
     def traffic(self) -> Traffic:

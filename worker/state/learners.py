@@ -42,7 +42,7 @@ def forest_of(key: str, params: ModelParams) -> Forest:
 def compile_kernels(
     algorithms: Iterable[str],
     *,
-    explain: bool = False,
+    explain: bool,
     announce: Callable[[amf.Compilation], None] | None = None,
 ) -> amf.KernelCounts:
     """Compile, or load from disk, what models of these algorithms need, and what explains their forecasts.

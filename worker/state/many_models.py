@@ -132,7 +132,7 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
     owners = np.repeat(np.arange(mine.size), lengths)
     labelled = np.array(codes) != NO_LABEL
     applied = Applied(len(places), learner.Scores)
-    applied.learned = int(labelled.sum())
+    applied.tally.learned = int(labelled.sum())
     scores = np.zeros((mine.size, 0))
     if predict:
         # Of each event, how many labelled ones its model has met before it.

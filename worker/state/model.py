@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
 from operator import add
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf import Adaptation, Column, Columns, Losses
+from amf import Adaptation, Column, Columns
 from worker.base.labels import KindChange
 from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
-from worker.base.records import Answer, Event, Features, Reject, Scores
+from worker.base.records import Answer, ClassScores, Event, Features, Reject, Scores
+from worker.base.tally import Tally
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import canonical
@@ -34,39 +33,10 @@ def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Figures(NamedTuple):
-    """One model in numbers."""
-
-    samples: int
-    nodes: int
-    depth: float
-    memory_bytes: int
-    scores: Scores
-    losses: Losses | None = None
-    """Recent mean losses, and those of a baseline; None where the forest does not keep them."""
-    auc: float = math.nan
-    """How well its last forecasts ranked, NaN where that is not known."""
-    swaps: int | None = None
-    """Trees that it has replaced; None where it is not known, or its forest does not adapt."""
-    feature_weights: Mapping[str, float] = MappingProxyType({})
-    """The largest ones; none where `swaps` is None."""
-
-
 class Applied:
     """What became of events in a batch, of one model or of several of one kind, and figures for the metrics."""
 
-    __slots__ = (
-        "confidences",
-        "depths",
-        "explain",
-        "hits",
-        "kind_changes",
-        "learned",
-        "outcomes",
-        "predicted",
-        "scores",
-        "weighted_depth",
-    )
+    __slots__ = ("explain", "kind_changes", "outcomes", "scores", "tally")
 
     def __init__(self, n: int, scores: type[Scores], explain: int = 0) -> None:
         self.explain = explain
@@ -75,25 +45,20 @@ class Applied:
         """Event by event; None where the event was only learned."""
         self.kind_changes: list[tuple[int, str | None, KindChange]] = []
         """Position of the event, and the feature of which it is the first of another kind."""
-        self.predicted = 0
-        self.learned = 0
-        self.scores = scores()
-        self.depths: list[NDArray[np.float64]] = []
-        self.weighted_depth = 0.0
-        self.confidences: list[float] = []
-        """Of forecasts of classes that came with a label, the probability of the likeliest one."""
-        self.hits: list[bool] = []
-        """Whether the label was that class."""
+        self.tally = Tally()
+        self.scores: Scores = self.tally.classes if scores is ClassScores else self.tally.numbers
+        """Those of the tally that labels of this kind have."""
 
     def answered(self, places: Iterable[int], answered: Answered, forecasts: Forecasts) -> None:
         """Take in what is answered to the events at these places, of which the forests said this."""
         for place, answer in zip(places, answered.answers, strict=True):
             self.outcomes[place] = answer
-        self.predicted += len(answered.answers)
-        self.depths.append(forecasts.depth)
-        self.weighted_depth += sum(forecasts.weighted_depth)
-        self.confidences += answered.confidences
-        self.hits += answered.hits
+        tally = self.tally
+        tally.predicted += len(answered.answers)
+        tally.depths.append(forecasts.depth)
+        tally.weighted_depth += sum(forecasts.weighted_depth)
+        tally.confidences += answered.confidences
+        tally.hits += answered.hits
         sums = (reduce(add, column, 0.0) for column in answered.scores)
         self.scores.add(type(self.scores).of(len(answered.scored), *sums))
 
@@ -236,7 +201,7 @@ class Model:
                 if label is None and self._kind is None:
                     if predict:
                         applied.outcomes[i] = learner.blind(event)
-                        applied.predicted += 1
+                        applied.tally.predicted += 1
                     continue
                 if new:
                     # The forest grows in between: rows before this one are learned without the new columns.
@@ -349,7 +314,7 @@ class Model:
                 self._predict(rows[part], run.part(part), applied)
         else:
             self._predict(rows, run, applied)
-        applied.learned += run.n_labelled
+        applied.tally.learned += run.n_labelled
 
     def _predict(self, rows: NDArray[np.float64], run: Run, applied: Applied) -> None:
         """Predict each event of a run and learn it; `rows` are what the forest takes of them."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import amf
 from worker.base.errors import StateLost, Transient
+from worker.base.metrics import JUDGED_SAMPLES
 from worker.base.records import Event, Reject, Scores
 from worker.checkpoint import SavedModel, Source
 from worker.codec.dead_letters import DECODER, REJECT_CODES
@@ -25,9 +26,6 @@ from worker.state.entry import Entry, Fetch, Prefetch
 from worker.state.learners import Forecasts
 from worker.state.model import Applied, Model, spec_of
 from worker.state.rules import Rules
-
-JUDGED_SAMPLES = 100
-"""Labels after which a model is held against the baseline: the losses of fewer say nothing."""
 
 NEW_MODEL_BYTES = 24 * 2**10
 """Memory of a model that has learned its first events, about: ten trees of few nodes."""

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_CLASSES = 8
-"""Classes that are looked at, the first that the model met: the counts have a bound."""
-WINDOW = 5_000
-"""Labels of which the counts are forgotten together: the figure is that of the last one to two times so many."""
+from worker.base.metrics import RANKED_CLASSES, RANKED_LABELS
+
 _BINS = 96
 _BINS_A_UNIT = 4
 """Bins are a quarter of a unit of log-odds wide, so that forecasts of rare classes do not all fall into the first."""
@@ -23,14 +21,14 @@ class Ranking:
     __slots__ = ("_before", "_n", "_now")
 
     def __init__(self) -> None:
-        self._now = self._before = np.zeros((2, MOST_CLASSES, _BINS), dtype=np.int64)
+        self._now = self._before = np.zeros((2, RANKED_CLASSES, _BINS), dtype=np.int64)
         self._n = 0
 
     def add(self, probabilities: NDArray[np.float64], codes: Sequence[int]) -> None:
         """Count forecasts (n, n_classes) with the numbers (n,) of their labels; below 0 where there is none."""
         labels = np.array(codes)
         labelled = labels >= 0
-        labels, shares = labels[labelled, None], probabilities[labelled, :MOST_CLASSES]
+        labels, shares = labels[labelled, None], probabilities[labelled, :RANKED_CLASSES]
         n_classes = shares.shape[1]
         if not labels.size or not n_classes:
             return
@@ -38,10 +36,10 @@ class Ranking:
             odds = np.log(shares) - np.log1p(-np.minimum(shares, 1.0))
         bins = np.clip(odds * _BINS_A_UNIT + _BINS // 2, 0, _BINS - 1).astype(np.int64)
         classes = np.arange(n_classes)
-        places = ((labels == classes) * MOST_CLASSES + classes) * _BINS + bins
+        places = ((labels == classes) * RANKED_CLASSES + classes) * _BINS + bins
         self._now = self._now + np.bincount(places.ravel(), minlength=self._now.size).reshape(self._now.shape)
         self._n += len(labels)
-        if self._n >= WINDOW:
+        if self._n >= RANKED_LABELS:
             self._before, self._now, self._n = self._now, np.zeros_like(self._now), 0
 
     @property

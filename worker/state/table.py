@@ -91,7 +91,8 @@ class Table:
         """The model is no part of the state any more."""
         self.separate(slot)
         self.entries[slot] = None
-        for name in ("used", "changed", "untimed", "learned"):
+        # What is looked for over all slots: `take` sets the rest of a slot.
+        for name in ("used", "changed", "learned"):
             getattr(self, name)[slot] = 0
         self._free.append(slot)
 

@@ -10,25 +10,15 @@ from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 import amf
 from worker.base.errors import PartitionStopped, Transient
 from worker.base.kind_changes import KindChanges
 from worker.base.labels import KindChange
 from worker.base.ports import SchemaRegistry
-from worker.base.records import (
-    Answer,
-    ClassScores,
-    Event,
-    NumberScores,
-    Outgoing,
-    Record,
-    Reject,
-)
+from worker.base.records import Answer, Event, Outgoing, Record, Reject
 from worker.base.rejects import Rejects, Streak
 from worker.base.status import RECENT_DEAD_LETTERS
+from worker.base.tally import Tally
 from worker.codec import codec_of, decode_key, envelope
 from worker.codec.dead_letters import REJECT_CODES
 from worker.codec.framing import framed_value
@@ -67,6 +57,11 @@ class Outcomes(NamedTuple):
     kind_changes: list[tuple[int, str | None, KindChange]]
     """The row of a record, and the feature of its model of which it is the first of another kind."""
 
+    def note(self, rows: Iterable[int], specs: Iterable[str], answers: Iterable[Answer | Reject | None]) -> None:
+        """These became of the records in these rows."""
+        for row, spec, answer in zip(rows, specs, answers, strict=True):
+            self.answers[row], self.specs[row] = answer, spec
+
 
 @dataclass(slots=True)
 class BatchResult:
@@ -80,20 +75,11 @@ class BatchResult:
     answers: list[Answer | Reject | None] = field(default_factory=list)
     """What became of each record; only where that is asked for in place of `outgoing`."""
     events: int = 0
-    predictions: int = 0
+    tally: Tally = field(default_factory=Tally)
     rejects: Rejects = field(default_factory=Rejects)
     rejected: list[tuple[Record, Reject]] = field(default_factory=list)
     """The last of the records that `rejects` counts, and why they are."""
     kind_changes: KindChanges = field(default_factory=KindChanges)
-    learned: int = 0
-    class_scores: ClassScores = field(default_factory=ClassScores)
-    number_scores: NumberScores = field(default_factory=NumberScores)
-    depths: list[NDArray[np.float64]] = field(default_factory=list)
-    weighted_depth: float = 0.0
-    confidences: list[float] = field(default_factory=list)
-    """Of forecasts of classes that came with a label, the probability of the likeliest one."""
-    hits: list[bool] = field(default_factory=list)
-    """Whether the label was that class."""
     timestamps_ms: list[int] = field(default_factory=list)
     """Of the records, as far as they are known."""
     stop: PartitionStopped | None = None
@@ -106,17 +92,10 @@ class BatchResult:
         self.outgoing += later.outgoing
         self.answers += later.answers
         self.events += later.events
-        self.predictions += later.predictions
+        self.tally.add(later.tally)
         self.rejects.extend(later.rejects)
         self.rejected = [*self.rejected, *later.rejected][-RECENT_DEAD_LETTERS:]
         self.kind_changes.extend(later.kind_changes)
-        self.learned += later.learned
-        self.class_scores.add(later.class_scores)
-        self.number_scores.add(later.number_scores)
-        self.depths += later.depths
-        self.weighted_depth += later.weighted_depth
-        self.confidences += later.confidences
-        self.hits += later.hits
         self.timestamps_ms += later.timestamps_ms
         self.stop = self.stop or later.stop
 
@@ -129,9 +108,7 @@ def bytes_of(records: Iterable[Record | Outgoing]) -> int:
 class Processor:
     """Takes records in their order. Beside the models it remembers only how many dead letters came in a row."""
 
-    def __init__(
-        self, partition: int, config: Config, max_message_bytes: int, registry: SchemaRegistry | None = None
-    ) -> None:
+    def __init__(self, partition: int, config: Config, max_message_bytes: int, registry: SchemaRegistry | None) -> None:
         self._partition = partition
         self._config = config
         self._is_framed = config.input.codec in REGISTRY_CODECS
@@ -195,11 +172,11 @@ class Processor:
             outcomes.answers[row], outcomes.specs[row] = event, models.configured_spec(key)
             if event is None:
                 if key in waiting:
-                    self._through(models, arrivals, rows, outcomes, result, predict=predict)
+                    result.tally.add(self._through(models, arrivals, rows, outcomes, predict=predict))
                     rows, waiting = [], set()
                 models.drop(key)
         rows += range(start, len(records))
-        self._through(models, arrivals, rows, outcomes, result, predict=predict)
+        result.tally.add(self._through(models, arrivals, rows, outcomes, predict=predict))
 
         self._watch_rejects(records, outcomes.answers, result)
         if predict:
@@ -210,34 +187,24 @@ class Processor:
         return outcomes, result
 
     def _through(
-        self,
-        models: ModelStore,
-        arrivals: Arrivals,
-        rows: Sequence[int],
-        outcomes: Outcomes,
-        result: BatchResult,
-        *,
-        predict: bool,
-    ) -> None:
-        """Pass the events of these rows through their models."""
+        self, models: ModelStore, arrivals: Arrivals, rows: Sequence[int], outcomes: Outcomes, *, predict: bool
+    ) -> Tally:
+        """Pass the events of these rows through their models; returns the figures of what they were answered."""
+        tally = Tally()
         keys: list[Any] = [arrivals.keys[row] for row in rows]
         events: list[Any] = [arrivals.events[row] for row in rows]
-
-        def note(places: Iterable[int], specs: Iterable[str], applied: Applied) -> None:
-            for place, spec, answer in zip(places, specs, applied.outcomes, strict=True):
-                row = rows[place]
-                outcomes.answers[row], outcomes.specs[row] = answer, spec
-            _count(result, applied)
-
         # What is explained is the forecast of one model at a time.
         apart = predict and self._config.output.explain > 0
         joint, left = apply_together(models, keys, events, predict=predict, apart=apart)
-        for places, of_places, applied in joint:
-            note(places, of_places, applied)
+        for places, specs, applied in joint:
+            outcomes.note((rows[place] for place in places), specs, applied.outcomes)
+            tally.add(applied.tally)
         for key, places in left.items():
             spec, applied = self._alone(models, key, [events[place] for place in places], predict=predict)
-            note(places, repeat(spec, len(places)), applied)
+            outcomes.note((rows[place] for place in places), repeat(spec, len(places)), applied.outcomes)
+            tally.add(applied.tally)
             outcomes.kind_changes.extend((rows[places[i]], name, change) for i, name, change in applied.kind_changes)
+        return tally
 
     def _alone(self, models: ModelStore, key: str, events: Sequence[Event], *, predict: bool) -> tuple[str, Applied]:
         """Pass events through their model by itself; returns the model's spec, and what became of them."""
@@ -246,7 +213,7 @@ class Processor:
         # A model that is refused learns all the same: a replay, which cannot know since when it is, will do so too.
         answers = predict and not models.has_changed_spec(model)
         applied = model.apply(events, predict=answers, explain=self._config.output.explain)
-        if applied.learned:
+        if applied.tally.learned:
             models.keep(model, applied.scores)
         if predict and not answers:
             was, now = model.spec, models.configured_spec(key)
@@ -316,16 +283,3 @@ class Processor:
                 f"{self._config.dead_letter.topic}",
                 f"{_WAYS_OUT.get(commonest, 'Repair the producer')}; then start the worker again",
             )
-
-
-def _count(result: BatchResult, applied: Applied) -> None:
-    result.predictions += applied.predicted
-    result.learned += applied.learned
-    if isinstance(applied.scores, ClassScores):
-        result.class_scores.add(applied.scores)
-    elif isinstance(applied.scores, NumberScores):
-        result.number_scores.add(applied.scores)
-    result.depths += applied.depths
-    result.weighted_depth += applied.weighted_depth
-    result.confidences += applied.confidences
-    result.hits += applied.hits

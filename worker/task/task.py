@@ -21,8 +21,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from operator import attrgetter
 
-import numpy as np
-
 import amf
 from worker.base.errors import CorruptCheckpoint, PartitionStopped
 from worker.base.lag import Lag
@@ -143,10 +141,10 @@ class Task:
         except BaseException:
             loaded.close()
             raise
-        self._tell_what_is_refused(loaded)
+        self._log_refused(loaded)
         return loaded
 
-    def _tell_what_is_refused(self, loaded: ModelStore) -> None:
+    def _log_refused(self, loaded: ModelStore) -> None:
         """At the start: by its dead letters alone it would be found out late."""
         if self._config.models.on_spec_change == "fail" and (changed := loaded.changed_specs()):
             _log.error(
@@ -343,9 +341,7 @@ class Task:
             if most_bytes is not None and result.n_bytes >= most_bytes:
                 break
         records = records[: result.n_taken]
-        if result.depths:
-            # Of a batch of a thousand models these are a thousand arrays, and a histogram would take them one by one.
-            result.depths = [np.concatenate(result.depths)]
+        result.tally.join_depths()
         if records:
             self.position, self._leader_epoch = records[-1].offset + 1, records[-1].leader_epoch
             times = [record.timestamp_ms for record in records]

@@ -42,17 +42,16 @@ the empty page asks for `Authorization: Bearer TOKEN`; the page asks for the tok
 has `authorization: {{credentials_file: ...}}` for it. There is no TLS: where the token travels through a network, put a
 proxy before the worker; the page may lie below any path of it.
 
-**What is told of features.** `/models/KEY` says up to three things of them, of at most {MOST_FEATURES} features each;
-the categories of a feature count as one.
+**Features.** `/models/KEY` says up to three things of them, of at most {MOST_FEATURES} features each; the categories of
+a feature count as one.
 
-- `features`: `share` of the depth of its forecasts that is due to splits on the feature: where the forest
-  cuts. A plain forest cuts features that tell nothing as well; `weight` and `moved` tell those apart.
-- `adaptation.feature_weights`, of the algorithms adaptive-classifier and adaptive-regressor: `weight` tells how many
-  times as likely a cut of the feature is as without weights. It comes from how much better the labels were forecast
-  behind recent splits on the feature than without them, relative to the other features, earlier ones counting less. 1
-  is the mean; what told nothing of late has half of that over the number of features at least. It is no cause and no
-  effect: features that tell the same share
-  what they tell, and one that helps only beside another may have little.
+- `features`: `share` of the depth of its forecasts that is due to splits on the feature: where the forest cuts. A plain
+  forest also cuts features that are of no use; `weight` and `moved` tell those apart.
+- `adaptation.feature_weights`, of the algorithms adaptive-classifier and adaptive-regressor: `weight` is how many times
+  as likely a cut of the feature is as without weights. It comes from how much better the labels were forecast behind
+  recent splits on the feature than without them, relative to the other features, earlier ones counting less. 1 is the
+  mean; a feature that was of no use of late has half of that over the number of features at least. It is no cause and
+  no effect: features that say the same share what they say, and one that helps only beside another may have little.
 - `attributions`, where `output.explain` is on: `moved` is how far the feature moved one of the last thousands of
   forecasts, up or down, in the mean: in probability of the class that was named, or in the label's unit.
 

@@ -72,9 +72,9 @@ class Routes:
         metrics: Metrics,
         board: Board,
         trouble: Callable[[], str | None],
-        token: str | None = None,
+        token: str | None,
         *,
-        is_local: bool = False,
+        is_local: bool,
     ) -> None:
         """`is_local` says that only this machine can connect."""
         self._exposition = exposition(metrics)
