@@ -100,6 +100,7 @@ class Pulse:
 
     def trouble(self) -> str | None:
         """Why the process is not alive, None where it is."""
+        # A copy: a loop may come to its first turn meanwhile.
         for loop, moved_s in self._moved_s.copy().items():
             silence_s = self._clock.monotonic() - moved_s
             if silence_s > self._within_s:

@@ -11,7 +11,7 @@ from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
 from worker import preflight as checks
-from worker.base.errors import Transient, WorkerError
+from worker.base.errors import AlreadyExists, Transient, WorkerError
 from worker.base.ports import TopicState
 from worker.config import Config
 from worker.preflight import of_checkpoints, of_input, of_output, of_protocol, probe
@@ -186,6 +186,8 @@ class Store(DictStore):
     def create(self, name: str, data: bytes) -> None:
         if self._fault == "overwrites":
             self.objects[name] = data
+        elif self._fault == "repeats nothing" and name in self.objects:
+            raise AlreadyExists("the object is there")
         else:
             super().create(name, data)
 
@@ -207,6 +209,8 @@ class Store(DictStore):
     ("fault", "told"),
     [
         ("overwrites", "it overwrites objects"),
+        # Who had no answer creates the same object again.
+        ("repeats nothing", "the object is there"),
         ("damages", "read back with other content"),
         ("lists late", "is not listed"),
     ],

@@ -236,6 +236,19 @@ def test_a_partition_whose_dead_letter_is_refused_stops_and_the_others_go_on(
     assert bench.published(0) == bench.expected(0)
 
 
+def test_what_is_given_up_with_its_partition_is_neither_counted_nor_shown() -> None:
+    """None of it is committed: whoever takes the partition over takes these records again."""
+    bench = Bench(partitions=2, interval_s=0.001)
+    bench.feed_bad(2)
+    bench.feed("a", "b", partition=1)
+    bench.broker.refuses = lambda each: dict(each.headers)["source-partition"] == b"0"
+    worker = bench.worker().join().turns(4)
+    assert (worker.stops(), bench.broker.committed) == ({"output-refused": 1}, {1: 2})
+    assert list(worker.metrics.events_total.series().values()) == [2]
+    assert not any(worker.metrics.dead_letters_total.series().values())
+    assert list(worker.board.dead_letters) == []
+
+
 # The forwarder
 
 

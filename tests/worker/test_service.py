@@ -100,6 +100,20 @@ def test_it_is_alive_while_its_loops_move() -> None:
     assert pulse.trouble() == "the loop of the forwarder has not moved for 350 s"
 
 
+def test_a_loop_may_begin_while_somebody_asks_whether_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server and the watchdog ask from threads of their own."""
+    clock = FakeClock()
+    pulse = Pulse(clock, 300.0)
+
+    def monotonic() -> float:
+        monkeypatch.undo()
+        pulse.beat("forwarder")
+        return clock.now_s
+
+    monkeypatch.setattr(clock, "monotonic", monotonic)
+    assert pulse.trouble() is None
+
+
 STUCK = """
 import time
 from worker import service

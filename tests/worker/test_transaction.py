@@ -190,6 +190,38 @@ def test_a_broker_that_forgets_once_in_a_while_has_all_its_time_again() -> None:
     assert bench.transactions.take_given_up() == {}
 
 
+def test_each_partition_that_a_broker_forgets_has_its_own_time() -> None:
+    """One that was found where it belongs in between has all of it again, though another one was not."""
+    bench, _ = in_doubt(took_effect=False)
+    truth = dict(bench.broker.committed)
+    for forgotten in (0, 1, 0):
+        bench.broker.committed = truth | {forgotten: 1}
+        assert not bench.settle()
+        bench.clock.sleep(REWOUND_S / 2)
+    assert not bench.settle()
+    assert bench.transactions.take_given_up() == {}
+    bench.clock.sleep(REWOUND_S / 2)
+    assert not bench.settle()
+    assert [*bench.transactions.take_given_up()] == [0]
+
+
+def test_a_partition_that_comes_again_has_all_its_time_again() -> None:
+    bench, later = in_doubt(took_effect=False)
+    bench.broker.committed = {0: 1, 1: 2}
+    assert not bench.settle()
+    bench.transactions.drop([0, 1])
+    assert bench.settle()
+    bench.clock.sleep(REWOUND_S)
+    bench.begin(later)
+    assert bench.settle()
+    bench.faults.at("commit", Unknown("injected"))
+    bench.begin({0: 10, 1: 10})
+    assert not bench.settle()
+    bench.broker.committed = {0: 1, 1: 2}
+    assert not bench.settle()
+    assert bench.transactions.take_given_up() == {}
+
+
 def test_a_partition_that_comes_again_may_be_anywhere() -> None:
     bench = Bench()
     bench.begin()
