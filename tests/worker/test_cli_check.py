@@ -56,7 +56,7 @@ def test_check_names_a_property_that_the_client_does_not_take(
 
 def test_run_names_the_line_of_a_property_that_the_client_does_not_take(main: Main, worker_yaml: Path) -> None:
     worker_yaml.write_text(worker_yaml.read_text().replace("kafka: {", "kafka: {\n  chek.crcs: true,\n  "))
-    code, _, err = main("run", worker_yaml)
+    code, _, err = main("run", worker_yaml, "--set", "metrics.listen=127.0.0.1:0")
     assert code == 2
     assert f"{worker_yaml}:5: kafka: librdkafka refuses the properties: No such configuration property" in err
     code, _, err = main("check", worker_yaml, "--set", "kafka.chek.crcs=false")
