@@ -61,6 +61,19 @@ def test_a_record_beyond_the_end_of_a_run_does_not_end_it_once_those_before_are_
     assert not here.has_ended()
 
 
+def test_records_that_come_while_it_waits_are_left_to_be_read_again() -> None:
+    """They are read from its position on once it goes on: what it took in meanwhile would be learned twice."""
+    here = partition(config())
+    stream = records(labelled("k"), labelled("k"))
+    here.add(stream[:1])
+    here.wait(0.0)
+    assert here.add(stream[1:])
+    assert here.buffer == []
+    here.resume()
+    here.add(stream)
+    assert here.buffer == stream
+
+
 # Outputs
 
 

@@ -204,6 +204,20 @@ def test_added_partitions_may_start_with_new_models() -> None:
     assert bench.published(2) == bench.expected(2)
 
 
+def test_a_partition_that_is_being_opened_learns_of_partitions_that_were_added_meanwhile() -> None:
+    bench, topic = watched(on_repartition="new-models")
+    bench.feed("a")
+    worker = bench.worker().join(1)
+    worker.askers.is_done_within = lambda seconds: False
+    worker.take(0, 1)
+    worker.turn()
+    add_a_partition(bench, topic)
+    look(bench, worker)
+    worker.askers.is_done_within = lambda seconds: True
+    worker.turns(3).close()
+    assert (bench.newest(0).offset, bench.newest(0).partitions) == (1, 3)
+
+
 def test_the_margin_of_retention_is_shown() -> None:
     bench, topic = watched()
     bench.feed(*"abab")

@@ -164,30 +164,89 @@ Gone = dict[int, str | PartitionStopped]
 
 
 class Input(Protocol):
-    """The consumer of the group, one topic. See worker/adapters/kafka/consumer.py for what each method raises.
+    """The consumer of the group, one topic. The listener is called from within `consume` and `close`.
 
-    Any thread may call `committed` and `bounds`, all other calls come from one.
+    Any thread may call `committed` and `bounds`, which block until there is an answer or none is to be had. All other
+    calls come from one thread, of which `consume`, `commit` and `close` wait for the broker.
     """
 
-    def subscribe(self, listener: Listener) -> None: ...
-    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]: ...
-    def hold(self, partitions: Sequence[int]) -> None: ...
-    def assign(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int | None] | None = None) -> None: ...
-    def pause(self, partition: int) -> None: ...
-    def committed(self, partitions: Sequence[int]) -> dict[int, CommittedOffset | None]: ...
-    def bounds(self, partition: int) -> Bounds: ...
-    def high_watermark(self, partition: int) -> int | None: ...
-    def end_seen(self, partition: int) -> int | None: ...
-    def membership(self) -> Membership: ...
-    def commit(self, offsets: Mapping[int, CommittedOffset]) -> None: ...
-    def close(self) -> None: ...
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group."""
+        ...
+
+    def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]:
+        """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why.
+
+        Waits for records for so long. Raises WorkerError where the broker does not allow to read or to be in the group.
+        """
+        ...
+
+    def hold(self, partitions: Sequence[int]) -> None:
+        """Take partitions and read nothing of them before `assign` says from where on."""
+        ...
+
+    def assign(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int | None] | None = None) -> None:
+        """Take partitions, each from its offset on; one that is taken already, paused or not, is moved there.
+
+        leader_epochs: of the records before these offsets, where they are known. The leader is asked then whether that
+        record is still there; where it was lost, be there others in its place by now, the offset does not exist.
+        """
+        ...
+
+    def pause(self, partition: int) -> None:
+        """Fetch no more records of a partition while it stays assigned."""
+        ...
+
+    def committed(self, partitions: Sequence[int]) -> dict[int, CommittedOffset | None]:
+        """Stable committed offsets of the group: none that an open transaction may still change. Raises Transient."""
+        ...
+
+    def bounds(self, partition: int) -> Bounds:
+        """Where the records of a partition begin and end. Raises Transient."""
+        ...
+
+    def high_watermark(self, partition: int) -> int | None:
+        """Offset after the last record as of the last fetch, without asking the broker; None before the first."""
+        ...
+
+    def end_seen(self, partition: int) -> int | None:
+        """Offset at which there was no further record when all before it had been consumed; None if none was seen.
+
+        Markers of transactions have offsets too, so it may be past the last record's.
+        """
+        ...
+
+    def membership(self) -> Membership:
+        """Who this member is now; to be taken with the records and handed back with their offsets."""
+        ...
+
+    def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
+        """Commit offsets outside of a transaction (at-least-once).
+
+        Raises Abort where the group refuses them, and Transient where it does not answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up all partitions and leave the group."""
+        ...
 
 
 class Output(Protocol):
-    """The producer. After `Unknown` an instance is spent; a new one settles what it left open."""
+    """The producer. After `Unknown` an instance is spent; a new one settles what it left open. All methods block."""
 
-    def publish(
-        self, outgoing: Sequence[Outgoing], offsets: Mapping[int, CommittedOffset], member: Membership
-    ) -> None: ...
-    def abort(self) -> None: ...
-    def close(self) -> None: ...
+    def publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, CommittedOffset], member: Membership) -> None:
+        """One transaction: all records and the offsets, or nothing. Raises Abort, Refused, Transient, Unknown;
+        WorkerError where the broker does not allow it.
+
+        Without transactions: the records alone; the offsets are the consumer's to commit afterwards.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Give up the open transaction. Raises Unknown."""
+        ...
+
+    def close(self) -> None:
+        """Drop what was not sent, and end the client."""
+        ...

@@ -26,7 +26,8 @@ ANSWER_S = 3.0
 """Longest wait for the loop to answer a question."""
 FRESH_S = 2.0
 """Time for which an answer is given again."""
-_MOST_ANSWERS = 64
+MOST_ANSWERS = 64
+"""Answers that are kept for that."""
 MOST_CURVES = 8
 """Models that have a curve."""
 DEFAULT_LIMIT, MOST_LIMIT = 50, 200
@@ -174,7 +175,7 @@ class Routes:
             except Busy:
                 raise _Refused(503, "the loop has questions enough; come again later", _LATER) from None
             self._answers[question] = known
-            if len(self._answers) > _MOST_ANSWERS:
+            if len(self._answers) > MOST_ANSWERS:
                 self._answers.popitem(last=False)
         try:
             async with asyncio.timeout(ANSWER_S):

@@ -48,10 +48,7 @@ _NO_EPOCH = -1
 
 
 class KafkaInput:
-    """The consumer of the group. The listener is called from `consume` and `close`.
-
-    Any thread may call `committed` and `bounds`, all other calls come from one.
-    """
+    """The consumer of the group: see `Input` for what each method does and raises."""
 
     def __init__(self, config: Config) -> None:
         self._topic = config.input.topic
@@ -80,7 +77,6 @@ class KafkaInput:
         self._listener: Listener
 
     def subscribe(self, listener: Listener) -> None:
-        """Join the group."""
         self._listener = listener
 
         def on_assign(numbers: list[int]) -> None:
@@ -104,10 +100,6 @@ class KafkaInput:
         )
 
     def consume(self, max_records: int, timeout_s: float) -> tuple[dict[int, list[Record]], Gone]:
-        """Records by partition, each in the order of offsets; and partitions whose next offset does not exist, why.
-
-        Raises WorkerError where the broker does not allow to read or to be in the group.
-        """
         self._look_after_membership()
         self._prove()
         records: dict[int, list[Record]] = defaultdict(list)
@@ -222,7 +214,6 @@ class KafkaInput:
         self.subscribe(self._listener)
 
     def hold(self, partitions: Sequence[int]) -> None:
-        """Take partitions and read nothing of them before `assign` says from where on."""
         read = self._read() & set(partitions)
         self._moved.update(partitions)
         for number in partitions:
@@ -234,11 +225,6 @@ class KafkaInput:
         self._consumer.incremental_assign([])
 
     def assign(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int | None] | None = None) -> None:
-        """Take partitions, each from its offset on; one that is taken already, paused or not, is moved there.
-
-        leader_epochs: of the records before these offsets, where they are known. The leader is asked then whether that
-        record is still there; where it was lost, be there others in its place by now, the offset does not exist.
-        """
         epochs = leader_epochs or {}
         places = {
             number: TopicPartition(self._topic, number, offset, leader_epoch=_number_of(epochs.get(number)))
@@ -275,31 +261,22 @@ class KafkaInput:
                 del self._unproven[number]
 
     def pause(self, partition: int) -> None:
-        """Fetch no more records of a partition while it stays assigned."""
         self._consumer.pause([TopicPartition(self._topic, partition)])
 
     def committed(self, partitions: Sequence[int]) -> dict[int, CommittedOffset | None]:
-        """Stable committed offsets of the group: none that an open transaction may still change. Raises Transient."""
         return self._offsets.committed(partitions)
 
     def bounds(self, partition: int) -> Bounds:
-        """Where the records of a partition begin and end. Raises Transient."""
         return self._offsets.bounds(partition)
 
     def high_watermark(self, partition: int) -> int | None:
-        """Offset after the last record as of the last fetch, without asking the broker; None before the first."""
         _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
         return high if high >= 0 else None
 
     def end_seen(self, partition: int) -> int | None:
-        """Offset at which there was no further record when all before it had been consumed; None if none was seen.
-
-        Markers of transactions have offsets too, so it may be past the last record's.
-        """
         return self._ends.get(partition)
 
     def membership(self) -> Membership:
-        """Who this member is now; to be taken with the records and handed back with their offsets."""
         before = self._member_id()
         try:
             metadata = self._consumer.consumer_group_metadata()
@@ -310,7 +287,6 @@ class KafkaInput:
         return Membership(before if before == self._member_id() else "", metadata)
 
     def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
-        """Commit offsets outside of a transaction (at-least-once). Raises Abort where the group refuses them."""
         try:
             self._consumer.commit(offsets=positions(self._topic, offsets), asynchronous=False)
         except KafkaException as exception:
@@ -319,7 +295,7 @@ class KafkaInput:
             raise failure(error, kind, "commit of offsets", *self._needs) from exception
 
     def close(self) -> None:
-        """Give up all partitions and leave the group; a client that does not come to an end takes the process along.
+        """A client that does not come to an end takes the process along.
 
         A member that is closed while its group rebalances may hang for ever in a callback that is due, and keep the
         interpreter: of a static one nobody is left then who answers what is asked there (librdkafka's issues 4041 and

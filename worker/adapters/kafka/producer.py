@@ -41,10 +41,7 @@ def transactional_id(config: Config) -> str:
 
 
 class KafkaOutput:
-    """A producer: transactional where the delivery is exactly-once, else idempotent.
-
-    An instance that raised Unknown must not be used again.
-    """
+    """A producer: transactional where the delivery is exactly-once, else idempotent. See `Output`."""
 
     def __init__(self, config: Config, transactional_id: str | None) -> None:
         self._topic = config.input.topic
@@ -65,11 +62,6 @@ class KafkaOutput:
             self._init()
 
     def publish(self, outgoing: Sequence[Outgoing], offsets: Mapping[int, CommittedOffset], member: Membership) -> None:
-        """One transaction: all records and the offsets, or nothing. Raises Abort, Refused, Transient, Unknown;
-        WorkerError where the broker does not allow it.
-
-        Without transactions: the records alone; the offsets are the consumer's to commit afterwards.
-        """
         try:
             self._publish(outgoing, offsets, member)
         except (Abort, Refused, Transient, Unknown):
@@ -104,7 +96,6 @@ class KafkaOutput:
                 raise Unknown(f"produce: {left} records not acknowledged in {CALL_S:g} s")
 
     def abort(self) -> None:
-        """Give up the open transaction. Raises Unknown."""
         if self._transactional:
             try:
                 self._call("abort_transaction", CALL_S)
@@ -112,7 +103,7 @@ class KafkaOutput:
                 raise Unknown(str(error)) from error
 
     def close(self) -> None:
-        """Drop what was not sent, and end the client, whoever still refers to this instance.
+        """Drop what was not sent, and end the client, be there others that refer to this instance.
 
         A thread of the client that asks for an address holds that up. It ends when no record is left: librdkafka 2.16
         frees what it keeps of a transaction's error when it begins to end, and once more where a broker then answers

@@ -1,0 +1,53 @@
+"""What the HTTP server asks the loop, and what it keeps of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from worker.adapters.http import routes
+from worker.adapters.http.messages import Request
+from worker.adapters.http.routes import Routes
+from worker.base.metrics import Metrics
+from worker.base.status import Board, Question
+
+
+class Counting(Board):
+    """Counts questions, and answers each at once: there is no such model."""
+
+    asked = 0
+
+    def ask(self, question: Question) -> Future[Any]:
+        self.asked += 1
+        answer: Future[Any] = Future()
+        answer.set_result(None)
+        return answer
+
+
+def questions(*keys: str) -> int:
+    """How many it takes to answer requests for these models, one after the other."""
+    board = Counting()
+
+    async def request(all_keys: Sequence[str]) -> None:
+        answer = Routes(Metrics(), board, lambda: None, None, is_local=False)
+        for key in all_keys:
+            assert (await answer(Request("GET", f"/models/{key}", "", {}))).status == 404
+
+    asyncio.run(request(keys))
+    return board.asked
+
+
+def test_an_answer_is_given_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert questions("k", "k", "k") == 1
+    monkeypatch.setattr(routes, "FRESH_S", -1.0)
+    assert questions("k", "k", "k") == 3
+
+
+def test_few_answers_are_kept_whatever_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MOST_ANSWERS", 3)
+    assert questions(*"abcd", *"bcd") == 4
+    assert questions(*"abcd", "a") == 5
