@@ -57,7 +57,7 @@ def test_of_many_changes_at_one_offset_the_last_ones_stay(checkpoints: Checkpoin
     for revision in range(7):
         changed = {"a": b"%d %d" % (seed, revision)}
         manifest = write(checkpoints, 5, changed, previous=manifest, revision=revision)
-        checkpoints.collect_garbage(manifest.created_ms, manifest, committed=0)
+        checkpoints.tidy(manifest, 0)
         kept = [each.revision for each, _ in first_of(checkpoints.restorable(), min(revision + 1, 3))]
         assert kept == list(range(revision, max(-1, revision - 3), -1))
 

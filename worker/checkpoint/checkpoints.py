@@ -252,7 +252,7 @@ class Checkpoints:
         """List the files once: compare what was written here since the last time with what others have, then collect.
 
         Returns offset -> keys on which checkpoints there do not agree, see `diverged`. Where there are any nothing is
-        deleted.
+        deleted. `committed` is the revision that is committed.
         """
         names = self._names()
         differing = {offset: self.diverged(offset) for offset in sorted(self._since.offsets)}
@@ -261,15 +261,15 @@ class Checkpoints:
             self._collect(names, current.created_ms, current, committed)
         return differing
 
-    def collect_garbage(self, now_ms: int, current: Manifest | None = None, committed: int | None = None) -> list[str]:
+    def collect_garbage(self, now_ms: int, current: Manifest | None = None) -> list[str]:
         """Delete the manifests that retention.py does not keep, then segments nobody needs; returns their names.
 
-        `current` is what the next `write` builds on; its segments stay whatever its age. `committed` is the revision
-        that is committed. Segments newer than the newest manifest stay too: their own may be on its way. A manifest
-        that cannot be read may be of a newer version: it stays, and so does every segment it could point into. So do
-        those of one that is gone since it was listed. A delta without its base is of no use to any version.
+        `current` is what the next `write` builds on; its segments stay whatever its age. Segments newer than the newest
+        manifest stay too: their own may be on its way. A manifest that cannot be read may be of a newer version: it
+        stays, and so does every segment it could point into. So do those of one that is gone since it was listed. A
+        delta without its base is of no use to any version.
         """
-        return self._collect(self._names(), now_ms, current, committed)
+        return self._collect(self._names(), now_ms, current, None)
 
     def _collect(self, names: Sequence[str], now_ms: int, current: Manifest | None, committed: int | None) -> list[str]:
         kept, orphans, unreadable = self._contents_of(of_kind("manifest", names))
