@@ -5,9 +5,8 @@ from usual at once, as of sensors that drop out, all of their effects would add 
 as its distance from where labels usually are, which is followed as the mean of a feature is: no outlier of a label
 moves it far, nor a first one for long.
 
-state, from `at` on: of each model what its difference to the forecast below is worth (corrections.py), then what is
-known of labels, as of a feature: their number, the first of them, their mean less that, their mean absolute deviation,
-and the last of them; then the extremes of labels (label_bounds.py).
+state, from `at` on: of each model what its difference to the forecast below is worth (corrections.py), then the scale
+of labels, as of a feature (stacking.py), and their extremes (label_bounds.py).
 """
 
 from __future__ import annotations
@@ -20,20 +19,17 @@ from amf.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_corr
 from amf.drift import FURTHEST_ERROR
 from amf.label_bounds import N_EXTREMES, extremes_of, follow_extremes
 
-_LABELS = int(stacking.N_MODELS) * N_CORRECTION
-_EXTREMES = index(_LABELS + 5)
-N_STACKED = _LABELS + 5 + N_EXTREMES
-WORTHS = range(_LABELS)
+WORTHS = range(int(stacking.N_MODELS) * N_CORRECTION)
 """Places of what models are worth."""
 NEITHER_IS_NEGATIVE = (
-    *(model + place for model in range(0, _LABELS, N_CORRECTION) for place in NEVER_NEGATIVE),
-    _LABELS,
-    _LABELS + 3,
+    *(model + place for model in range(0, len(WORTHS), N_CORRECTION) for place in NEVER_NEGATIVE),
+    *(len(WORTHS) + place for place in stacking.SCALE_NEVER_NEGATIVE),
 )
 """Places of what is never negative."""
+_SCALE, _EXTREMES = index(len(WORTHS)), index(len(WORTHS) + stacking.N_SCALE)
+N_STACKED = int(_EXTREMES) + N_EXTREMES
 _BLOCK = 2048.0
 """Labels: of some hundred the extremes are no limits, and next ones are often beyond them."""
-_N_LABELS, _FIRST, _MEAN, _DEVIATION, _LAST = (index(_LABELS + place) for place in range(5))
 
 
 @inlined
@@ -45,7 +41,7 @@ def stack(below, usual, entered, state, at, linear, said, by_linear, corrections
     """
     least, greatest = extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
-    centre = state[at + _FIRST] + state[at + _MEAN]
+    centre = stacking.mean_of(state, at + _SCALE)
     for model in range(stacking.N_MODELS):
         stacking.respond(model, entered, linear, index(1), response)
         trusted = stacking.trust(model, linear, index(1)) * (said[model] - centre)
@@ -60,7 +56,7 @@ def stack(below, usual, entered, state, at, linear, said, by_linear, corrections
 @inlined
 def follow_stack(label, weight, usual, entered, state, at, linear, said, by_linear, corrections, errors):
     """Follow one label, to which `stack` gave this. weight: of a squared error. errors: float64 (1,), to work in."""
-    centre, unit = state[at + _FIRST] + state[at + _MEAN], math.sqrt(usual)
+    centre, unit = stacking.mean_of(state, at + _SCALE), math.sqrt(usual)
     for model in range(stacking.N_MODELS):
         judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)
         error = (label - by_linear[model]) / unit
@@ -73,7 +69,4 @@ def follow_stack(label, weight, usual, entered, state, at, linear, said, by_line
 def note_label(label, n_before, state, at):
     """Note where labels are. n_before: how many came before this one."""
     follow_extremes(label, n_before, state, at + _EXTREMES, _BLOCK)
-    n_labels, first, mean, deviation, last = at + _N_LABELS, at + _FIRST, at + _MEAN, at + _DEVIATION, at + _LAST
-    state[n_labels], state[first], state[mean], state[deviation], state[last] = stacking.scale_with(
-        label, state[n_labels], state[first], state[mean], state[deviation], state[last]
-    )
+    stacking.note(label, state, at + _SCALE, index(1))

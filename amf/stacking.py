@@ -44,7 +44,11 @@ N_MODELS = index(2)
 """One of the features, and on top of it one of their squares."""
 _TRUST, _TRUST_SQUARES, _OUTPUTS, _PER_OUTPUT = index(0), index(1), index(2), index(2)
 _SQUARES, _INTERCEPT = index(0), index(1)
-_VALUES, _FIRST, _MEAN, _DEVIATION, _LAST, _WEIGHTS = (index(row) for row in range(6))
+N_SCALE = 5
+_VALUES, _FIRST, _MEAN, _DEVIATION, _LAST = (index(row) for row in range(N_SCALE))
+SCALE_NEVER_NEGATIVE = int(_VALUES), int(_DEVIATION)
+"""Places of what is never negative, among the numbers of a scale."""
+_WEIGHTS = index(N_SCALE)
 
 _FURTHEST = 3.0
 """Deviations from its mean that a feature enters as at most."""
@@ -90,8 +94,13 @@ def fresh_state(n_outputs: int) -> NDArray[np.float64]:
 
 def n_of_features(n_outputs: int, n_features: int, max_bytes: int) -> int:
     """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
-    numbers = (int(_WEIGHTS) + int(N_MODELS) * n_outputs) * n_features
+    numbers = _n_rows(n_outputs) * n_features
     return numbers if 8 * _OF_MEMORY * numbers <= max_bytes else 0
+
+
+def _n_rows(n_outputs: int) -> int:
+    """How many numbers there are of each feature."""
+    return N_SCALE + int(N_MODELS) * n_outputs
 
 
 def with_features(
@@ -102,7 +111,7 @@ def with_features(
     before, rows = np.split(state, [len(state) - n_of_features(n_outputs, n_features, max_bytes)])
     if not n_of_features(n_outputs, n_features + len(like), max_bytes):
         return before
-    wider = np.pad(rows.reshape(int(_WEIGHTS) + int(N_MODELS) * n_outputs, n_features), ((0, 0), (0, len(like))))
+    wider = np.pad(rows.reshape(_n_rows(n_outputs), n_features), ((0, 0), (0, len(like))))
     values = wider[int(_VALUES)]
     for feature, sibling in enumerate(like, n_features):
         if sibling is not None:
@@ -112,13 +121,13 @@ def with_features(
 
 def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
     """State with so many outputs beside these."""
-    n_models, n_rows = int(N_MODELS), int(_WEIGHTS) + int(N_MODELS) * n_outputs
+    n_models, n_rows = int(N_MODELS), _n_rows(n_outputs)
     models, rows = np.split(state, [n_models * int(_OUTPUTS + _PER_OUTPUT * n_outputs)])
     more_models = np.pad(models.reshape(n_models, -1), ((0, 0), (0, n_more * int(_PER_OUTPUT)))).ravel()
     n_features = len(rows) // n_rows
     if not n_of_features(n_outputs + n_more, n_features, max_bytes):
         return more_models
-    scales, weights = np.split(rows.reshape(n_rows, n_features), [int(_WEIGHTS)])
+    scales, weights = np.split(rows.reshape(n_rows, n_features), [N_SCALE])
     more_weights = np.pad(weights.reshape(n_models, n_outputs, n_features), ((0, 0), (0, n_more), (0, 0)))
     return np.concatenate((more_models, scales.ravel(), more_weights.ravel()))
 
@@ -254,17 +263,15 @@ def note_features(x, i, state, n_outputs):
     """Note what the features of a labelled row are like."""
     n_features, start = n_features_of(state, n_outputs), _model_at(N_MODELS, n_outputs)
     for j in range(n_features):
-        values, first = start + j + _VALUES * n_features, start + j + _FIRST * n_features
-        mean, deviation = start + j + _MEAN * n_features, start + j + _DEVIATION * n_features
-        last = start + j + _LAST * n_features
-        state[values], state[first], state[mean], state[deviation], state[last] = scale_with(
-            x[i, j], state[values], state[first], state[mean], state[deviation], state[last]
-        )
+        note(x[i, j], state, start + j, n_features)
 
 
 @inlined
-def scale_with(value, n_values, first, mean, deviation, last):
-    """What is known of a feature with one value more, which may be NaN."""
+def note(value, state, at, stride):
+    """Take one value, which may be NaN, into a scale: N_SCALE numbers, the first at this place, each so far from the
+    one before."""
+    n_values, first = state[at + _VALUES * stride], state[at + _FIRST * stride]
+    mean, deviation, last = state[at + _MEAN * stride], state[at + _DEVIATION * stride], state[at + _LAST * stride]
     is_value = value == value
     first = value if is_value and n_values == 0.0 else first
     beside = value - first - mean
@@ -274,6 +281,13 @@ def scale_with(value, n_values, first, mean, deviation, last):
     is_bounded = n_values > _FEW and deviation > _RESTED * abs(beside)
     most = min(_FURTHEST_COUNTED * deviation, _FARTHEST) if is_bounded else _FARTHEST
     beside, rate = min(max(beside, -most), most), min(_FEW / n_values, 1.0)
-    mean_with, deviation_with = mean + rate * beside, deviation + rate * (abs(beside) - deviation)
-    last = value if is_value else last
-    return n_values, first, mean_with if counts else mean, deviation_with if moves else deviation, last
+    state[at + _VALUES * stride], state[at + _FIRST * stride] = n_values, first
+    state[at + _MEAN * stride] = mean + rate * beside if counts else mean
+    state[at + _DEVIATION * stride] = deviation + rate * (abs(beside) - deviation) if moves else deviation
+    state[at + _LAST * stride] = value if is_value else last
+
+
+@inlined
+def mean_of(state, at):
+    """The mean of the values of a scale whose numbers lie side by side, from this place on."""
+    return state[at + _FIRST] + state[at + _MEAN]
