@@ -87,7 +87,6 @@ _CURVATURE_KEPT = 1.0 - 1.0 / 500.0
 """What is left of what labels said of a curvature at the next one."""
 _FIRMNESS = 40.0
 """Curvature without labels: so much of it no bias forgets. With less, those of rare classes are noise."""
-_OF_NEW_CLASS = (0.0, 0.0, _FIRMNESS)
 _LARGEST_BIAS = 10.0
 _LARGEST_CURVATURE = 1.1 * (_FIRMNESS + 0.25 / (1.0 - _CURVATURE_KEPT))
 
@@ -97,16 +96,21 @@ def fresh_state(n_classes: int) -> NDArray[np.float64]:
     state = np.zeros(int(_CLASSES))
     state[: int(_N_EXPERTS)] = 1.0 / int(_N_EXPERTS)
     state[int(_UNBIASED) : int(_CLASSES)] = _FIRST_UNBIASED, *_FIRST_UNSTACKED
-    of_classes = np.tile(_OF_NEW_CLASS, n_classes)
-    return np.concatenate((state, of_classes, stacking.fresh_state(n_classes)))
+    return np.concatenate((state, _of_new_classes(n_classes), stacking.fresh_state(n_classes)))
 
 
 def with_classes(state: NDArray[np.float64], n_classes: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
     """State with so many classes beside these, of which there was no label yet. max_bytes: of the forest."""
     end = _end_of_classes(n_classes)
-    of_classes = np.tile(_OF_NEW_CLASS, n_more)
     linear = stacking.with_outputs(state[end:], n_classes, n_more, max_bytes)
-    return np.concatenate((state[:end], of_classes, linear))
+    return np.concatenate((state[:end], _of_new_classes(n_more), linear))
+
+
+def _of_new_classes(n: int) -> NDArray[np.float64]:
+    """The numbers of so many classes that were never counted."""
+    of_classes = np.zeros((n, int(_PER_CLASS)))
+    of_classes[:, int(_CURVATURE)] = _FIRMNESS
+    return of_classes.ravel()
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
