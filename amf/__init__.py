@@ -5,20 +5,21 @@ refer to papers as [AMF], arXiv:1906.10529; [rates], arXiv:1711.02887; [BSP], ar
 arXiv:1406.2673.
 """
 
-from amf._cache import Compilation
-from amf.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
-from amf.attributions import Attributions
-from amf.bsp import BSPForestClassifier, BSPForestRegressor
-from amf.classifier import AMFClassifier, Forecasts, ForestClassifier
-from amf.explain import Adaptation, Description
-from amf.features import Column, Columns
-from amf.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
-from amf.kernels import KernelCounts, compile_kernels
-from amf.labels import Label, class_text
-from amf.learner import Learner
-from amf.losses import Losses
-from amf.many import Group, Sizes, predict_learn_many
-from amf.mondrian import MondrianForestClassifier, MondrianForestRegressor
+from amf.calibration.losses import Losses
+from amf.forests.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
+from amf.forests.bsp import BSPForestClassifier, BSPForestRegressor
+from amf.forests.classifier import AMFClassifier, Forecasts, ForestClassifier
+from amf.forests.description import Adaptation, Description
+from amf.forests.group import Group, Sizes, predict_learn_many
+from amf.forests.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
+from amf.forests.learner import Learner
+from amf.forests.mondrian import MondrianForestClassifier, MondrianForestRegressor
+from amf.forests.regressor import AMFRegressor, ForestRegressor, RegressionForecasts
+from amf.forests.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
+from amf.inputs.columns import Column, Columns
+from amf.inputs.labels import Label, class_text
+from amf.jit.cache import Compilation
+from amf.kernels.attributions import Attributions
 from amf.params import (
     AdaptiveAMFClassifierParams,
     AdaptiveAMFRegressorParams,
@@ -34,11 +35,10 @@ from amf.partition_params import (
     MondrianForestClassifierParams,
     MondrianForestRegressorParams,
 )
+from amf.precompile import KernelCounts, compile_kernels
 from amf.registry import SYSTEMS, loads
-from amf.regressor import AMFRegressor, ForestRegressor, RegressionForecasts
-from amf.serialize import FormatError, dumps
-from amf.state import LostForestError
-from amf.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
+from amf.serialization.canonical import FormatError, dumps
+from amf.state.forest_state import LostForestError
 
 ENGINE = "amf-12"
 """Version of the learner: forests of one engine are equal bit for bit. It changes whenever a bit of a forest would."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
-from amf.labels import LARGEST_NUMBER, Label, class_text, plain, scalars
-from amf.modes import MODES
+from amf.inputs.labels import LARGEST_NUMBER, Label, class_text, plain, scalars
+from amf.kernels.modes import MODES
 
 Mode = Literal["existing", "sampled", "expected"]
 
@@ -80,7 +80,7 @@ class ForestParams:
     max_bytes: memory of the trees at most, and never more than 2**31 nodes of all trees together. A tree that is full
         forgets the leaves that matter least (forgetting.py).
     max_features: more than these raise ValueError.
-    max_categories: columns that one feature of text may have (features.py).
+    max_categories: columns that one feature of text may have (columns.py).
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
@@ -173,7 +173,7 @@ class AMFClassifierParams(AggregationParams):
 
     classes: all labels, in the order of the columns, where they are known; None: as they appear.
     prior: "parent" shrinks a node's class frequencies to its parent's forecast, with weight `smoothing` times the
-        square of the number of different labels it has seen (forecasters.py); "dirichlet" to uniform with `dirichlet`
+        square of the number of different labels it has seen (shrinkage.py); "dirichlet" to uniform with `dirichlet`
         pseudo-counts a class (None: 0.5 for two classes, 0.01 for more).
     pause: an inner node that already gives its label at least this probability is not split for a sample; the sample
         goes on down and splits off nearer to its like, so that trees need fewer nodes. 1: never, as in the papers,
@@ -213,7 +213,7 @@ class AMFClassifierParams(AggregationParams):
         object.__setattr__(self, "classes", checked_classes(self.classes, self.max_classes))
 
     def strength(self, n_classes: int) -> float:
-        """Weight of the prior in a forecast (forecasters.py), in labels."""
+        """Weight of the prior in a forecast (shrinkage.py), in labels."""
         if self.prior == "parent":
             return float(self.smoothing)
         # The public package's choice: Krichevsky-Trofimov for two classes, far sparser for more.
@@ -231,7 +231,7 @@ class AdaptiveAMFClassifierParams(AMFClassifierParams):
     """Everything that, with the samples, determines an adaptive AMF classifier: AMFClassifierParams, `purity` counting
     threefold, and
 
-    background: share of the trees, rounded down, that stand by to replace the worst of the others (adaptation.py).
+    background: share of the trees, rounded down, that stand by to replace the worst of the others (selection.py).
         0: no tree is replaced; the weights of the features adapt, and trees rehearse.
     review_every: labelled samples after which features get new weights, and trees new roles; at reviews 1, 2, 4, 8 and
         so on all trees rehearse, as long as all samples are kept, 512 at most.
@@ -285,7 +285,7 @@ class AMFRegressorParams(AggregationParams):
 class AdaptiveAMFRegressorParams(AMFRegressorParams):
     """Everything that, with the samples, determines an adaptive AMF regressor: AMFRegressorParams and
 
-    background: share of the trees, rounded down, that stand by to replace the worst of the others (adaptation.py).
+    background: share of the trees, rounded down, that stand by to replace the worst of the others (selection.py).
         0: no tree is replaced; the weights of the features adapt, and trees rehearse.
     review_every: labelled samples after which features get new weights, and trees new roles; at reviews 1, 2, 4, 8 and
         so on all trees rehearse, as long as all samples are kept, 512 at most.

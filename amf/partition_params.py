@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from amf.labels import Label
+from amf.inputs.labels import Label
 from amf.params import ForestParams, check, check_choice, check_flags, check_number, check_whole, checked_classes
 
 

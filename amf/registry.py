@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from amf import serialize
-from amf.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
-from amf.bsp import BSPForestClassifier, BSPForestRegressor
-from amf.classifier import AMFClassifier
-from amf.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
-from amf.learner import Learner
-from amf.mondrian import MondrianForestClassifier, MondrianForestRegressor
-from amf.regressor import AMFRegressor
-from amf.unrestricted import UnrestrictedAMFClassifier
+from amf.forests.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
+from amf.forests.bsp import BSPForestClassifier, BSPForestRegressor
+from amf.forests.classifier import AMFClassifier
+from amf.forests.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
+from amf.forests.learner import Learner
+from amf.forests.mondrian import MondrianForestClassifier, MondrianForestRegressor
+from amf.forests.regressor import AMFRegressor
+from amf.forests.unrestricted import UnrestrictedAMFClassifier
+from amf.serialization import canonical
 
 _CLASSES: tuple[type[Learner], ...] = (
     AMFClassifier,
@@ -36,4 +36,4 @@ SYSTEMS: Mapping[str, type[Learner]] = MappingProxyType({system.family: system f
 
 def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:
     """The forest that `dumps` wrote, of whatever system. Raises FormatError (a ValueError) for anything else."""
-    return serialize.loads(data, SYSTEMS, n_threads=n_threads)
+    return canonical.loads(data, SYSTEMS, n_threads=n_threads)

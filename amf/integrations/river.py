@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
-from amf.features import number_of
-from amf.labels import is_na
+from amf.inputs.columns import number_of
+from amf.inputs.labels import is_na
 
 try:
     from river import base

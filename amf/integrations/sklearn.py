@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import amf
-from amf.samples import unmasked
+from amf.inputs.batch import unmasked
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from amf.class_calibration import calibrate, loss_of_class
-from amf.class_counts import CLASS_COUNTS
-from amf.composition import tree_kernels
-from amf.reviews import Adapting
-from amf.univariate import CLASSES
+from amf.adaptation.univariate import CLASSES
+from amf.calibration.class_calibration import calibrate, loss_of_class
+from amf.kernels.composition import tree_kernels
+from amf.kernels.reviews import Adapting
+from amf.statistics.class_counts import CLASS_COUNTS
 
 KERNELS = tree_kernels("amf_classifier", CLASS_COUNTS, calibrate)
 ADAPTING_KERNELS = tree_kernels(
     "adaptive_classifier", CLASS_COUNTS, calibrate, adapting=Adapting(loss_of_class, CLASSES)
 )
-"""Of forests that learn what matters and forget what changed (adaptation.py)."""
+"""Of forests that learn what matters and forget what changed (selection.py)."""

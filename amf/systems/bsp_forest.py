@@ -10,11 +10,11 @@ drawn on all of them at once.
 
 from __future__ import annotations
 
-from amf.class_calibration import calibrate as calibrate_classes
-from amf.composition import tree_kernels
-from amf.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
-from amf.number_calibration import calibrate as calibrate_numbers
-from amf.planes import PLANES
+from amf.calibration.class_calibration import calibrate as calibrate_classes
+from amf.calibration.number_calibration import calibrate as calibrate_numbers
+from amf.geometry.planes import PLANES
+from amf.kernels.composition import tree_kernels
+from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
 
 CLASSIFIER = tree_kernels("bsp_classifier", LEAF_COUNTS, calibrate_classes, aggregates=False, geometry=PLANES)
 REGRESSOR = tree_kernels("bsp_regressor", LEAF_MEANS, calibrate_numbers, aggregates=False, geometry=PLANES)

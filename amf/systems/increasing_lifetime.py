@@ -12,10 +12,10 @@ theorems (cell_walk.py). There a cell may be empty: that of a sample is where it
 
 from __future__ import annotations
 
-from amf.class_calibration import calibrate as calibrate_classes
-from amf.composition import cell_kernels, tree_kernels
-from amf.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS, lifetime_of
-from amf.number_calibration import calibrate as calibrate_numbers
+from amf.calibration.class_calibration import calibrate as calibrate_classes
+from amf.calibration.number_calibration import calibrate as calibrate_numbers
+from amf.kernels.composition import cell_kernels, tree_kernels
+from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS, lifetime_of
 
 CLASSIFIERS = {
     "range": tree_kernels("increasing_lifetime_classifier", LEAF_COUNTS, calibrate_classes, aggregates=False),

@@ -29,18 +29,18 @@ from typing import Any
 
 import numpy as np
 
-from amf._kernel import index, inlined
-from amf.arena import CHILD, COUNT, DISTINCT, STATS, TIME
-from amf.binding import LIFETIME, RULES
-from amf.boxes import varied
-from amf.class_calibration import calibrate as calibrate_classes
-from amf.class_counts import halve, update, weigh_counts
-from amf.composition import tree_kernels
-from amf.elementary import exp, expm1
-from amf.number_calibration import calibrate as calibrate_numbers
-from amf.number_means import NUMBER_MEANS, SQUARES, mix
-from amf.statistics import Statistics, every_leaf
-from amf.vectors import LANES
+from amf.calibration.class_calibration import calibrate as calibrate_classes
+from amf.calibration.number_calibration import calibrate as calibrate_numbers
+from amf.geometry.boxes import varied
+from amf.jit.decorators import index, inlined
+from amf.jit.elementary import exp, expm1
+from amf.jit.vectors import LANES
+from amf.kernels.composition import tree_kernels
+from amf.memory.arena import CHILD, COUNT, DISTINCT, STATS, TIME
+from amf.memory.binding import LIFETIME, RULES
+from amf.statistics.class_counts import halve, update, weigh_counts
+from amf.statistics.interface import Statistics, every_leaf
+from amf.statistics.number_means import NUMBER_MEANS, SQUARES, mix
 
 _PER_FEATURE = 10.0
 """The discount that goes with each feature in which samples differed, where none is given."""

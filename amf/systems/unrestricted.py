@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amf.class_calibration import calibrate
-from amf.class_counts import CLASS_COUNTS
-from amf.composition import cell_kernels
+from amf.calibration.class_calibration import calibrate
+from amf.kernels.composition import cell_kernels
+from amf.statistics.class_counts import CLASS_COUNTS
 
 KERNELS = cell_kernels("unrestricted", CLASS_COUNTS, calibrate)

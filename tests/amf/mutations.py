@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
-from amf.serialize import FORMAT
+from amf.serialization.canonical import FORMAT
 
 Bytes = bytes | bytearray
 PREFIX = struct.Struct("<4sIQ")

@@ -1,8 +1,8 @@
-"""Functions of amf.elementary, which only kernels call, for Python."""
+"""Functions of amf.jit.elementary, which only kernels call, for Python."""
 
 from __future__ import annotations
 
-from amf import elementary
-from amf._kernel import exported
+from amf.jit import elementary
+from amf.jit.decorators import exported
 
 expm1, log1p = exported(elementary.expm1), exported(elementary.log1p)

@@ -8,7 +8,7 @@ from trees import trees_of
 from worlds import changing, log_loss, state
 
 import amf
-from amf.adaptation_state import COMPARES, SILENT, WATCHES
+from amf.adaptation.state import COMPARES, SILENT, WATCHES
 
 # What it is good for.
 

@@ -15,7 +15,7 @@ from trees import trees_of
 from worlds import changing, state
 
 import amf
-from amf.adaptation_state import ACTIVE, BEGINS, COMPARES, SILENT, SUSPECTS, WATCHES, most_kept, size_of, state_of
+from amf.adaptation.state import ACTIVE, BEGINS, COMPARES, SILENT, SUSPECTS, WATCHES, most_kept, size_of, state_of
 
 # The reference.
 
@@ -64,7 +64,7 @@ def test_labels_that_are_alike_are_no_change_for_the_reference_either():
 
 def test_the_old_trees_come_back_after_a_burst_of_wrong_labels_as_the_reference_says(monkeypatch):
     """New trees, half of all, forecast first; the old ones then, from soon after the last wrong label on."""
-    monkeypatch.setattr("amf.adaptation_state._REHEARSED", 160)
+    monkeypatch.setattr("amf.adaptation.state._REHEARSED", 160)
     monkeypatch.setattr("reference_adaptive.MOST_KEPT", 160)
     forest, _, phases = follow_the_reference(620, 2000, SETTINGS[0], np.r_[440:466])
     births = state(forest).births
@@ -266,7 +266,7 @@ def test_attributions_and_usage_are_those_of_the_trees_that_forecast():
     np.testing.assert_allclose(said.forecasts, forest.predict_proba(x[:40], calibrated=False), rtol=1e-12)
     np.testing.assert_allclose(said.prior + said.features.sum(axis=1), said.forecasts, rtol=1e-9)
     asked = [tree for tree, role in zip(forest._heads(), state(forest).roles, strict=True) if role != SILENT]
-    alone = [amf.explain.survey([heads], 4).usage for heads in asked]
+    alone = [amf.forests.description.survey([heads], 4).usage for heads in asked]
     np.testing.assert_allclose(forest.feature_usage(), np.mean(alone, axis=0), rtol=1e-12)
 
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from amf._kernel import kernel
-from amf.aggregation import LARGEST_ODDS, SMALLEST_ODDS, clamped
+from amf.jit.decorators import kernel
+from amf.kernels.aggregation import LARGEST_ODDS, SMALLEST_ODDS, clamped
 
 
 @kernel

@@ -7,9 +7,9 @@ import pytest
 from trees import nodes_of
 
 import amf
-from amf.arena import CHILD, COUNT, FEATURE, ODDS, STATS, THRESHOLD
-from amf.forecasters import UNIFORM_SHARE
-from amf.number_means import MEAN
+from amf.memory.arena import CHILD, COUNT, FEATURE, ODDS, STATS, THRESHOLD
+from amf.statistics.number_means import MEAN
+from amf.statistics.shrinkage import UNIFORM_SHARE
 
 
 def settings_of(system) -> list[dict[str, object]]:

@@ -13,8 +13,8 @@ from reference_bsp import BSPTree, LiteralTree, drawn_at_once
 from trees import nodes_of
 
 import amf
-from amf.arena import CHILD, COUNT, FEATURE, TIME
-from amf.planes import OFFSET, SECOND, SLOPE
+from amf.geometry.planes import OFFSET, SECOND, SLOPE
+from amf.memory.arena import CHILD, COUNT, FEATURE, TIME
 
 RAW = {"scaling": "none", "calibration": False}
 SIGMAS = 4.5
@@ -211,7 +211,7 @@ def test_hulls_that_are_not_kept_change_no_bit(words, monkeypatch):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(300, 4))
     expected = amf.BSPForestClassifier(2, seed=1).partial_fit(x, [0, 1] * 150)
-    monkeypatch.setattr("amf.bsp.hull_room", lambda n_features: 4 + words)
+    monkeypatch.setattr("amf.forests.bsp.hull_room", lambda n_features: 4 + words)
     forest = amf.BSPForestClassifier(2, seed=1).partial_fit(x[:150], [0, 1] * 75)
     forest.partial_fit(x[150:], [0, 1] * 75)
     assert forest.dumps() == expected.dumps()

@@ -10,10 +10,10 @@ from reference import ReferenceForest
 from reference_calibration import BIAS_SHARE, EXPERTS, SHARE, STACK_SHARE, CalibratedForest, ReferenceCalibration
 
 import amf
-from amf import class_calibration
-from amf._kernel import exported
-from amf.class_calibration import fresh_state, losses_of
-from amf.losses import Losses
+from amf.calibration import class_calibration
+from amf.calibration.class_calibration import fresh_state, losses_of
+from amf.calibration.losses import Losses
+from amf.jit.decorators import exported
 
 calibrate = exported(class_calibration.calibrate)
 CLASSES = len(EXPERTS) + 7

@@ -13,7 +13,7 @@ from reference_calibration import CalibratedForest
 from rows import data, same_rows
 
 import amf
-from amf.labels import distinct
+from amf.inputs.labels import distinct
 
 
 class Name(str, enum.Enum):  # noqa: UP042

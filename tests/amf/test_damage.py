@@ -13,8 +13,8 @@ import pytest
 from examples import FORESTS, PREFIX, example, stream
 
 import amf
-from amf.arena import CHILD, FEATURE
-from amf.serialize import FORMAT
+from amf.memory.arena import CHILD, FEATURE
+from amf.serialization.canonical import FORMAT
 
 
 def sealed(body):

@@ -18,7 +18,7 @@ from mpmath import mpf
 from numba import njit
 from numpy.typing import NDArray
 
-from amf import elementary
+from amf.jit import elementary
 
 BOUND = 0.85
 """Largest error that is promised to tests, in ulps; seen: 0.80."""

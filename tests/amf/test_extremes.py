@@ -9,7 +9,7 @@ import pytest
 from trees import trees_of
 
 import amf
-from amf.boxes import LARGEST
+from amf.geometry.boxes import LARGEST
 
 CALM = {"over": "ignore", "under": "ignore", "invalid": "ignore"}
 """Interpreted kernels warn where compiled ones say nothing."""

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import amf
-from amf.features import Column, Columns
+from amf.inputs.columns import Column, Columns
 
 NAN = math.nan
 
@@ -272,7 +272,9 @@ def test_categories_that_come_late_might_have_been_there_from_the_start(scaling:
     assert late.dumps() == early.dumps()
 
 
-@pytest.mark.parametrize(("module", "n_examples"), [(amf.features, 9), (amf.classifier, 7), (amf.regressor, 4)])
+@pytest.mark.parametrize(
+    ("module", "n_examples"), [(amf.inputs.columns, 9), (amf.forests.classifier, 7), (amf.forests.regressor, 4)]
+)
 def test_the_examples_of_docstrings_run(module: ModuleType, n_examples: int) -> None:
     assert doctest.testmod(module) == (0, n_examples)
 

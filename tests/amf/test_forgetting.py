@@ -7,10 +7,10 @@ import pytest
 from trees import nodes_of, trees_of
 
 import amf
-from amf import forgetting
-from amf._kernel import exported
-from amf.arena import CHILD, COUNT, LARGEST_COUNT, ODDS
-from amf.forgetting import HEAT, SEEN
+from amf.jit.decorators import exported
+from amf.kernels import forgetting
+from amf.kernels.forgetting import HEAT, SEEN
+from amf.memory.arena import CHILD, COUNT, LARGEST_COUNT, ODDS
 
 LONGEST_MEMORY = 40
 """Samples a leaf after which a sample counts for half, where samples come as they used to."""

@@ -7,10 +7,10 @@ import pytest
 from trees import nodes_of
 
 import amf
-from amf import class_counts, number_means
-from amf._kernel import exported, index
-from amf.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS, Nodes
-from amf.number_means import MEAN, SQUARES
+from amf.jit.decorators import exported, index
+from amf.memory.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS, Nodes
+from amf.statistics import class_counts, number_means
+from amf.statistics.number_means import MEAN, SQUARES
 
 KINDS = [amf.AMFClassifier, amf.AMFRegressor, amf.UnrestrictedAMFClassifier]
 

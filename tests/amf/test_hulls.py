@@ -12,8 +12,8 @@ from reference_bsp import perimeter
 from reference_bsp import turn as turn_in_fractions
 from scipy.spatial import ConvexHull
 
-from amf._kernel import exported, index, kernel
-from amf.hulls import add_vertex, bits_of, coordinate, growth, line_between, seen_from, turn
+from amf.geometry.hulls import add_vertex, bits_of, coordinate, growth, line_between, seen_from, turn
+from amf.jit.decorators import exported, index, kernel
 
 _turn, _growth, _line_between = exported(turn), exported(growth), exported(line_between)
 

@@ -11,9 +11,9 @@ import pytest
 from reference_bsp import hull as hull_in_fractions
 
 import amf
-from amf._kernel import index
-from amf.arena import CHILD
-from amf.kept_hulls import STAMP, hull_room, region
+from amf.geometry.hull_cache import STAMP, hull_room, region
+from amf.jit.decorators import index
+from amf.memory.arena import CHILD
 
 
 def circle(rng, n):

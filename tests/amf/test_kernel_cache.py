@@ -15,8 +15,8 @@ import pytest
 from numba import config
 
 import amf
-from amf import _cache
-from amf._kernel import kernel
+from amf.jit import cache
+from amf.jit.decorators import kernel
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def tell():
 
 def run(script: str, home: Path = ROOT, **options: object) -> list[str]:
     """What a new process prints that imports the package from the folder `home`."""
-    start = f"import sys\nimport amf\nimport numpy as np\nfrom amf._cache import KernelCache\n{TELL}"
+    start = f"import sys\nimport amf\nimport numpy as np\nfrom amf.jit.cache import KernelCache\n{TELL}"
     environment = {**os.environ, "PYTHONPATH": str(home), **options.pop("env", {})}
     done = subprocess.run(
         [sys.executable, "-c", start + textwrap.dedent(script)],
@@ -72,8 +72,8 @@ def obey() -> None:
 
 
 HALF = """
-from amf.arena import CHILD, COUNT, ODDS
-from amf.explain import survey
+from amf.memory.arena import CHILD, COUNT, ODDS
+from amf.forests.description import survey
 heads = np.zeros((3, 12), np.int32)
 heads[:, COUNT], heads[0, CHILD] = [2, 1, 1], 1
 heads.view(np.float64)[0, ODDS] = 1.0
@@ -84,13 +84,13 @@ print(survey([heads], 1).mean_weighted_depth)
 def test_an_edit_of_what_a_kernel_inlines_is_seen_though_time_and_size_stay(tmp_path):
     home = copy_of_package(tmp_path, kernels=False)
     assert run(HALF, home, env={"NUMBA_CACHE_DIR": None}) == ["0.5"]
-    inlined = home / "amf" / "aggregation.py"
+    inlined = home / "amf" / "kernels" / "aggregation.py"
     was, source = inlined.stat(), inlined.read_text()
     edited = source.replace("odds / (1.0 + odds)", "odds / (3.0 + odds)")
     assert edited != source
     inlined.write_text(edited)
     os.utime(inlined, ns=(was.st_atime_ns, was.st_mtime_ns))
-    for compiled in (home / "amf" / "__pycache__").glob("aggregation.*.pyc"):
+    for compiled in (inlined.parent / "__pycache__").glob("aggregation.*.pyc"):
         compiled.unlink()  # Python's own cache goes by time and size, too
     assert run(HALF, home, env={"NUMBA_CACHE_DIR": None}) == ["0.75"]
 
@@ -188,8 +188,8 @@ def test_after_compile_kernels_nothing_is_compiled_for_other_parameters_or_array
 def test_kernels_that_two_processes_compiled_keep_their_parts_apart(tmp_path):
     """Parts of one name, of the same types, and of the same place in the order in which a process compiles them."""
     script = """
-    from amf._kernel import called, kernel
-    from amf.elementary import exp, log
+    from amf.jit.decorators import called, kernel
+    from amf.jit.elementary import exp, log
 
     def system(name, step):
         @called
@@ -217,7 +217,7 @@ def test_a_kernel_leaves_numba_and_the_garbage_collector_as_they_were(tmp_path):
     """Functions of numba that a kernel brought along serve others as well, and collection goes on, or stays off."""
     script = """
     import gc
-    from amf._kernel import kernel
+    from amf.jit.decorators import kernel
     from numba import njit
     from numba.core import compiler
 
@@ -249,7 +249,7 @@ def test_a_kernel_leaves_numba_and_the_garbage_collector_as_they_were(tmp_path):
 def shelf(tmp_path, monkeypatch):
     """Folders for kernels: one that takes no files, because it is none, and one that does."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr(_cache, "folders", lambda: iter([tmp_path / "file" / "below", tmp_path / "kernels"]))
+    monkeypatch.setattr(cache, "folders", lambda: iter([tmp_path / "file" / "below", tmp_path / "kernels"]))
     return tmp_path / "kernels"
 
 
@@ -271,7 +271,7 @@ def test_a_kernel_is_compiled_once_for_each_type(shelf):
 
 def test_what_is_compiled_is_announced_once_with_the_folder_that_will_keep_it(shelf, monkeypatch):
     said = []
-    monkeypatch.setattr(_cache.tally, "announce", said.append)
+    monkeypatch.setattr(cache.tally, "announce", said.append)
     assert [traffic(1), traffic(0.5)] == [(0, 1), (0, 1)]
     assert [(each.folder, bool(each.cpu)) for each in said] == [(shelf, True)]
 
@@ -279,23 +279,23 @@ def test_what_is_compiled_is_announced_once_with_the_folder_that_will_keep_it(sh
 def test_nothing_is_announced_where_all_is_on_disk(shelf, monkeypatch):
     traffic(1)
     said = []
-    monkeypatch.setattr(_cache.tally, "announce", said.append)
-    loaded = _cache.tally.loaded
+    monkeypatch.setattr(cache.tally, "announce", said.append)
+    loaded = cache.tally.loaded
     assert traffic(1) == (1, 0)
-    assert (said, _cache.tally.loaded) == ([], loaded + 1)
+    assert (said, cache.tally.loaded) == ([], loaded + 1)
 
 
 def test_where_no_folder_takes_files_the_announcement_says_so(shelf, monkeypatch, tmp_path):
-    monkeypatch.setattr(_cache, "folders", lambda: iter([tmp_path / "file" / "below"]))
+    monkeypatch.setattr(cache, "folders", lambda: iter([tmp_path / "file" / "below"]))
     said = []
-    monkeypatch.setattr(_cache.tally, "announce", said.append)
+    monkeypatch.setattr(cache.tally, "announce", said.append)
     assert traffic(1) == (0, 1)
     assert [each.folder for each in said] == [None]
 
 
 def test_kernels_of_other_sources_are_replaced(shelf, monkeypatch):
     assert traffic(1) == (0, 1)
-    monkeypatch.setattr(_cache, "_SOURCES", b"other")
+    monkeypatch.setattr(cache, "_SOURCES", b"other")
     assert [traffic(1), traffic(1)] == [(0, 1), (1, 0)]
     assert len(list(shelf.iterdir())) == 1
 
@@ -313,7 +313,7 @@ def test_a_damaged_kernel_is_compiled_again(shelf):
 
 def test_a_package_without_source_files_keeps_nothing_on_disk(shelf, monkeypatch):
     """From an archive, say: then nothing tells which sources a file belongs to."""
-    monkeypatch.setattr(_cache, "_SOURCES", _cache._hash_of_sources(shelf))
+    monkeypatch.setattr(cache, "_SOURCES", cache._hash_of_sources(shelf))
     assert [traffic(1), traffic(1)] == [(0, 1), (0, 1)]
     assert not shelf.exists()
 
@@ -324,7 +324,7 @@ def test_the_hash_follows_content_and_names(tmp_path):
         (tmp_path / "p" / "q").mkdir(parents=True)
         for name, source in sources.items():
             (tmp_path / "p" / f"{name.replace('_', '/')}.py").write_text(source)
-        return _cache._hash_of_sources(tmp_path / "p")
+        return cache._hash_of_sources(tmp_path / "p")
 
     states = [{"a": "1", "q_b": "2"}, {"a": "1", "q_b": "3"}, {"a": "1", "b": "2"}, {"a": "12", "q_b": ""}]
     assert len({write(**state) for state in states}) == len(states)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import amf
-from amf.pages import Block
-from amf.threads import side_by_side
+from amf.memory.pages import Block
+from amf.state.threads import side_by_side
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from many import as_labels, forests_of, group_of, slot_of, stream
 
 import amf
-from amf.pages import Block
+from amf.memory.pages import Block
 
 SYSTEMS = [
     amf.AMFClassifier,

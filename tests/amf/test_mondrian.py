@@ -11,7 +11,7 @@ from reference_mondrian import MondrianForest, MondrianNumberTree, MondrianTree,
 from trees import same_means, same_structure, trees_of
 
 import amf
-from amf.rng import GOLDEN, mix, to_unit
+from amf.jit.rng import GOLDEN, mix, to_unit
 
 CHOICES = [
     {},

@@ -15,7 +15,7 @@ from mutations import sealed, split, stream
 from trees import nodes_of
 
 import amf
-from amf.arena import CHILD, COUNT, DISTINCT, FEATURE, ODDS, STATS, THRESHOLD, TIME
+from amf.memory.arena import CHILD, COUNT, DISTINCT, FEATURE, ODDS, STATS, THRESHOLD, TIME
 
 ROOT = Path(__file__).parents[2]
 

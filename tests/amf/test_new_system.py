@@ -14,12 +14,13 @@ import pytest
 from trees import nodes_of, trees_of
 
 import amf
-from amf import registry, serialize
-from amf.arena import CHILD, TIME
-from amf.composition import tree_kernels
-from amf.number_calibration import calibrate
-from amf.number_means import NUMBER_MEANS
+from amf import registry
+from amf.calibration.number_calibration import calibrate
+from amf.kernels.composition import tree_kernels
+from amf.memory.arena import CHILD, TIME
 from amf.params import AMFRegressorParams
+from amf.serialization import canonical
+from amf.statistics.number_means import NUMBER_MEANS
 
 # The system.
 
@@ -102,5 +103,5 @@ def test_it_learns_and_goes_on_bit_for_bit():
     for row in range(500, 900):
         resumed.partial_fit(x[row : row + 1], y[row : row + 1])
     assert resumed.dumps() == forest.partial_fit(x[500:], y[500:]).dumps()
-    with pytest.raises(serialize.FormatError, match="mondrian-regressor"):
-        serialize.loads(forest.dumps(), {"amf-regressor": amf.AMFRegressor})
+    with pytest.raises(canonical.FormatError, match="mondrian-regressor"):
+        canonical.loads(forest.dumps(), {"amf-regressor": amf.AMFRegressor})

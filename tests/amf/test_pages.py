@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import amf
-from amf.pages import _LARGE, Block
+from amf.memory.pages import _LARGE, Block
 
 WORDS = _LARGE // 4
 SIZES = [10, 1000, WORDS - 1, WORDS, WORDS + 5000, 3 * WORDS, WORDS, WORDS - 1, 7, 2 * WORDS, 0, 12]

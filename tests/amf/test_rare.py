@@ -106,7 +106,7 @@ def test_without_early_splits_of_pure_leaves_the_disc_is_not_found():
     """What `purity` is for: with 0 a leaf waits for the first label that differs, and has a box full of others then."""
     x, y = balls(0.01, [[0.5, 0.5]], seed=1)
     x, y = x[:10_000], y[:10_000]
-    never, early = (  # what the trees say: the squares of the features tell of a disc, too (stacking.py)
+    never, early = (  # what the trees say: the squares of the features tell of a disc, too (linear_models.py)
         amf.AMFClassifier(classes=[0, 1], seed=1, purity=purity).prequential(x, y).raw[:, 1] for purity in (0.0, 16.0)
     )
     assert auc(never, y == 1) < 0.6

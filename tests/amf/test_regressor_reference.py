@@ -11,7 +11,7 @@ from reference_regression import Labels, RegressionForest, RegressionTree
 from trees import nodes_of, trees_of
 
 import amf
-from amf.arena import CHILD, COUNT, FEATURE, THRESHOLD, TIME
+from amf.memory.arena import CHILD, COUNT, FEATURE, THRESHOLD, TIME
 
 BOUND = 2.0
 PAPER = {"loss": "square", "bound": BOUND, "charge_first": True, "split_pure": True}

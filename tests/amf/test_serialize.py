@@ -22,8 +22,8 @@ from examples import FORESTS, PREFIX, example, stream
 from trees import nodes_of
 
 import amf
-from amf.packing import heads_of, pack
-from amf.serialize import FORMAT
+from amf.serialization.canonical import FORMAT
+from amf.serialization.packing import heads_of, pack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DIGESTS = GOLDEN / "digests.json"

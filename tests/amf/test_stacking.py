@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import amf
-from amf import stacking
+from amf.calibration import linear_models
 
 FORESTS = [amf.AMFClassifier, amf.AdaptiveAMFClassifier]
 REGRESSORS = [amf.AMFRegressor, amf.AdaptiveAMFRegressor]
@@ -172,15 +172,15 @@ def test_neither_units_nor_offsets_matter():
 def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_there():
     rng = np.random.default_rng(0)
     for n_outputs, d in [(0, 0), (1, 3), (4, 0), (3, 2)]:
-        wide = stacking.with_features(stacking.fresh_state(n_outputs), n_outputs, 0, [None] * d, MUCH)
-        assert stacking.is_sound(wide, n_outputs, 1.0)
-        grown = stacking.with_outputs(wide, n_outputs, 2, MUCH)
-        more = stacking.fresh_state(n_outputs + 2)
-        np.testing.assert_array_equal(grown, stacking.with_features(more, n_outputs + 2, 0, [None] * d, MUCH))
+        wide = linear_models.with_features(linear_models.fresh_state(n_outputs), n_outputs, 0, [None] * d, MUCH)
+        assert linear_models.is_sound(wide, n_outputs, 1.0)
+        grown = linear_models.with_outputs(wide, n_outputs, 2, MUCH)
+        more = linear_models.fresh_state(n_outputs + 2)
+        np.testing.assert_array_equal(grown, linear_models.with_features(more, n_outputs + 2, 0, [None] * d, MUCH))
         np.testing.assert_array_equal(grown[len(more) :], np.zeros(d * (9 + 2 * n_outputs)))
         wide[:] = rng.random(len(wide))
         models, features = _parts(wide, n_outputs, d)
-        more_models, more_features = _parts(stacking.with_outputs(wide, n_outputs, 2, MUCH), n_outputs + 2, d)
+        more_models, more_features = _parts(linear_models.with_outputs(wide, n_outputs, 2, MUCH), n_outputs + 2, d)
         np.testing.assert_array_equal(more_models[:, : 2 + 2 * n_outputs], models)
         np.testing.assert_array_equal(more_features[0], features[0])
         np.testing.assert_array_equal(more_features[1][:, :n_outputs], features[1])
@@ -231,8 +231,8 @@ def test_after_any_rest_the_next_step_is_no_leap():
 
 
 def test_a_state_that_labels_could_not_have_left_is_not_sound():
-    sound = stacking.with_features(stacking.fresh_state(2), 2, 0, [None], MUCH)
-    assert stacking.is_sound(sound, 2, 1.0)
+    sound = linear_models.with_features(linear_models.fresh_state(2), 2, 0, [None], MUCH)
+    assert linear_models.is_sound(sound, 2, 1.0)
     for place, values in {
         0: [-1e-9, 2.1], 1: [-1.0, 1e11], 2: [-1.0, 3e7], 3: [1e16],
         6: [-1e-9, 2.1], 7: [-1.0, 1e11], 10: [-1.0, 3e7], 11: [1e16],
@@ -241,4 +241,4 @@ def test_a_state_that_labels_could_not_have_left_is_not_sound():
         for value in (*values, np.nan):
             damaged = sound.copy()
             damaged[place] = value
-            assert not stacking.is_sound(damaged, 2, 1.0), (place, value)
+            assert not linear_models.is_sound(damaged, 2, 1.0), (place, value)

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import amf
-from amf.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, STATS, THRESHOLD, TIME
+from amf.memory.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, STATS, THRESHOLD, TIME
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf.adaptation_state import state_of
+from amf.adaptation.state import state_of
 
 
 def changing(n, d=4, seed=0):

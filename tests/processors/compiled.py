@@ -19,13 +19,13 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba.core.dispatcher
 
-COMPILED_THERE = {"amf.scaling.first_infinite"}
+COMPILED_THERE = {"amf.geometry.scaling.first_infinite"}
 """So small that it takes seconds there, too: one is to show that kernels are compiled there at all."""
 
 
 def kernels() -> Iterator[tuple[str, Any]]:
     """Each kernel of the library, by its name in the cache."""
-    from amf._cache import KernelCache
+    from amf.jit.cache import KernelCache
 
     for each in gc.get_objects():
         if isinstance(each, numba.core.dispatcher.Dispatcher) and isinstance(each._cache, KernelCache):

@@ -1,0 +1,76 @@
+"""Quantiles that go no further than labels do.
+
+A spread is alike on both sides, and labels may not be: counts and amounts end at 0. So each of two quantiles is bounded
+by the extremes of the last 256 to 512 labels where that has lost less of late, as quantiles lose (pinball loss).
+Extremes are exact, block by block: ones that decay would leave out what labels come back to again and again.
+
+state, from `at` on: N_BOUNDS numbers: the least label of the block of labels that is not full yet, and of the one
+before it, and the greatest ones; the losses of late of the lower quantile as it is and as it is bounded, and of the
+upper one.
+"""
+
+from __future__ import annotations
+
+from amf.jit.decorators import index, inlined
+
+N_BOUNDS, N_EXTREMES = 8, 4
+LOSSES_OF_QUANTILES = (4, 5, 6, 7)
+"""Places of the losses."""
+
+_BEFORE, _BOUNDED = index(1), index(1)
+"""Behind an extreme that of the block before; behind the loss of a quantile as it is that as it is bounded."""
+_GREATEST, _LOWER, _UPPER = index(2), index(4), index(6)
+_BLOCK = 256.0
+_BETTER = 0.95
+"""Of what a quantile has lost as it is, what it may have lost at most as it is bounded to be taken so."""
+_KEPT = 1.0 - 1.0 / 256.0
+"""What is left of these losses at the next label."""
+
+
+@inlined
+def extremes_of(state, at):
+    """The least and the greatest of the labels of late."""
+    return min(state[at], state[at + _BEFORE]), max(state[at + _GREATEST], state[at + _GREATEST + _BEFORE])
+
+
+@inlined
+def bounded_quantiles(low, inner_low, inner_high, high, state, at):
+    """Both quantiles, no further out than labels of late and no further in than the two numbers between them."""
+    least, greatest = extremes_of(state, at)
+    return min(max(low, least), inner_low), max(min(high, greatest), inner_high)
+
+
+@inlined
+def are_bounds_better(state, at):
+    """Whether the lower quantile has lost less of late where it was bounded, and whether the upper one has."""
+    return (
+        state[at + _LOWER + _BOUNDED] < _BETTER * state[at + _LOWER],
+        state[at + _UPPER + _BOUNDED] < _BETTER * state[at + _UPPER],
+    )
+
+
+@inlined
+def follow_bounds(label, low, least, high, greatest, share, state, at):
+    """Take in what the quantiles of this share and of 1 - share have lost, as they are and bounded."""
+    _lose(label - low, share, state, at + _LOWER)
+    _lose(label - least, share, state, at + _LOWER + _BOUNDED)
+    _lose(label - high, 1.0 - share, state, at + _UPPER)
+    _lose(label - greatest, 1.0 - share, state, at + _UPPER + _BOUNDED)
+
+
+@inlined
+def _lose(above, share, state, at):
+    """Take in one loss of a quantile, by how far the label is above it."""
+    state[at] = _KEPT * state[at] + max(share * above, (share - 1.0) * above)
+
+
+@inlined
+def follow_extremes(label, n_before, state, at, block=_BLOCK):
+    """Take one label into the extremes of its block of so many. n_before: how many labels came before it."""
+    if n_before == 0.0:
+        state[at] = state[at + _BEFORE] = state[at + _GREATEST] = state[at + _GREATEST + _BEFORE] = label
+    elif n_before % block == 0.0:
+        state[at + _BEFORE], state[at + _GREATEST + _BEFORE] = state[at], state[at + _GREATEST]
+        state[at] = state[at + _GREATEST] = label
+    state[at] = min(state[at], label)
+    state[at + _GREATEST] = max(state[at + _GREATEST], label)

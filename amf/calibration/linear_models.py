@@ -1,0 +1,302 @@
+"""Linear models on top of a forest: of the features, and of what the forest says as one feature more.
+
+A tree cuts one feature at a time, and learns a sum of many effects slowly: on such labels a linear model is far better
+with few samples, while it is of no use on others. So there is one whose last feature is the forest's own forecast
+(stacking [1]); with weight 1 there and 0 everywhere else it is the forest, and so it begins. On top of that stands a
+second one, of the squares of the features: of many effects to which it does not matter on which side of the usual a
+value lies, a tree learns as slowly, and the first model nothing. How much of each goes into the forecast follows from
+what it said of earlier labels, beside what is below it (class_calibration.py, number_calibration.py).
+
+A feature enters as its distance from its mean in mean absolute deviations of late, three of them at most, and as the
+square of that, less a constant, which is its mean of normal values; one that is missing or has never moved enters as 0.
+The deviation is that of values that differ from the one before: as long as a feature rests, it tells nothing of how far
+a value is from usual, and of one that is mostly 0 the others count as much as they do. First values are soon forgotten,
+be they outliers, and later ones count eight deviations at most: a share of values that stand for missing ones must not
+make all others alike. Values are taken from the first one on: an offset changes nothing.
+
+Weights take steps along the gradient of the loss, those of one output of one length: the root of the sum of the squared
+gradients of late divides them (AdaGrad [2], with one sum for all features of an output). No step goes further than to
+where the gradient of a loss of the largest curvature would be 0 for this label: while sums are small, as in the unit of
+a first label that was an outlier, steps would go to and fro, and grow.
+
+All of it is state of the forest and changes with labelled rows only, one after the other.
+
+state: float64 (L (2 + 2 K) + (5 + L K) d,), L models, K outputs and d features: of each model the weight of the
+forecast below it and the sum of the squares of its gradients, and of each output the like sum and the intercept; then
+rows of d: of all features the numbers of values, those before one first moved being one, the first of them, the means
+less these, the mean absolute deviations, the last values; and for each model, for each output, the weights.
+
+[1] D. Wolpert, Stacked generalization, Neural Networks 5, 1992.
+[2] J. Duchi, E. Hazan and Y. Singer, Adaptive subgradient methods, JMLR 12, 2011.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.jit.decorators import index, inlined, kernel
+
+N_MODELS = index(2)
+"""One of the features, and on top of it one of their squares."""
+_TRUST, _TRUST_SQUARES, _OUTPUTS, _PER_OUTPUT = index(0), index(1), index(2), index(2)
+_SQUARES, _INTERCEPT = index(0), index(1)
+N_SCALE = 5
+_VALUES, _FIRST, _MEAN, _DEVIATION, _LAST = (index(row) for row in range(N_SCALE))
+SCALE_NEVER_NEGATIVE = int(_VALUES), int(_DEVIATION)
+"""Places of what is never negative, among the numbers of a scale."""
+_WEIGHTS = index(N_SCALE)
+
+_FURTHEST = 3.0
+"""Deviations from its mean that a feature enters as at most."""
+_MEAN_SQUARE = 1.5
+"""What the square of a feature enters less: of normal values its mean is pi / 2, but for what is cut off."""
+_FURTHEST_COUNTED = 8.0
+"""Deviations that a value counts at most where mean and deviation follow it."""
+_FEW = 3.0
+"""Values after which the deviation is known well enough for that, and begins to be a mean of several: the n-th value
+moves both by 3 / n, so that the first ones count the least."""
+_MOST_VALUES = 1500.0
+"""Values that count as so many, which move mean and deviation by 1 / 500."""
+_RESTED = 2.0**-150
+"""Of a distance, a deviation that would take tens of thousands of values to follow it, and is replaced."""
+_FARTHEST = 2.0**600
+"""By which a mean moves at most, and the largest deviation, so that sums stay finite."""
+_STEP, _TRUST_STEP = 0.6, 0.3
+"""Of a step the length, before roots of sums of squares divide it: of the weights, and of that of the forecast."""
+_FIRST_SQUARES, _FIRST_TRUST_SQUARES = 2.0, 1.0
+"""What is added to sums of squared gradients, and never forgotten: no first step, nor one after a rest, is a leap."""
+_SQUARES_KEPT = 1.0 - 1.0 / 5000.0
+"""What is left of a sum of squared gradients at the next label."""
+MOST_UNITS = 4.0
+"""What an error is at most."""
+_MOST_TRUST = 2.0
+_LARGEST_GRADIENT = 1e3
+"""Of the weight of the forecast below, which has no other bound where labels are numbers."""
+_LARGEST_SQUARES = 1e7
+"""More than the sum of squared gradients of an output can be, for each feature: errors are at most MOST_UNITS."""
+_LARGEST_TRUST_SQUARES = 1e10
+_OF_MEMORY = 8
+"""Of a forest's bytes one in so many may be for what is known of features, else there are linear models of none."""
+_MOST_STEPS = 2.0**53
+"""Each of which is less than a unit."""
+
+
+def fresh_state(n_outputs: int) -> NDArray[np.float64]:
+    """State that has seen nothing, not even a feature, and says what the forest says."""
+    models = np.zeros((int(N_MODELS), int(_OUTPUTS + _PER_OUTPUT * n_outputs)))
+    models[:, int(_TRUST)] = 1.0
+    return models.ravel()
+
+
+def n_of_features(n_outputs: int, n_features: int, max_bytes: int) -> int:
+    """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
+    numbers = _n_rows(n_outputs) * n_features
+    return numbers if 8 * _OF_MEMORY * numbers <= max_bytes else 0
+
+
+def _n_rows(n_outputs: int) -> int:
+    """How many numbers there are of each feature."""
+    return N_SCALE + int(N_MODELS) * n_outputs
+
+
+def with_features(
+    state: NDArray[np.float64], n_outputs: int, n_features: int, like: Sequence[int | None], max_bytes: int
+) -> NDArray[np.float64]:
+    """A state that ends with this one, of so many features, with more of them, one for each entry of `like`: None, of
+    which nothing was seen yet, or the place of another one: it was 0 wherever that one had a value."""
+    at = len(state) - n_of_features(n_outputs, n_features, max_bytes)
+    before, rows = state[:at], state[at:].reshape(-1, n_features)
+    if not n_of_features(n_outputs, n_features + len(like), max_bytes):
+        return before
+    wider = _padded(rows, (_n_rows(n_outputs), n_features + len(like)))
+    values = wider[int(_VALUES)]
+    for feature, sibling in enumerate(like, n_features):
+        if sibling is not None:
+            values[feature] = min(values[sibling], 1.0)
+    return np.append(before, wider)
+
+
+def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
+    """State with so many outputs beside these."""
+    n_models, n_rows, n_now = int(N_MODELS), _n_rows(n_outputs), n_outputs + n_more
+    at = n_models * int(_OUTPUTS + _PER_OUTPUT * n_outputs)
+    models, rows = state[:at].reshape(n_models, -1), state[at:]
+    more_models = _padded(models, (n_models, int(_OUTPUTS + _PER_OUTPUT * n_now))).ravel()
+    n_features = len(rows) // n_rows
+    if not n_of_features(n_now, n_features, max_bytes):
+        return more_models
+    scales, weights = rows[: N_SCALE * n_features], rows[N_SCALE * n_features :]
+    more_weights = _padded(weights.reshape(n_models, n_outputs, n_features), (n_models, n_now, n_features))
+    return np.concatenate((more_models, scales, more_weights.ravel()))
+
+
+def _padded(array: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """A copy of this shape, zero beyond the array: what numpy's own `pad` takes ten times as long for."""
+    copy = np.zeros(shape)
+    copy[tuple(map(slice, array.shape))] = array
+    return copy
+
+
+def is_sound(state: NDArray[np.float64], n_outputs: int, largest_unit: float) -> bool:
+    """Whether labels could have left this state. largest_unit: of those in `follow_errors`."""
+    return bool(_is_in_range(state, index(n_outputs), _MOST_STEPS * largest_unit))
+
+
+@kernel
+def _is_in_range(state, n_outputs, largest_weight):
+    # Comparisons are so put that NaN fails them.
+    sound, n_features = True, n_features_of(state, n_outputs)
+    for model in range(N_MODELS):
+        at = _model_at(model, n_outputs)
+        sound &= 0.0 <= state[at + _TRUST] <= _MOST_TRUST
+        sound &= 0.0 <= state[at + _TRUST_SQUARES] <= _LARGEST_TRUST_SQUARES
+        for k in range(n_outputs):
+            of_output = at + _OUTPUTS + _PER_OUTPUT * k
+            sound &= 0.0 <= state[of_output + _SQUARES] <= _LARGEST_SQUARES * (n_features + 1.0)
+            sound &= abs(state[of_output + _INTERCEPT]) <= largest_weight
+    start = _model_at(N_MODELS, n_outputs)
+    for j in range(start, start + n_features):
+        sound &= 0.0 <= state[j + _VALUES * n_features] <= _MOST_VALUES
+        sound &= abs(state[j + _FIRST * n_features]) < np.inf and abs(state[j + _LAST * n_features]) < np.inf
+        sound &= abs(state[j + _MEAN * n_features]) < np.inf
+        sound &= 0.0 <= state[j + _DEVIATION * n_features] <= _FARTHEST
+    for at in range(_weights_at(index(0), index(0), n_outputs, n_features), index(state.shape[0])):
+        sound &= abs(state[at]) <= largest_weight
+    return sound
+
+
+@inlined
+def _model_at(model, n_outputs):
+    """Where what belongs to one model alone begins, but for its weights; behind all models begin the rows."""
+    return model * (_OUTPUTS + _PER_OUTPUT * n_outputs)
+
+
+@inlined
+def _weights_at(model, output, n_outputs, n_features):
+    """Where the weights of all features begin of one output of a model."""
+    return _model_at(N_MODELS, n_outputs) + (_WEIGHTS + model * n_outputs + output) * n_features
+
+
+@inlined
+def n_features_of(state, n_outputs):
+    """How many features a state has, be it empty."""
+    if state.shape[0] == 0:
+        return index(0)
+    return (index(state.shape[0]) - _model_at(N_MODELS, n_outputs)) // (_WEIGHTS + N_MODELS * n_outputs)
+
+
+@inlined
+def enter(x, i, state, n_outputs, entered):
+    """Fill entered (N_MODELS * d,) with what the features of row i enter each model as."""
+    n_features, start = index(entered.shape[0]) // N_MODELS, _model_at(N_MODELS, n_outputs)
+    for j in range(n_features):
+        at = start + j
+        value, deviation = x[i, j], state[at + _DEVIATION * n_features]
+        beside = value - state[at + _FIRST * n_features] - state[at + _MEAN * n_features]
+        beside = min(max(beside / deviation, -_FURTHEST), _FURTHEST)
+        is_known = value == value and deviation > 0.0
+        entered[j] = beside if is_known else 0.0
+        entered[n_features + j] = beside * beside - _MEAN_SQUARE if is_known else 0.0
+
+
+@inlined
+def _sum_of_products(a, a_at, b, b_at, n):
+    """Of n numbers each, from these places on. In four sums: none of them waits for the one before."""
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    fours = n - n % index(4)
+    for j in range(index(0), fours, index(4)):
+        first += a[a_at + j] * b[b_at + j]
+        second += a[a_at + j + index(1)] * b[b_at + j + index(1)]
+        third += a[a_at + j + index(2)] * b[b_at + j + index(2)]
+        fourth += a[a_at + j + index(3)] * b[b_at + j + index(3)]
+    # The last ones go into the sums as well in which they would be before others: to which nothing is added.
+    if fours < n:
+        first += a[a_at + fours] * b[b_at + fours]
+    if fours + index(1) < n:
+        second += a[a_at + fours + index(1)] * b[b_at + fours + index(1)]
+    if fours + index(2) < n:
+        third += a[a_at + fours + index(2)] * b[b_at + fours + index(2)]
+    return (first + second) + (third + fourth)
+
+
+@inlined
+def trust(model, state, n_outputs):
+    """The weight that a model gives to the forecast below it."""
+    return state[_model_at(model, n_outputs) + _TRUST]
+
+
+@inlined
+def respond(model, entered, state, n_outputs, response):
+    """Fill response (K,) with what the features add up to in a model, for each output."""
+    n_features, of_outputs = index(entered.shape[0]) // N_MODELS, _model_at(model, n_outputs) + _OUTPUTS
+    for k in range(n_outputs):
+        at = _weights_at(model, k, n_outputs, n_features)
+        by_features = _sum_of_products(state, at, entered, model * n_features, n_features)
+        response[k] = state[of_outputs + _PER_OUTPUT * k + _INTERCEPT] + by_features
+
+
+@inlined
+def follow_errors(model, errors, unit, curvature, entered, state, n_outputs):
+    """Move the weights of a model by one label. errors: (K,), by how many units each output is too small, from
+    -MOST_UNITS to MOST_UNITS; left as steps. curvature: of the loss by an output at most, whose unit is that."""
+    n_features, of_outputs = index(entered.shape[0]) // N_MODELS, _model_at(model, n_outputs) + _OUTPUTS
+    first = model * n_features
+    squares = 1.0 + _sum_of_products(entered, first, entered, first, n_features)
+    for k in range(n_outputs):
+        at, error = of_outputs + _PER_OUTPUT * k, errors[k]
+        state[at + _SQUARES] = _SQUARES_KEPT * state[at + _SQUARES] + error * error * squares
+        rate = min(_STEP / math.sqrt(_FIRST_SQUARES + state[at + _SQUARES]), 1.0 / (curvature * squares))
+        errors[k] = rate * unit * error
+        state[at + _INTERCEPT] += errors[k]
+    for k in range(n_outputs):
+        at, step = _weights_at(model, k, n_outputs, n_features), errors[k]
+        for j in range(n_features):
+            state[at + j] += step * entered[first + j]
+
+
+@inlined
+def follow_trust(model, gradient, state, n_outputs):
+    """Move the weight of the forecast below a model along the gradient of the loss, which has no unit."""
+    at, gradient = _model_at(model, n_outputs), min(max(gradient, -_LARGEST_GRADIENT), _LARGEST_GRADIENT)
+    state[at + _TRUST_SQUARES] = _SQUARES_KEPT * state[at + _TRUST_SQUARES] + gradient * gradient
+    moved = state[at + _TRUST] - _TRUST_STEP * gradient / math.sqrt(_FIRST_TRUST_SQUARES + state[at + _TRUST_SQUARES])
+    state[at + _TRUST] = min(max(moved, 0.0), _MOST_TRUST)
+
+
+@inlined
+def note_features(x, i, state, n_outputs):
+    """Note what the features of a labelled row are like."""
+    n_features, start = n_features_of(state, n_outputs), _model_at(N_MODELS, n_outputs)
+    for j in range(n_features):
+        note(x[i, j], state, start + j, n_features)
+
+
+@inlined
+def note(value, state, at, stride):
+    """Take one value, which may be NaN, into a scale: N_SCALE numbers, the first at this place, each so far from the
+    one before."""
+    n_values, first = state[at + _VALUES * stride], state[at + _FIRST * stride]
+    mean, deviation, last = state[at + _MEAN * stride], state[at + _DEVIATION * stride], state[at + _LAST * stride]
+    is_value = value == value
+    first = value if is_value and n_values == 0.0 else first
+    beside = value - first - mean
+    counts = is_value and (n_values > 1.0 or (n_values == 1.0 and beside != 0.0))
+    moves = counts and value != last
+    n_values = min(n_values + 1.0, _MOST_VALUES) if counts else max(n_values, 1.0) if is_value else n_values
+    is_bounded = n_values > _FEW and deviation > _RESTED * abs(beside)
+    most = min(_FURTHEST_COUNTED * deviation, _FARTHEST) if is_bounded else _FARTHEST
+    beside, rate = min(max(beside, -most), most), min(_FEW / n_values, 1.0)
+    state[at + _VALUES * stride], state[at + _FIRST * stride] = n_values, first
+    state[at + _MEAN * stride] = mean + rate * beside if counts else mean
+    state[at + _DEVIATION * stride] = deviation + rate * (abs(beside) - deviation) if moves else deviation
+    state[at + _LAST * stride] = value if is_value else last
+
+
+@inlined
+def mean_of(state, at):
+    """The mean of the values of a scale whose numbers lie side by side, from this place on."""
+    return state[at + _FIRST] + state[at + _MEAN]

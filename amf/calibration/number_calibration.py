@@ -1,0 +1,391 @@
+"""The forecast of a regression forest, made of what its trees say, by what came true of its earlier forecasts.
+
+The mean is the least-squares blend, over the forest's own past, of the aggregate over prunings, the mean of the leaves
+and the mean of the labels alone: on pure noise the last of them wins, on a series without noise the leaves, on most
+data the aggregate. Old rows and labels count less, so that a change is followed, and a row on which the aggregate errs
+by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
+decide for good. What that blend was off of late is added to it as far as that helps (recent_bias.py). So is what a
+linear model of the features and of this mean says beside it, and then one of their squares: a sum of effects of single
+features they know sooner (number_stacking.py).
+
+The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
+are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
+below and above by factors that follow the labels which fell outside of the 5 % and the 95 % quantile (adaptive
+conformal inference), it makes these what they are called. Each goes no further than labels do where that is better
+(label_bounds.py): the quantiles of a count are not negative. Stretched by one more factor, that of the squared errors
+over the squared spreads, it is the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and
+else 0, both are 0. The median, which of skewed labels is not their mean, is the one of three that has lost least of
+late, where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean,
+moved by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while
+the spread that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean
+and spread: there the median is that of the labels.
+
+All are state of the forest and change with labelled rows only, one row after the other.
+
+state: float64. Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf; mean and
+number of labels; logarithms of the stretches, the number of labels that they have followed, and the median less the
+mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
+of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
+variance, and the typical squared spread; the drift of the blend (recent_bias.py); the extremes of labels, and what they
+are worth (label_bounds.py); what the linear models are worth (number_stacking.py); the recent losses (losses.py); then
+the linear models themselves, of one output (linear_models.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.calibration import linear_models
+from amf.calibration.corrections import LARGEST_SUM
+from amf.calibration.label_bounds import (
+    LOSSES_OF_QUANTILES,
+    N_BOUNDS,
+    are_bounds_better,
+    bounded_quantiles,
+    follow_bounds,
+    follow_extremes,
+)
+from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
+from amf.calibration.number_stacking import N_STACKED, NEITHER_IS_NEGATIVE, WORTHS, follow_stack, note_label, stack
+from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
+from amf.inputs.labels import LARGEST_NUMBER
+from amf.jit.decorators import called, index, inlined
+from amf.jit.elementary import exp
+
+_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
+_OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
+_CENTRE, _ERROR = index(15), index(17)  # each a median, and behind it the deviation from it
+_VARIANCE_FACTOR, _TYPICAL = range(19, 21)
+_DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
+_STACKED = _BOUNDS + index(N_BOUNDS)
+_LOSSES = _STACKED + index(N_STACKED)
+_LINEAR = _LOSSES + index(N_LOSSES)
+AGGREGATE, VARIANCE, LEAF = range(3)
+"""What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
+MEAN, LOWER, UPPER, MEDIAN, STD = range(5)
+"""What the forest says of a sample: its mean, its quantiles of 5 % and 95 %, its median, and its standard deviation."""
+N_OUTPUTS = 5
+
+_BLENDED = 1.0 - 1.0 / 2048.0
+"""What is left at the next label of the sums that the blend follows from."""
+_MOST_IN_MEAN = 1024.0
+"""Labels after which one counts 1 / e in the mean of the labels alone."""
+_MOST_USUAL = 16.0
+"""Usual squared errors that one counts at most, in the blend and in what is usual."""
+_LEAST_SPREAD = 1.0 / 64.0
+"""Of the usual squared error, the square of the spread where trees are sure."""
+_FAR_OUT = 16384.0
+"""Usual squared errors that the square of a spread counts at most, and a squared error where variances are learned."""
+_BLOWN_UP = 1024.0
+"""Usual squared errors beyond which the square of a spread is no measure of labels."""
+_FASTEST_USUAL = 1.0 / 32.0
+"""What a squared error moves the usual one by."""
+_ROUNDING = 1e-18
+"""Of the square of a number, that of a difference which is rounding alone."""
+_SMALLEST = 1e-300
+_TAIL = 0.05
+TAIL_QUANTILE = 1.6448536269514722
+"""Of a normal distribution at 95 %, in standard deviations."""
+_SLOWEST_MEDIAN = 0.02
+"""Of a spread, twice what one label moves the median by in the end."""
+_REMEMBERED = 1.0 - 1.0 / 64.0
+"""What is left of the error of a median at the next label."""
+_FASTEST_CENTRE = 1.0 / 16.0
+"""Of their deviation what a label moves the median of the labels alone by, and what a deviation moves that."""
+_FURTHEST = 4.0
+"""Deviations that the deviation of one label counts at most."""
+_LARGEST_STRETCH = 5.0
+_SLOWEST_VARIANCE = 1.0 / 512.0
+"""What one row of typical spread moves the logarithm of the variance's factor by, for each variance that it is off."""
+_MOST_TYPICAL = 16.0
+"""Typical squared spreads that one counts at most."""
+_LARGEST_QUOTIENT, _LARGEST_MOVE, _LARGEST_FACTOR = 2.0**40, 1.0, 10.0
+"""Of a squared error and its variance; of logarithms, by how much one row moves that of the variance's factor, and how
+far it goes."""
+_MOST_LABELS = 2.0**53
+
+
+def fresh_state() -> NDArray[np.float64]:
+    """State of a forest that has learned nothing."""
+    return np.append(np.zeros(int(_LINEAR)), linear_models.fresh_state(1))
+
+
+def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The part of the state that holds the recent losses: a view."""
+    return state[int(_LOSSES) : int(_LINEAR)]
+
+
+def is_sound(state: NDArray[np.float64]) -> bool:
+    """Whether labels within LARGEST_NUMBER could have left this state, be it empty."""
+    if state.shape[0] == 0:
+        return True
+    numbers = state[: int(_LOSSES)].tolist()
+    in_range = all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=True))
+    stacked = linear_models.is_sound(state[int(_LINEAR) :], 1, math.sqrt(_LARGEST_PRODUCT))
+    return in_range and stacked and are_sound(losses_of(state), _LARGEST_PRODUCT)
+
+
+def _most() -> list[float]:
+    """What each number of a state can be at most, but for the losses."""
+    most = [16.0 * LARGEST_NUMBER] * int(_LOSSES)
+    for places, value in (
+        ((_AA, _AR, _RR, _AG, _RG), 4.0 / _ROUNDING / (1.0 - _BLENDED)),
+        ((_USUAL,), _LARGEST_PRODUCT),
+        ((_LABELS, _FOLLOWED), _MOST_LABELS),
+        ((_OF_MEDIAN, _OF_MEAN, _OF_LABELS), 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)),
+        ((_DOWN, _UP, _MIDDLE), _LARGEST_STRETCH),
+        ((_VARIANCE_FACTOR,), _LARGEST_FACTOR),
+        ((_TYPICAL,), 2.0 * _LARGEST_PRODUCT),
+        ((_MEAN,), 1.1 * LARGEST_NUMBER),
+        (range(int(_DRIFT), int(_BOUNDS)), MOST_OF_DRIFT),
+        ([int(_DRIFT) + place for place in MEANS], 8.0 * FURTHEST_ERROR * LARGEST_NUMBER),
+        ([int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES], 1e9 * LARGEST_NUMBER),
+        ([int(_STACKED) + place for place in WORTHS], LARGEST_SUM),
+    ):
+        for place in places:
+            most[place] = value
+    return most
+
+
+_LARGEST_PRODUCT = (4.0 * LARGEST_NUMBER) ** 2
+"""Of two differences between numbers."""
+_MOST = _most()
+_NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, _TYPICAL}
+_NEVER_NEGATIVE |= {int(_CENTRE) + 1, int(_ERROR) + 1}
+_NEVER_NEGATIVE |= {int(_DRIFT) + place for place in SQUARES}
+_NEVER_NEGATIVE |= {int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES}
+_NEVER_NEGATIVE |= {int(_STACKED) + place for place in NEITHER_IS_NEGATIVE}
+_LEAST = [0.0 if place in _NEVER_NEGATIVE else -most for place, most in enumerate(_MOST)]
+
+
+@called
+def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
+    """Fill raw (of the trees alone) and calibrated, both float64 (n, N_OUTPUTS), and learn from the labels, row by row.
+
+    x: float64 (n, d), NaN where missing. forecasts: float64 (n_trees, n, N_OUTPUTS), of which three numbers are used.
+    labels: float64 (n,). Where `state` is empty both are the same.
+    """
+    linear, response = state[min(_LINEAR, index(state.shape[0])) :], np.empty(1)
+    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, index(1)))
+    said = np.empty(linear_models.N_MODELS + index(1))  # below the first linear model, ..., above the last
+    by_linear, corrections = np.empty(linear_models.N_MODELS), np.empty(linear_models.N_MODELS)
+    for i in range(index(raw.shape[0])):
+        aggregate, leaf, spread = _mean_over_trees(forecasts, i)
+        _say_plainly(aggregate, spread, raw, i)
+        _say_plainly(aggregate, spread, calibrated, i)
+        if state.shape[0] == 0:
+            continue
+        spread = _bounded(spread, state)
+        blend = _blend(aggregate, leaf, state)
+        followed = blend + drift_of(state, _DRIFT)
+        linear_models.enter(x, i, linear, index(1), entered)
+        stack(followed, state[_USUAL], entered, state, _STACKED, linear, said, by_linear, corrections, response)
+        calibrated[i, MEAN] = mean = said[linear_models.N_MODELS]
+        lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
+        highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
+        median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
+        calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, spread, state)
+        low, high = min(lowest, likeliest), max(highest, likeliest)
+        least, greatest = bounded_quantiles(low, min(mean, likeliest), max(mean, likeliest), high, state, _BOUNDS)
+        is_lower_better, is_upper_better = are_bounds_better(state, _BOUNDS)
+        lowest, highest = least if is_lower_better else low, greatest if is_upper_better else high
+        calibrated[i, LOWER], calibrated[i, UPPER] = lowest, highest
+        calibrated[i, STD] = _standard_deviation(mean - lowest, highest - mean, spread, state)
+        if labelled[i]:
+            label = labels[i]
+            if mean == mean:
+                remember_losses(
+                    square(mean - label), square(aggregate - label), square(state[_MEAN] - label), state, _LOSSES
+                )
+                if not _is_blown_up(spread, state):
+                    _judge_medians(median, mean, label, state)
+                if spread > 0.0:
+                    _follow_variance(min(square(label - mean), _FAR_OUT * state[_USUAL]), square(spread), state)
+                    _follow(label, low, median, high, state)
+                    follow_bounds(label, low, least, high, greatest, _TAIL, state, _BOUNDS)
+                if state[_USUAL] > 0.0:
+                    weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + square(label - blend), _SMALLEST)
+                    follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
+                    follow_stack(
+                        label, weight, state[_USUAL], entered, state, _STACKED,
+                        linear, said, by_linear, corrections, response,
+                    )  # fmt: skip
+                _remember(aggregate, leaf, label, state)
+                _follow_alone(label - mean, state, _ERROR)
+            _follow_labels(label, state)
+            linear_models.note_features(x, i, linear, index(1))
+
+
+@inlined
+def _say_plainly(aggregate, spread, outputs, i):
+    """Fill outputs[i], float64 (N_OUTPUTS,), with what the trees alone say: a normal distribution."""
+    outputs[i, MEAN] = outputs[i, MEDIAN] = aggregate
+    outputs[i, LOWER] = aggregate - TAIL_QUANTILE * spread
+    outputs[i, UPPER] = aggregate + TAIL_QUANTILE * spread
+    outputs[i, STD] = spread
+
+
+@inlined
+def _judge_medians(median, mean, label, state):
+    """Take the errors of the three medians into what they have lost of late."""
+    state[_OF_MEDIAN] = _REMEMBERED * state[_OF_MEDIAN] + abs(label - median)
+    state[_OF_MEAN] = _REMEMBERED * state[_OF_MEAN] + abs(label - (mean + state[_ERROR]))
+    state[_OF_LABELS] = _REMEMBERED * state[_OF_LABELS] + abs(label - state[_CENTRE])
+
+
+@inlined
+def _follow_labels(label, state):
+    """Take a label into all that is known of labels alone: their median, extremes, number and mean."""
+    if state[_LABELS] == 0.0:
+        state[_CENTRE] = label
+    _follow_alone(label, state, _CENTRE)
+    follow_extremes(label, state[_LABELS], state, _BOUNDS)
+    note_label(label, state[_LABELS], state, _STACKED)
+    state[_LABELS] += 1.0
+    state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
+
+
+@inlined
+def _mean_over_trees(forecasts, i):
+    """(aggregate over prunings, mean of the leaves, standard deviation of the mixture over prunings and trees)."""
+    n_trees = index(forecasts.shape[0])
+    aggregate, leaf, variance = 0.0, 0.0, 0.0
+    for tree in range(n_trees):
+        aggregate += forecasts[tree, i, AGGREGATE]
+        leaf += forecasts[tree, i, LEAF]
+        variance += forecasts[tree, i, VARIANCE]
+    aggregate /= n_trees
+    leaf /= n_trees
+    for tree in range(n_trees):
+        beside = forecasts[tree, i, AGGREGATE] - aggregate
+        variance += beside * beside
+    return aggregate, leaf, math.sqrt(variance / n_trees)
+
+
+@inlined
+def square(x):
+    """Not x**2, which without a compiler goes to the C library."""
+    return x * x
+
+
+@inlined
+def _blend(aggregate, leaf, state):
+    """Leaf + alpha (aggregate - leaf) + beta (mean of labels - leaf) with the best alpha and beta of late."""
+    # Sums that differ by rounding alone say nothing: the plain aggregate stands, or a blend of two.
+    alpha, beta = 1.0, 0.0
+    if state[_AA] > 1e-12 * state[_RR]:
+        ratio = state[_AR] / state[_AA]
+        rest = state[_RR] - ratio * state[_AR]
+        if rest > 1e-6 * state[_RR]:
+            beta = min(max((state[_RG] - ratio * state[_AG]) / rest, -0.5), 1.0)
+        # The best one beside that beta: on noise the two are nearly one, and a bound of one is no bound of the other.
+        alpha = min(max((state[_AG] - beta * state[_AR]) / state[_AA], -1.0), 1.0)
+    return leaf + alpha * (aggregate - leaf) + beta * (state[_MEAN] - leaf)
+
+
+@inlined
+def _remember(aggregate, leaf, label, state):
+    """Take a row into the sums of the blend. They have no unit, since its weight is one over squares."""
+    a, r, g, error = aggregate - leaf, state[_MEAN] - leaf, label - leaf, square(label - aggregate)
+    # An error that no limit bounds would weigh as much as all others, and no row may tell of rounding alone.
+    rounding = _ROUNDING * (square(aggregate) + square(leaf) + square(state[_MEAN]))
+    weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + error + rounding, _SMALLEST)
+    state[_AA] = _BLENDED * state[_AA] + weight * a * a
+    state[_AR] = _BLENDED * state[_AR] + weight * a * r
+    state[_RR] = _BLENDED * state[_RR] + weight * r * r
+    state[_AG] = _BLENDED * state[_AG] + weight * a * g
+    state[_RG] = _BLENDED * state[_RG] + weight * r * g
+    if state[_USUAL] == 0.0:
+        state[_USUAL] = error
+    else:
+        state[_USUAL] += _FASTEST_USUAL * (min(error, _MOST_USUAL * state[_USUAL]) - state[_USUAL])
+
+
+@inlined
+def _follow(label, lowest, median, highest, state):
+    """Follow one label: a miss widens its side, a hit narrows both a little, so that a twentieth misses each.
+
+    The median moves towards the label, so that half of them fall on each side of it.
+    """
+    n = state[_FOLLOWED] + 20.0
+    gain, step = max(20.0 / n, _TAIL), max(5.0 / n, _SLOWEST_MEDIAN)
+    under = 1.0 if label < lowest else 0.0
+    over = 1.0 if label > highest else 0.0
+    side = 0.5 if label > median else -0.5 if label < median else 0.0
+    state[_DOWN] = min(max(state[_DOWN] + gain * (under - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
+    state[_UP] = min(max(state[_UP] + gain * (over - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
+    state[_MIDDLE] = min(max(state[_MIDDLE] + step * side, -_LARGEST_STRETCH), _LARGEST_STRETCH)
+    state[_FOLLOWED] += 1.0
+
+
+@inlined
+def _bounded(spread, state):
+    """What trees say of the spread, within bounds that follow from the usual error once there is one."""
+    usual = state[_USUAL]
+    if usual == 0.0:
+        return spread
+    return math.sqrt(min(square(spread), _FAR_OUT * usual) + _LEAST_SPREAD * usual)
+
+
+@inlined
+def _standard_deviation(below, above, spread, state):
+    """The spread times its factor, and as much at least as quantiles this far from the mean imply: a twentieth of the
+    labels is beyond each."""
+    implied = math.sqrt(_TAIL * (square(below) + square(above)))
+    return max(spread * exp(0.5 * state[_VARIANCE_FACTOR]), implied)
+
+
+@inlined
+def _follow_variance(error, variance, state):
+    """Follow one squared error, so that the sum of all of them is that of the variances: a row counts as its own does.
+
+    A step has no unit and a bound, and few rows are much more than typical, so that an outlier is forgotten soon.
+    """
+    if variance == 0.0:
+        return
+    if state[_TYPICAL] == 0.0:
+        state[_TYPICAL] = variance
+    gain = max(2.0 / (state[_FOLLOWED] + 20.0), _SLOWEST_VARIANCE)
+    most = _MOST_TYPICAL * state[_TYPICAL]
+    weight = min(variance, most) / state[_TYPICAL]
+    # The bound of the quotient is none of the step, but an infinite one times a weight of 0 would be no number.
+    surplus = min(error / variance * exp(-state[_VARIANCE_FACTOR]), _LARGEST_QUOTIENT) - 1.0
+    factor = state[_VARIANCE_FACTOR] + min(gain * weight * surplus, _LARGEST_MOVE)
+    state[_VARIANCE_FACTOR] = min(max(factor, -_LARGEST_FACTOR), _LARGEST_FACTOR)
+    state[_TYPICAL] += gain * (min(variance, most) - state[_TYPICAL])
+
+
+@inlined
+def _is_blown_up(spread, state):
+    """Whether a spread is far beyond any usual error, as where an outlier is in the cells of the sample."""
+    return square(spread) > _BLOWN_UP * state[_USUAL]
+
+
+@inlined
+def _likeliest_median(median, mean, spread, state):
+    """Of the three medians the one that has lost least of late."""
+    if _is_blown_up(spread, state) or state[_OF_LABELS] < min(state[_OF_MEDIAN], state[_OF_MEAN]):
+        return state[_CENTRE]
+    return mean + state[_ERROR] if state[_OF_MEAN] < state[_OF_MEDIAN] else median
+
+
+@inlined
+def _follow_alone(value, state, at):
+    """Move a median, at this place of the state, and the deviation from it, neither of which an outlier moves far."""
+    miss = value - state[at]
+    if state[at + index(1)] == 0.0:
+        # No number was off so far: this one tells how far they are.
+        state[at + index(1)] = abs(miss)
+        return
+    step = _FASTEST_CENTRE * state[at + index(1)]
+    state[at] = value if abs(miss) <= step else state[at] + step if miss > 0.0 else state[at] - step
+    state[at + index(1)] += _FASTEST_CENTRE * (min(abs(miss), _FURTHEST * state[at + index(1)]) - state[at + index(1)])
+
+
+@inlined
+def loss_of_number(forecasts, tree, i, label):
+    """Squared error of what one tree says of a row, NaN where it says nothing."""
+    return square(forecasts[tree, i, AGGREGATE] - label)

@@ -1,0 +1,1 @@
+"""What users see: the forest of each system, groups of them, and what can be asked of one."""

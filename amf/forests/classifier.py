@@ -1,0 +1,209 @@
+"""Forests whose labels are classes, and of these the Aggregated Mondrian Forest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_classes
+from amf.forests.forest import Forest
+from amf.inputs.batch import BatchForecasts, Labels, label_of_one
+from amf.inputs.labels import Classes, Label, distinct, scalars, whole_numbers
+from amf.jit.decorators import index
+from amf.memory.arena import room_for
+from amf.params import AMFClassifierParams
+from amf.partition_params import (
+    BSPForestClassifierParams,
+    IncreasingLifetimeForestClassifierParams,
+    MondrianForestClassifierParams,
+)
+from amf.statistics.class_counts import add_up
+from amf.systems import amf_classifier
+
+Params = TypeVar(
+    "Params",
+    bound=AMFClassifierParams
+    | MondrianForestClassifierParams
+    | IncreasingLifetimeForestClassifierParams
+    | BSPForestClassifierParams,
+)
+
+_SCARCE = 0.1
+"""`pause` of a tree that is a quarter full."""
+_ROWS = (list, tuple, np.ndarray)  # of a pandas Series y[0] is what has the name 0
+
+
+class Forecasts(NamedTuple):
+    """What `prequential` returns; row i belongs to sample i, before its label was learned."""
+
+    probabilities: NDArray[np.float64]
+    """(n, K), columns in the order of `classes_` after the call; 0 for a class not yet known in that row."""
+    raw: NDArray[np.float64]
+    """(n, K), the same before calibration: the mean over trees."""
+    depth: NDArray[np.float64]
+    """(n,), depth at which the sample ends (root: 0), mean over trees."""
+    weighted_depth: NDArray[np.float64]
+    """(n,), posterior mean of the depth of the pruning's leaf ([AMF] Sec. 5.1), mean over trees."""
+
+
+class ForestClassifier(Forest[Params]):
+    """What all forests have in common whose labels are classes."""
+
+    _code = np.int64
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels (K,) in the order of the columns, each as it was first seen."""
+        return self._classes.as_array()
+
+    @property
+    def class_labels(self) -> list[Label]:
+        """Labels in the order of the columns, as Python scalars; the forest's own list, not to be changed."""
+        return self._classes.labels
+
+    def predict_learn(self, X: ArrayLike, y: Any) -> NDArray[np.float64]:  # noqa: N803
+        """Predict each row, then learn it: class probabilities (n, K) as `prequential`; arguments as `partial_fit`."""
+        return self._learn(X, y, asked=True).outputs
+
+    def prequential(self, X: ArrayLike, y: Any) -> Forecasts:  # noqa: N803
+        """Predict each row, then learn it, and also tell how deep the trees were there."""
+        return self._published(self._learn(X, y, asked=True))
+
+    def predict_proba(self, X: ArrayLike, *, calibrated: bool = True) -> NDArray[np.float64]:  # noqa: N803
+        """Class probabilities (n, K) in the forest's mode; the mean over trees unless `calibrated`. Changes nothing."""
+        forecasts = self._ask(X)
+        return forecasts.outputs if calibrated else forecasts.raw
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """The likeliest label of each row (n,), ties to the class seen first. Changes nothing."""
+        likeliest: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        return likeliest
+
+    def _published(self, forecasts: BatchForecasts) -> Forecasts:
+        return Forecasts(forecasts.outputs, forecasts.raw, forecasts.depths[:, 0], forecasts.depths[:, 1])
+
+    def _encode(self, y: Any, n: int) -> Labels:
+        known = len(self._classes)
+        if n == 1 and isinstance(y, _ROWS) and getattr(y, "ndim", 1) == 1 and len(y) == 1:
+            code = self._classes.code_of_scalar(y[0])
+            if code >= 0:
+                return label_of_one(np.int64, code, known)
+        labels, places, rows = distinct(y)
+        if len(places) != n:
+            raise ValueError(f"y has {len(places)} labels for {n} rows of X")
+        coming = Classes()
+        arrivals: dict[int, Label] = {}
+        codes = np.full(len(labels), -1, np.int64)
+        for place, label in enumerate(labels):
+            if label is None:
+                continue
+            code = self._classes.code(label)
+            if code < 0:
+                n_coming = len(coming)
+                code = known + coming.add(label)
+                if len(coming) > n_coming:  # else it is another text of a class that came in an earlier row
+                    arrivals[int(rows[place])] = label
+            codes[place] = code
+        if arrivals and self.params.classes is not None:
+            row, label = next(iter(arrivals.items()))
+            raise ValueError(f"y[{row}] is {label!r}, which is none of the given classes {list(self.params.classes)}")
+        if known + len(arrivals) > self.params.max_classes:
+            raise ValueError(f"y brings more than max_classes={self.params.max_classes} classes")
+        values = codes[places]
+        return Labels(values, values >= 0, arrivals, known + len(arrivals))
+
+    def _given(self, labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        codes = whole_numbers("labels", labels)
+        return codes, codes >= 0
+
+    @property
+    def _stats_room(self) -> int:
+        return room_for(len(self._classes))
+
+    @property
+    def _n_outputs(self) -> int:
+        return len(self._classes)
+
+    def _prepare(self) -> None:
+        self._classes = Classes(self.params.classes or ())
+
+    def _fresh_calibration(self) -> NDArray[np.float64]:
+        return fresh_state(len(self._classes))
+
+    @property
+    def _losses(self) -> NDArray[np.float64]:
+        return losses_of(self._calibration)
+
+    def _take_over_labels(self) -> None:
+        self._classes = self._classes.copy()
+
+    def _recall(self, classes: Any) -> None:
+        labels = [label for label in scalars(classes) if label is not None]
+        self._classes = Classes(labels)
+        if len(self._classes) != len(classes) or len(classes) > self.params.max_classes:
+            raise ValueError(f"{len(classes)} classes, of which {len(self._classes)} differ")
+        # By their texts as literals: True is not 1, which it equals.
+        if self.params.classes is not None and repr(self.params.classes) != repr(tuple(labels)):
+            raise ValueError(f"the classes are {labels}, the parameters say {self.params.classes}")
+        if self.params.calibration:
+            self._calibration = self._fresh_calibration()
+        self._relayout()
+
+    def _plausible(self, heads: NDArray[np.int32]) -> bool:
+        n_classes = len(self._classes)
+        return bool(add_up(heads, index(n_classes))) and is_sound(self._calibration, n_classes)
+
+    def _admit(self, label: Label) -> None:
+        if self.params.calibration:
+            self._calibration = with_classes(self._calibration, len(self._classes), 1, self.params.max_bytes)
+        self._classes.add(label)
+        self._relayout()
+
+
+class AMFClassifier(ForestClassifier[AMFClassifierParams]):
+    """Aggregated Mondrian Forest for classification ([AMF] Alg. 4-6), learning one sample at a time.
+
+    Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over all
+    prunings of the tree, mean over trees.
+
+    >>> import amf
+    >>> forest = amf.AMFClassifier(n_estimators=5, seed=1)
+    >>> X, y = [[0.1, 20.0], [0.9, 10.0], [0.2, 30.0], [0.8, 40.0]], ["no", "yes", "no", None]
+    >>> forest.predict_learn(X, y).shape  # of each row the forecast before its label was learned
+    (4, 2)
+    >>> forest.predict([[0.15, 25.0]]).tolist()
+    ['no']
+    >>> same = amf.loads(forest.dumps())
+    >>> bool((same.predict_learn(X, y) == forest.predict_learn(X, y)).all())
+    True
+
+    Parameters are the fields of AMFClassifierParams, and `n_threads`: threads that share the trees; results do not
+    depend on it.
+    """
+
+    Parameters = AMFClassifierParams
+    family = "amf-classifier"
+    _kernels = amf_classifier.KERNELS
+
+    @property
+    def _rules(self) -> tuple[Any, ...]:
+        params, n_classes = self.params, len(self._classes)
+        inherit = params.prior == "parent"
+        return n_classes, params.strength(n_classes), inherit, params.charge_first, params.split_pure
+
+    @property
+    def _mode(self) -> str:
+        return self.params.mode
+
+    @property
+    def _purity(self) -> float:
+        return float(self.params.purity)
+
+    @property
+    def _pauses(self) -> tuple[float, float]:
+        pause = math.inf if self.params.split_pure else float(self.params.pause)
+        # Where room is scarce, a node goes to the labels that are least expected.
+        return pause, min(pause, _SCARCE)

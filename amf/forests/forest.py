@@ -1,0 +1,223 @@
+"""A forest as its users see it, whatever its system: what it is, what it learns and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf.calibration.losses import Losses
+from amf.forests.description import Adaptation, Description, mean_depth, survey
+from amf.inputs.labels import plain
+from amf.kernels.attributions import Attributions
+from amf.serialization import canonical
+from amf.serialization.packing import heads_of
+from amf.state.forest_state import ForestState
+from amf.state.system import Params
+from amf.state.threads import side_by_side, spans
+
+
+def _unpickled(system: type[Any], data: bytes, n_threads: int) -> Any:
+    return canonical.loads(data, {system.family: system}, n_threads=n_threads)
+
+
+class Forest(ForestState[Params]):
+    """A forest of Mondrian trees that learns one sample at a time.
+
+    State is a pure function of the parameters and the labelled samples in their order: batches, threads and save-load
+    do not change a bit.
+
+    Calls on one forest are serialised, so threads may share it; different forests run in parallel. After a fork, a
+    forest that another thread was using raises LostForestError in the child; all others go on.
+    """
+
+    def __init__(self, n_estimators: int = 10, *, n_threads: int = 1, **parameters: Any) -> None:
+        self._require_known(parameters)
+        self._set_up(self.Parameters(n_estimators=n_estimators, **parameters), n_threads)
+        self._start()
+
+    @classmethod
+    def preset(cls, name: str, *, n_threads: int = 1, **overrides: Any) -> Self:
+        """A forest with the parameters under a name: "default" or "paper" (params.py)."""
+        cls._require_known(overrides)
+        return cls.from_params(cls.Parameters.preset(name, **overrides), n_threads)
+
+    @classmethod
+    def _require_known(cls, parameters: Mapping[str, Any]) -> None:
+        known = [field.name for field in fields(cls.Parameters)]
+        for name in parameters.keys() - known:
+            listed = ", ".join(sorted({"n_threads", *known}))
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}; there are {listed}")
+
+    @classmethod
+    def from_params(cls, params: Params, n_threads: int = 1) -> Self:
+        """A forest that has learned nothing."""
+        forest = cls._bare(params, n_threads)
+        forest._start()
+        return forest
+
+    # What it is.
+
+    @property
+    def mean_depth(self) -> float:
+        """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
+        with self._turn:
+            return mean_depth(self._arena)
+
+    @property
+    def losses(self) -> Losses | None:
+        """Recent mean losses of the forecasts that were calibrated, those of the trees alone, and of a baseline that
+        knows the labels alone (losses.py); None where the forest is not calibrated."""
+        with self._turn:
+            return Losses.of(self._losses) if self.params.calibration else None
+
+    def describe(self) -> Description:
+        """The forest in numbers; `print` shows them as a sentence."""
+        with self._turn:
+            found = survey(self._heads(), self.n_features)
+            return Description(
+                n_trees=self.params.n_estimators,
+                n_samples=self.n_samples,
+                n_features=self.n_features,
+                n_nodes=self.n_nodes,
+                n_leaves=found.n_leaves,
+                mean_depth=self.mean_depth,
+                max_depth=found.max_depth,
+                mean_weighted_depth=found.mean_weighted_depth,
+                nbytes=self.nbytes,
+                classes=None if self.class_labels is None else tuple(self.class_labels),
+                losses=self.losses,
+                adaptation=self.adaptation,
+            )
+
+    @property
+    def adaptation(self) -> Adaptation | None:
+        """How the forest has changed with its samples; None where it does not adapt."""
+        return None
+
+    def feature_usage(self) -> NDArray[np.float64]:
+        """How much forecasts of learned samples rest on splits on each feature, (d,); the sum is the weighted depth.
+
+        A diagnostic: a feature that is used much need not be causal, nor one of two equal features be used at all.
+        """
+        with self._turn:
+            return survey(self._heads(), self.n_features).usage
+
+    def _heads(self) -> Iterator[NDArray[np.int32]]:
+        """Heads of the nodes of each tree, with the odds of stopping at a node in ODDS."""
+        return heads_of(self._arena)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.params.changed().items())
+        return f"{type(self).__name__}({arguments})"
+
+    # What it learns and says.
+
+    def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
+        """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
+
+        Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
+        anything, before anything is learned. Any other exception, such as MemoryError or KeyboardInterrupt, destroys
+        the forest, since half of a batch cannot be undone and keeping the state before each call would double the
+        memory: every later use raises LostForestError.
+        """
+        self._learn(X, y, asked=False)
+        return self
+
+    def weighted_depth(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Posterior mean depth (n,) at which the averaged prunings end ([AMF] Sec. 5.1). Changes nothing."""
+        return self._ask(X).depths[:, 1]
+
+    def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
+        """How much each feature moved the forecast of each row; X: (n, d). Changes nothing.
+
+        Explains the mean over trees: before calibration, and as in mode "existing" whatever `mode` is (forests on the
+        unit cube: that of the tree extended by the row; original Mondrian forests: that of the leaf). A split from a
+        node to its child contributes the difference of their forecasts times the posterior probability that a pruning
+        goes that deep ([AMF] Eq. 21-27), credited to the feature of the split, also where its value is missing. So
+        forecast = prior + sum over features, up to rounding. It says what the forecast rests on, not what would happen
+        if a value were another one, and takes about as long as a forecast.
+        """
+        with self._turn:
+            x = self._question(X)
+            n, d = x.shape
+            attributions = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,))))
+            known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
+            arrays = x[:, known], attributions.forecasts, attributions.prior, attributions.features[:, known]
+            words, attribute = self._bind(room=0).words, self._kernels.attribute
+            parts = spans(n, self._n_threads) if n > 1 else ()
+            if len(parts) < 2:
+                attribute(words, *arrays)
+                return attributions
+            rows_of = ([array[int(first) : int(last)] for array in arrays] for first, last in parts)
+            side_by_side(self._n_threads, attribute, [(words, *rows) for rows in rows_of])
+            return attributions
+
+    def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
+        """Append named features.
+
+        For earlier samples the value counts as missing. `like[i]` may name a column: then it counts as 0 wherever that
+        column had a value, as a new category needs it beside the known ones of its feature.
+        """
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
+        names = [plain(name) for name in names]
+        with self._turn:
+            known, columns = self._named(names), self._columns_like(like, len(names))
+            self._require_room_for_features(len(names))
+            try:
+                self._grow_features(columns)
+            except BaseException as error:
+                self._lose(error)
+                raise
+            self.feature_names = known or None
+
+    def _named(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names of all features with these ones at the end. Raises ValueError where they cannot have them."""
+        if self.feature_names is None and self.n_features:
+            raise ValueError("the features of this forest have no names: it learned from arrays")
+        known = self.feature_names or ()
+        if len({*known, *names}) != len(known) + len(names):
+            raise ValueError(f"a feature is named twice: {sorted({*known} & {*names}) or list(names)}")
+        return (*known, *names)
+
+    def _columns_like(self, like: Sequence[int | None] | None, n_more: int) -> list[int | None]:
+        """The column that each of so many new ones is like. Raises ValueError or TypeError for what is no such list."""
+        columns: list[int | None] = [None] * n_more if like is None else [plain(column) for column in like]
+        if len(columns) != n_more:
+            raise ValueError(f"like has {len(columns)} entries for {n_more} names")
+        if not all(column is None or isinstance(column, int) for column in columns):
+            raise TypeError(f"like holds places of columns, or None, got {columns}")
+        known = self.n_features
+        if not all(column is None or 0 <= column < known + place for place, column in enumerate(columns)):
+            raise ValueError(f"like names a column that comes later or not at all: {columns}")
+        return columns
+
+    def dumps(self) -> bytes:
+        """Versioned canonical bytes (canonical.py): equal states give equal bytes. `amf.loads` reads them."""
+        with self._turn:
+            return canonical.dumps(self)
+
+    def copy(self) -> Self:
+        """This forest in memory of its own: both go on bit for bit, and neither sees what the other learns.
+
+        Takes as long as copying `nbytes` bytes does; calls that learn wait meanwhile.
+        """
+        with self._turn:
+            twin = self._twin()
+            twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
+            twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
+            twin._adaptation = self._adaptation.copy()
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.dumps(), self.n_threads)

@@ -1,0 +1,1 @@
+"""How trees divide space: features as trees see them, boxes, cells and oblique cuts, and the way down."""

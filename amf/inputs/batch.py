@@ -1,0 +1,135 @@
+"""A batch as it comes and as it goes: rows, labels and forecasts, and the buffers that hold them on the way."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf.inputs.labels import is_na, require_reals
+
+ROWS_PER_CALL = 1024
+"""Rows of a forest in one call of a kernel, for which memory is reserved before."""
+MOST_FORECASTS = 1 << 18
+"""Numbers in the buffer of what trees say, which so has 2 MB at most, or room for one row."""
+
+
+def rows_at_once(n_trees: int, n_outputs: int) -> int:
+    """Rows of which the buffer holds what all trees say: a forecast and two depths of each."""
+    return max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
+
+
+_NONE_FOR_NA = np.frompyfunc(lambda value: None if is_na(value) else value, 1, 1)
+
+
+class Labels(NamedTuple):
+    """Labels of a batch as the kernels take them."""
+
+    values: NDArray[Any]
+    """(n,)"""
+    labelled: NDArray[np.bool_]
+    """(n,)"""
+    arrivals: dict[int, Any]
+    """Row -> label, for each row whose label the forest has to be prepared for, in order."""
+    n_outputs: int
+    """Numbers in a forecast after the last row."""
+
+    def part(self, rows: slice) -> Labels:
+        """Some rows, none of which brings a label of a new kind."""
+        return Labels(self.values[rows], self.labelled[rows], {}, self.n_outputs)
+
+    def hidden(self, rows: slice) -> Labels:
+        """Some rows without their labels."""
+        return Labels(self.values[rows], np.zeros_like(self.labelled[rows]), {}, self.n_outputs)
+
+
+@lru_cache(maxsize=1024)
+def label_of_one(code: type[np.generic], value: int | None, n_outputs: int) -> Labels:
+    """The label of a single row, None where it has none: many streams come one event at a time."""
+    return Labels(np.array([value or 0], code), np.array([value is not None]), {}, n_outputs)
+
+
+class BatchForecasts(NamedTuple):
+    """What a forest says of a batch."""
+
+    outputs: NDArray[np.float64]
+    """(n, n_outputs), calibrated where the forest is."""
+    raw: NDArray[np.float64]
+    """(n, n_outputs), of the trees alone."""
+    depths: NDArray[np.float64]
+    """(n, 2): depth at which the sample ends and weighted depth, means over trees."""
+
+    def part(self, rows: slice) -> BatchForecasts:
+        """Some rows: views."""
+        return BatchForecasts(self.outputs[rows], self.raw[rows], self.depths[rows])
+
+    @classmethod
+    def empty(cls, n: int, n_outputs: int) -> BatchForecasts:
+        """Zeros for so many rows."""
+        return cls(np.zeros((n, n_outputs)), np.zeros((n, n_outputs)), np.zeros((n, 2)))
+
+    def copy(self) -> BatchForecasts:
+        """All that is said, in arrays of its own: what is written to one is not seen in the other."""
+        return BatchForecasts(self.outputs.copy(), self.raw.copy(), self.depths.copy())
+
+
+class Unasked(BatchForecasts):
+    """Forecasts that no caller gets, of which a forest may learn all the same: each part is in the same memory."""
+
+    def part(self, rows: slice) -> BatchForecasts:
+        n = rows.stop - rows.start
+        return BatchForecasts(self.outputs[:n], self.raw[:n], self.depths[:n])
+
+
+class _Scratch(threading.local):
+    """Buffers that live from call to call: fresh pages for each of them would cost more than small batches do."""
+
+    def __init__(self) -> None:
+        self._floats, self._reals = np.empty(0, np.float32), np.empty(0)
+
+    def floats(self, size: int) -> NDArray[np.float32]:
+        """At least so many float32 with anything in them, until the next call."""
+        if self._floats.size < size:
+            self._floats = np.empty(size, np.float32)
+        return self._floats
+
+    def reals(self, size: int) -> NDArray[np.float64]:
+        """At least so many float64 with anything in them, until the next call."""
+        if self._reals.size < size:
+            self._reals = np.empty(size)
+        return self._reals
+
+
+SCRATCH = _Scratch()
+
+
+def unmasked(X: ArrayLike) -> Any:  # noqa: N803
+    """X, with NaN for what is masked. Raises TypeError for dates, durations, complex numbers and bytes.
+
+    Numpy would turn all these into numbers without a word.
+    """
+    require_reals("X", X if hasattr(X, "dtype") else np.asarray(X))
+    return np.ma.filled(X.astype(np.float64), np.nan) if isinstance(X, np.ma.MaskedArray) else X
+
+
+def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    """X as float64 in rows, NaN for what is masked or NA. Raises ValueError for texts, with what to do about them, and
+    TypeError as `unmasked` does."""
+    if type(X) is np.ndarray and X.dtype.kind == "f":  # nothing to look for: many streams come one row at a time
+        return np.ascontiguousarray(X, np.float64)
+    if hasattr(X, "toarray"):
+        raise TypeError(f"X is a {type(X).__name__}, a sparse matrix; a forest takes dense rows: X.toarray()")
+    given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
+    try:
+        return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
+    except TypeError as error:
+        hint = "give times as seconds since some day, and NaN where a value is missing"
+        raise TypeError(f"X holds what is no number ({error}): {hint}") from error
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        hint = "a forest takes numbers; amf.Columns makes rows of objects with names and texts"
+        raise ValueError(f"X holds text ({error}): {hint}, such as X.to_dict('records') of a data frame") from error

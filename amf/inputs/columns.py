@@ -1,0 +1,257 @@
+r"""Objects as rows: the columns of a forest for features that have names, be they numbers or categories.
+
+A number has one column, a category (a string) one for each of its values: 1 where the sample has this value, 0 where it
+has another one, missing where it has none. A value beyond the first `max_categories` of its feature is another one to
+all of its columns. A feature that is a number here and a category there has columns of both sorts; a sample fills those
+of one sort and lacks the others.
+
+    {"age": 41, "city": "Rome"}        ->  columns  age  city=Rome
+    {"city": "Oslo"}                                age  city=Rome  city=Oslo
+    {"age": 33, "city": "Rome"}        ->  row      33   1          0
+    {"age": None, "city": "Bern"}      ->  row      -    0          0          (predicted only)
+
+The names of the columns travel in the bytes of the forest, so they must tell everything. The first bare `=` ends the
+name of a feature; its own `=` and `\` have a `\` before them: a number that is called `city=Rome` is the column
+`city\=Rome`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from math import isnan, nan
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.inputs.labels import is_na, plain, require_reals
+
+_COLUMN = re.compile(r"((?:[^=\\]|\\[=\\])*+)(?:=(.*+))?", re.DOTALL)
+_PLAIN = {type(None), bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}
+_ANOTHER = 0.0  # code of a category without a column
+
+
+class Column(NamedTuple):
+    """What a column holds: a number, or whether a feature has this category."""
+
+    feature: str
+    category: str | None = None
+
+    def __str__(self) -> str:
+        name = re.sub(r"[=\\]", r"\\\g<0>", self.feature)
+        return name if self.category is None else f"{name}={self.category}"
+
+    @classmethod
+    def parse(cls, text: str) -> Column:
+        """The inverse of `str`. Raises ValueError for a text that is no column's."""
+        match = _COLUMN.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not the name of a column: a backslash stands before = or another one only")
+        return cls(re.sub(r"\\(.)", r"\1", match[1]), match[2])
+
+
+class Limits(Protocol):
+    """The parameters of a forest that matter here."""
+
+    @property
+    def max_categories(self) -> int: ...
+
+
+class Forest(Protocol):
+    """A forest whose features have names."""
+
+    @property
+    def params(self) -> Limits: ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None: ...
+
+    def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None: ...
+
+
+class _Categories(NamedTuple):
+    """The categories of one feature: their cell, the column of the first, and the code of each in the cell."""
+
+    cell: int
+    first: int
+    codes: dict[str, float]
+
+
+class Columns:
+    """The columns of a forest, and objects as rows of them.
+
+    A feature is a number, a string, or None, NaN or absent where it is missing; a boolean is 0 or 1. Columns come by
+    `add` alone, for what the forest is going to learn: to ask leaves no trace.
+
+    That a value is missing tells a forest nothing by itself: trees cut between values. Of a feature that is `True` or
+    absent, or has one text or none, nothing can be learned. Where absence means something give it a value, such as
+    `False` or "no".
+
+    On its way to a row an object is a list of cells, one for a number and one for all the categories of a feature, so
+    that the work in Python does not grow with the number of categories.
+
+    Examples
+    --------
+    The objects may be the rows of a data frame: `frame.to_dict("records")`.
+
+    >>> import amf
+    >>> forest = amf.AMFClassifier(seed=1)
+    >>> columns = amf.Columns(forest)
+    >>> people = [{"age": 41, "city": "Rome"}, {"age": 33, "city": "Oslo", "member": True}]
+    >>> for person, label in zip(people, ["stays", "leaves"]):
+    ...     columns.add(columns.new(person))
+    ...     _ = forest.partial_fit(columns.matrix([person]), [label])
+    >>> forest.feature_names
+    ('age', 'city=Rome', 'city=Oslo', 'member')
+    >>> columns.matrix([{"age": 28, "city": "Bern"}]).tolist()
+    [[28.0, 0.0, 0.0, nan]]
+    >>> forest.predict_proba(columns.matrix([{"age": 28, "city": "Bern"}])).shape
+    (1, 2)
+
+    A forest that was saved brings its columns along:
+
+    >>> len(amf.Columns(amf.loads(forest.dumps())))
+    4
+    """
+
+    def __init__(self, forest: Forest) -> None:
+        """Those that the forest has. Raises ValueError where the names of its features are not those of columns."""
+        self.names: list[str] = []
+        """The feature of each cell."""
+        self.numbers_only = True
+        """Whether there is no category: then numbers by just these names, in this order, are cells and a row as is."""
+        self._forest = forest
+        self._numbers: dict[str, int] = {}
+        self._categories: dict[str, _Categories] = {}
+        # Column by column: its cell, the code that makes it 1, and by what any other content is multiplied: a number's
+        # code is NaN, which no content equals, and its factor 1; a category's factor 0 leaves NaN what is missing.
+        self._cells = np.empty(0, np.intp)
+        self._codes = np.empty(0)
+        self._factors = np.empty(0)
+        self._enter([Column.parse(name) for name in forest.feature_names or ()])
+
+    def __len__(self) -> int:
+        """How many columns there are."""
+        return len(self._cells)
+
+    def new(self, features: Mapping[str, Any]) -> list[Column]:
+        """Columns that are missing for the values of an object, in its order.
+
+        A missing value asks for none, but a forest needs one: where there would be no column at all, the first feature
+        counts as a number. Raises TypeError for a value that is no feature.
+        """
+        new = []
+        for name, value in features.items():
+            name, value = _bare(name), _bare(value)
+            if isinstance(value, str):
+                known = self._categories[name].codes if name in self._categories else ()
+                if value not in known and len(known) < self._forest.params.max_categories:
+                    new.append(_column(name, value))
+            elif name not in self._numbers and value is not None and not isnan(number_of(name, value)):
+                new.append(_column(name))
+        if not new and not len(self):
+            new = [_column(_bare(name)) for name in features][:1]
+        return new
+
+    def add(self, columns: Sequence[Column]) -> None:
+        """Append columns, and so features of the forest. Raises ValueError beyond its `max_features`."""
+        siblings = [self._categories.get(column.feature) if column.category is not None else None for column in columns]
+        # Whatever has shown another category of a feature was not of the new one: that is 0, and not missing.
+        like = [None if sibling is None else sibling.first for sibling in siblings]
+        self._forest.add_features([str(column) for column in columns], like=like)
+        self._enter(columns)
+
+    def cells(self, features: Mapping[str, Any]) -> list[Any]:
+        """Numbers and codes of categories, None where missing. What has no column is left out."""
+        cells: list[Any] = [None] * len(self.names)
+        for name, value in features.items():
+            name, value = _bare(name), _bare(value)
+            if isinstance(value, str):
+                categories = self._categories.get(name)
+                if categories is not None:
+                    cells[categories.cell] = categories.codes.get(value, _ANOTHER)
+            else:
+                cell = self._numbers.get(name)
+                if cell is not None:
+                    cells[cell] = value
+        return cells
+
+    def rows(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows (n, number of columns) of the forest from cells (n, number of cells), NaN where missing."""
+        if self.numbers_only:
+            return cells
+        rows = cells.take(self._cells, axis=1)
+        found = rows == self._codes
+        rows *= self._factors
+        rows[found] = 1.0
+        return rows
+
+    def matrix(self, objects: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+        """Objects as rows (n, number of columns) of the forest. Raises TypeError for a value that is no feature.
+
+        What a feature's columns are is known once they are added: `add(new(features))`, before the object is learned.
+        """
+        for place, features in enumerate(objects):
+            if not isinstance(features, Mapping):
+                what = f"objects[{place}] is a {type(features).__name__}, not a mapping of names to values"
+                raise TypeError(f'{what}; the rows of a data frame are frame.to_dict("records")')
+        cells = self._numbers_in([self.cells(features) for features in objects])
+        return self.rows(cells.reshape(len(objects), len(self.names)))
+
+    def _numbers_in(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """Rows of cells as float64, NaN where missing. Raises as `number_of`."""
+        # Of dates, bytes and complex ones numpy would make numbers without a word.
+        if _PLAIN.issuperset(map(type, chain.from_iterable(rows))):
+            with suppress(OverflowError):
+                return np.array(rows, np.float64)
+        return np.array([list(map(number_of, self.names, row)) for row in rows], np.float64)
+
+    def _enter(self, columns: Sequence[Column]) -> None:
+        """Take in columns that the forest has."""
+        cells, codes = [], []
+        for number, (feature, category) in enumerate(columns, len(self)):
+            if category is None:
+                cell, code = self._numbers.setdefault(feature, len(self.names)), np.nan
+            else:
+                if feature not in self._categories:
+                    self._categories[feature] = _Categories(len(self.names), number, {})
+                cell, _, known = self._categories[feature]
+                code = known.setdefault(category, 1.0 + len(known))
+                self.numbers_only = False
+            if cell == len(self.names):
+                self.names.append(feature)
+            cells.append(cell)
+            codes.append(code)
+        self._cells = np.append(self._cells, np.array(cells, np.intp))
+        self._codes = np.append(self._codes, codes)
+        self._factors = np.where(np.isnan(self._codes), 1.0, 0.0)
+
+
+def _bare(value: Any) -> Any:
+    """A text as a str: the member of an enumeration, for one, is another key than its value."""
+    return plain(value) if isinstance(value, str) and type(value) is not str else value
+
+
+def _column(name: Any, category: str | None = None) -> Column:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a feature is a str, got {name!r}")
+    return Column(name, category)
+
+
+def number_of(name: str, value: Any) -> float:
+    """Raises TypeError where the value of a feature is none that it can have, ValueError where it is too large."""
+    if value is None or is_na(value):
+        return nan
+    require_reals(f"feature {name!r}", value)
+    try:
+        return float(None if isinstance(value, bytes | bytearray) else value)  # type: ignore[arg-type]
+    except OverflowError:
+        raise ValueError(f"feature {name!r} is beyond the range of float64") from None
+    except (TypeError, ValueError):
+        kind = type(value).__name__
+        raise TypeError(
+            f"feature {name!r} is a {kind}; a feature is a number, a string, or None or NaN where it is missing"
+        ) from None

@@ -1,0 +1,181 @@
+"""What each feature moved a forecast, split by split on the way of the sample: exact, and as cheap as the forecast.
+
+Let E_k be the forecast of the node at depth k of the path by itself, and q_k the probability of stopping there, given
+that it is reached. The average over all prunings is A_k = q_k E_k + (1 - q_k) A_(k+1) from a node on, and A = E at the
+leaf ([AMF] Eq. 21-27). Written from the root on, that is
+
+    A_0 = E_0 + sum over k >= 1 of reach_k * (E_k - E_(k-1)),    reach_k = product over j < k of (1 - q_j)
+
+so the split by which the sample comes from node k-1 to node k moves the forecast by reach_k * (E_k - E_(k-1)), and that
+is given to the feature of the split. What is left is the forecast of the root, which knows nothing of the sample.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.adaptation.state import SILENT
+from amf.geometry.interface import Geometry
+from amf.geometry.scaling import centre
+from amf.jit.decorators import called, index, inlined
+from amf.kernels.modes import EXISTING, share_out
+from amf.kernels.walk import DEPTH, LANES, fill_stopping, scratch
+from amf.memory.arena import FEATURE
+from amf.statistics.interface import Statistics
+
+
+class Attributions(NamedTuple):
+    """Forecasts, and what each feature moved them: forecasts = prior + sum of `features` over d, up to rounding.
+
+    A classifier says K numbers of a row, one for each class in the order of `classes_`. A regressor says one, and K is
+    left out of the shapes.
+    """
+
+    forecasts: NDArray[np.float64]
+    """(n, K), of the trees alone, without calibration, and as they are, whatever the mode. Trees on the unit cube
+    are extended by the row for the moment, as for any forecast there."""
+    prior: NDArray[np.float64]
+    """(n, K), what the roots say, mean over trees: the same in each row."""
+    features: NDArray[np.float64]
+    """(n, d, K), what splits on each feature add, mean over trees. Over the classes it sums to 0."""
+
+
+def as_it_is(*, aggregates: bool) -> Any:
+    """The way through a tree as it is, for kernels. aggregates: whether it is averaged over prunings."""
+
+    @inlined
+    def way(rules, nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):
+        """Fill the shares (modes.py) of the nodes of a path, `stops`; `fresh` becomes 0.
+
+        Returns (nodes that have a share, feature of the cut above the empty leaf: there is none). length: at least 1.
+        rules, tree_word, limit, x, at, cell: for ways that extend the tree for the moment. stopping: used up.
+        """
+        fill_stopping(aggregates, nodes, path, start, length, stopping, stopping)
+        share_out(EXISTING, 0.0, nodes, path, start, length, length, stopping, stopping, stops, fresh)
+        return length, index(0)
+
+    return way
+
+
+@inlined
+def _reach(length, stops, fresh, reaches):
+    """Fill `reaches` with the probability that a pruning goes as far as each node: the shares of all below it."""
+    reach = 0.0
+    for j in range(length):
+        k = length - index(1) - j
+        reach += stops[k] + fresh[k]
+        reaches[k] = reach
+
+
+@called
+def _divide(n_trees, sums):
+    for place in range(index(sums.shape[0])):
+        sums[place] /= n_trees
+
+
+def _move_of(statistics: Statistics) -> Any:
+    """The function that adds what one tree says to the attributions, for kernels."""
+    forecast_of, forecast_of_empty = statistics.forecast_of, statistics.forecast_of_empty
+
+    @inlined
+    def move(
+        nodes, path, start, length, rules, first, second, reaches, empty, feature, said, i, prior, features
+    ):  # fmt: skip
+        """Add what one tree says at its root to prior[i], and what each step down its path moves to features[i].
+
+        said: float64 (K,), used up. empty: share of the empty leaf at the end of the path, below a cut of `feature`.
+        """
+        for k in range(length):
+            row, by = path[start + k], index(0)
+            if k > index(0):
+                by = index(nodes.ints[path[start + k - index(1)] * nodes.words + FEATURE])
+            for value in range(index(said.shape[0])):
+                above = said[value]
+                said[value] = forecast_of(nodes, row * nodes.words, rules, first[k], second[k], value, above, k)
+                if k > index(0):
+                    features[i, by, value] += reaches[k] * (said[value] - above)
+                else:
+                    prior[i, value] += said[value]
+        if empty > 0.0:
+            for value in range(index(said.shape[0])):
+                features[i, feature, value] += empty * (forecast_of_empty(rules, value, said[value]) - said[value])
+
+    return move
+
+
+def _ask_of(statistics: Statistics, way: Any) -> Any:
+    """The function that adds a row's way through one tree to the attributions, for kernels."""
+    prepare, predict, shown, move = statistics.prepare, statistics.predict, statistics.shown, _move_of(statistics)
+
+    @inlined
+    def ask(
+        rules, nodes, tree_word, limit, path, start, length, numbers, row, at, cell, said, of_tree,
+        i, forecasts, prior, features,
+    ):  # fmt: skip
+        """numbers: room for the path, see `scratch`. cell, said, of_tree: used up."""
+        first, second, _, stopping, stops, fresh, reaches, _ = numbers
+        feature, length = index(0), shown(nodes, path, start, length, rules)
+        prepare(nodes, path, start, length, rules, first, second)
+        if length > index(0):
+            length, feature = way(
+                rules, nodes, tree_word, limit, path, start, length, row, at, cell, stopping, stops, fresh
+            )  # fmt: skip
+            _reach(length, stops, fresh, reaches)
+            move(
+                nodes, path, start, length, rules, first, second, reaches, fresh[length - index(1)],
+                feature, said, i, prior, features,
+            )  # fmt: skip
+        predict(nodes, path, start, length, rules, first, second, stops, fresh, of_tree, 0, 0)
+        for value in range(index(said.shape[0])):
+            forecasts[i, value] += of_tree[0, 0, value]
+            if length == index(0):
+                prior[i, value] += of_tree[0, 0, value]
+
+    return ask
+
+
+def attributions_of(statistics: Statistics, way: Any, geometry: Geometry) -> Any:
+    """The attributions for one kind of statistics and of trees, a function for kernels.
+
+    way: fills the shares of a path, as that of `as_it_is` does in a tree as it is.
+    """
+    down, ask = geometry.descend, _ask_of(statistics, way)
+
+    @called
+    def attribute(rules, nodes, used, random, limit, origin, x, stride, n_outputs, roles, forecasts, prior, features):
+        """Fill forecasts and prior, float64 (n, K), and features (n, d, K), which are all 0 before (Attributions).
+
+        x: float64 (n, d), NaN where missing; stride: padded(d). n_outputs: numbers in the forecast of a tree, of which
+        the first K count. roles: of the trees in a forest that adapts (selection.py), else empty. Rows know nothing of
+        each other, and trees are always added in their order.
+        """
+        room, n_trees, n_features = DEPTH, index(used.shape[0]), index(x.shape[1])
+        lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
+        path, numbers = scratch(room)
+        n_forecasting = n_trees
+        for tree in range(index(roles.shape[0])):
+            n_forecasting -= index(roles[tree] == SILENT)
+        rows, cell = np.empty((1, np.intp(stride)), np.float32), np.empty(index(2) * n_features, np.float32)
+        row, at = rows.reshape(-1), index(0)
+        said, of_tree = np.empty(index(forecasts.shape[1])), np.empty((1, 1, n_outputs))
+        for i in range(index(x.shape[0])):
+            centre(x, i, i + index(1), origin, rows, index(0))
+            for block in range(index(0), n_trees, LANES):
+                lanes = min(LANES, n_trees - block)
+                while not down(nodes, used, block, lanes, row, at, False, path, room, turns, lengths):
+                    room *= index(2)
+                    path, numbers = scratch(room)
+                for lane in range(lanes):
+                    if index(roles.shape[0]) == index(0) or roles[block + lane] != SILENT:
+                        ask(
+                            rules, nodes, random[block + lane], limit, path, lane * room, lengths[lane], numbers,
+                            row, at, cell, said, of_tree, i, forecasts, prior, features,
+                        )  # fmt: skip
+            _divide(n_forecasting, forecasts[i])
+            _divide(n_forecasting, prior[i])
+            _divide(n_forecasting, features[i].reshape(-1))
+
+    return attribute

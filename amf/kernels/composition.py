@@ -1,0 +1,57 @@
+"""A system's kernels, composed: each part of its trees is named once, for learning and for attributions alike."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from amf.geometry.interface import BOXES, Geometry
+from amf.kernels.attributions import as_it_is, attributions_of
+from amf.kernels.cell_walk import cell_walk_of, cell_way_of, never
+from amf.kernels.pipeline import Kernels, kernels_of
+from amf.kernels.reviews import Adapting
+from amf.kernels.walk import share_by_prunings, walk_of
+from amf.statistics.interface import Statistics
+
+
+@cache
+def _parts_of(statistics: Statistics, share: Any, geometry: Geometry, aggregates: bool) -> tuple[Any, Any]:
+    """(the walk, the attributions) of such trees, which are compiled once for forests that adapt and that do not."""
+    attribute = attributions_of(statistics, as_it_is(aggregates=aggregates), geometry)
+    return walk_of(statistics, share, geometry, aggregates=aggregates), attribute
+
+
+def tree_kernels(
+    name: str,
+    statistics: Statistics,
+    calibrate: Any,
+    share: Any = share_by_prunings,
+    *,
+    aggregates: bool = True,
+    geometry: Geometry = BOXES,
+    adapting: Adapting | None = None,
+) -> Kernels:
+    """The kernels of the system with this name, whose trees are grown by walk.py ([AMF] Alg. 4-6).
+
+    calibrate: see class_calibration.py, number_calibration.py. share: (mode, draw, rules, first, second, nodes, path,
+    start, length, outer, extensions, stopping, stops, fresh) -> (depth, weighted depth): how a forecast is shared out
+    over the nodes that are shown, as `share_out` of modes.py. aggregates: whether a forecast is averaged over prunings;
+    else it is that of the leaf, or what `share` makes of it. geometry: how trees divide space. adapting: of systems
+    whose forests adapt (selection.py), else None.
+    """
+    walk, attribute = _parts_of(statistics, share, geometry, aggregates)
+    return kernels_of(name, walk, statistics.rules_of, calibrate, attribute, adapting)
+
+
+def cell_kernels(
+    name: str, statistics: Statistics, calibrate: Any, lifetime_of: Any = never, *, aggregates: bool = True
+) -> Kernels:
+    """The kernels of the system with this name, whose trees are parts of a partition of [0, 1]^d (cell_walk.py, [AMF]
+    Alg. 1-3).
+
+    calibrate: see class_calibration.py, number_calibration.py. lifetime_of: (nodes, root, rules) -> lifetime of the
+    partition that forecasts see. aggregates: whether a forecast is averaged over prunings; else it is that of the leaf.
+    """
+    walk = cell_walk_of(statistics, lifetime_of, aggregates=aggregates)
+    attribute = attributions_of(statistics, cell_way_of(lifetime_of, aggregates=aggregates), BOXES)
+    return kernels_of(name, walk, statistics.rules_of, calibrate, attribute)

@@ -1,0 +1,133 @@
+"""How a forecast is shared out over the nodes of a path, and over the leaves that the sample could have made.
+
+EXISTING: the tree as it is ([AMF] Alg. 3). SAMPLED: the tree into which the sample has been inserted for the moment,
+with random numbers of its own ([AMF] Alg. 6, with the averaged weights brought up to date). EXPECTED: the exact mean of
+SAMPLED. In each of them a forecast is a sum over the nodes of the path: `stops` is the share of the node's own
+forecast, `fresh` that of the empty leaf which branches off above it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amf.jit.decorators import called, index, inlined
+from amf.jit.elementary import expm1, log1p
+from amf.jit.rng import GOLDEN, mix, to_unit
+from amf.memory.arena import TIME
+
+MODES = ("existing", "sampled", "expected")
+EXISTING, SAMPLED, EXPECTED = range(3)
+
+
+@inlined
+def share_out(mode, draw, nodes, path, start, length, first, extensions, stopping, stops, fresh):
+    """Fill `stops` and `fresh`; returns (depth at which the sample ends, weighted depth).
+
+    stopping: posterior probability of stopping at each inner node, if it is reached. first, extensions: where the
+    sample is outside the boxes (descent.py). draw: uniform on [0, 1), for SAMPLED.
+    """
+    leaf = length - index(1)
+    reach, weighted_depth = 1.0, 0.0
+    for k in range(leaf):
+        stops[k] = reach * stopping[k]
+        fresh[k] = 0.0
+        reach *= 1.0 - stopping[k]
+        weighted_depth += reach
+    stops[leaf] = reach
+    fresh[leaf] = 0.0
+    depth = np.float64(leaf)
+    # A sample does not branch off where its extension is zero, which it is of a value that no sample has shown before:
+    # such a value may not even show in how a sum is rounded.
+    while mode != EXISTING and first < length and extensions[first] == 0.0:
+        first += index(1)
+    if mode != EXISTING and first < length:
+        if mode == SAMPLED:
+            depth = _branch_off(draw, nodes, path, start, length, first, extensions, stops, fresh)
+        else:
+            depth = _expect(nodes, path, start, length, first, extensions, stops, fresh)
+        weighted_depth = 0.0
+        for k in range(length):
+            weighted_depth += stops[k] * k + fresh[k] * (k + 1.0)
+    return depth, weighted_depth
+
+
+@called
+def _branch_off(draw, nodes, path, start, length, first, extensions, stops, fresh):
+    """The shares in a tree where the sample branches off at one node; returns its depth there."""
+    leaf = length - index(1)
+    budget = -log1p(-draw)
+    reach = 1.0
+    for k in range(first):
+        reach -= stops[k]
+    for k in range(first, length):
+        splits = k == leaf and extensions[k] > 0.0
+        if k != leaf:
+            hazard = extensions[k] * _lifetime(nodes, path, start, k)
+            splits = budget < hazard
+            budget -= hazard
+        if splits:
+            stop = 0.5 * reach if k == leaf else stops[k]
+            total = 1.0 - 0.5 * reach + stop
+            for j in range(k):
+                stops[j] /= total
+            stops[k] = stop / total
+            fresh[k] = 0.5 * reach / total
+            for j in range(k + index(1), length):
+                stops[j] = 0.0
+            return k + 1.0
+        reach -= stops[k]
+    return np.float64(leaf)
+
+
+@called
+def _expect(nodes, path, start, length, first, extensions, stops, fresh):
+    """The mean of the shares over all the places where the sample can branch off; returns its mean depth."""
+    leaf = length - index(1)
+    branch, reaches = np.empty(length), np.empty(length)
+    reach, remaining, depth = 1.0, 1.0, 0.0
+    for k in range(first):
+        reach -= stops[k]
+    for k in range(first, length):
+        reaches[k] = reach
+        leaves = 1.0 if extensions[k] > 0.0 else 0.0
+        if k != leaf:
+            leaves = -expm1(-extensions[k] * _lifetime(nodes, path, start, k))
+        stop = 0.5 * reach if k == leaf else stops[k]
+        branch[k] = remaining * leaves / (1.0 - 0.5 * reach + stop)
+        depth += remaining * leaves * (k + 1.0)
+        remaining *= 1.0 - leaves
+        reach -= stops[k]
+    above = remaining
+    for j in range(length):
+        k = leaf - j
+        if k < first:
+            stops[k] *= above
+            continue
+        stop = 0.5 * reaches[k] if k == leaf else stops[k]
+        stops[k] = stops[k] * above + branch[k] * stop
+        fresh[k] = 0.5 * branch[k] * reaches[k]
+        above += branch[k]
+    return depth + remaining * leaf
+
+
+@inlined
+def _lifetime(nodes, path, start, k):
+    """Time between the birth and the split of an inner node."""
+    birth = 0.0
+    if k > index(0):
+        birth = nodes.reals[path[start + k - index(1)] * nodes.words // index(2) + TIME]
+    return nodes.reals[path[start + k] * nodes.words // index(2) + TIME] - birth
+
+
+@called
+def draw_of(word, boxes, low, x, sample, n_features):
+    """Uniform on [0, 1) of a state of a tree's generator, which does not advance, and of the values of a row.
+
+    Values of features that the root, whose box begins at `low`, has not seen yet do not count: they may not show yet.
+    """
+    row = np.uint64(0)
+    for j in range(n_features):
+        value = np.float32(x[sample + j] + np.float32(0.0))  # -0 is 0
+        if value == value and boxes[low + j] == boxes[low + j]:
+            row = mix((row + GOLDEN) ^ (np.uint64(j) << np.uint64(32) | np.uint64(value.view(np.uint32))))
+    return to_unit(mix(word ^ row))

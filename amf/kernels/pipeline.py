@@ -1,0 +1,280 @@
+"""Batches of rows through forests: prepare the rows, walk them through the trees, gather what the trees say.
+
+Preparing notes what features are like and centres the rows. It cuts the batch into segments, in each of which the
+features have the same weights. Where a segment ends follows from the samples, never from the batch, and between two
+rows trees need nothing of each other, so neither the batch size nor the number of threads can change a bit. In a forest
+that adapts (selection.py) the rows that are prepared end where a review is due, and after each label while new trees
+are compared with old ones (change_detection.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amf.adaptation import change_detection, selection
+from amf.adaptation.rehearsal import remember_of
+from amf.adaptation.state import COMPARES
+from amf.geometry.planes import shift_cuts
+from amf.geometry.scaling import centre, observe, recentre
+from amf.geometry.shifting import shift
+from amf.jit.decorators import called, exported, index, inlined, kernel
+from amf.kernels.aggregation import mean_over_trees
+from amf.kernels.prefetch import fetch_ahead
+from amf.kernels.reviews import Adapting, review_of
+from amf.kernels.views import adaptation_of, features_of, nodes_of, padded, weigh
+from amf.kernels.walk import Growth
+from amf.memory.addresses import longs_at, reals_at, words_at
+from amf.memory.arena import ROOT
+from amf.memory.binding import (
+    CALIBRATION,
+    FULL_PAUSE,
+    HULL_WORDS,
+    LARGEST,
+    LIFETIME,
+    LIMIT,
+    MODE,
+    N_ADAPTATION,
+    N_CALIBRATION,
+    N_FEATURES,
+    N_KEPT,
+    N_LABELLED,
+    N_NODES,
+    N_OUTPUTS,
+    N_SAMPLES,
+    N_TREES,
+    N_WORDS,
+    PAIR_WORDS,
+    PAUSE,
+    PURITY,
+    RANDOM,
+    REVIEW_EVERY,
+    USED,
+)
+
+SEGMENTS = 64
+"""Segments in a stretch of rows that is prepared at a time, at most."""
+
+
+class Kernels(NamedTuple):
+    """The kernels of one system, of which the first two are those of all.
+
+    Forests are handed over as arrays of words (binding.py), or as the addresses of these.
+    """
+
+    prepare: Callable[..., tuple[int, int, bool]]
+    """(words, x, labelled, start, rows, weights, ends) -> (stop, number of segments, whether an origin has to move
+    after these rows): prepare the rows [start, stop) of x.
+
+    rows: float32 (n, padded d), filled from 0 on. weights: float32 (SEGMENTS + 1, padded d): those before the rows, and
+    those of each segment. ends: int64 (SEGMENTS,): where each ends, counted from `start`."""
+    recentre: Callable[..., None]
+    """(words): move origins that are far from the values, and the trees with them."""
+    run: Callable[..., None]
+    """(forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+    pass rows through forests [first, last), each through its own, and learn them.
+
+    forests: uint64, the address of the words of each. starts, stops: int64 (forests,), where the rows of each begin and
+    end. x: float64 (n, d), NaN where missing; labels, labelled: (n,). For each label two rows of memory are free in
+    every tree, up to its limit. row_scratch: float32, room for the padded rows of a forest and SEGMENTS + 1 more.
+    scratch: float64, room at least for what all trees say of one row. outputs, raw: float64 (n, >= n_outputs), depths:
+    float64 (n, 2): filled where `publish` is set."""
+    walk: Callable[..., None]
+    """(words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths): pass prepared
+    rows through the trees [first_tree, last_tree), see `walk` of walk.py."""
+    gather: Callable[..., None]
+    """(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths): what the forest says, of what its
+    trees say, and what follows from it for the calibration, and from the rows x for the adaptation."""
+    attribute: Callable[..., None]
+    """(words, x, forecasts, prior, features): what each feature moved the forecasts of the rows x, float64 (n, d), see
+    `attribute` of attributions.py. Changes nothing of the forest."""
+
+
+@inlined
+def _next_roles(words, labelled, start, n_labelled):
+    """Number of the row after the one with which trees get new roles, at most n."""
+    n = labelled.shape[0]
+    if words[N_ADAPTATION] != index(0):
+        left = np.int64(words[REVIEW_EVERY]) - n_labelled % np.int64(words[REVIEW_EVERY])
+        if adaptation_of(words).phase[0] == COMPARES:
+            # After each label other trees may speak.
+            left = np.int64(1)
+        for i in range(start, n):
+            left -= labelled[i]
+            if left == 0:
+                return i + 1
+    return n
+
+
+@called
+def prepare(words, x, labelled, start, rows, weights, ends):
+    """Note and centre the rows [start, stop) of x, see Kernels.
+
+    Returns (stop, number of segments, whether an origin has to move after these rows).
+    """
+    features, learned = features_of(words), adaptation_of(words).weights
+    n = _next_roles(words, labelled[: x.shape[0]], start, features.n_labelled[0])
+    x, stop, n_segments, strays = x[:n], start, np.int64(0), False
+    weigh(features.weights, learned, weights, np.int64(0))
+    while stop < n and n_segments < SEGMENTS and not strays:
+        first = stop
+        if words[PAIR_WORDS] == index(0):
+            for i in range(first, n):
+                features.n_labelled[0] += labelled[i]
+            stop = n
+        else:
+            stop, strays = observe(x, labelled, first, features)
+        centre(x, first, stop, features.origin, rows, first - start)
+        ends[n_segments] = stop - start
+        n_segments += 1
+        weigh(features.weights, learned, weights, n_segments)
+    return stop, n_segments, strays
+
+
+@called
+def count(words):
+    """Note the sizes of a forest in its words."""
+    largest, n_nodes, used = index(0), index(0), words_at(words[USED], words[N_TREES])
+    for tree in range(words[N_TREES]):
+        largest = max(largest, used[tree])
+        n_nodes += used[tree] - ROOT
+    words[LARGEST], words[N_NODES] = largest, n_nodes
+    words[N_SAMPLES] = index(longs_at(words[N_LABELLED], index(1))[0])
+
+
+@called
+def recentre_trees(words):
+    """Move the origins that are far from the values, and the trees with them."""
+    nodes, used, shifts = nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(features_of(words))
+    shift(nodes, used, shifts)
+    if words[HULL_WORDS] > index(0):
+        shift_cuts(nodes, used, shifts)
+
+
+_PREPARE, _RECENTRE = exported(prepare), exported(recentre_trees)
+
+
+def _passing_of(walk_prepared: Any, gather: Any) -> Any:
+    """The function that passes rows through one forest, a stretch of them at a time; for kernels."""
+
+    @called
+    def pass_rows(words, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+        stride, table = np.intp(padded(words[N_FEATURES])), SEGMENTS + 1
+        weights = row_scratch[: table * stride].reshape((table, stride))
+        n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
+        at_once = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
+        ends, start, n = np.empty(SEGMENTS, np.int64), np.int64(0), x.shape[0]
+        rows = row_scratch[table * stride : (table + n) * stride].reshape((n, stride))
+        while start < n:
+            stop, n_segments, strays = prepare(words, x[: start + at_once], labelled, start, rows, weights, ends)
+            here, size = slice(start, stop), n_trees * (stop - start)
+            forecasts = scratch[: size * n_outputs].reshape((n_trees, stop - start, n_outputs))
+            tree_depths = scratch[size * n_outputs : size * (n_outputs + 2)].reshape((n_trees, stop - start, 2))
+            walk_prepared(
+                words, index(0), words[N_TREES], rows[: stop - start], weights, ends[:n_segments],
+                labels[here], labelled[here], publish, forecasts, tree_depths,
+            )  # fmt: skip
+            if publish:
+                gather(
+                    words, x[here], forecasts, tree_depths, labels[here], labelled[here],
+                    outputs[here], raw[here], depths[here],
+                )  # fmt: skip
+            if strays:
+                recentre_trees(words)
+            start = stop
+        count(words)
+
+    return pass_rows
+
+
+def _gather_of(calibrate: Any) -> Any:
+    """The function that makes of what trees say what the forest says, for kernels."""
+
+    def gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
+        state = reals_at(words[CALIBRATION], words[N_CALIBRATION])
+        calibrate(x, forecasts, labels, labelled, state, raw, outputs)
+        mean_over_trees(depths, mean_depths)
+
+    return gather
+
+
+def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
+    """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
+    loss_of, kind = adapting
+    gather, judge = called(_gather_of(calibrate)), selection.judging_of(loss_of)
+    compare = change_detection.compare_of(loss_of)
+    remember, review_if_due = remember_of(kind), review_of(walk_prepared, adapting)
+
+    def adapting_gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
+        state = adaptation_of(words)
+        lag = state.lag[0]
+        for i in range(labels.shape[0]):
+            if labelled[i]:
+                if state.phase[0] == COMPARES:
+                    lag = compare(state, forecasts, i, labels[i])
+                state.current[0] += judge(state, forecasts, i, labels[i], index(0), words[N_TREES], words[REVIEW_EVERY])
+        gather(
+            words, x, selection.of_forecasting_trees(forecasts, state.roles),
+            selection.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
+        )  # fmt: skip
+        if state.phase[0] == COMPARES:
+            change_detection.take_turns(state, lag)
+        remember(state, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
+        review_if_due(words, state, labels, labelled)
+        words[N_KEPT] = index(longs_at(words[N_LABELLED], index(1))[0] - np.int64(state.beginning[0]))
+
+    return adapting_gather
+
+
+def kernels_of(
+    system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, adapting: Adapting | None = None
+) -> Kernels:
+    """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
+
+    calibrate: see class_calibration.py. attribute: see attributions.py. adapting: of systems whose forests do.
+    """
+
+    def walk_trees(
+        words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths
+    ):  # fmt: skip
+        numbers, n_trees = words.view(np.float64), words[N_TREES]
+        walk(
+            rules_of(numbers), nodes_of(words), words_at(words[USED], n_trees), words_at(words[RANDOM], n_trees),
+            first_tree, last_tree, words[LIMIT], rows.reshape(-1), index(rows.shape[1]), words[N_FEATURES],
+            weights.reshape(-1), ends, labels, labelled,
+            Growth(numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], numbers[LIFETIME]),
+            words[MODE], publish, forecasts, depths, adaptation_of(words).tree_gains,
+        )  # fmt: skip
+
+    walk_prepared = called(walk_trees)
+    gather = _gather_of(calibrate) if adapting is None else _adapting_gather_of(calibrate, adapting, walk_prepared)
+
+    def attribute_rows(words, x, forecasts, prior, features):
+        n_trees = words[N_TREES]
+        attribute(
+            rules_of(words.view(np.float64)), nodes_of(words), words_at(words[USED], n_trees),
+            words_at(words[RANDOM], n_trees), words[LIMIT], features_of(words).origin, x, padded(words[N_FEATURES]),
+            np.intp(words[N_OUTPUTS]), adaptation_of(words).roles, forecasts, prior, features,
+        )  # fmt: skip
+
+    pass_rows = _passing_of(walk_prepared, called(gather))
+
+    def run(
+        forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+    ):  # fmt: skip
+        for forest in range(first, last):
+            words = words_at(forests[forest], index(N_WORDS))
+            if forest + 1 < last:
+                fetch_ahead(words_at(forests[forest + 1], index(N_WORDS)))
+            here = slice(starts[forest], stops[forest])
+            pass_rows(
+                words, x[here], labels[here], labelled[here], publish, row_scratch, scratch,
+                outputs[here], raw[here], depths[here],
+            )  # fmt: skip
+
+    own: dict[str, Any] = {"run": run, "walk_trees": walk_trees, "gather": gather, "attribute_rows": attribute_rows}
+    for name, function in own.items():
+        function.__qualname__ = f"{system}.{name}"
+    return Kernels(_PREPARE, _RECENTRE, *map(kernel, own.values()))

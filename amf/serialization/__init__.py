@@ -1,0 +1,1 @@
+"""Bytes of a forest, and whether it could have learned what they say."""

@@ -1,0 +1,397 @@
+"""The state of a forest, and its batches on their way to the kernels (pipeline.py).
+
+A label of a new kind ends a batch, since it changes what trees compute; memory for what a batch may need is there
+before it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from amf.adaptation.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
+from amf.adaptation.state import room_in, size_of, with_features
+from amf.calibration import linear_models
+from amf.geometry.scaling import Scaling, first_infinite
+from amf.inputs.batch import (
+    ROWS_PER_CALL,
+    SCRATCH,
+    BatchForecasts,
+    Labels,
+    Unasked,
+    label_of_one,
+    numbers_of,
+    rows_at_once,
+)
+from amf.inputs.labels import plain
+from amf.jit.decorators import index
+from amf.jit.rng import seed_words
+from amf.jit.vectors import LANES
+from amf.kernels.forgetting import shrink
+from amf.kernels.modes import MODES
+from amf.kernels.pipeline import SEGMENTS
+from amf.memory.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole_chunks
+from amf.memory.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding
+from amf.params import check_whole
+from amf.state.system import NO_STATE, Params, System
+from amf.state.threads import side_by_side, spans
+from amf.state.turns import take_turns
+
+_SMALLEST_TREE = 16  # rows, below which a tree never splits
+ONE_NODE = 8  # rows of a tree that never splits
+
+_FROM_THE_FIRST = np.zeros(1, np.int64)
+_LARGEST, _N_KEPT, _KEPT_ROOM = int(LARGEST), int(N_KEPT), int(KEPT_ROOM)
+
+
+class LostForestError(RuntimeError):
+    """The state of a forest is gone, since a call that was to change it could not be finished."""
+
+
+class _Lost:
+    """What stands for the state of a forest that an exception has cut short: any access to it raises, and says so."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._reason = repr(error)
+
+    def __getattr__(self, name: str) -> Any:
+        raise LostForestError(
+            f"this forest was cut short while it learned, by {self._reason}: some of its trees have learned rows that "
+            "others have not. Go on with its last checkpoint, by amf.loads, or with its last copy"
+        )
+
+
+class ForestState(System[Params]):
+    """Trees, features, generators and calibration of a forest, and how rows pass through them."""
+
+    @classmethod
+    def _bare(cls, params: Params, n_threads: int) -> Self:
+        """A forest without generators, and without a bound on its rows: `loads` brings those and finds this."""
+        forest = cls.__new__(cls)
+        forest._set_up(params, n_threads)
+        return forest
+
+    def _set_up(self, params: Params, n_threads: int) -> None:
+        take_turns(self)
+        self.params: Params = params
+        self.n_threads = n_threads
+        self.feature_names: tuple[str, ...] | None = None
+        self._scaling = Scaling(adaptive=self.params.scaling == "auto", fixed=self.in_unit_cube)
+        self._prepare()
+        self._arena = Arena(params.n_estimators, self._layout())
+        self._calibration = self._fresh_calibration() if params.calibration else NO_STATE
+        self._adaptation = self._fresh_adaptation()
+        self._binding = Binding()
+
+    def _start(self) -> None:
+        self._words = seed_words(self.params.seed, self.params.n_estimators)
+        self._relayout()
+
+    def _twin(self) -> Self:
+        """A forest with the same parameters, names and labels, whose state is to be replaced: it is this one's."""
+        twin = self.__new__(type(self))
+        vars(twin).update(vars(self))
+        take_turns(twin)
+        twin._binding = Binding()
+        twin._take_over_labels()
+        return twin
+
+    @property
+    def n_threads(self) -> int:
+        """Threads over which the trees are spread. Not part of the state."""
+        return self._n_threads
+
+    @n_threads.setter
+    def n_threads(self, value: int) -> None:
+        value = plain(value)
+        check_whole("n_threads", value, 1, 10_000)
+        self._n_threads = value
+
+    @property
+    def n_samples(self) -> int:
+        """Labelled samples learned."""
+        return int(self._scaling.n_labelled[0])
+
+    @property
+    def n_features(self) -> int:
+        """Features d, 0 before the first call that learns."""
+        return self._scaling.n_features
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes over all trees."""
+        return self._arena.n_nodes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by the trees, the per-feature state and those of the calibration and the adaptation."""
+        return self._arena.nbytes + self._scaling.nbytes + self._calibration.nbytes + self._adaptation.nbytes
+
+    def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
+        with self._turn:
+            x = self._rows(X)
+            labels = self._encode(y, x.shape[0])
+            try:
+                if not self.n_features:
+                    if labels.labelled.any():
+                        self._grow_features([None] * x.shape[1])
+                    else:
+                        x = x[:, :0]
+                return self._pass(x, labels, asked=asked)
+            except BaseException as error:
+                if labels.labelled.any():
+                    self._lose(error)
+                raise
+
+    def _lose(self, error: BaseException) -> None:
+        """Give up a state that is no forest's: some trees have learned rows that others have not."""
+        self._binding.expire()
+        self._arena = self._scaling = cast(Any, _Lost(error))
+
+    def _question(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        if self._knows_nothing:
+            nor_given = "" if self.class_labels is None else " and was given no classes"
+            raise ValueError(f"this forest has seen no label yet{nor_given}: call partial_fit first")
+        return self._rows(X)
+
+    def _ask(self, X: ArrayLike) -> BatchForecasts:  # noqa: N803
+        with self._turn:
+            x = self._question(X)
+            if not self.n_features:
+                x = x[:, :0]
+            return self._pass(x, self._unlabelled(x.shape[0]), asked=True)
+
+    def _unlabelled(self, n: int) -> Labels:
+        if n == 1:
+            return label_of_one(self._code, None, self._n_outputs)  # type: ignore[arg-type]
+        return Labels(np.zeros(n, self._code), np.zeros(n, np.bool_), {}, self._n_outputs)
+
+    def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        x = numbers_of(X)
+        if x.ndim != 2:
+            raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}")
+        if not 1 <= x.shape[1] <= self.params.max_features:
+            raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
+        known = self.n_features
+        if known and x.shape[1] != known:
+            raise ValueError(f"X has {x.shape[1]} features, this forest learned from {known}")
+        # Of one type whatever the caller's array is: for each type that they meet, kernels are compiled anew.
+        x = x.view() if x.flags.aligned else x.copy()
+        x.setflags(write=False)
+        infinite = first_infinite(x)
+        if infinite >= 0:
+            row, column = divmod(infinite, x.shape[1])
+            raise ValueError(f"X[{row}, {column}] is infinite; numbers must be finite, NaN stands for missing")
+        return x
+
+    def _pass(self, x: NDArray[np.float64], labels: Labels, *, asked: bool) -> BatchForecasts:
+        """Pass rows through the forest. asked: whether what is said of them is more than what it learns of."""
+        n, publish = x.shape[0], asked or self._follows_forecasts
+        if asked:
+            forecasts = BatchForecasts.empty(n, labels.n_outputs)
+        else:
+            forecasts = Unasked.empty(min(n, ROWS_PER_CALL), labels.n_outputs)
+        start = 0
+        for row, label in labels.arrivals.items():
+            self._batches(x, labels, forecasts, start, row, publish=publish)
+            # A label of a new kind may not show in the forecast of the row that brings it.
+            one = slice(row, row + 1)
+            self._batches(x[one], labels.hidden(one), forecasts.part(one), 0, 1, publish=publish)
+            before = forecasts.part(one).copy()
+            self._admit(label)
+            self._batches(x, labels, forecasts, row, row + 1, publish=publish)
+            for array, was in zip(forecasts.part(one), before, strict=True):
+                array[:] = was
+            start = row + 1
+        self._batches(x, labels, forecasts, start, n, publish=publish)
+        return forecasts
+
+    def _batches(
+        self, x: NDArray[np.float64], labels: Labels, forecasts: BatchForecasts, start: int, stop: int, *, publish: bool
+    ) -> None:
+        """Pass rows [start, stop) through the kernels, some at a time, with memory for what those may need."""
+        if not self._n_outputs:
+            return  # nothing to forecast yet, and no row here has a label
+        for first in range(start, stop, ROWS_PER_CALL):
+            last = min(first + ROWS_PER_CALL, stop)
+            if last - first == x.shape[0]:
+                self._batch(x, labels, forecasts, publish=publish)
+            else:
+                part = slice(first, last)
+                self._batch(x[part], labels.part(part), forecasts.part(part), publish=publish)
+
+    def _batch(self, x: NDArray[np.float64], labels: Labels, forecasts: BatchForecasts, *, publish: bool) -> None:
+        n, n_trees, n_outputs = x.shape[0], self.params.n_estimators, self._n_outputs
+        binding = self._bind(room=2 * int(np.count_nonzero(labels.labelled)))
+        if self._n_threads > 1 and n_trees > 1:
+            self._run_threads(binding.words, x, labels, forecasts, publish=publish)
+            binding.expire()  # these kernels do not count nodes
+            self._give_up_room(int(self._arena.used.max()), self._n_kept)
+            return
+        at_once = max(1, min(n, rows_at_once(n_trees, n_outputs)))
+        self._kernels.run(
+            binding.addresses, 0, 1, _FROM_THE_FIRST, np.array([n]),
+            x, labels.values, labels.labelled, publish,
+            SCRATCH.floats((n + SEGMENTS + 1) * self._scaling.weights.shape[0]),
+            SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
+            *forecasts,
+        )  # fmt: skip
+        self._give_up_room(int(binding.words[_LARGEST]), int(binding.words[_N_KEPT]))
+
+    def _give_up_room(self, rows: int, kept: int) -> None:
+        """Give up memory that so many rows in the largest tree, and so many kept samples, leave free."""
+        if self._most_kept and has_room_to_spare(self._kept_room, self._review_every, kept):
+            self._let_keep(self.n_samples, kept)
+        if spare(self._arena.capacity, rows):
+            self._binding.expire()
+            self._arena.give_up_room(rows)
+
+    def _bind(self, room: int) -> Binding:
+        """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit.
+
+        It holds until it expires: when the forest learns a label of a new kind, takes up features, is bound with more
+        room or gives some up.
+        """
+        arena, binding, rows = self._arena, self._current(), 0
+        if self._most_kept:
+            kept, n_labels = int(binding.words[_N_KEPT]), room // 2
+            if lacks_room(int(binding.words[_KEPT_ROOM]), n_labels, kept, self._most_kept):
+                self._let_keep(self.n_samples + n_labels, kept + n_labels)
+                self._current()
+            rows = self._rows_before(int(binding.words[_LARGEST]), n_labels, kept)
+        rows, allowed = max(rows, int(binding.words[_LARGEST])) + room, self._allowed or ONE_NODE
+        if rows > arena.capacity and arena.capacity < allowed:
+            binding.expire()
+            before = arena.nbytes
+            arena.make_room(rows, allowed)
+            # Nothing else has changed, and forests that are small grow with every few samples.
+            binding.move(arena.blocks, arena.capacity, arena.nbytes - before)
+        return binding
+
+    def _rows_before(self, rows: int, n_labels: int, kept: int) -> int:
+        """How many rows the largest tree, which has so many, may have before it learns one of so many labels."""
+        return int(rows_before(rows, n_labels, self._review_every, kept, self._most_kept))
+
+    @property
+    def _kept_room(self) -> int:
+        """For how many samples that are kept there is room."""
+        return room_in(self._adaptation, self.params.n_estimators, self.n_features)
+
+    def _let_keep(self, n_samples: int, kept: int) -> None:
+        """Have room for so many kept ones of so many samples."""
+        rows = room_to_keep(n_samples, self._review_every, kept, self._most_kept)
+        self._binding.expire()
+        self._adaptation = with_features(
+            self._adaptation, self.params.n_estimators, self.n_features, [], self.n_samples, rows
+        )  # fmt: skip
+
+    def _current(self) -> Binding:
+        """The forest as kernels see it, with the memory that it has."""
+        if not self._binding.is_current:
+            self._write_binding()
+        return self._binding
+
+    def _write_binding(self) -> None:
+        arena, scaling = self._arena, self._scaling
+        reached: tuple[NDArray[Any], ...] = (
+            arena.used, self._words, self._calibration, self._adaptation,
+            scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.strides,
+            scaling.pairs, scaling.weights, scaling.n_labelled,
+        )  # fmt: skip
+        wholes = (
+            arena.n_trees, arena.layout.head, arena.layout.box, arena.layout.hull_room, arena.capacity,
+            self._allowed, int(arena.used.max()), self.n_features, scaling.pairs.shape[1], scaling.adaptive,
+            self._n_outputs, self._calibration.shape[0], MODES.index(self._mode), self._adaptation.shape[0],
+            self._review_every, self._most_kept, self._kept_room, self._n_kept, self.n_nodes, self.n_samples,
+            self.nbytes,
+        )  # fmt: skip
+        fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
+        self._binding.write(arena.blocks, reached, wholes, fractions)
+
+    def _run_threads(
+        self,
+        words: NDArray[np.uint64],
+        x: NDArray[np.float64],
+        labels: Labels,
+        forecasts: BatchForecasts,
+        *,
+        publish: bool,
+    ) -> None:
+        """Pass rows through the trees, which are spread over threads: prepare, walk and gather (pipeline.py)."""
+        kernels, n_trees, n_outputs = self._kernels, self.params.n_estimators, self._n_outputs
+        start, n, stride = 0, x.shape[0], self._scaling.weights.shape[0]
+        bite = rows_at_once(n_trees, n_outputs)
+        rows, weights = np.empty((min(n, bite), stride), np.float32), np.empty((SEGMENTS + 1, stride), np.float32)
+        ends = np.empty(SEGMENTS, np.int64)
+        while start < n:
+            stop, n_segments, strays = kernels.prepare(
+                words, x[: start + bite], labels.labelled, start, rows, weights, ends
+            )
+            part = slice(start, stop)
+            y, known, here = labels.values[part], labels.labelled[part], forecasts.part(part)
+            of_trees, depths = np.empty((n_trees, stop - start, n_outputs)), np.empty((n_trees, stop - start, 2))
+            of_rows = rows[: stop - start], weights, ends[:n_segments], y, known, publish, of_trees, depths
+            trees = spans(n_trees, self._n_threads)
+            side_by_side(self._n_threads, kernels.walk, [(words, *some, *of_rows) for some in trees])
+            if publish:
+                kernels.gather(words, x[part], of_trees, depths, y, known, here.outputs, here.raw, here.depths)
+            if strays:
+                kernels.recentre(words)
+            start = stop
+
+    def _shrink(self, tree: int, limit: int) -> None:
+        """Let a tree forget until it may split again within so many rows."""
+        shrink(*self._arena.arguments, index(tree), index(limit))
+
+    def _needs_to_forget(self, n_nodes: int) -> bool:
+        """Whether a tree with so many nodes is one that learning would not leave."""
+        return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
+
+    def _layout(self) -> Layout:
+        return Layout(self._stats_room, room_for(self.n_features))
+
+    def _relayout(self) -> None:
+        """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
+        self._binding.expire()
+        arena, layout = self._arena, self._layout()
+        # As if as many samples were kept as may be: a limit that follows them would depend on how rows are batched.
+        adaptation = 0
+        if self._adaptation.size:
+            adaptation = 8 * size_of(self.params.n_estimators, self.n_features, self._most_kept)
+        beside_rows = self._scaling.nbytes + self._calibration.nbytes + adaptation + arena.used.nbytes + 4 * LANES
+        rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)
+        rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
+        self._allowed = rows if rows >= _SMALLEST_TREE else 0
+        at_least = max(self._allowed, _SMALLEST_TREE)
+        if arena.capacity + 2 > at_least:
+            for tree in np.flatnonzero(arena.used + index(2) > at_least).tolist():
+                self._shrink(tree, at_least)
+        if arena.capacity > at_least:
+            arena.reserve(at_least)
+        arena.relayout(layout)
+
+    def _require_room_for_features(self, n_more: int) -> None:
+        """Raises ValueError where the forest cannot take up so many more features."""
+        n_features = self.n_features + n_more
+        if n_features > self.params.max_features:
+            raise ValueError(f"{n_features} features are more than max_features={self.params.max_features}")
+
+    def _grow_calibration(self, known: int, like: Sequence[int | None]) -> None:
+        if self.params.calibration:
+            max_bytes = self.params.max_bytes
+            self._calibration = linear_models.with_features(self._calibration, self._n_said, known, like, max_bytes)
+
+    def _grow_features(self, like: Sequence[int | None]) -> None:
+        known, room = self.n_features, self._kept_room
+        self._scaling.grow(like)
+        self._grow_calibration(known, like)
+        if self._adaptation.size:
+            self._adaptation = with_features(
+                self._adaptation, self.params.n_estimators, known, like, self.n_samples,
+                min(room, self._most_kept),
+            )  # fmt: skip
+        self._relayout()
+        self._arena.imitate(known, like)

@@ -1,0 +1,151 @@
+"""Forecasts of the leaves of trees that are cut up to a lifetime, which may increase with the samples.
+
+Lifetimes are shown, not grown. Trees are cut without end, sample by sample, and forecasts see one down to the first
+node that is cut at the lifetime or later, or that has seen too few labels. What a process of cuts draws within a
+lifetime is what it draws within any longer one without the later cuts: so what is shown has the law of trees that are
+drawn up to the lifetime, and whose leaves keep their samples to be cut again when it increases. A node has counted its
+labels already when it becomes a leaf that is shown. What lies below such leaves are their samples, and where memory
+ends they are forgotten as those of any other tree (forgetting.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amf.geometry.boxes import varied
+from amf.jit.decorators import index, inlined, kernel
+from amf.jit.elementary import exp, log
+from amf.memory.arena import COUNT, ROOT, STATS, TIME, Nodes, row_of
+from amf.memory.binding import RULES
+from amf.statistics.class_counts import halve, update
+from amf.statistics.interface import Statistics, every_leaf
+from amf.statistics.number_means import NUMBER_MEANS, mix
+
+BY_FEATURES = -1.0
+"""Stands for the exponent 1 / (2 + number of features in which samples differed)."""
+
+
+@inlined
+def rules_of(numbers):
+    """(number of classes, factor and exponent of the lifetime, whether trees vote, whether an empty cell says what its
+    parent does, labels below which a node is a leaf), of the words of a forest (binding.py) as float64."""
+    return (
+        index(numbers[RULES]),
+        numbers[RULES + index(1)],
+        numbers[RULES + index(2)],
+        numbers[RULES + index(3)] != 0.0,
+        numbers[RULES + index(4)] != 0.0,
+        np.int64(numbers[RULES + index(5)]),
+    )
+
+
+# What forecasts see.
+
+
+@inlined
+def _lifetime(nodes, root, factor, exponent):
+    """The lifetime of what is shown of a tree: factor * n**exponent, of the labels that its root has counted."""
+    if exponent < 0.0:
+        low, half = root * nodes.width, nodes.width // index(2)
+        exponent = 1.0 / (2.0 + varied(nodes.boxes, low, low + half, half))
+    return factor * exp(exponent * log(np.float64(nodes.ints[root * nodes.words + COUNT])))
+
+
+@inlined
+def lifetime_of(nodes, root, rules):
+    """The lifetime of what is shown of the tree with this root."""
+    return _lifetime(nodes, root, rules[1], rules[2])
+
+
+@inlined
+def _shown(nodes, path, start, length, rules):
+    if length > index(0):
+        lifetime, least = lifetime_of(nodes, path[start], rules), rules[5]
+        for k in range(length):
+            here = path[start + k] * nodes.words
+            if nodes.reals[here // index(2) + TIME] >= lifetime or nodes.ints[here + COUNT] < least:
+                return k + index(1)
+    return length
+
+
+@kernel
+def lifetimes(ints, floats, reals, boxes, hulls, used, words, width, factor, exponent, found):
+    """Fill found, float64 (n_trees,), with the lifetime of what is shown of each tree; 0 of an empty one."""
+    nodes, n_trees = Nodes(ints, floats, reals, boxes, hulls, words, width), index(used.shape[0])
+    for tree in range(n_trees):
+        found[tree] = 0.0
+        if used[tree] > ROOT:
+            found[tree] = _lifetime(nodes, row_of(ROOT, tree, n_trees), factor, exponent)
+
+
+# Classes.
+
+
+@inlined
+def _prepare(nodes, path, start, length, rules, winners, scales):
+    """The label that each node has seen most often, where trees vote; of several the first one. 1 / its labels."""
+    n_classes, votes = rules[0], rules[3]
+    for k in range(length):
+        here = path[start + k] * nodes.words
+        scales[k] = 1.0 / nodes.ints[here + COUNT]
+        if votes:
+            winner: Any = index(0)
+            for label in range(index(1), n_classes):
+                if nodes.ints[here + STATS + label] > nodes.ints[here + STATS + winner]:
+                    winner = label
+            winners[k] = winner
+
+
+@inlined
+def _predict(nodes, path, start, length, rules, winners, scales, stops, fresh, forecasts, tree, i):
+    """Class probabilities: those of the leaf that is shown, or of the empty cell in it."""
+    n_classes, leaf = rules[0], length - index(1)
+    for label in range(n_classes):
+        if length == index(0):
+            forecasts[tree, i, label] = 1.0 / n_classes
+        else:
+            here = path[start + leaf] * nodes.words
+            said = _forecast_of(nodes, here, rules, winners[leaf], scales[leaf], label, 0.0, leaf)
+            forecasts[tree, i, label] = said if fresh[leaf] == 0.0 else _forecast_of_empty(rules, label, said)
+
+
+@inlined
+def _forecast_of(nodes, here, rules, winner, scale, label, above, k):
+    """Probability that a node alone gives to a label."""
+    if rules[3]:
+        return 1.0 if winner == label else 0.0
+    return nodes.ints[here + STATS + index(label)] * scale
+
+
+@inlined
+def _forecast_of_empty(rules, label, above):
+    """Probability that an empty cell gives to a label. above: that of the cell above that is not."""
+    if rules[4]:
+        return above
+    return 1.0 if label == index(0) else 0.0
+
+
+# Numbers.
+
+
+@inlined
+def _predict_number(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
+    """Mean and variance of a number at the leaf that is shown; all but which one it is is as in number_means.py."""
+    mix(rules[4], length, means, variances, stops, fresh, forecasts, tree, i)
+
+
+@inlined
+def _number_of_empty(rules, value, above):
+    """The mean that an empty cell gives. above: that of the cell above that is not."""
+    return above if rules[4] else 0.0
+
+
+LEAF_COUNTS = Statistics(
+    rules_of=rules_of, prepare=_prepare, predict=_predict, update=update, halve=halve,
+    forecast_of=_forecast_of, forecast_of_empty=_forecast_of_empty, shown=_shown,
+)  # fmt: skip
+LEAF_MEANS = NUMBER_MEANS._replace(
+    rules_of=rules_of, predict=_predict_number, may_split=every_leaf, forecast_of_empty=_number_of_empty, shown=_shown
+)
