@@ -109,9 +109,10 @@ def with_features(
     """A state that ends with this one, of so many features, with more of them, one for each entry of `like`: None, of
     which nothing was seen yet, or the place of another one: it was 0 wherever that one had a value."""
     at = len(state) - n_of_features(n_outputs, n_features, max_bytes)
-    before, rows = state[:at], state[at:].reshape(-1, n_features)
+    before = state[:at]
     if not n_of_features(n_outputs, n_features + len(like), max_bytes):
         return before
+    rows = state[at:].reshape(_n_rows(n_outputs), n_features)
     wider = _padded(rows, (_n_rows(n_outputs), n_features + len(like)))
     values = wider[int(_VALUES)]
     for feature, sibling in enumerate(like, n_features):
