@@ -69,6 +69,10 @@ _LEAST_CREDITED = 1e-6
 _KEPT = 1.0 - 1e-4
 """What is left of a class count at the next label."""
 _MOST_COUNTED = 1.1 / (1.0 - _KEPT)
+_FIRST_OF_PRIOR = 0.2
+"""Weight of the prior among the experts before there is a label."""
+_LESS_FOR_A_QUARTER = 0.75
+"""Of the weight of an expert before there is a label, what the next one has, a quarter further from a sharpness of 1."""
 _FIRST_UNBIASED = 0.9
 """Weight of the mixture without biases before there is a label."""
 _BIAS_SHARE = 1e-4
@@ -91,10 +95,20 @@ _LARGEST_BIAS = 10.0
 _LARGEST_CURVATURE = 1.1 * (_FIRMNESS + 0.25 / (1.0 - _CURVATURE_KEPT))
 
 
+def _first_weights() -> list[float]:
+    """Weights of the experts before there is a label: of forests that know little the sharpest ones are often wrong."""
+    quarters = (quarter for quarter in (*range(1, 9), 12, 16) for _ in range(_N_MEANS))
+    weights = [_LESS_FOR_A_QUARTER ** abs(quarter - 4) for quarter in quarters]
+    return [_FIRST_OF_PRIOR, *((1.0 - _FIRST_OF_PRIOR) / sum(weights) * weight for weight in weights)]
+
+
+_FIRST_WEIGHTS = _first_weights()
+
+
 def fresh_state(n_classes: int) -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
     state = np.zeros(int(_CLASSES))
-    state[: int(_N_EXPERTS)] = 1.0 / int(_N_EXPERTS)
+    state[: int(_N_EXPERTS)] = _FIRST_WEIGHTS
     state[int(_UNBIASED) : int(_CLASSES)] = _FIRST_UNBIASED, *_FIRST_UNSTACKED
     return np.concatenate((state, _of_new_classes(n_classes), linear_models.fresh_state(n_classes)))
 

@@ -23,13 +23,17 @@ LARGEST_SUM = 1e12
 
 _KEPT = 1.0 - 1.0 / 512.0
 """What is left of the sums at the next label."""
+_MARGIN = 1.0 + 1e-9
+"""Of a standard error: that of a single gain is the gain itself, but for rounding, and no gain is sure by that."""
+_ROUNDING = 1e-20
+"""Of a squared error, the square of a correction that is rounding alone."""
 _SMALLEST = 1e-300
 
 
 @inlined
 def sure_gain(state, at):
     """What the correction surely gained, less than 0 where it is not sure that it did."""
-    return state[at + _GAIN] - math.sqrt(state[at + _SQUARED_GAINS])
+    return state[at + _GAIN] - _MARGIN * math.sqrt(state[at + _SQUARED_GAINS])
 
 
 @inlined
@@ -41,6 +45,8 @@ def best_share(state, at):
 @inlined
 def judge_correction(correction, error, weight, state, at):
     """Follow one error of the forecast without this correction. weight: of the squared error."""
+    # What is rounding beside the error would tell as much of the best share as any other correction.
+    correction = correction if correction * correction > _ROUNDING * error * error else 0.0
     rest = error - best_share(state, at) * correction
     gain = weight * (error * error - rest * rest)
     state[at + _GAIN] = _KEPT * state[at + _GAIN] + gain

@@ -79,7 +79,7 @@ _LARGEST_GRADIENT = 1e3
 _LARGEST_SQUARES = 1e7
 """More than the sum of squared gradients of an output can be, for each feature: errors are at most MOST_UNITS."""
 _LARGEST_TRUST_SQUARES = 1e10
-_OF_MEMORY = 8
+OF_MEMORY = 8
 """Of a forest's bytes one in so many may be for what is known of features, else there are linear models of none."""
 _MOST_STEPS = 2.0**53
 """Each of which is less than a unit."""
@@ -92,10 +92,15 @@ def fresh_state(n_outputs: int) -> NDArray[np.float64]:
     return models.ravel()
 
 
+def n_numbers(n_outputs: int, n_features: int) -> int:
+    """Of a state of so many features that is not too large."""
+    return int(N_MODELS) * int(_OUTPUTS + _PER_OUTPUT * n_outputs) + _n_rows(n_outputs) * n_features
+
+
 def n_of_features(n_outputs: int, n_features: int, max_bytes: int) -> int:
     """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
     numbers = _n_rows(n_outputs) * n_features
-    return numbers if 8 * _OF_MEMORY * numbers <= max_bytes else 0
+    return numbers if 8 * OF_MEMORY * numbers <= max_bytes else 0
 
 
 def _n_rows(n_outputs: int) -> int:
@@ -183,11 +188,23 @@ def _weights_at(model, output, n_outputs, n_features):
 
 
 @inlined
+def size_of(n_outputs, n_features):
+    """Numbers of a state of so many features."""
+    return _weights_at(N_MODELS, index(0), n_outputs, n_features)
+
+
+@inlined
 def n_features_of(state, n_outputs):
     """How many features a state has, be it empty."""
     if state.shape[0] == 0:
         return index(0)
     return (index(state.shape[0]) - _model_at(N_MODELS, n_outputs)) // (_WEIGHTS + N_MODELS * n_outputs)
+
+
+@inlined
+def first_of(j, state, n_outputs, n_features):
+    """The first value of a feature, 0 before there was one."""
+    return state[_model_at(N_MODELS, n_outputs) + _FIRST * n_features + j]
 
 
 @inlined

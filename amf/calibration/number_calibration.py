@@ -5,8 +5,8 @@ and the mean of the labels alone: on pure noise the last of them wins, on a seri
 data the aggregate. Old rows and labels count less, so that a change is followed, and a row on which the aggregate errs
 by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
 decide for good. What that blend was off of late is added to it as far as that helps (recent_bias.py). So is what a
-linear model of the features and of this mean says beside it, and then one of their squares: a sum of effects of single
-features they know sooner (number_stacking.py).
+linear model of the features and of this mean says beside it, then one of their squares, and at last ridge regression on
+the features: a sum of effects of single features they know sooner (number_stacking.py).
 
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
@@ -27,18 +27,19 @@ number of labels; logarithms of the stretches, the number of labels that they ha
 mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
 of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
 variance, and the typical squared spread; the drift of the blend (recent_bias.py); the extremes of labels, and what they
-are worth (label_bounds.py); what the linear models are worth (number_stacking.py); the recent losses (losses.py); then
-the linear models themselves, of one output (linear_models.py).
+are worth (label_bounds.py); what these models are worth (number_stacking.py); the recent losses (losses.py); then the
+ridge regression (ridge.py) and the linear models, of one output (linear_models.py), where they have room.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration import linear_models
+from amf.calibration import linear_models, ridge
 from amf.calibration.corrections import LARGEST_SUM
 from amf.calibration.label_bounds import (
     LOSSES_OF_QUANTILES,
@@ -49,7 +50,19 @@ from amf.calibration.label_bounds import (
     follow_extremes,
 )
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
-from amf.calibration.number_stacking import N_STACKED, NEITHER_IS_NEGATIVE, WORTHS, follow_stack, note_label, stack
+from amf.calibration.number_stacking import (
+    N_LAYERS,
+    N_STACKED,
+    NEITHER_IS_NEGATIVE,
+    WORTHS,
+    are_models_sound,
+    follow_stack,
+    fresh_models,
+    linear_begins,
+    models_with_features,
+    note_label,
+    stack,
+)
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.inputs.labels import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
@@ -62,7 +75,7 @@ _VARIANCE_FACTOR, _TYPICAL = range(19, 21)
 _DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
 _STACKED = _BOUNDS + index(N_BOUNDS)
 _LOSSES = _STACKED + index(N_STACKED)
-_LINEAR = _LOSSES + index(N_LOSSES)
+_MODELS = _LOSSES + index(N_LOSSES)
 AGGREGATE, VARIANCE, LEAF = range(3)
 """What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 MEAN, LOWER, UPPER, MEDIAN, STD = range(5)
@@ -110,21 +123,29 @@ _MOST_LABELS = 2.0**53
 
 def fresh_state() -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
-    return np.append(np.zeros(int(_LINEAR)), linear_models.fresh_state(1))
+    return np.append(np.zeros(int(_MODELS)), fresh_models())
+
+
+def with_features(
+    state: NDArray[np.float64], n_features: int, like: Sequence[int | None], max_bytes: int
+) -> NDArray[np.float64]:
+    """A state of so many features with more of them, one for each entry of `like` (linear_models.py)."""
+    models = models_with_features(state[int(_MODELS) :], n_features, like, max_bytes)
+    return np.append(state[: int(_MODELS)], models)
 
 
 def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     """The part of the state that holds the recent losses: a view."""
-    return state[int(_LOSSES) : int(_LINEAR)]
+    return state[int(_LOSSES) : int(_MODELS)]
 
 
-def is_sound(state: NDArray[np.float64]) -> bool:
+def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
     """Whether labels within LARGEST_NUMBER could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
     numbers = state[: int(_LOSSES)].tolist()
     in_range = all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=True))
-    stacked = linear_models.is_sound(state[int(_LINEAR) :], 1, math.sqrt(_LARGEST_PRODUCT))
+    stacked = are_models_sound(state[int(_MODELS) :], n_features, math.sqrt(_LARGEST_PRODUCT))
     return in_range and stacked and are_sound(losses_of(state), _LARGEST_PRODUCT)
 
 
@@ -168,10 +189,13 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     x: float64 (n, d), NaN where missing. forecasts: float64 (n_trees, n, N_OUTPUTS), of which three numbers are used.
     labels: float64 (n,). Where `state` is empty both are the same.
     """
-    linear, response = state[min(_LINEAR, index(state.shape[0])) :], np.empty(1)
+    models = state[min(_MODELS, index(state.shape[0])) :]
+    begin = linear_begins(models, index(x.shape[1]))
+    of_ridge, linear = models[:begin], models[begin:]
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, index(1)))
-    said = np.empty(linear_models.N_MODELS + index(1))  # below the first linear model, ..., above the last
-    by_linear, corrections = np.empty(linear_models.N_MODELS), np.empty(linear_models.N_MODELS)
+    beside = np.empty(x.shape[1])
+    said = np.empty(N_LAYERS + index(1))  # below the first model, ..., above the last
+    by_model, corrections, response = np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1)
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = _mean_over_trees(forecasts, i)
         _say_plainly(aggregate, spread, raw, i)
@@ -182,8 +206,11 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         blend = _blend(aggregate, leaf, state)
         followed = blend + drift_of(state, _DRIFT)
         linear_models.enter(x, i, linear, index(1), entered)
-        stack(followed, state[_USUAL], entered, state, _STACKED, linear, said, by_linear, corrections, response)
-        calibrated[i, MEAN] = mean = said[linear_models.N_MODELS]
+        by_ridge = ridge.respond(x, i, linear, of_ridge)
+        stack(
+            followed, state[_USUAL], by_ridge, entered, state, _STACKED, linear, said, by_model, corrections, response
+        )
+        calibrated[i, MEAN] = mean = said[N_LAYERS]
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
@@ -195,7 +222,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         calibrated[i, LOWER], calibrated[i, UPPER] = lowest, highest
         calibrated[i, STD] = _standard_deviation(mean - lowest, highest - mean, spread, state)
         if labelled[i]:
-            label = labels[i]
+            label, counts = labels[i], 1.0
             if mean == mean:
                 remember_losses(
                     square(mean - label), square(aggregate - label), square(state[_MEAN] - label), state, _LOSSES
@@ -208,15 +235,17 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                     follow_bounds(label, low, least, high, greatest, _TAIL, state, _BOUNDS)
                 if state[_USUAL] > 0.0:
                     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + square(label - blend), _SMALLEST)
+                    counts = min(_MOST_USUAL * state[_USUAL] * weight, 1.0)
                     follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
                     follow_stack(
                         label, weight, state[_USUAL], entered, state, _STACKED,
-                        linear, said, by_linear, corrections, response,
+                        linear, said, by_model, corrections, response,
                     )  # fmt: skip
                 _remember(aggregate, leaf, label, state)
                 _follow_alone(label - mean, state, _ERROR)
             _follow_labels(label, state)
             linear_models.note_features(x, i, linear, index(1))
+            ridge.follow(x, i, linear, label, counts, of_ridge, beside)
 
 
 @inlined
@@ -293,6 +322,7 @@ def _remember(aggregate, leaf, label, state):
     # An error that no limit bounds would weigh as much as all others, and no row may tell of rounding alone.
     rounding = _ROUNDING * (square(aggregate) + square(leaf) + square(state[_MEAN]))
     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + error + rounding, _SMALLEST)
+    a, r = a if a * a > rounding else 0.0, r if r * r > rounding else 0.0
     state[_AA] = _BLENDED * state[_AA] + weight * a * a
     state[_AR] = _BLENDED * state[_AR] + weight * a * r
     state[_RR] = _BLENDED * state[_RR] + weight * r * r

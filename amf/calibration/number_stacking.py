@@ -1,5 +1,5 @@
-"""What the linear models (linear_models.py) add to a regression forest's mean: as much of each as surely helped of
-late.
+"""What the linear models (linear_models.py), and above them ridge regression (ridge.py), add to a regression forest's
+mean: as much of each as surely helped of late.
 
 No model moves a forecast out of the last 2,048 to 4,096 labels, nor further out than it is: where many features are far
 from usual at once, as of sensors that drop out, all of their effects would add up. The forecast below a model enters it
@@ -13,14 +13,21 @@ of labels, as of a feature (linear_models.py), and their extremes (label_bounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from amf.calibration import linear_models
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.calibration import linear_models, ridge
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.calibration.label_bounds import N_EXTREMES, extremes_of, follow_extremes
 from amf.calibration.recent_bias import FURTHEST_ERROR
 from amf.jit.decorators import index, inlined
 
-WORTHS = range(int(linear_models.N_MODELS) * N_CORRECTION)
+N_LAYERS = linear_models.N_MODELS + index(1)
+_RIDGE = linear_models.N_MODELS
+"""The last of the models."""
+WORTHS = range(int(N_LAYERS) * N_CORRECTION)
 """Places of what models are worth."""
 NEITHER_IS_NEGATIVE = (
     *(model + place for model in range(0, len(WORTHS), N_CORRECTION) for place in NEVER_NEGATIVE),
@@ -33,37 +40,81 @@ _BLOCK = 2048.0
 """Labels: of some hundred the extremes are no limits, and next ones are often beyond them."""
 
 
-@inlined
-def stack(below, usual, entered, state, at, linear, said, by_linear, corrections, response):
-    """Fill said (models + 1,) with the mean below each model, the first of which is `below`, and above the last one,
-    by_linear (models,) with what these say by themselves, and corrections (models,) with how far they would move it.
+def fresh_models() -> NDArray[np.float64]:
+    """State of models that have learned nothing: of the ridge regression, then of the linear models."""
+    return linear_models.fresh_state(1)
 
-    usual: squared error of the trees. response: float64 (1,), to work in.
+
+def n_of_features(n_features: int, max_bytes: int) -> int:
+    """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
+    return _n_of_ridge(n_features, max_bytes) + linear_models.n_of_features(1, n_features, max_bytes)
+
+
+def _n_of_ridge(n_features: int, max_bytes: int) -> int:
+    """How many of these are of the ridge regression, which needs the linear models: they know the first values."""
+    numbers, of_linear = ridge.n_numbers(n_features), linear_models.n_of_features(1, n_features, max_bytes)
+    return numbers if of_linear and 8 * linear_models.OF_MEMORY * numbers <= max_bytes else 0
+
+
+def models_with_features(
+    models: NDArray[np.float64], n_features: int, like: Sequence[int | None], max_bytes: int
+) -> NDArray[np.float64]:
+    """Their state, of so many features, with more of them, one for each entry of `like` (linear_models.py)."""
+    begin, n_now = _n_of_ridge(n_features, max_bytes), n_features + len(like)
+    of_ridge = models[:0]
+    if _n_of_ridge(n_now, max_bytes):
+        of_ridge = ridge.with_features(models[:begin], n_features, n_now)
+    return np.append(of_ridge, linear_models.with_features(models[begin:], 1, n_features, like, max_bytes))
+
+
+def are_models_sound(models: NDArray[np.float64], n_features: int, largest_unit: float) -> bool:
+    """Whether labels could have left this state. largest_unit: of those in `follow_stack`."""
+    begin = max(len(models) - linear_models.n_numbers(1, n_features), 0)
+    return ridge.is_sound(models[:begin], n_features) and linear_models.is_sound(models[begin:], 1, largest_unit)
+
+
+@inlined
+def linear_begins(models, n_features):
+    """Where in their state that of the linear models begins, behind that of the ridge regression, be it empty."""
+    size, of_linear = index(models.shape[0]), linear_models.size_of(index(1), n_features)
+    return size - of_linear if size >= of_linear else index(0)
+
+
+@inlined
+def stack(below, usual, by_ridge, entered, state, at, linear, said, by_model, corrections, response):
+    """Fill said (models + 1,) with the mean below each model, the first of which is `below`, and above the last one,
+    by_model (models,) with what these say by themselves, and corrections (models,) with how far they would move it.
+
+    usual: squared error of the trees. by_ridge: NaN where it knows nothing. response: float64 (1,), to work in.
     """
     least, greatest = extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
     centre = linear_models.mean_of(state, at + _SCALE)
-    for model in range(linear_models.N_MODELS):
-        linear_models.respond(model, entered, linear, index(1), response)
-        trusted = linear_models.trust(model, linear, index(1)) * (said[model] - centre)
-        by_linear[model] = centre + trusted + response[0]
+    for model in range(N_LAYERS):
+        if model < _RIDGE:
+            linear_models.respond(model, entered, linear, index(1), response)
+            trusted = linear_models.trust(model, linear, index(1)) * (said[model] - centre)
+            by_model[model] = centre + trusted + response[0]
+        else:
+            by_model[model] = by_ridge if by_ridge == by_ridge else said[model]
         worth = at + index(N_CORRECTION) * model
         share = best_share(state, worth) if sure_gain(state, worth) > 0.0 else 0.0
-        bounded = min(max(by_linear[model], min(said[model], least)), max(said[model], greatest))
+        bounded = min(max(by_model[model], min(said[model], least)), max(said[model], greatest))
         corrections[model] = min(max(bounded - said[model], -furthest), furthest)
         said[model + index(1)] = said[model] + share * corrections[model]
 
 
 @inlined
-def follow_stack(label, weight, usual, entered, state, at, linear, said, by_linear, corrections, errors):
+def follow_stack(label, weight, usual, entered, state, at, linear, said, by_model, corrections, errors):
     """Follow one label, to which `stack` gave this. weight: of a squared error. errors: float64 (1,), to work in."""
     centre, unit = linear_models.mean_of(state, at + _SCALE), math.sqrt(usual)
-    for model in range(linear_models.N_MODELS):
+    for model in range(N_LAYERS):
         judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)
-        error = (label - by_linear[model]) / unit
-        errors[0] = min(max(error, -linear_models.MOST_UNITS), linear_models.MOST_UNITS)
-        linear_models.follow_trust(model, -errors[0] * (said[model] - centre) / unit, linear, index(1))
-        linear_models.follow_errors(model, errors, unit, 1.0, entered, linear, index(1))
+        if model < _RIDGE:
+            error = (label - by_model[model]) / unit
+            errors[0] = min(max(error, -linear_models.MOST_UNITS), linear_models.MOST_UNITS)
+            linear_models.follow_trust(model, -errors[0] * (said[model] - centre) / unit, linear, index(1))
+            linear_models.follow_errors(model, errors, unit, 1.0, entered, linear, index(1))
 
 
 @inlined

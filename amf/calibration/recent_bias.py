@@ -1,8 +1,8 @@
 """What a forecast of numbers was off of late, and how much of that helps to know.
 
-There are two means of recent errors, over some eight labels and over some 64. A share of one of them is added to the
-forecast (corrections.py), of the mean that has gained more by that. So a forecast follows a level that moves or jumps,
-and stays as it is where errors do not predict the next one.
+There are the last error, and two means of recent ones, over some eight labels and over some 64. A share of one of them
+is added to the forecast (corrections.py), of that which has gained most by that. So a forecast follows a level that
+moves or jumps, and stays as it is where errors do not predict the next one.
 
 state, from `at` on: N_DRIFT numbers, each mean of errors and behind it what it is worth.
 """
@@ -22,7 +22,7 @@ from amf.calibration.corrections import (
 from amf.jit.decorators import index, inlined
 
 _WORTH, _PER_MEAN = index(1), index(1 + N_CORRECTION)
-_RATES = (1.0 / 8.0, 1.0 / 64.0)
+_RATES = (1.0, 1.0 / 8.0, 1.0 / 64.0)
 """What an error moves each mean by."""
 N_DRIFT = len(_RATES) * int(_PER_MEAN)
 MEANS = tuple(range(0, N_DRIFT, int(_PER_MEAN)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.calibration import linear_models
 from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_classes
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels, label_of_one
@@ -132,6 +134,13 @@ class ForestClassifier(Forest[Params]):
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
         return fresh_state(len(self._classes))
+
+    def _n_calibrated(self, n_features: int) -> int:
+        return linear_models.n_of_features(len(self._classes), n_features, self.params.max_bytes)
+
+    def _calibration_with(self, known: int, like: Sequence[int | None]) -> NDArray[np.float64]:
+        n_classes, max_bytes = len(self._classes), self.params.max_bytes
+        return linear_models.with_features(self._calibration, n_classes, known, like, max_bytes)
 
     @property
     def _losses(self) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,9 @@ from amf.calibration.number_calibration import (
     fresh_state,
     is_sound,
     losses_of,
+    with_features,
 )
+from amf.calibration.number_stacking import n_of_features
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels
 from amf.inputs.labels import numbers
@@ -107,6 +109,12 @@ class ForestRegressor(Forest[Params]):
     def _fresh_calibration(self) -> NDArray[np.float64]:
         return fresh_state()
 
+    def _n_calibrated(self, n_features: int) -> int:
+        return n_of_features(n_features, self.params.max_bytes)
+
+    def _calibration_with(self, known: int, like: Sequence[int | None]) -> NDArray[np.float64]:
+        return with_features(self._calibration, known, like, self.params.max_bytes)
+
     @property
     def _losses(self) -> NDArray[np.float64]:
         return losses_of(self._calibration)
@@ -134,7 +142,7 @@ class ForestRegressor(Forest[Params]):
             self._calibration = self._fresh_calibration()
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
-        return are_sound(heads) and is_sound(self._calibration)
+        return are_sound(heads) and is_sound(self._calibration, self.n_features)
 
 
 class AMFRegressor(ForestRegressor[AMFRegressorParams]):

@@ -41,7 +41,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.adaptation.state import room_in, size_of, state_of, with_features
-from amf.calibration.linear_models import n_of_features
 from amf.geometry.boxes import padded
 from amf.geometry.scaling import Scaling, strides_of
 from amf.memory.arena import Arena
@@ -204,7 +203,7 @@ def _of_header(header: bytes, n_bytes: int, systems: Mapping[str, type[ForestSta
     forest.feature_names = None if names is None else tuple(names) or None
     forest._recall(values["classes"])
     numbers = d * (4 + forest._scaling.pairs.shape[1])
-    numbers += n_of_features(forest._n_said, d, forest.params.max_bytes) if forest.params.calibration else 0
+    numbers += forest._n_calibrated(d) if forest.params.calibration else 0
     if numbers * _F8.itemsize > n_bytes:  # asked before there is memory for them
         raise FormatError("the bytes of the forest end too early")
     forest._scaling.grow([None] * d)

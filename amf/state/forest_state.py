@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.adaptation.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
 from amf.adaptation.state import room_in, size_of, with_features
-from amf.calibration import linear_models
 from amf.geometry.scaling import Scaling, first_infinite
 from amf.inputs.batch import (
     ROWS_PER_CALL,
@@ -381,8 +380,7 @@ class ForestState(System[Params]):
 
     def _grow_calibration(self, known: int, like: Sequence[int | None]) -> None:
         if self.params.calibration:
-            max_bytes = self.params.max_bytes
-            self._calibration = linear_models.with_features(self._calibration, self._n_said, known, like, max_bytes)
+            self._calibration = self._calibration_with(known, like)
 
     def _grow_features(self, like: Sequence[int | None]) -> None:
         known, room = self.n_features, self._kept_room

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -103,6 +104,14 @@ class System(ABC, Generic[Params]):
     @abstractmethod
     def _fresh_calibration(self) -> NDArray[np.float64]:
         """State of the calibration of a forest that has learned nothing."""
+
+    @abstractmethod
+    def _n_calibrated(self, n_features: int) -> int:
+        """Numbers in the state of the calibration that are of so many features."""
+
+    @abstractmethod
+    def _calibration_with(self, known: int, like: Sequence[int | None]) -> NDArray[np.float64]:
+        """State of the calibration, of so many features, with one more for each entry of `like` (linear_models.py)."""
 
     def _fresh_adaptation(self) -> NDArray[np.float64]:
         """State of the adaptation (selection.py) of a forest that has no features yet; empty: it does not adapt."""

@@ -73,6 +73,11 @@ def power_mean(said: np.ndarray, exponent: float) -> np.ndarray:
     return normed((mixed**exponent).mean(axis=0) ** (1 / exponent))
 
 
+def first_weight(expert: Expert) -> float:
+    """Beside those of the others, before there is a label: a quarter less for each quarter of sharpness beside 1."""
+    return 0.75 ** (4 * abs(expert.sharpness - 1)) if expert.sharpness else 0.0
+
+
 @dataclass
 class Bias:
     """What is added to the logarithm of a class, by Newton's steps on the log-loss with an old curvature counting less
@@ -121,7 +126,9 @@ class ReferenceCalibration:
 
     def __init__(self, n_classes: int = 0, n_features: int = 0) -> None:
         self.counts = [0.0] * n_classes
-        self.weights = dict.fromkeys(EXPERTS, 1 / len(EXPERTS))
+        total = sum(map(first_weight, EXPERTS))
+        # A fifth is the prior's.
+        self.weights = {each: 0.8 * first_weight(each) / total if each.sharpness else 0.2 for each in EXPERTS}
         self.biases = [Bias() for _ in range(n_classes)]
         self.unbiased = 0.9
         self.stacks = [

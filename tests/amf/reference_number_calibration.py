@@ -69,11 +69,13 @@ class Blend:
         return outlook.origin + outlook.leaf + float(np.dot(self.weights(), self.differences(outlook)))
 
     def learn(self, outlook: Outlook, y: float) -> None:
+        numbers = np.array([outlook.origin + outlook.mean, outlook.origin + outlook.leaf, self.mean])
+        rounding = 1e-18 * float(numbers @ numbers)
         differences = self.differences(outlook)
+        differences[differences**2 <= rounding] = 0.0
         products = np.outer(differences, [*differences, y - outlook.origin - outlook.leaf])
         error = (y - outlook.origin - outlook.mean) ** 2
-        numbers = np.array([outlook.origin + outlook.mean, outlook.origin + outlook.leaf, self.mean])
-        divisor = 16 * self.usual + error + 1e-18 * float(numbers @ numbers)
+        divisor = 16 * self.usual + error + rounding
         self.moments = (1 - 1 / 2048) * self.moments + products / (divisor or 1.0)
         self.usual = self.usual + (min(error, 16 * self.usual) - self.usual) / 32 if self.usual else error
 
@@ -95,9 +97,10 @@ class Worth:
 
     @property
     def sure_gain(self) -> float:
-        return float(self.sums[2] - math.sqrt(self.sums[3]))
+        return float(self.sums[2] - (1 + 1e-9) * math.sqrt(self.sums[3]))
 
     def learn(self, correction: float, error: float, weight: float) -> None:
+        correction = correction if abs(correction) > 1e-10 * abs(error) else 0.0
         gain = weight * (error**2 - (error - self.share * correction) ** 2)
         news = [weight * correction * error, weight * correction**2, gain, gain**2]
         self.sums = (1 - 1 / 512) * self.sums + news
@@ -120,9 +123,10 @@ class Recent:
 
 @dataclass
 class Drift:
-    """What the blend was off of late: of two means of errors the one that surely has helped more, or none."""
+    """What the blend was off of late: of the last error and two means of errors that which surely has helped most, or
+    none."""
 
-    means: list[Recent] = field(default_factory=lambda: [Recent(1 / 8), Recent(1 / 64)])
+    means: list[Recent] = field(default_factory=lambda: [Recent(1), Recent(1 / 8), Recent(1 / 64)])
 
     def forecast(self) -> float:
         best = max(self.means, key=lambda each: each.worth.sure_gain)
@@ -172,38 +176,108 @@ def pinball(above: float, share: float) -> float:
 
 
 @dataclass
-class Stack:
-    """A linear model of a forest's forecast and of the features, and what its difference to the forecast is worth."""
+class Layer:
+    """What a model says beside a forecast of numbers, and what the difference is worth."""
 
-    linear: LinearModel
     bounds: Bounds
     worth: Worth = field(default_factory=Worth)
-    labels: Scale = field(default_factory=Scale)
+
+    def by_model(self, x: np.ndarray, forecast: float) -> float:
+        raise NotImplementedError
 
     def correction(self, x: np.ndarray, forecast: float, usual: float) -> float:
         """usual: squared error, of which 64 roots are most that is corrected. Never out of the labels of late."""
-        bound, difference = 64 * math.sqrt(usual), self.by_linear(x, forecast) - forecast
+        bound, difference = 64 * math.sqrt(usual), self.by_model(x, forecast) - forecast
         if labels := last_blocks(self.bounds.labels, 2048):
             difference = max(difference, min(min(labels) - forecast, 0))
             difference = min(difference, max(max(labels) - forecast, 0))
         return min(max(difference, -bound), bound)
-
-    def by_linear(self, x: np.ndarray, forecast: float) -> float:
-        return float(forecast + (self.linear.trust - 1) * self.labels.off(forecast) + self.linear.response(x)[0])
 
     def forecast(self, x: np.ndarray, forecast: float, usual: float) -> float:
         share = self.worth.share if self.worth.sure_gain > 0 else 0.0
         return forecast + share * self.correction(x, forecast, usual)
 
     def learn(self, x: np.ndarray, forecast: float, y: float, usual: float, weight: float) -> None:
-        unit = math.sqrt(usual)
         self.worth.learn(self.correction(x, forecast, usual), y - forecast, weight)
-        error = min(max((y - self.by_linear(x, forecast)) / unit, -4.0), 4.0)
+
+    def note(self, x: np.ndarray, y: float, share: float) -> None:
+        """Every label, also one before which there was no forecast. share: of usual errors, of all that it may count."""
+
+
+@dataclass
+class Stack(Layer):
+    """A linear model of a forest's forecast and of the features."""
+
+    linear: LinearModel = field(default_factory=lambda: LinearModel(1))
+    labels: Scale = field(default_factory=Scale)
+
+    def by_model(self, x: np.ndarray, forecast: float) -> float:
+        return float(forecast + (self.linear.trust - 1) * self.labels.off(forecast) + self.linear.response(x)[0])
+
+    def learn(self, x: np.ndarray, forecast: float, y: float, usual: float, weight: float) -> None:
+        super().learn(x, forecast, y, usual, weight)
+        unit = math.sqrt(usual)
+        error = min(max((y - self.by_model(x, forecast)) / unit, -4.0), 4.0)
         self.linear.learn(x, np.array([error]), -error * self.labels.off(forecast) / unit, unit=unit)
 
-    def note(self, x: np.ndarray, y: float) -> None:
+    def note(self, x: np.ndarray, y: float, share: float) -> None:
         self.linear.note(x)
         self.labels.learn(y)
+
+
+@dataclass
+class Ridge(Layer):
+    """Weighted least squares on all rows, of which each label leaves .999 of the weights, with a penalty of .3 rows on
+    each feature in standard deviations, solved anew now and then; nothing where there are more than 64 features."""
+
+    n_features: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows: list[np.ndarray] = []  # less the first value of each feature
+        self.labels: list[float] = []
+        self.weights: list[float] = []
+        self.due = 0
+        self.first = np.full(self.n_features, math.nan)
+        self.centre, self.variances, self.slopes, self.furthest = np.zeros((4, self.n_features))
+        self.level = math.nan
+
+    def off(self, x: np.ndarray) -> np.ndarray:
+        """How far values are from the mean; a missing one is the mean, as is one of a feature that never came."""
+        off = x - self.first - self.centre
+        return np.where(np.isnan(off), 0.0, off)
+
+    def by_model(self, x: np.ndarray, forecast: float) -> float:
+        if math.isnan(self.level):
+            return forecast
+        return float(self.level + self.slopes @ np.clip(self.off(x), -self.furthest, self.furthest))
+
+    def note(self, x: np.ndarray, y: float, share: float) -> None:
+        if self.n_features > 64:
+            return
+        self.first = np.where(np.isnan(self.first), x, self.first)
+        off = self.off(x)
+        if len(self.rows) >= 8:
+            bound = np.where(self.variances > 0, 64 * np.sqrt(self.variances), math.inf)
+            off = np.clip(off, -bound, bound)
+        self.rows.append(self.centre + off)
+        self.labels.append(y)
+        self.weights = [*(0.999 * weight for weight in self.weights), share]
+        rows, labels, weights = np.array(self.rows), np.array(self.labels), np.array(self.weights)
+        self.centre, self.level = np.average(rows, axis=0, weights=weights), float(np.average(labels, weights=weights))
+        rows -= self.centre
+        self.variances = np.average(rows**2, axis=0, weights=weights)
+        if len(self.rows) >= self.due:
+            self.due = len(self.rows) + min(max(len(self.rows) // 16, 1), 64)
+            self.solve(rows, labels - self.level, weights)
+
+    def solve(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> None:
+        deviations = np.sqrt(self.variances)
+        varies = deviations > 0
+        self.slopes, self.furthest = np.zeros(self.n_features), 5 * deviations
+        scaled, total = rows[:, varies] / deviations[varies], weights.sum()
+        moments = (scaled.T * weights) @ scaled / total + np.diag(np.full(varies.sum(), 0.3 / total))
+        solution = np.linalg.solve(moments, (scaled.T * weights) @ labels / total)
+        self.slopes[varies] = solution / deviations[varies]
 
 
 @dataclass

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from reference import Node, ReferenceTree, SplitMix64
 from reference_calibration import RecentLosses
-from reference_number_calibration import Blend, Drift, Outlook, Quantiles, Stack
+from reference_number_calibration import Blend, Drift, Outlook, Quantiles, Ridge, Stack
 from reference_stacking import LinearModel
 
 PARENT_LABELS = 3
@@ -162,8 +162,8 @@ class RegressionForest:
         self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
         self.calibration = calibration
         self.blend, self.drift, self.quantiles, self.losses = Blend(), Drift(), Quantiles(), RecentLosses()
-        linear = LinearModel(1, n_features), LinearModel(1, n_features, squared=True)
-        self.stacks = [Stack(model, self.quantiles.bounds) for model in linear]
+        linear, bounds = (LinearModel(1, n_features), LinearModel(1, n_features, squared=True)), self.quantiles.bounds
+        self.stacks = [*(Stack(bounds, linear=model) for model in linear), Ridge(bounds, n_features=n_features)]
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
         """Of the mixture of all trees; their origins are the same number."""
@@ -180,7 +180,7 @@ class RegressionForest:
         return self.below_stacks(outlook, x)[-1]
 
     def below_stacks(self, outlook: Outlook, x: np.ndarray) -> list[float]:
-        """What is below each linear model, and at last what is above all of them."""
+        """What is below each model, and at last what is above all of them."""
         said = [self.without_linear(outlook)]
         for stack in self.stacks:
             said.append(stack.forecast(x, said[-1], self.blend.usual))
@@ -210,7 +210,7 @@ class RegressionForest:
     def learn(self, x: np.ndarray, y: float) -> None:
         if math.isnan(y):
             return
-        outlook = self.outlook(x)
+        outlook, share = self.outlook(x), 1.0
         if outlook is not None and self.calibration:
             centre, blend, usual = self.centre(outlook, x), self.blend.forecast(outlook), self.blend.usual
             forecasts = centre, outlook.origin + outlook.mean, self.blend.mean
@@ -218,12 +218,13 @@ class RegressionForest:
             self.quantiles.learn(centre, self.scale(outlook), y, usual)
             if usual > 0:
                 weight = 1 / (16 * usual + (y - blend) ** 2)
+                share = 16 * usual * weight
                 for stack, below in zip(self.stacks, self.below_stacks(outlook, x), strict=False):
                     stack.learn(x, below, y, usual, weight)
             self.drift.learn(y - blend, usual)
             self.blend.learn(outlook, y)
         for stack in self.stacks:
-            stack.note(x, y)
+            stack.note(x, y, share)
         self.quantiles.labels.learn(y)
         self.quantiles.bounds.labels.append(y)
         self.blend.count(y)

@@ -1,0 +1,192 @@
+"""Ridge regression of labels that are numbers on the features, on moments that follow the stream.
+
+A linear model that learns by steps (linear_models.py) is a long time on its way where features are many or of one
+another's kind; the least squares of all rows so far are known at once. Rows are weighed as in the blend, so that no
+label counts as more than some usual errors, and each takes away the thousandth part of all before it. Means and moments
+are followed about the means [1], from the first value of a feature on, so that no offset drowns what varies; no value
+counts more than so many standard deviations. Each feature is penalised in units of its own deviation, by as much as
+three tenths of a row would tell of it. A value that is missing is the mean.
+
+The weights are solved for (Cholesky) after each of the first labels, later after every sixteenth part of them, at the
+latest after 64: so a row costs d^2 / 2 products, and there are at most 64 features, which need 18 kB.
+
+state, of d features: float64 (5 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
+the weights are solved for next, the first label and the mean of all less this one; of each feature its weight, how far
+a value counts, the mean less the first value, and the moment with the label; then those of the features among
+themselves, the lower triangle row by row. What comes of later features stands behind that of the others in each part.
+
+[1] B. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.calibration import linear_models
+from amf.jit.decorators import called, index, inlined, kernel
+
+MOST_FEATURES = 64
+_WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _SLOPES = (index(place) for place in range(6))
+_N_OWN = int(_SLOPES)
+_N_ROWS = 4
+"""Of what there is one number for each feature."""
+_KEPT = 1.0 - 1.0 / 1000.0
+"""What is left of all weights at the next label."""
+_PENALTY = 0.3
+"""Of a weight for each deviation of a feature, in rows."""
+_FURTHEST, _FURTHEST_COUNTED = 5.0, 64.0
+"""Standard deviations from the mean that a feature is taken as at most where a label is forecast, and learned."""
+_FEW = 8.0
+"""Labels after which there are standard deviations that bound values."""
+_SHARE_BETWEEN, _MOST_BETWEEN = 1.0 / 16.0, 64.0
+"""Labels from one solution to the next: so much of those that there were, and so many at most."""
+_FARTHEST = 2.0**400
+"""From its first value a value counts at most, so that moments stay finite."""
+_LEAST_DEVIATION = 1e-140
+"""Of which the square is no rounding to 0."""
+_LEAST_PIVOT = 1e-9
+_LARGEST_WEIGHT = 2.0**300
+"""Of one for each deviation: more than those of labels within LARGEST_NUMBER can be."""
+_MOST_LABELS = 2.0**53
+
+
+def n_numbers(n_features: int) -> int:
+    """Of the state of so many features; 0 where there are none, or too many."""
+    return _parts(n_features)[-1] if 0 < n_features <= MOST_FEATURES else 0
+
+
+def _parts(n_features: int) -> list[int]:
+    """Where the parts of the state begin, each of which grows at its end, and where the last one ends."""
+    rows = [_N_OWN + row * n_features for row in range(_N_ROWS + 1)]
+    return [0, *rows, rows[-1] + n_features * (n_features + 1) // 2]
+
+
+def with_features(state: NDArray[np.float64], n_features: int, n_now: int) -> NDArray[np.float64]:
+    """A state of `n_features` with the numbers of `n_now`, of which those that are new were never seen."""
+    grown = np.zeros(n_numbers(n_now))
+    if grown.size and state.size:
+        for (start, stop), at in zip(pairwise(_parts(n_features)), _parts(n_now), strict=False):
+            grown[at : at + stop - start] = state[start:stop]
+    return grown
+
+
+def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
+    """Whether labels could have left this state, be it empty."""
+    return not state.size or bool(_is_in_range(state, index(n_features)))
+
+
+@kernel
+def _is_in_range(state, n_features):
+    # Comparisons are so put that NaN fails them.
+    sound = 0.0 <= state[_WEIGHT] <= 2.0 / (1.0 - _KEPT) and 0.0 <= state[_LABELS] <= _MOST_LABELS
+    sound &= 0.0 <= state[_DUE] <= _MOST_LABELS + _MOST_BETWEEN
+    sound &= abs(state[_FIRST]) <= _LARGEST_WEIGHT and abs(state[_LEVEL]) <= _LARGEST_WEIGHT
+    for j in range(n_features):
+        at = _SLOPES + j
+        furthest, mean = state[at + n_features], state[at + index(2) * n_features]
+        sound &= 0.0 <= furthest < np.inf and abs(mean) <= _FARTHEST
+        sound &= abs(state[at]) * furthest <= 2.0 * _FURTHEST * _LARGEST_WEIGHT
+        sound &= abs(state[at + index(3) * n_features]) < np.inf
+        sound &= state[_moments_of(j, n_features) + j] >= 0.0
+    for moment in state[_moments_of(index(0), n_features) :]:
+        sound &= abs(moment) < np.inf
+    return sound
+
+
+@inlined
+def _moments_of(j, n_features):
+    """Where the moments of a feature with those before it, and with itself, begin."""
+    return _SLOPES + index(_N_ROWS) * n_features + j * (j + index(1)) // index(2)
+
+
+@inlined
+def _beside_mean(x, i, j, linear, state, n_features):
+    """How far a value is from the mean of its feature; 0 where it is missing."""
+    value, mean = x[i, j], state[_SLOPES + index(2) * n_features + j]
+    beside = min(max(value - linear_models.first_of(j, linear, index(1), n_features), -_FARTHEST), _FARTHEST) - mean
+    return beside if value == value else 0.0
+
+
+@inlined
+def respond(x, i, linear, state):
+    """The label of row i, by its features; NaN where nothing is known of them. linear: the state of the linear models,
+    which know the first values of features."""
+    if state.shape[0] == 0 or state[_WEIGHT] == 0.0:
+        return np.nan
+    n_features, response = index(x.shape[1]), state[_FIRST] + state[_LEVEL]
+    for j in range(n_features):
+        slope, furthest = state[_SLOPES + j], state[_SLOPES + n_features + j]
+        beside = _beside_mean(x, i, j, linear, state, n_features)
+        response += slope * min(max(beside, -furthest), furthest)
+    return response
+
+
+@inlined
+def follow(x, i, linear, label, weight, state, beside):
+    """Follow one label. weight: of the row, 1 at most. beside: float64 (d,), to work in."""
+    if state.shape[0] == 0:
+        return
+    if state[_LABELS] == 0.0:
+        state[_FIRST] = label
+    n_features, before = index(x.shape[1]), state[_WEIGHT]
+    state[_WEIGHT] = _KEPT * before + weight
+    if state[_WEIGHT] == 0.0:
+        return  # beside what is usual the label is infinite
+    state[_LABELS] += 1.0
+    new = weight / state[_WEIGHT]  # the part of all weights that this row has
+    of_label = label - state[_FIRST] - state[_LEVEL]
+    state[_LEVEL] += new * of_label
+    factor = weight * (1.0 - new)
+    for j in range(n_features):
+        at, moments = _SLOPES + j, _moments_of(j, n_features)
+        off = _beside_mean(x, i, j, linear, state, n_features)
+        if state[_LABELS] > _FEW and state[moments + j] > 0.0:
+            most = _FURTHEST_COUNTED * math.sqrt(state[moments + j] / before)
+            off = min(max(off, -most), most)
+        beside[j] = off
+        state[at + index(2) * n_features] += new * off
+        state[at + index(3) * n_features] = _KEPT * state[at + index(3) * n_features] + factor * off * of_label
+        for k in range(j + index(1)):
+            state[moments + k] = _KEPT * state[moments + k] + factor * off * beside[k]
+    if state[_LABELS] >= state[_DUE]:
+        _solve(state, n_features)
+        state[_DUE] = state[_LABELS] + min(max(math.floor(_SHARE_BETWEEN * state[_LABELS]), 1.0), _MOST_BETWEEN)
+
+
+@called
+def _solve(state, n_features):
+    """Solve for the weights, as they are where each feature has a deviation of 1."""
+    total = state[_WEIGHT]
+    lower, deviations, solution = np.empty((n_features, n_features)), np.empty(n_features), np.empty(n_features)
+    for j in range(n_features):
+        deviation = math.sqrt(state[_moments_of(j, n_features) + j] / total)
+        deviations[j] = deviation if deviation >= _LEAST_DEVIATION else 0.0
+    for j in range(n_features):
+        # A feature that does not vary tells nothing, and none of the others anything of it.
+        varies, moments = deviations[j] > 0.0, _moments_of(j, n_features)
+        solution[j] = state[_SLOPES + index(3) * n_features + j] / total / deviations[j] if varies else 0.0
+        for k in range(j + index(1)):
+            entry = 1.0 if k == j else 0.0
+            if k < j and varies and deviations[k] > 0.0:
+                entry = state[moments + k] / total / deviations[j] / deviations[k]
+            entry += _PENALTY / total if k == j else 0.0
+            for m in range(k):
+                entry -= lower[j, m] * lower[k, m]
+            lower[j, k] = math.sqrt(max(entry, _LEAST_PIVOT)) if k == j else entry / lower[k, k]
+    for j in range(n_features):
+        for m in range(j):
+            solution[j] -= lower[j, m] * solution[m]
+        solution[j] /= lower[j, j]
+    for done in range(n_features):
+        j = n_features - index(1) - done
+        for m in range(j + index(1), n_features):
+            solution[j] -= lower[m, j] * solution[m]
+        solution[j] /= lower[j, j]
+    for j in range(n_features):
+        is_weight = deviations[j] > 0.0 and abs(solution[j]) <= _LARGEST_WEIGHT
+        state[_SLOPES + j] = solution[j] / deviations[j] if is_weight else 0.0
+        state[_SLOPES + n_features + j] = _FURTHEST * deviations[j]
