@@ -81,7 +81,7 @@ def _keep_the_last(state, kept, n):
         state.beginning[0] += first
 
 
-def watch_of(kind: Kind) -> Any:
+def make_watch(kind: Kind) -> Any:
     """The function that suspects changes, for kernels."""
     nats = kind.nats
 
@@ -121,7 +121,7 @@ def is_still_unusual(state, loss):
     return loss > state.usual[0] + _DEVIATIONS_AFTER * math.sqrt(state.usual[1])
 
 
-def is_out_of_date_of(kind: Kind) -> Any:
+def make_is_out_of_date(kind: Kind) -> Any:
     """The function that tells whether a forest had better begin anew, for kernels."""
     nats, trivial = kind.nats, kind.trivial
 
@@ -154,7 +154,7 @@ def stop_suspecting(state, n_samples, n):
     keep_nothing(state, n_samples)
 
 
-def compare_of(loss_of: Any) -> Any:
+def make_compare(loss_of: Any) -> Any:
     """The function that takes in what new trees and old ones lose, for kernels. loss_of: see Adapting of reviews.py."""
 
     @called

@@ -108,7 +108,7 @@ def of_forecasting_trees(table, roles):
     return table[:chosen]
 
 
-def judging_of(loss_of: Any) -> Any:
+def make_judge(loss_of: Any) -> Any:
     """The function that takes in the losses of trees, for kernels. loss_of: see Adapting of reviews.py."""
 
     @called
@@ -234,7 +234,7 @@ def gather_gains(state):
             state.tree_gains[tree * n + k] = 0.0
 
 
-def weighing_of(kind: Kind) -> Any:
+def make_weigh_features(kind: Kind) -> Any:
     """The function that weighs features by what they tell of labels of this kind; for kernels."""
     statistic = kind.statistic
 

@@ -94,7 +94,7 @@ class State(NamedTuple):
     """(r * d,), the values of these samples, as they came."""
 
 
-def _state_of(part: Any) -> Callable[[Any, int, int], State]:
+def _make_state_of(part: Any) -> Callable[[Any, int, int], State]:
     """The function that takes the state to pieces, by (flat, start, length) -> (a piece, where it ends)."""
 
     def state_of(flat: Any, n_trees: int, n_features: int) -> State:
@@ -140,7 +140,7 @@ def _measure(flat: Any, start: Any, length: Any) -> Any:
     return length, start + length
 
 
-state_of, _lengths_of = _state_of(_cut), _state_of(_measure)
+state_of, _lengths_of = _make_state_of(_cut), _make_state_of(_measure)
 
 
 def new_trees_forecast(state: State) -> bool:
@@ -315,5 +315,5 @@ def _are_labels(values: NDArray[np.float64], n_classes: int | None) -> NDArray[n
     return labels
 
 
-parts, in_turn, old_at_most = called(_state_of(called(_cut))), called(new_trees_forecast), called(most_old)
+parts, in_turn, old_at_most = called(_make_state_of(called(_cut))), called(new_trees_forecast), called(most_old)
 """`state_of`, `new_trees_forecast` and `most_old` as kernels call them."""
