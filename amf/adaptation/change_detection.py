@@ -45,7 +45,16 @@ from typing import Any
 import numpy as np
 
 from amf.adaptation.selection import EVIDENCE, KEPT
-from amf.adaptation.state import ACTIVE, BEGINS, COMPARES, LAST_LOSSES, SILENT, SUSPECTS, WATCHES, in_turn
+from amf.adaptation.state import (
+    ACTIVE,
+    BEGINS,
+    COMPARES,
+    LAST_LOSSES,
+    SILENT,
+    SUSPECTS,
+    WATCHES,
+    new_trees_forecast_compiled,
+)
 from amf.adaptation.univariate import Kind
 from amf.jit.decorators import called, inlined
 
@@ -172,13 +181,13 @@ def make_compare(loss_of: Any) -> Any:
         lag = 0.0
         if n_active > 0.0 and n_others > 0.0:
             lag = of_active / n_active - of_others / n_others
-        return (1.0 - 1.0 / LAST_LOSSES) * state.lag[0] + (lag if in_turn(state) else -lag)
+        return (1.0 - 1.0 / LAST_LOSSES) * state.lag[0] + (lag if new_trees_forecast_compiled(state) else -lag)
 
     return compare
 
 
 @inlined
-def take_turns(state, lag):
+def let_the_better_forecast(state, lag):
     """Let those trees forecast that have lost less lately."""
     if (lag <= 0.0) != (state.lag[0] <= 0.0):
         _swap_roles(state)
@@ -201,7 +210,7 @@ def begin_to_compare(state):
 @called
 def end_comparing(state):
     """Let the old trees be the active ones again."""
-    if in_turn(state):
+    if new_trees_forecast_compiled(state):
         _swap_roles(state)
     state.phase[0], state.lag[0] = SUSPECTS, 0.0
 

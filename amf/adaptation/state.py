@@ -315,5 +315,6 @@ def _are_labels(values: NDArray[np.float64], n_classes: int | None) -> NDArray[n
     return labels
 
 
-parts, in_turn, old_at_most = called(_make_state_of(called(_cut))), called(new_trees_forecast), called(most_old)
-"""`state_of`, `new_trees_forecast` and `most_old` as kernels call them."""
+state_of_compiled = called(_make_state_of(called(_cut)))
+new_trees_forecast_compiled, most_old_compiled = called(new_trees_forecast), called(most_old)
+"""As kernels call them: what is compiled for kernels cannot be called from Python."""

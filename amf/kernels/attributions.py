@@ -108,7 +108,7 @@ def _make_move(statistics: Statistics) -> Any:
 
 def _make_ask(statistics: Statistics, way: Any) -> Any:
     """The function that adds a row's way through one tree to the attributions, for kernels."""
-    prepare, predict, shown, move = statistics.prepare, statistics.predict, statistics.shown, _make_move(statistics)
+    derive, predict, shown, move = statistics.derive, statistics.predict, statistics.shown, _make_move(statistics)
 
     @inlined
     def ask(
@@ -118,7 +118,7 @@ def _make_ask(statistics: Statistics, way: Any) -> Any:
         """numbers: room for the path, see `scratch`. cell, said, of_tree: used up."""
         first, second, _, stopping, stops, fresh, reaches, _ = numbers
         feature, length = index(0), shown(nodes, path, start, length, rules)
-        prepare(nodes, path, start, length, rules, first, second)
+        derive(nodes, path, start, length, rules, first, second)
         if length > index(0):
             length, feature = way(
                 rules, nodes, tree_word, limit, path, start, length, row, at, cell, stopping, stops, fresh

@@ -259,7 +259,7 @@ def make_cell_walk(statistics: Statistics, lifetime_of: Any, *, aggregates: bool
     """The walk for one kind of statistics, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
-    prepare, predict, shown = statistics.prepare, statistics.predict, statistics.shown
+    derive, predict, shown = statistics.derive, statistics.predict, statistics.shown
     learn = _make_learn(statistics, aggregates=aggregates)
 
     @called
@@ -297,7 +297,7 @@ def make_cell_walk(statistics: Statistics, lifetime_of: Any, *, aggregates: bool
                 left = end if end < seen and time < lifetime_of(nodes, path[0], rules) else seen
                 # Nodes of the path that have a share in the forecast: those below a division have none.
                 sharing = min(left + index(1), seen)
-                prepare(nodes, path, index(0), sharing, rules, first, second)
+                derive(nodes, path, index(0), sharing, rules, first, second)
                 if length > index(0):
                     _fill_stopping(aggregates, nodes, path, length, odds, stopping)
                 if publish:

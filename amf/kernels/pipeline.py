@@ -220,7 +220,7 @@ def _make_adapting_gather(calibrate: Any, adapting: Adapting, walk_prepared: Any
             selection.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
         )  # fmt: skip
         if state.phase[0] == COMPARES:
-            change_detection.take_turns(state, lag)
+            change_detection.let_the_better_forecast(state, lag)
         remember(state, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
         review_if_due(words, state, labels, labelled)
         words[N_KEPT] = index(longs_at(words[N_LABELLED], index(1))[0] - np.int64(state.beginning[0]))

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amf.adaptation import change_detection, rehearsal, selection
-from amf.adaptation.state import ACTIVE, BEGINS, COMPARES, SILENT, STANDING_BY, SUSPECTS, WATCHES, in_turn
+from amf.adaptation.state import (
+    ACTIVE,
+    BEGINS,
+    COMPARES,
+    SILENT,
+    STANDING_BY,
+    SUSPECTS,
+    WATCHES,
+    new_trees_forecast_compiled,
+)
 from amf.adaptation.univariate import N_RECENT, Kind
 from amf.geometry.scaling import centre
 from amf.jit.decorators import called, index
@@ -125,7 +134,7 @@ def _make_decide(try_anew: Any) -> Any:
 
         Arguments: those of `review`.
         """
-        begins_anew = is_due and in_turn(state)
+        begins_anew = is_due and new_trees_forecast_compiled(state)
         if state.phase[0] == COMPARES and (begins_anew or is_last):
             change_detection.end_comparing(state)
             if not begins_anew:

@@ -228,7 +228,7 @@ def _make_learn(statistics: Statistics, geometry: Geometry, *, aggregates: bool)
 
 def _make_visit(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
     """The function by which one tree predicts, then learns a sample that has gone down it, for kernels."""
-    prepare, shown, outer_nodes = statistics.prepare, statistics.shown, geometry.outer_part
+    derive, shown, outer_nodes = statistics.derive, statistics.shown, geometry.outer_part
     forecast, learn = _make_forecast(statistics, share), _make_learn(statistics, geometry, aggregates=aggregates)
 
     @inlined
@@ -239,7 +239,7 @@ def _make_visit(statistics: Statistics, share: Any, geometry: Geometry, *, aggre
         """The sample is row `i`. numbers: room, see `scratch`. before, by: the weights before it and with it."""
         first, second, odds, stopping, stops, fresh, given, extensions = numbers
         seen = shown(nodes, path, start, length, rules)
-        prepare(nodes, path, start, seen, rules, first, second)
+        derive(nodes, path, start, seen, rules, first, second)
         outer = length
         if length > index(0):
             fill_stopping(aggregates, nodes, path, start, length, odds, stopping)

@@ -30,7 +30,7 @@ _SMALLEST = 1e-60
 
 
 @inlined
-def prepare(nodes, path, start, length, rules, means, variances):
+def derive(nodes, path, start, length, rules, means, variances):
     """Mean of each node, and its variance, shrunk to that of its parent."""
     for k in range(length):
         here = path[start + k] * nodes.words
@@ -176,6 +176,6 @@ def are_sound(heads: NDArray[np.int32]) -> bool:
 
 
 NUMBER_MEANS = Statistics(
-    rules_of, prepare, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
+    rules_of, derive, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
     likelihood_of_empty,
 )  # fmt: skip

@@ -160,7 +160,7 @@ def _customers(nodes, here, child, label):
 
 
 @inlined
-def _prepare(nodes, path, start, length, rules, discounts, scales):
+def _derive(nodes, path, start, length, rules, discounts, scales):
     """Discount d of each node, and 1 / sum of its customers. The last one is a leaf to forecasts."""
     n_classes, lifetime, _, _, smooths, _ = rules
     if not smooths:
@@ -254,7 +254,7 @@ def _predict_number(nodes, path, start, length, rules, means, variances, stops, 
 
 
 CLASSES = Statistics(
-    rules_of=_rules_of, prepare=_prepare, predict=_predict, update=update, halve=halve,
+    rules_of=_rules_of, derive=_derive, predict=_predict, update=update, halve=halve,
     forecast_of=_forecast_of, shown=_make_shown(_class_leaf),
 )  # fmt: skip
 NUMBERS = NUMBER_MEANS._replace(
