@@ -85,7 +85,7 @@ MAY_IMPORT = {
     # The service joins the two; the programs run it.
     "worker.until": f"{BASE} {CONFIG} worker.preflight {ADAPTERS}",
     "worker.service": f"worker worker.preflight worker.until {BASE} {CONFIG} worker.checkpoint {ADAPTERS} "
-    "worker.state.learners worker.task.warm_start worker.runtime.* worker.repartition.* amf",
+    "worker.state.targets worker.task.warm_start worker.runtime.* worker.repartition.* amf",
     "worker.processes": f"{BASE} {CONFIG}",
     PROGRAMS: "amf worker worker.*",
 }

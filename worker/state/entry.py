@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from amf import OnlineForest
 from worker.base.metrics import TOP_FEATURES, Traffic
 from worker.base.ports import Place
 from worker.base.records import ClassScores, Figures, RecentLosses, Scores
 from worker.checkpoint import SavedModel
-from worker.state.learners import Forest
 from worker.state.model import Model
 from worker.state.ranking import Ranking
 from worker.state.table import UNKNOWN_MS, Table
@@ -157,8 +157,8 @@ class Entry:
 
     def come_back(self, model: Model) -> None:
         """The model is in memory."""
-        self.model, self._of_scores = model, model.learner.Scores
-        self.answer_bytes = model.learner.answer_bytes
+        self.model, self._of_scores = model, model.target.Scores
+        self.answer_bytes = model.target.answer_bytes
 
     def learned(self, model: Model) -> None:
         """The model has changed, or is new."""
@@ -196,7 +196,7 @@ class Entry:
             figures = self._summary(len(data), self.samples, self.nodes, self._depth, last_ms)
             return CopyToSave.of(SavedModel(self.spec, data, figures))
 
-        def dumped(forest: Forest) -> SavedModel:
+        def dumped(forest: OnlineForest) -> SavedModel:
             data, depth = forest.dumps(), self._depth_of(forest)
             summary = self._summary(len(data), forest.n_samples, forest.n_nodes, depth, last_ms)
             return SavedModel(self.spec, data, summary)
@@ -304,7 +304,7 @@ class Entry:
             self._recent = float(np.logaddexp(self._recent, math.log(n) + now_s / TRAFFIC_S))
             self._traffic_samples = samples
 
-    def _depth_of(self, forest: Forest) -> float:
+    def _depth_of(self, forest: OnlineForest) -> float:
         """Mean depth of the model's trees: as of when they had more than half of their samples.
 
         It grows with the logarithm of that number, and to look at it takes a tenth of the time to save the model.

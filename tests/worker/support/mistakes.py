@@ -115,11 +115,11 @@ MISTAKES = {
         "so_far = np.cumsum(labelled) - labelled",
         "so_far = np.arange(len(labelled))",
     ),
-    "text learned as a number": mistake("state.learners", "isinstance(label, str | bool)", "isinstance(label, bool)"),
+    "text learned as a number": mistake("state.targets", "isinstance(label, str | bool)", "isinstance(label, bool)"),
     "what was said not remembered in replay": mistake(
         "state.model",
-        "self.forest.partial_fit(rows, self.learner.given(run.events))",
-        "self.forest.partial_fit(rows, self.learner.given(run.events)); self.forest._calibration[:] = 0",
+        "self.forest.partial_fit(rows, self.target.given(run.events))",
+        "self.forest.partial_fit(rows, self.target.given(run.events)); self.forest._calibration[:] = 0",
     ),
     "models that learn in one call are answered like the first": mistake(
         "state.many_models", "else forecasts.part(here)", "else forecasts.part(slice(0, stop - start))"
