@@ -15,9 +15,9 @@ from worker.base.metrics import TOP_FEATURES, Traffic
 from worker.base.ports import Place
 from worker.base.records import ClassScores, Figures, RecentLosses, Scores
 from worker.checkpoint import SavedModel
+from worker.state.auc import BinnedAuc
 from worker.state.model import Model
-from worker.state.ranking import Ranking
-from worker.state.table import UNKNOWN_MS, Table
+from worker.state.slots import UNKNOWN_MS, SlotTable
 
 TRAFFIC_S = 3600.0
 """An hour: with less, the models that have series of their own would change all the time."""
@@ -111,11 +111,11 @@ class Entry:
     )  # fmt: skip
 
     used, nbytes, answer_bytes, nodes, samples, last_ms, clean, watched = (_Cell() for _ in range(8))
-    """See Table."""
+    """See SlotTable."""
 
-    def __init__(self, key: str, spec: str, fetch: Fetch | None, table: Table | None = None) -> None:
+    def __init__(self, key: str, spec: str, fetch: Fetch | None, table: SlotTable | None = None) -> None:
         """table: where its figures are kept; one of its own where there is none."""
-        self.table = Table() if table is None else table
+        self.table = SlotTable() if table is None else table
         self.slot = self.table.take(self)
         self.key = key
         self.spec = spec
@@ -272,7 +272,7 @@ class Entry:
         if model is None:
             return figures
         if model.ranking is None:
-            model.ranking, self.watched = Ranking(), True
+            model.ranking, self.watched = BinnedAuc(), True
         adaptation = model.forest.adaptation
         if adaptation is None:
             return figures

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf import Adaptation, Column, Columns, OnlineForest
-from worker.base.labels import KindChange
 from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.base.records import Answer, ClassScores, Event, Features, Reject, Scores
 from worker.base.tally import Tally
+from worker.base.terms import KindChange
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import canonical
+from worker.state.auc import BinnedAuc
 from worker.state.cells import MOST_CELLS, is_in_unit_interval, listed_of, plain_cells, rows_of
 from worker.state.explanations import Explainer, between_labels
 from worker.state.features import FeaturesOfColumns, features_of
-from worker.state.ranking import Ranking
 from worker.state.targets import NO_LABEL, UNKNOWN, Answered, ForecastColumns, forest_of, target_of
 
 
@@ -95,7 +95,7 @@ class Model:
         self.forest = forest
         self.spec = spec
         self.target = target_of(forest.class_labels, forest.params)
-        self.ranking: Ranking | None = None
+        self.ranking: BinnedAuc | None = None
         """Kept from when the metrics first show the model."""
         self._columns_met: Columns | None = None
         self._features: FeaturesOfColumns | None = None

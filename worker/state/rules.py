@@ -93,7 +93,7 @@ class Rulebook:
 
     def __init__(self) -> None:
         self._shared = WeakValueDictionary[tuple[Any, ...], Rules]()
-        """As long as there is a model that has them (Table.rules)."""
+        """As long as there is a model that has them (SlotTable.rules)."""
         self._groups: dict[tuple[str, ...], amf.Group] = {}
 
     def admit(self, slot: int, model: Model) -> Rules | None:

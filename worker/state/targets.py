@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import amf
 from amf import class_text
-from worker.base.labels import KindChange
 from worker.base.limits import MAX_CLASS, MIN_CLASS
 from worker.base.records import Answer, ClassScores, Estimate, Event, Label, NumberScores, Prediction, Reject, Scores
+from worker.base.terms import KindChange
 from worker.config import ModelParams
 
 Rows = NDArray[np.float64]

@@ -243,13 +243,13 @@ MISTAKES = {
         "if False:",
     ),
     "a delta forgets what earlier ones had": mistake(
-        "checkpoint.table", "dict(self._changed), set(self._removed)", "{}, set(self._removed)"
+        "checkpoint.catalogue", "dict(self._changed), set(self._removed)", "{}, set(self._removed)"
     ),
     "a removed model comes back with its base": mistake(
-        "checkpoint.table", "                    table._removed.add(key)\n", "                    pass\n"
+        "checkpoint.catalogue", "                    catalogue._removed.add(key)\n", "                    pass\n"
     ),
     "a model that came back stays removed": mistake(
-        "checkpoint.table", "            table._removed.discard(key)\n", ""
+        "checkpoint.catalogue", "            catalogue._removed.discard(key)\n", ""
     ),
     "a delta counts as a base": mistake(
         "checkpoint.checkpoints", "saved(name if header.base is None else None, header.deltas)", "saved(name, 0)"
