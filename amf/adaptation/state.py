@@ -33,11 +33,8 @@ _LARGEST_LOSS = (2.1 * LARGEST_NUMBER) ** 2
 """Of numbers, of which it is the squared error; the logarithm of a probability is far smaller."""
 _MOST_STEPS = 1e30
 """More than any number of samples in any number of trees can make."""
-_OF_ALL = (
-    "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "excess",
-    "suspected", "lag", "to_be_active", "groups", "recent",
-)  # fmt: skip
-"""The parts of the state that stay as they are when features come."""
+_BY_FEATURE = ("tree_gains", "weights", "gains", "table", "bounds", "kept_labels", "kept")
+"""The parts of the state that grow when features come, or with the room for samples: all others stay as they are."""
 
 
 class State(NamedTuple):
@@ -200,8 +197,9 @@ def with_features(
     for name in ("weights", "table", "bounds"):
         part = getattr(old, name)
         getattr(new, name)[: part.shape[0]] = part
-    for name in _OF_ALL:
-        getattr(new, name)[:] = getattr(old, name)
+    for name in State._fields:
+        if name not in _BY_FEATURE:
+            getattr(new, name)[:] = getattr(old, name)
     there = min(n_samples - int(old.beginning[0]), n_rows, old.kept_labels.shape[0])
     new.kept_labels[:there] = old.kept_labels[:there]
     rows = new.kept.reshape(n_rows, d)[:there]
