@@ -24,15 +24,15 @@ PROGRAMS = "worker.cli worker.cli.* worker.demo worker.demo.* worker.__main__"
 
 MAY_IMPORT = {
     # The library, from the ground up: a folder imports those above it. A system never imports another.
-    "amf.jit amf.inputs amf.memory amf.geometry amf.adaptation amf.calibration amf.statistics amf.kernels "
+    "amf.jit amf.inputs amf.memory amf.geometry amf.adaptation amf.statistics amf.calibration amf.kernels "
     "amf.systems amf.state amf.serialization amf.forests": "",
     "amf.jit.*": "amf.jit.*",
     "amf.inputs.*": "amf.inputs.*",
     "amf.memory.*": "amf.jit.* amf.memory.*",
     "amf.geometry.*": "amf.jit.* amf.memory.* amf.geometry.*",
     "amf.adaptation.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.*",
-    "amf.calibration.*": "amf.jit.* amf.inputs.* amf.calibration.*",
-    "amf.statistics.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.calibration.* amf.statistics.*",
+    "amf.statistics.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.statistics.*",
+    "amf.calibration.*": "amf.jit.* amf.inputs.* amf.statistics.* amf.calibration.*",
     "amf.kernels.*": "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.kernels.*",
     "amf.systems.*": (
         "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* amf.statistics.* amf.kernels.*"

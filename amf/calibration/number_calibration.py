@@ -53,7 +53,8 @@ from amf.calibration.number_stacking import N_STACKED, NEITHER_IS_NEGATIVE, WORT
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.inputs.labels import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
-from amf.jit.elementary import exp
+from amf.jit.elementary import exp, square
+from amf.statistics.number_means import AGGREGATE, LEAF, VARIANCE
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
@@ -63,8 +64,6 @@ _DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
 _STACKED = _BOUNDS + index(N_BOUNDS)
 _LOSSES = _STACKED + index(N_STACKED)
 _LINEAR = _LOSSES + index(N_LOSSES)
-AGGREGATE, VARIANCE, LEAF = range(3)
-"""What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 MEAN, LOWER, UPPER, MEDIAN, STD = range(5)
 """What the forest says of a sample: its mean, its quantiles of 5 % and 95 %, its median, and its standard deviation."""
 N_OUTPUTS = 5
@@ -263,12 +262,6 @@ def _mean_over_trees(forecasts, i):
         beside = forecasts[tree, i, AGGREGATE] - aggregate
         variance += beside * beside
     return aggregate, leaf, math.sqrt(variance / n_trees)
-
-
-@inlined
-def square(x):
-    """Not x**2, which without a compiler goes to the C library."""
-    return x * x
 
 
 @inlined
