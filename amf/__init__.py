@@ -12,8 +12,8 @@ from amf.forests.classifier import AMFClassifier, Forecasts, ForestClassifier
 from amf.forests.description import Adaptation, Description
 from amf.forests.group import Group, Sizes, predict_learn_many
 from amf.forests.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
-from amf.forests.learner import Learner
 from amf.forests.mondrian import MondrianForestClassifier, MondrianForestRegressor
+from amf.forests.protocol import OnlineForest
 from amf.forests.regressor import AMFRegressor, ForestRegressor, RegressionForecasts
 from amf.forests.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 from amf.inputs.columns import Column, Columns
@@ -76,13 +76,13 @@ __all__ = [
     "IncreasingLifetimeForestRegressorParams",
     "KernelCounts",
     "Label",
-    "Learner",
     "Losses",
     "LostForestError",
     "MondrianForestClassifier",
     "MondrianForestClassifierParams",
     "MondrianForestRegressor",
     "MondrianForestRegressorParams",
+    "OnlineForest",
     "RegressionForecasts",
     "Sizes",
     "UnrestrictedAMFClassifier",

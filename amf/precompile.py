@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amf.forests.group import Group
-from amf.forests.learner import Learner
+from amf.forests.protocol import OnlineForest
 from amf.jit.cache import Compilation, tally
 from amf.registry import SYSTEMS, loads
 
@@ -36,7 +36,7 @@ class KernelCounts(NamedTuple):
 
 
 def compile_kernels(
-    systems: Iterable[type[Learner]] | None = None,
+    systems: Iterable[type[OnlineForest]] | None = None,
     *,
     threads: bool = False,
     attributions: bool = True,

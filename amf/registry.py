@@ -10,13 +10,13 @@ from amf.forests.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
 from amf.forests.bsp import BSPForestClassifier, BSPForestRegressor
 from amf.forests.classifier import AMFClassifier
 from amf.forests.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
-from amf.forests.learner import Learner
 from amf.forests.mondrian import MondrianForestClassifier, MondrianForestRegressor
+from amf.forests.protocol import OnlineForest
 from amf.forests.regressor import AMFRegressor
 from amf.forests.unrestricted import UnrestrictedAMFClassifier
 from amf.serialization import canonical
 
-_CLASSES: tuple[type[Learner], ...] = (
+_CLASSES: tuple[type[OnlineForest], ...] = (
     AMFClassifier,
     AMFRegressor,
     UnrestrictedAMFClassifier,
@@ -30,7 +30,7 @@ _CLASSES: tuple[type[Learner], ...] = (
     AdaptiveAMFRegressor,
 )
 
-SYSTEMS: Mapping[str, type[Learner]] = MappingProxyType({system.family: system for system in _CLASSES})
+SYSTEMS: Mapping[str, type[OnlineForest]] = MappingProxyType({system.family: system for system in _CLASSES})
 """Name of a system, its `family`, -> the class of its forests."""
 
 

@@ -24,15 +24,15 @@ PROGRAMS = "worker.cli worker.cli.* worker.demo worker.demo.* worker.__main__"
 
 MAY_IMPORT = {
     # The library, from the ground up: a folder imports those above it. A system never imports another.
-    "amf.jit amf.inputs amf.memory amf.geometry amf.adaptation amf.calibration amf.statistics amf.kernels "
+    "amf.jit amf.inputs amf.memory amf.geometry amf.adaptation amf.statistics amf.calibration amf.kernels "
     "amf.systems amf.state amf.serialization amf.forests": "",
     "amf.jit.*": "amf.jit.*",
     "amf.inputs.*": "amf.inputs.*",
     "amf.memory.*": "amf.jit.* amf.memory.*",
     "amf.geometry.*": "amf.jit.* amf.memory.* amf.geometry.*",
     "amf.adaptation.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.*",
-    "amf.calibration.*": "amf.jit.* amf.inputs.* amf.calibration.*",
-    "amf.statistics.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.calibration.* amf.statistics.*",
+    "amf.statistics.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.statistics.*",
+    "amf.calibration.*": "amf.jit.* amf.inputs.* amf.statistics.* amf.calibration.*",
     "amf.kernels.*": "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.kernels.*",
     "amf.systems.*": (
         "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* amf.statistics.* amf.kernels.*"
@@ -85,7 +85,7 @@ MAY_IMPORT = {
     # The service joins the two; the programs run it.
     "worker.until": f"{BASE} {CONFIG} worker.preflight {ADAPTERS}",
     "worker.service": f"worker worker.preflight worker.until {BASE} {CONFIG} worker.checkpoint {ADAPTERS} "
-    "worker.state.learners worker.task.warm_start worker.runtime.* worker.repartition.* amf",
+    "worker.state.targets worker.task.warm_start worker.runtime.* worker.repartition.* amf",
     "worker.processes": f"{BASE} {CONFIG}",
     PROGRAMS: "amf worker worker.*",
 }

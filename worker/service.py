@@ -41,7 +41,7 @@ from worker.repartition.model_key import key_reader
 from worker.runtime.loop import Worker
 from worker.runtime.tasks import Pools, Setting
 from worker.runtime.topic_monitor import OutputMonitor, TopicMonitor
-from worker.state.learners import compile_kernels
+from worker.state.targets import compile_kernels
 from worker.task.warm_start import WarmStart
 from worker.until import Until, ends_of, known_part
 

@@ -45,7 +45,16 @@ from typing import Any
 import numpy as np
 
 from amf.adaptation.selection import EVIDENCE, KEPT
-from amf.adaptation.state import ACTIVE, BEGINS, COMPARES, LAST_LOSSES, SILENT, SUSPECTS, WATCHES, in_turn
+from amf.adaptation.state import (
+    ACTIVE,
+    BEGINS,
+    COMPARES,
+    LAST_LOSSES,
+    SILENT,
+    SUSPECTS,
+    WATCHES,
+    new_trees_forecast_compiled,
+)
 from amf.adaptation.univariate import Kind
 from amf.jit.decorators import called, inlined
 
@@ -81,7 +90,7 @@ def _keep_the_last(state, kept, n):
         state.beginning[0] += first
 
 
-def watch_of(kind: Kind) -> Any:
+def make_watch(kind: Kind) -> Any:
     """The function that suspects changes, for kernels."""
     nats = kind.nats
 
@@ -121,7 +130,7 @@ def is_still_unusual(state, loss):
     return loss > state.usual[0] + _DEVIATIONS_AFTER * math.sqrt(state.usual[1])
 
 
-def is_out_of_date_of(kind: Kind) -> Any:
+def make_is_out_of_date(kind: Kind) -> Any:
     """The function that tells whether a forest had better begin anew, for kernels."""
     nats, trivial = kind.nats, kind.trivial
 
@@ -154,7 +163,7 @@ def stop_suspecting(state, n_samples, n):
     keep_nothing(state, n_samples)
 
 
-def compare_of(loss_of: Any) -> Any:
+def make_compare(loss_of: Any) -> Any:
     """The function that takes in what new trees and old ones lose, for kernels. loss_of: see Adapting of reviews.py."""
 
     @called
@@ -172,13 +181,13 @@ def compare_of(loss_of: Any) -> Any:
         lag = 0.0
         if n_active > 0.0 and n_others > 0.0:
             lag = of_active / n_active - of_others / n_others
-        return (1.0 - 1.0 / LAST_LOSSES) * state.lag[0] + (lag if in_turn(state) else -lag)
+        return (1.0 - 1.0 / LAST_LOSSES) * state.lag[0] + (lag if new_trees_forecast_compiled(state) else -lag)
 
     return compare
 
 
 @inlined
-def take_turns(state, lag):
+def let_the_better_forecast(state, lag):
     """Let those trees forecast that have lost less lately."""
     if (lag <= 0.0) != (state.lag[0] <= 0.0):
         _swap_roles(state)
@@ -201,7 +210,7 @@ def begin_to_compare(state):
 @called
 def end_comparing(state):
     """Let the old trees be the active ones again."""
-    if in_turn(state):
+    if new_trees_forecast_compiled(state):
         _swap_roles(state)
     state.phase[0], state.lag[0] = SUSPECTS, 0.0
 

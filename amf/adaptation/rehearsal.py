@@ -61,7 +61,7 @@ def kept_rows(state, n):
     return state.kept[: n * d].reshape((n, d))
 
 
-def bound_of(kind: Kind) -> Any:
+def make_bound(kind: Kind) -> Any:
     """The function that lets the bins of features and the groups of labels have new bounds, for kernels."""
     part = kind.part
 
@@ -77,7 +77,7 @@ def bound_of(kind: Kind) -> Any:
     return bound
 
 
-def remember_of(kind: Kind) -> Any:
+def make_remember(kind: Kind) -> Any:
     """The function that takes in rows that were learned, for kernels."""
     group_of = kind.group
 
@@ -106,7 +106,7 @@ def remember_of(kind: Kind) -> Any:
     return remember
 
 
-def recount_of(kind: Kind) -> Any:
+def make_recount(kind: Kind) -> Any:
     """The function that counts kept samples anew, in the bins of today; for kernels."""
     group_of = kind.group
 

@@ -51,7 +51,7 @@ from typing import Any
 
 import numpy as np
 
-from amf.adaptation.state import ACTIVE, LARGEST_RATIO, MEMORY, SILENT, STANDING_BY, old_at_most
+from amf.adaptation.state import ACTIVE, LARGEST_RATIO, MEMORY, SILENT, STANDING_BY, most_old_compiled
 from amf.adaptation.univariate import Kind, gain_of
 from amf.jit.decorators import called, index, inlined
 from amf.memory.arena import FEATURE, ROOT, row_of
@@ -108,7 +108,7 @@ def of_forecasting_trees(table, roles):
     return table[:chosen]
 
 
-def judging_of(loss_of: Any) -> Any:
+def make_judge(loss_of: Any) -> Any:
     """The function that takes in the losses of trees, for kernels. loss_of: see Adapting of reviews.py."""
 
     @called
@@ -201,7 +201,7 @@ def _n_active(state):
 @called
 def set_aside(state):
     """Let no more than half of all trees be active, those of the least losses."""
-    for _ in range(_n_active(state) - old_at_most(state.roles.shape[0])):
+    for _ in range(_n_active(state) - most_old_compiled(state.roles.shape[0])):
         _, worst = _loss_of_active(state)
         state.roles[worst] = SILENT
 
@@ -234,7 +234,7 @@ def gather_gains(state):
             state.tree_gains[tree * n + k] = 0.0
 
 
-def weighing_of(kind: Kind) -> Any:
+def make_weigh_features(kind: Kind) -> Any:
     """The function that weighs features by what they tell of labels of this kind; for kernels."""
     statistic = kind.statistic
 

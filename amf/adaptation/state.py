@@ -33,11 +33,8 @@ _LARGEST_LOSS = (2.1 * LARGEST_NUMBER) ** 2
 """Of numbers, of which it is the squared error; the logarithm of a probability is far smaller."""
 _MOST_STEPS = 1e30
 """More than any number of samples in any number of trees can make."""
-_OF_ALL = (
-    "losses", "judged", "spreads", "births", "roles", "swaps", "beginning", "phase", "current", "usual", "excess",
-    "suspected", "lag", "to_be_active", "groups", "recent",
-)  # fmt: skip
-"""The parts of the state that stay as they are when features come."""
+_BY_FEATURE = ("tree_gains", "weights", "gains", "table", "bounds", "kept_labels", "kept")
+"""The parts of the state that grow when features come, or with the room for samples: all others stay as they are."""
 
 
 class State(NamedTuple):
@@ -94,7 +91,7 @@ class State(NamedTuple):
     """(r * d,), the values of these samples, as they came."""
 
 
-def _state_of(part: Any) -> Callable[[Any, int, int], State]:
+def _make_state_of(part: Any) -> Callable[[Any, int, int], State]:
     """The function that takes the state to pieces, by (flat, start, length) -> (a piece, where it ends)."""
 
     def state_of(flat: Any, n_trees: int, n_features: int) -> State:
@@ -140,7 +137,7 @@ def _measure(flat: Any, start: Any, length: Any) -> Any:
     return length, start + length
 
 
-state_of, _lengths_of = _state_of(_cut), _state_of(_measure)
+state_of, _lengths_of = _make_state_of(_cut), _make_state_of(_measure)
 
 
 def new_trees_forecast(state: State) -> bool:
@@ -200,8 +197,9 @@ def with_features(
     for name in ("weights", "table", "bounds"):
         part = getattr(old, name)
         getattr(new, name)[: part.shape[0]] = part
-    for name in _OF_ALL:
-        getattr(new, name)[:] = getattr(old, name)
+    for name in State._fields:
+        if name not in _BY_FEATURE:
+            getattr(new, name)[:] = getattr(old, name)
     there = min(n_samples - int(old.beginning[0]), n_rows, old.kept_labels.shape[0])
     new.kept_labels[:there] = old.kept_labels[:there]
     rows = new.kept.reshape(n_rows, d)[:there]
@@ -315,5 +313,6 @@ def _are_labels(values: NDArray[np.float64], n_classes: int | None) -> NDArray[n
     return labels
 
 
-parts, in_turn, old_at_most = called(_state_of(called(_cut))), called(new_trees_forecast), called(most_old)
-"""`state_of`, `new_trees_forecast` and `most_old` as kernels call them."""
+state_of_compiled = called(_make_state_of(called(_cut)))
+new_trees_forecast_compiled, most_old_compiled = called(new_trees_forecast), called(most_old)
+"""As kernels call them: what is compiled for kernels cannot be called from Python."""

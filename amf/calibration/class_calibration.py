@@ -72,7 +72,7 @@ _MOST_COUNTED = 1.1 / (1.0 - _KEPT)
 _FIRST_OF_PRIOR = 0.2
 """Weight of the prior among the experts before there is a label."""
 _LESS_FOR_A_QUARTER = 0.75
-"""Of the weight of an expert before there is a label, what the next one has, a quarter further from a sharpness of 1."""
+"""Of the weight of an expert before there is a label, what one has that is a quarter further from a sharpness of 1."""
 _FIRST_UNBIASED = 0.9
 """Weight of the mixture without biases before there is a label."""
 _BIAS_SHARE = 1e-4

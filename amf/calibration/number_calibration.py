@@ -64,9 +64,11 @@ from amf.calibration.number_stacking import (
     stack,
 )
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
+from amf.calibration.running_median import follow_median
 from amf.inputs.labels import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
-from amf.jit.elementary import exp
+from amf.jit.elementary import exp, square
+from amf.statistics.number_means import AGGREGATE, LEAF, VARIANCE
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
@@ -76,8 +78,6 @@ _DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
 _STACKED = _BOUNDS + index(N_BOUNDS)
 _LOSSES = _STACKED + index(N_STACKED)
 _MODELS = _LOSSES + index(N_LOSSES)
-AGGREGATE, VARIANCE, LEAF = range(3)
-"""What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 MEAN, LOWER, UPPER, MEDIAN, STD = range(5)
 """What the forest says of a sample: its mean, its quantiles of 5 % and 95 %, its median, and its standard deviation."""
 N_OUTPUTS = 5
@@ -106,10 +106,6 @@ _SLOWEST_MEDIAN = 0.02
 """Of a spread, twice what one label moves the median by in the end."""
 _REMEMBERED = 1.0 - 1.0 / 64.0
 """What is left of the error of a median at the next label."""
-_FASTEST_CENTRE = 1.0 / 16.0
-"""Of their deviation what a label moves the median of the labels alone by, and what a deviation moves that."""
-_FURTHEST = 4.0
-"""Deviations that the deviation of one label counts at most."""
 _LARGEST_STRETCH = 5.0
 _SLOWEST_VARIANCE = 1.0 / 512.0
 """What one row of typical spread moves the logarithm of the variance's factor by, for each variance that it is off."""
@@ -242,7 +238,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                         linear, said, by_model, corrections, response,
                     )  # fmt: skip
                 _remember(aggregate, leaf, label, state)
-                _follow_alone(label - mean, state, _ERROR)
+                follow_median(label - mean, state, _ERROR)
             _follow_labels(label, state)
             linear_models.note_features(x, i, linear, index(1))
             ridge.follow(x, i, linear, label, counts, of_ridge, beside)
@@ -270,7 +266,7 @@ def _follow_labels(label, state):
     """Take a label into all that is known of labels alone: their median, extremes, number and mean."""
     if state[_LABELS] == 0.0:
         state[_CENTRE] = label
-    _follow_alone(label, state, _CENTRE)
+    follow_median(label, state, _CENTRE)
     follow_extremes(label, state[_LABELS], state, _BOUNDS)
     note_label(label, state[_LABELS], state, _STACKED)
     state[_LABELS] += 1.0
@@ -292,12 +288,6 @@ def _mean_over_trees(forecasts, i):
         beside = forecasts[tree, i, AGGREGATE] - aggregate
         variance += beside * beside
     return aggregate, leaf, math.sqrt(variance / n_trees)
-
-
-@inlined
-def square(x):
-    """Not x**2, which without a compiler goes to the C library."""
-    return x * x
 
 
 @inlined
@@ -400,19 +390,6 @@ def _likeliest_median(median, mean, spread, state):
     if _is_blown_up(spread, state) or state[_OF_LABELS] < min(state[_OF_MEDIAN], state[_OF_MEAN]):
         return state[_CENTRE]
     return mean + state[_ERROR] if state[_OF_MEAN] < state[_OF_MEDIAN] else median
-
-
-@inlined
-def _follow_alone(value, state, at):
-    """Move a median, at this place of the state, and the deviation from it, neither of which an outlier moves far."""
-    miss = value - state[at]
-    if state[at + index(1)] == 0.0:
-        # No number was off so far: this one tells how far they are.
-        state[at + index(1)] = abs(miss)
-        return
-    step = _FASTEST_CENTRE * state[at + index(1)]
-    state[at] = value if abs(miss) <= step else state[at] + step if miss > 0.0 else state[at] - step
-    state[at + index(1)] += _FASTEST_CENTRE * (min(abs(miss), _FURTHEST * state[at + index(1)]) - state[at + index(1)])
 
 
 @inlined

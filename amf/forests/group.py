@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.adaptation.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.forests.forest import Forest
-from amf.geometry.boxes import padded
+from amf.geometry.boxes import padded_width
 from amf.inputs.batch import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.inputs.labels import plain, whole_numbers
 from amf.kernels.pipeline import SEGMENTS
-from amf.memory.addresses import survey
+from amf.memory.addresses import gather_words
 from amf.memory.arena import spare
 from amf.memory.binding import (
     CAPACITY,
@@ -260,7 +260,7 @@ class Group:
         def run(first: int, last: int) -> None:
             kernel(
                 addresses, first, last, *rows,
-                SCRATCH.floats((longest + SEGMENTS + 1) * padded(rows.x.shape[1])),
+                SCRATCH.floats((longest + SEGMENTS + 1) * padded_width(rows.x.shape[1])),
                 SCRATCH.reals(max(of_a_row, min(longest * of_a_row, MOST_FORECASTS))),
                 said.outputs, said.raw, said.depths,
             )  # fmt: skip
@@ -295,7 +295,7 @@ class Group:
     def _words(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The words of the forests in these slots as they are now, (n, N_WORDS)."""
         words = np.empty((slots.size, N_WORDS), np.uint64)
-        survey(self._addresses[slots], words)
+        gather_words(self._addresses[slots], words)
         for i in np.flatnonzero(words[:, IS_CURRENT] == 0).tolist():
             forest = self._forest(slots[i])
             with forest._turn:

@@ -25,7 +25,7 @@ LARGEST = np.float32(2.0**100)
 _ZERO = np.float32(0.0)
 
 
-def padded(n_features: int) -> int:
+def padded_width(n_features: int) -> int:
     """Width of a sample or weight vector in whole groups of lanes: the padding is NaN in samples and 0 in weights."""
     return -(-n_features // LANES) * LANES
 
@@ -148,8 +148,8 @@ def extension(floats, low, high, x, at, weights, weights_at, n_features):
     The size is the rate of [AMF] Alg. 5 line 3. It can be 0 where the box changes: the box lacks a feature that the
     sample has, or weight times distance is less than any float32.
     floats: flat float32; the bounds start at `low` and `high`, and up to 7 words past the upper bounds may be read.
-    x: flat float32; the sample starts at `at` and is padded with NaN. weights: flat float32; padded(n_features) of them
-    start at `weights_at`.
+    x: flat float32; the sample starts at `at` and is padded with NaN. weights: flat float32;
+    padded_width(n_features) of them start at `weights_at`.
     """
     lanes, changes = np.zeros(LANES, np.float32), False
     for j in range(n_features):

@@ -34,7 +34,7 @@ def _side(nodes, here, child, x, at):
     return child + index(nodes.ints[left + COUNT] < nodes.ints[left + nodes.words + COUNT])
 
 
-def descend_of(side: Any) -> Any:
+def make_descend(side: Any) -> Any:
     """The descent in trees, for kernels. side: (nodes, here, child, x, at) -> row of the child on the sample's side."""
 
     @inlined
@@ -79,7 +79,7 @@ def descend_of(side: Any) -> Any:
     return descend
 
 
-descend = descend_of(_side)
+descend = make_descend(_side)
 
 
 @inlined

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from amf.geometry.boxes import holds, outside
-from amf.geometry.descent import LARGEST_EXTENSION, descend_of
+from amf.geometry.descent import LARGEST_EXTENSION, make_descend
 from amf.geometry.hull_cache import (
     STAMP,
     add_to_kept,
@@ -318,4 +318,4 @@ def shift_cuts(nodes, used, shifts):
                 nodes.reals[place + OFFSET] -= shifts[feature] + nodes.reals[place + SLOPE] * shifts[second]
 
 
-PLANES = Geometry(descend_of(_side), _outer_part, _split, _extend)
+PLANES = Geometry(make_descend(_side), _outer_part, _split, _extend)

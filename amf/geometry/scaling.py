@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.geometry.boxes import LARGEST, padded
+from amf.geometry.boxes import LARGEST, padded_width
 from amf.jit.decorators import called, inlined, kernel
 
 PAIRS = 16
@@ -67,8 +67,8 @@ class Scaling:
 
     origin: float64 (d,). lowest, highest, last: float64 (d,), range of the values and the last one. All four are NaN
     before the first value. moves: int64 (d,). pairs: float64 (d, 32), the subsample: every `stride`-th move, before and
-    after. strides: int64 (d,), powers of two that follow from the moves. weights: float32 (padded(d),). n_labelled:
-    int64 (1,), labelled rows.
+    after. strides: int64 (d,), powers of two that follow from the moves. weights: float32 (padded_width(d),).
+    n_labelled: int64 (1,), labelled rows.
     """
 
     def __init__(self, *, adaptive: bool, fixed: bool = False) -> None:
@@ -111,7 +111,7 @@ class Scaling:
         self.moves = _longer(self.moves, n_features, 0)
         self.strides = _longer(self.strides, n_features, 1)
         self.pairs = _longer(self.pairs, n_features, 0.0)
-        self.weights = _longer(self.weights[:known], padded(n_features), 0.0)
+        self.weights = _longer(self.weights[:known], padded_width(n_features), 0.0)
         self.weights[known:n_features] = 1.0
         if self.fixed:
             self.origin[known:] = 0.0

@@ -60,7 +60,7 @@ class Limits(Protocol):
     def max_categories(self) -> int: ...
 
 
-class Forest(Protocol):
+class HasColumns(Protocol):
     """A forest whose features have names."""
 
     @property
@@ -117,7 +117,7 @@ class Columns:
     4
     """
 
-    def __init__(self, forest: Forest) -> None:
+    def __init__(self, forest: HasColumns) -> None:
         """Those that the forest has. Raises ValueError where the names of its features are not those of columns."""
         self.names: list[str] = []
         """The feature of each cell."""

@@ -43,7 +43,7 @@ class Attributions(NamedTuple):
     """(n, d, K), what splits on each feature add, mean over trees. Over the classes it sums to 0."""
 
 
-def as_it_is(*, aggregates: bool) -> Any:
+def make_way(*, aggregates: bool) -> Any:
     """The way through a tree as it is, for kernels. aggregates: whether it is averaged over prunings."""
 
     @inlined
@@ -76,7 +76,7 @@ def _divide(n_trees, sums):
         sums[place] /= n_trees
 
 
-def _move_of(statistics: Statistics) -> Any:
+def _make_move(statistics: Statistics) -> Any:
     """The function that adds what one tree says to the attributions, for kernels."""
     forecast_of, forecast_of_empty = statistics.forecast_of, statistics.forecast_of_empty
 
@@ -106,9 +106,9 @@ def _move_of(statistics: Statistics) -> Any:
     return move
 
 
-def _ask_of(statistics: Statistics, way: Any) -> Any:
+def _make_ask(statistics: Statistics, way: Any) -> Any:
     """The function that adds a row's way through one tree to the attributions, for kernels."""
-    prepare, predict, shown, move = statistics.prepare, statistics.predict, statistics.shown, _move_of(statistics)
+    derive, predict, shown, move = statistics.derive, statistics.predict, statistics.shown, _make_move(statistics)
 
     @inlined
     def ask(
@@ -118,7 +118,7 @@ def _ask_of(statistics: Statistics, way: Any) -> Any:
         """numbers: room for the path, see `scratch`. cell, said, of_tree: used up."""
         first, second, _, stopping, stops, fresh, reaches, _ = numbers
         feature, length = index(0), shown(nodes, path, start, length, rules)
-        prepare(nodes, path, start, length, rules, first, second)
+        derive(nodes, path, start, length, rules, first, second)
         if length > index(0):
             length, feature = way(
                 rules, nodes, tree_word, limit, path, start, length, row, at, cell, stopping, stops, fresh
@@ -137,12 +137,12 @@ def _ask_of(statistics: Statistics, way: Any) -> Any:
     return ask
 
 
-def attributions_of(statistics: Statistics, way: Any, geometry: Geometry) -> Any:
+def make_attributions(statistics: Statistics, way: Any, geometry: Geometry) -> Any:
     """The attributions for one kind of statistics and of trees, a function for kernels.
 
-    way: fills the shares of a path, as that of `as_it_is` does in a tree as it is.
+    way: fills the shares of a path, as that of `make_way` does in a tree as it is.
     """
-    down, ask = geometry.descend, _ask_of(statistics, way)
+    down, ask = geometry.descend, _make_ask(statistics, way)
 
     @called
     def attribute(rules, nodes, used, random, limit, origin, x, stride, n_outputs, roles, forecasts, prior, features):

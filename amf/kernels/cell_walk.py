@@ -30,7 +30,7 @@ from amf.geometry.interface import become_leaf, become_parent, become_root
 from amf.jit.decorators import called, index, inlined, kernel
 from amf.jit.elementary import power_of_two
 from amf.kernels.aggregation import SMALLEST_ODDS, chain_odds, stop_probability
-from amf.kernels.forgetting import keep_in_bounds_of
+from amf.kernels.forgetting import make_keep_in_bounds
 from amf.kernels.walk import DEPTH, revise, scratch
 from amf.memory.arena import CHILD, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, TIME, Nodes, row_of
 from amf.statistics.interface import Statistics, without_prunings
@@ -216,10 +216,10 @@ def _share_out(aggregates, nodes, path, length, end, n_cuts, odds, stopping, sto
     return np.float64(end + index(1)), weighted_depth + fresh[end]
 
 
-def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
+def _make_learn(statistics: Statistics, *, aggregates: bool) -> Any:
     """The function by which one tree learns a sample that has gone down it, for kernels."""
     likelihoods, likelihood_of_empty = statistics.likelihoods, statistics.likelihood_of_empty
-    update, keep_in_bounds = statistics.update, keep_in_bounds_of(statistics.halve)
+    update, keep_in_bounds = statistics.update, make_keep_in_bounds(statistics.halve)
 
     @inlined
     def learn(
@@ -255,12 +255,12 @@ def _learn_of(statistics: Statistics, *, aggregates: bool) -> Any:
     return learn
 
 
-def cell_walk_of(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
+def make_cell_walk(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
     """The walk for one kind of statistics, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
-    prepare, predict, shown = statistics.prepare, statistics.predict, statistics.shown
-    learn = _learn_of(statistics, aggregates=aggregates)
+    derive, predict, shown = statistics.derive, statistics.predict, statistics.shown
+    learn = _make_learn(statistics, aggregates=aggregates)
 
     @called
     def walk(
@@ -297,7 +297,7 @@ def cell_walk_of(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) 
                 left = end if end < seen and time < lifetime_of(nodes, path[0], rules) else seen
                 # Nodes of the path that have a share in the forecast: those below a division have none.
                 sharing = min(left + index(1), seen)
-                prepare(nodes, path, index(0), sharing, rules, first, second)
+                derive(nodes, path, index(0), sharing, rules, first, second)
                 if length > index(0):
                     _fill_stopping(aggregates, nodes, path, length, odds, stopping)
                 if publish:
@@ -314,7 +314,7 @@ def cell_walk_of(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) 
     return walk
 
 
-def cell_way_of(lifetime_of: Any, *, aggregates: bool) -> Any:
+def make_cell_way(lifetime_of: Any, *, aggregates: bool) -> Any:
     """The way through a tree extended by the sample (attributions.py), for kernels; arguments: see composition.py."""
 
     @called

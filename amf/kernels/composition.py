@@ -6,19 +6,19 @@ from functools import cache
 from typing import Any
 
 from amf.geometry.interface import BOXES, Geometry
-from amf.kernels.attributions import as_it_is, attributions_of
-from amf.kernels.cell_walk import cell_walk_of, cell_way_of, never
-from amf.kernels.pipeline import Kernels, kernels_of
+from amf.kernels.attributions import make_attributions, make_way
+from amf.kernels.cell_walk import make_cell_walk, make_cell_way, never
+from amf.kernels.pipeline import Kernels, make_kernels
 from amf.kernels.reviews import Adapting
-from amf.kernels.walk import share_by_prunings, walk_of
+from amf.kernels.walk import make_walk, share_by_prunings
 from amf.statistics.interface import Statistics
 
 
 @cache
-def _parts_of(statistics: Statistics, share: Any, geometry: Geometry, aggregates: bool) -> tuple[Any, Any]:
+def _make_parts(statistics: Statistics, share: Any, geometry: Geometry, aggregates: bool) -> tuple[Any, Any]:
     """(the walk, the attributions) of such trees, which are compiled once for forests that adapt and that do not."""
-    attribute = attributions_of(statistics, as_it_is(aggregates=aggregates), geometry)
-    return walk_of(statistics, share, geometry, aggregates=aggregates), attribute
+    attribute = make_attributions(statistics, make_way(aggregates=aggregates), geometry)
+    return make_walk(statistics, share, geometry, aggregates=aggregates), attribute
 
 
 def tree_kernels(
@@ -39,8 +39,8 @@ def tree_kernels(
     else it is that of the leaf, or what `share` makes of it. geometry: how trees divide space. adapting: of systems
     whose forests adapt (selection.py), else None.
     """
-    walk, attribute = _parts_of(statistics, share, geometry, aggregates)
-    return kernels_of(name, walk, statistics.rules_of, calibrate, attribute, adapting)
+    walk, attribute = _make_parts(statistics, share, geometry, aggregates)
+    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute, adapting)
 
 
 def cell_kernels(
@@ -52,6 +52,6 @@ def cell_kernels(
     calibrate: see class_calibration.py, number_calibration.py. lifetime_of: (nodes, root, rules) -> lifetime of the
     partition that forecasts see. aggregates: whether a forecast is averaged over prunings; else it is that of the leaf.
     """
-    walk = cell_walk_of(statistics, lifetime_of, aggregates=aggregates)
-    attribute = attributions_of(statistics, cell_way_of(lifetime_of, aggregates=aggregates), BOXES)
-    return kernels_of(name, walk, statistics.rules_of, calibrate, attribute)
+    walk = make_cell_walk(statistics, lifetime_of, aggregates=aggregates)
+    attribute = make_attributions(statistics, make_cell_way(lifetime_of, aggregates=aggregates), BOXES)
+    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute)

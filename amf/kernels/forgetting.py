@@ -93,7 +93,7 @@ def keep_within(nodes, used, tree, limit):
         forget(nodes, used, tree)
 
 
-def keep_in_bounds_of(halve: Any) -> Any:
+def make_keep_in_bounds(halve: Any) -> Any:
     """The function that bounds the counters and the rows of a tree that has learned a sample, for kernels.
 
     halve: see `Statistics.halve`.

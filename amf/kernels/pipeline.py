@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amf.adaptation import change_detection, selection
-from amf.adaptation.rehearsal import remember_of
+from amf.adaptation.rehearsal import make_remember
 from amf.adaptation.state import COMPARES
 from amf.geometry.planes import shift_cuts
 from amf.geometry.scaling import centre, observe, recentre
@@ -23,7 +23,7 @@ from amf.geometry.shifting import shift
 from amf.jit.decorators import called, exported, index, inlined, kernel
 from amf.kernels.aggregation import mean_over_trees
 from amf.kernels.prefetch import fetch_ahead
-from amf.kernels.reviews import Adapting, review_of
+from amf.kernels.reviews import Adapting, make_review_if_due
 from amf.kernels.views import adaptation_of, features_of, nodes_of, padded, weigh
 from amf.kernels.walk import Growth
 from amf.memory.addresses import longs_at, reals_at, words_at
@@ -156,7 +156,7 @@ def recentre_trees(words):
 _PREPARE, _RECENTRE = exported(prepare), exported(recentre_trees)
 
 
-def _passing_of(walk_prepared: Any, gather: Any) -> Any:
+def _make_pass_rows(walk_prepared: Any, gather: Any) -> Any:
     """The function that passes rows through one forest, a stretch of them at a time; for kernels."""
 
     @called
@@ -189,7 +189,7 @@ def _passing_of(walk_prepared: Any, gather: Any) -> Any:
     return pass_rows
 
 
-def _gather_of(calibrate: Any) -> Any:
+def _make_gather(calibrate: Any) -> Any:
     """The function that makes of what trees say what the forest says, for kernels."""
 
     def gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
@@ -200,12 +200,12 @@ def _gather_of(calibrate: Any) -> Any:
     return gather
 
 
-def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
+def _make_adapting_gather(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
     """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
     loss_of, kind = adapting
-    gather, judge = called(_gather_of(calibrate)), selection.judging_of(loss_of)
-    compare = change_detection.compare_of(loss_of)
-    remember, review_if_due = remember_of(kind), review_of(walk_prepared, adapting)
+    gather, judge = called(_make_gather(calibrate)), selection.make_judge(loss_of)
+    compare = change_detection.make_compare(loss_of)
+    remember, review_if_due = make_remember(kind), make_review_if_due(walk_prepared, adapting)
 
     def adapting_gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
         state = adaptation_of(words)
@@ -220,7 +220,7 @@ def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) 
             selection.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
         )  # fmt: skip
         if state.phase[0] == COMPARES:
-            change_detection.take_turns(state, lag)
+            change_detection.let_the_better_forecast(state, lag)
         remember(state, x, labels, labelled, longs_at(words[N_LABELLED], index(1))[0])
         review_if_due(words, state, labels, labelled)
         words[N_KEPT] = index(longs_at(words[N_LABELLED], index(1))[0] - np.int64(state.beginning[0]))
@@ -228,7 +228,7 @@ def _adapting_gather_of(calibrate: Any, adapting: Adapting, walk_prepared: Any) 
     return adapting_gather
 
 
-def kernels_of(
+def make_kernels(
     system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, adapting: Adapting | None = None
 ) -> Kernels:
     """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
@@ -249,7 +249,7 @@ def kernels_of(
         )  # fmt: skip
 
     walk_prepared = called(walk_trees)
-    gather = _gather_of(calibrate) if adapting is None else _adapting_gather_of(calibrate, adapting, walk_prepared)
+    gather = _make_gather(calibrate) if adapting is None else _make_adapting_gather(calibrate, adapting, walk_prepared)
 
     def attribute_rows(words, x, forecasts, prior, features):
         n_trees = words[N_TREES]
@@ -259,7 +259,7 @@ def kernels_of(
             np.intp(words[N_OUTPUTS]), adaptation_of(words).roles, forecasts, prior, features,
         )  # fmt: skip
 
-    pass_rows = _passing_of(walk_prepared, called(gather))
+    pass_rows = _make_pass_rows(walk_prepared, called(gather))
 
     def run(
         forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amf.adaptation import change_detection, rehearsal, selection
-from amf.adaptation.state import ACTIVE, BEGINS, COMPARES, SILENT, STANDING_BY, SUSPECTS, WATCHES, in_turn
+from amf.adaptation.state import (
+    ACTIVE,
+    BEGINS,
+    COMPARES,
+    SILENT,
+    STANDING_BY,
+    SUSPECTS,
+    WATCHES,
+    new_trees_forecast_compiled,
+)
 from amf.adaptation.univariate import N_RECENT, Kind
 from amf.geometry.scaling import centre
 from amf.jit.decorators import called, index
@@ -29,10 +38,10 @@ class Adapting(NamedTuple):
     """Of the labels."""
 
 
-def _rehearse_of(walk_prepared: Any, loss_of: Any) -> Any:
+def _make_rehearse(walk_prepared: Any, loss_of: Any) -> Any:
     """The function by which trees learn kept samples, for kernels."""
 
-    judge = selection.judging_of(loss_of)
+    judge = selection.make_judge(loss_of)
 
     @called
     def rehearse(words, state, first, last, n, labels):
@@ -73,10 +82,10 @@ def _rehearse_of(walk_prepared: Any, loss_of: Any) -> Any:
     return rehearse
 
 
-def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
+def _make_rehearsals(rehearse: Any, kind: Kind) -> Any:
     """The functions by which all trees learn the kept samples, or the background trees alone, for kernels."""
-    weigh_features, recount = selection.weighing_of(kind), rehearsal.recount_of(kind)
-    is_out_of_date = change_detection.is_out_of_date_of(kind)
+    weigh_features, recount = selection.make_weigh_features(kind), rehearsal.make_recount(kind)
+    is_out_of_date = change_detection.make_is_out_of_date(kind)
 
     @called
     def learn_weights(state, features, n):
@@ -116,7 +125,7 @@ def _rehearsals_of(rehearse: Any, kind: Kind) -> Any:
     return rehearse_all, try_anew
 
 
-def _trial_of(try_anew: Any) -> Any:
+def _make_decide(try_anew: Any) -> Any:
     """The function by which a review decides whether new trees take the place of old ones, for kernels."""
 
     @called
@@ -125,7 +134,7 @@ def _trial_of(try_anew: Any) -> Any:
 
         Arguments: those of `review`.
         """
-        begins_anew = is_due and in_turn(state)
+        begins_anew = is_due and new_trees_forecast_compiled(state)
         if state.phase[0] == COMPARES and (begins_anew or is_last):
             change_detection.end_comparing(state)
             if not begins_anew:
@@ -142,9 +151,9 @@ def _trial_of(try_anew: Any) -> Any:
     return decide
 
 
-def _lesson_of(rehearse_all: Any, kind: Kind) -> Any:
+def _make_teach(rehearse_all: Any, kind: Kind) -> Any:
     """The function by which a review teaches a forest what has been learned since the last one, for kernels."""
-    weigh_features, trivial = selection.weighing_of(kind), kind.trivial
+    weigh_features, trivial = selection.make_weigh_features(kind), kind.trivial
 
     @called
     def teach(words, state, n, kept, labels, is_due):
@@ -173,12 +182,12 @@ def _keep_or_let_go(state, n, kept, is_due, is_last, is_chance):
         state.suspected[0] = 0.0
 
 
-def review_of(walk_prepared: Any, adapting: Adapting) -> Any:
+def make_review_if_due(walk_prepared: Any, adapting: Adapting) -> Any:
     """The function that reviews a forest, for kernels."""
     kind = adapting.kind
-    rehearse_all, try_anew = _rehearsals_of(_rehearse_of(walk_prepared, adapting.loss_of), kind)
-    decide, teach = _trial_of(try_anew), _lesson_of(rehearse_all, kind)
-    watch, bound = change_detection.watch_of(kind), rehearsal.bound_of(kind)
+    rehearse_all, try_anew = _make_rehearsals(_make_rehearse(walk_prepared, adapting.loss_of), kind)
+    decide, teach = _make_decide(try_anew), _make_teach(rehearse_all, kind)
+    watch, bound = change_detection.make_watch(kind), rehearsal.make_bound(kind)
 
     @called
     def review(words, state, n, labels):

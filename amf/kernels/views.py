@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amf.adaptation.state import parts
+from amf.adaptation.state import state_of_compiled
 from amf.geometry.scaling import Features
 from amf.jit.decorators import called, index, inlined
 from amf.jit.vectors import LANES
@@ -82,7 +82,7 @@ def nodes_of(words):
 def adaptation_of(words):
     """The state of the adaptation: views."""
     flat = reals_at(words[ADAPTATION], words[N_ADAPTATION])
-    return parts(flat, np.intp(words[N_TREES]), np.intp(words[N_FEATURES]))
+    return state_of_compiled(flat, np.intp(words[N_TREES]), np.intp(words[N_FEATURES]))
 
 
 @inlined

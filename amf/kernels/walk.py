@@ -22,7 +22,7 @@ from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import log1p
 from amf.jit.rng import uniform
 from amf.kernels.aggregation import average, odds_of_split, revised, stop_probability
-from amf.kernels.forgetting import keep_in_bounds_of
+from amf.kernels.forgetting import make_keep_in_bounds
 from amf.kernels.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.memory.arena import ODDS, TIME, row_of
 from amf.statistics.interface import Statistics, without_prunings
@@ -125,7 +125,7 @@ def share_by_prunings(
     return share_out(mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh)
 
 
-def _insert_of(statistics: Statistics, geometry: Geometry) -> Any:
+def _make_insert(statistics: Statistics, geometry: Geometry) -> Any:
     """The function that adds a sample to the boxes and counts of a tree, for kernels."""
     likelihood_of_empty, update = statistics.likelihood_of_empty, statistics.update
     may_split, split, extend = statistics.may_split, geometry.split, geometry.extend
@@ -174,7 +174,7 @@ def _insert_of(statistics: Statistics, geometry: Geometry) -> Any:
     return insert
 
 
-def _forecast_of(statistics: Statistics, share: Any) -> Any:
+def _make_forecast(statistics: Statistics, share: Any) -> Any:
     """The function that makes the forecast of one tree, for kernels."""
     predict = statistics.predict
 
@@ -197,10 +197,10 @@ def _forecast_of(statistics: Statistics, share: Any) -> Any:
     return forecast
 
 
-def _learn_of(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -> Any:
+def _make_learn(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -> Any:
     """The function by which one tree learns a sample that has gone down it, for kernels."""
-    likelihoods, update, insert = statistics.likelihoods, statistics.update, _insert_of(statistics, geometry)
-    keep_in_bounds = keep_in_bounds_of(statistics.halve)
+    likelihoods, update, insert = statistics.likelihoods, statistics.update, _make_insert(statistics, geometry)
+    keep_in_bounds = make_keep_in_bounds(statistics.halve)
 
     @inlined
     def learn(
@@ -226,10 +226,10 @@ def _learn_of(statistics: Statistics, geometry: Geometry, *, aggregates: bool) -
     return learn
 
 
-def _visit_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
+def _make_visit(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
     """The function by which one tree predicts, then learns a sample that has gone down it, for kernels."""
-    prepare, shown, outer_nodes = statistics.prepare, statistics.shown, geometry.outer_part
-    forecast, learn = _forecast_of(statistics, share), _learn_of(statistics, geometry, aggregates=aggregates)
+    derive, shown, outer_nodes = statistics.derive, statistics.shown, geometry.outer_part
+    forecast, learn = _make_forecast(statistics, share), _make_learn(statistics, geometry, aggregates=aggregates)
 
     @inlined
     def visit(
@@ -239,7 +239,7 @@ def _visit_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggrega
         """The sample is row `i`. numbers: room, see `scratch`. before, by: the weights before it and with it."""
         first, second, odds, stopping, stops, fresh, given, extensions = numbers
         seen = shown(nodes, path, start, length, rules)
-        prepare(nodes, path, start, seen, rules, first, second)
+        derive(nodes, path, start, seen, rules, first, second)
         outer = length
         if length > index(0):
             fill_stopping(aggregates, nodes, path, start, length, odds, stopping)
@@ -263,11 +263,11 @@ def _visit_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggrega
     return visit
 
 
-def walk_of(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
+def make_walk(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
     """The walk for one kind of statistics and of trees, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
-    down, visit = geometry.descend, _visit_of(statistics, share, geometry, aggregates=aggregates)
+    down, visit = geometry.descend, _make_visit(statistics, share, geometry, aggregates=aggregates)
 
     @called
     def walk(

@@ -93,7 +93,7 @@ prefetch = _prefetched()
 
 
 @kernel
-def survey(addresses, table):
+def gather_words(addresses, table):
     """Copy the words at each of these addresses into a row of the table, uint64 (n, words)."""
     for row in range(addresses.shape[0]):
         words = words_at(addresses[row], index(table.shape[1]))

@@ -8,8 +8,8 @@ a forest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +17,105 @@ from numpy.typing import NDArray
 from amf.jit.decorators import index, kernel
 from amf.memory.addresses import address_of
 
-HEADS, BOXES, HULLS, USED, RANDOM, CALIBRATION, ADAPTATION = (index(word) for word in range(7))
-ORIGIN, LOWEST, HIGHEST, LAST, MOVES, STRIDES, PAIRS, WEIGHTS, N_LABELLED = (index(word) for word in range(7, 16))
-N_TREES, HEAD_WORDS, BOX_WORDS, HULL_WORDS, CAPACITY, LIMIT, LARGEST = (index(word) for word in range(16, 23))
-"""Trees; words of a head, of a box and for hulls, of each row; rows reserved and allowed for a tree; rows in use in the
-largest tree."""
-N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS, N_CALIBRATION, MODE = (index(word) for word in range(23, 29))
-"""Features; numbers in the pairs of one, 0 where features are taken as they are; whether they are weighed; numbers in a
-forecast and in the state of the calibration; see modes.py."""
-N_ADAPTATION, REVIEW_EVERY, MOST_KEPT, KEPT_ROOM, N_KEPT = (index(word) for word in range(29, 34))
-"""Numbers in the state of the adaptation, 0 where a forest does not adapt; samples between two reviews; samples that
-are kept for rehearsals at most, as there is memory, and as there are."""
-N_NODES, N_SAMPLES, N_BYTES, IS_CURRENT = (index(word) for word in range(34, 38))
-"""Nodes of all trees; labelled samples; bytes of memory; whether the words are those of the forest as it is: 0 once
-memory may have moved."""
-PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = (index(word) for word in range(38, 43))
-"""float64: when nodes split (walk.py), and six numbers of which the system makes its rules."""
+
+class Reached(NamedTuple):
+    """Arrays that never move while the words hold: of each the address is a word, in this order."""
+
+    used: NDArray[Any]
+    random: NDArray[Any]
+    calibration: NDArray[Any]
+    adaptation: NDArray[Any]
+    origin: NDArray[Any]
+    lowest: NDArray[Any]
+    highest: NDArray[Any]
+    last: NDArray[Any]
+    moves: NDArray[Any]
+    strides: NDArray[Any]
+    pairs: NDArray[Any]
+    weights: NDArray[Any]
+    n_labelled: NDArray[Any]
+
+
+class Wholes(NamedTuple):
+    """Whole numbers, each of them a word, in this order."""
+
+    n_trees: int
+    head_words: int
+    """Of each row."""
+    box_words: int
+    hull_words: int
+    capacity: int
+    """Rows that are reserved for a tree."""
+    limit: int
+    """Rows that are allowed for a tree."""
+    largest: int
+    """Rows in use in the largest tree."""
+    n_features: int
+    pair_words: int
+    """Numbers in the pairs of a feature, 0 where features are taken as they are."""
+    adaptive: int
+    """Whether features are weighed."""
+    n_outputs: int
+    """Numbers in a forecast."""
+    n_calibration: int
+    """Numbers in the state of the calibration."""
+    mode: int
+    """See modes.py."""
+    n_adaptation: int
+    """Numbers in the state of the adaptation, 0 where a forest does not adapt."""
+    review_every: int
+    """Samples between two reviews."""
+    most_kept: int
+    """Samples that are kept for rehearsals at most."""
+    kept_room: int
+    """Those for which there is memory."""
+    n_kept: int
+    n_nodes: int
+    """Of all trees."""
+    n_samples: int
+    """Labelled ones."""
+    n_bytes: int
+
+
+class Reals(NamedTuple):
+    """Numbers that are float64, each of them a word, in this order: when nodes split (walk.py)."""
+
+    purity: float
+    pause: float
+    full_pause: float
+    lifetime: float
+
+
+_PLACES = {
+    name: place
+    for place, name in enumerate(
+        ("heads", "boxes", "hulls", *Reached._fields, *Wholes._fields, "is_current", *Reals._fields, "rules")
+    )
+}
+
+
+def _words(*names: str) -> Iterator[Any]:
+    """Where these are among the words."""
+    return (index(_PLACES[name]) for name in names)
+
+
+HEADS, BOXES, HULLS = _words("heads", "boxes", "hulls")
+USED, RANDOM, CALIBRATION, ADAPTATION = _words("used", "random", "calibration", "adaptation")
+ORIGIN, LOWEST, HIGHEST, LAST = _words("origin", "lowest", "highest", "last")
+MOVES, STRIDES, PAIRS, WEIGHTS, N_LABELLED = _words("moves", "strides", "pairs", "weights", "n_labelled")
+N_TREES, HEAD_WORDS, BOX_WORDS, HULL_WORDS = _words("n_trees", "head_words", "box_words", "hull_words")
+CAPACITY, LIMIT, LARGEST = _words("capacity", "limit", "largest")
+N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS = _words("n_features", "pair_words", "adaptive", "n_outputs")
+N_CALIBRATION, MODE = _words("n_calibration", "mode")
+N_ADAPTATION, REVIEW_EVERY, MOST_KEPT = _words("n_adaptation", "review_every", "most_kept")
+KEPT_ROOM, N_KEPT = _words("kept_room", "n_kept")
+N_NODES, N_SAMPLES, N_BYTES, IS_CURRENT = _words("n_nodes", "n_samples", "n_bytes", "is_current")
+"""The last of these: whether the words are those of the forest as it is, 0 once memory may have moved."""
+PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = _words("purity", "pause", "full_pause", "lifetime", "rules")
+"""The last of these: where the numbers begin, float64, of which the system makes its rules."""
 N_RULES = 6
 N_WORDS = int(RULES) + N_RULES
-_WHOLES, _IS_CURRENT = int(N_TREES), int(IS_CURRENT)
+_WHOLES, _IS_CURRENT, _REALS, _RULES = int(N_TREES), int(IS_CURRENT), int(PURITY), int(RULES)
 _CAPACITY, _N_BYTES = int(CAPACITY), int(N_BYTES)
 
 
@@ -52,7 +132,7 @@ def _find_others(
     origin, lowest, highest, last, moves, strides, pairs, weights, n_labelled,
     words,
 ):  # fmt: skip
-    """Write the addresses of the others."""
+    """Write the addresses of the others, which are the fields of `Reached`."""
     words[USED], words[RANDOM] = used.ctypes.data, random.ctypes.data
     words[CALIBRATION], words[ADAPTATION] = calibration.ctypes.data, adaptation.ctypes.data
     words[ORIGIN], words[LOWEST], words[HIGHEST], words[LAST] = (
@@ -87,19 +167,16 @@ class Binding:
     def write(
         self,
         blocks: Sequence[NDArray[Any]],
-        reached: tuple[NDArray[Any], ...],
-        wholes: Sequence[int],
-        fractions: Sequence[float],
+        reached: Reached,
+        wholes: Wholes,
+        reals: Reals,
+        rules: Sequence[float],
     ) -> None:
-        """Write all words, which hold until they expire.
-
-        blocks: arrays that may be resized in place. reached: the others, in the order of the words. wholes: from
-        N_TREES to N_BYTES.
-        """
+        """Write all words, which hold until they expire. blocks: arrays that may be resized in place."""
         _find_blocks(*blocks, self.words)
         _find_others(*reached, self.words)
         self.words[_WHOLES:_IS_CURRENT] = wholes
-        self.words.view(np.float64)[int(PURITY) : int(PURITY) + len(fractions)] = fractions
+        self.words.view(np.float64)[_REALS : _RULES + len(rules)] = (*reals, *rules)
         self.words[_IS_CURRENT] = 1
 
     def move(self, blocks: Sequence[NDArray[Any]], capacity: int, more_bytes: int) -> None:

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.adaptation.state import room_in, size_of, state_of, with_features
-from amf.geometry.boxes import padded
+from amf.geometry.boxes import padded_width
 from amf.geometry.scaling import Scaling, strides_of
 from amf.memory.arena import Arena
 from amf.serialization.packing import pack, unpack
@@ -225,7 +225,7 @@ def _read_scaling(like: Scaling, reader: _Reader) -> Scaling:
     scaling.moves = reader.array(_I8, d).copy()
     width = scaling.pairs.shape[1]
     scaling.pairs = reader.array(_F8, d * width).reshape(d, width).copy()
-    scaling.weights = reader.array(_F4, padded(d)).copy()
+    scaling.weights = reader.array(_F4, padded_width(d)).copy()
     scaling.n_labelled = reader.array(_I8, 1).copy()
     if fault := fault_of_scaling(scaling):
         raise FormatError(fault)

@@ -33,7 +33,7 @@ from amf.kernels.forgetting import shrink
 from amf.kernels.modes import MODES
 from amf.kernels.pipeline import SEGMENTS
 from amf.memory.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole_chunks
-from amf.memory.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding
+from amf.memory.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding, Reached, Reals, Wholes
 from amf.params import check_whole
 from amf.state.system import NO_STATE, Params, System
 from amf.state.threads import side_by_side, spans
@@ -295,20 +295,24 @@ class ForestState(System[Params]):
 
     def _write_binding(self) -> None:
         arena, scaling = self._arena, self._scaling
-        reached: tuple[NDArray[Any], ...] = (
-            arena.used, self._words, self._calibration, self._adaptation,
-            scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.strides,
-            scaling.pairs, scaling.weights, scaling.n_labelled,
+        reached = Reached(
+            used=arena.used, random=self._words, calibration=self._calibration, adaptation=self._adaptation,
+            origin=scaling.origin, lowest=scaling.lowest, highest=scaling.highest, last=scaling.last,
+            moves=scaling.moves, strides=scaling.strides, pairs=scaling.pairs, weights=scaling.weights,
+            n_labelled=scaling.n_labelled,
         )  # fmt: skip
-        wholes = (
-            arena.n_trees, arena.layout.head, arena.layout.box, arena.layout.hull_room, arena.capacity,
-            self._allowed, int(arena.used.max()), self.n_features, scaling.pairs.shape[1], scaling.adaptive,
-            self._n_outputs, self._calibration.shape[0], MODES.index(self._mode), self._adaptation.shape[0],
-            self._review_every, self._most_kept, self._kept_room, self._n_kept, self.n_nodes, self.n_samples,
-            self.nbytes,
+        wholes = Wholes(
+            n_trees=arena.n_trees, head_words=arena.layout.head, box_words=arena.layout.box,
+            hull_words=arena.layout.hull_room, capacity=arena.capacity, limit=self._allowed,
+            largest=int(arena.used.max()), n_features=self.n_features, pair_words=scaling.pairs.shape[1],
+            adaptive=scaling.adaptive, n_outputs=self._n_outputs, n_calibration=self._calibration.shape[0],
+            mode=MODES.index(self._mode), n_adaptation=self._adaptation.shape[0], review_every=self._review_every,
+            most_kept=self._most_kept, kept_room=self._kept_room, n_kept=self._n_kept, n_nodes=self.n_nodes,
+            n_samples=self.n_samples, n_bytes=self.nbytes,
         )  # fmt: skip
-        fractions = (self._purity, *self._pauses, self._lifetime, *self._rules)
-        self._binding.write(arena.blocks, reached, wholes, fractions)
+        pause, full_pause = self._pauses
+        reals = Reals(purity=self._purity, pause=pause, full_pause=full_pause, lifetime=self._lifetime)
+        self._binding.write(arena.blocks, reached, wholes, reals, self._rules)
 
     def _run_threads(
         self,
@@ -387,9 +391,7 @@ class ForestState(System[Params]):
         self._scaling.grow(like)
         self._grow_calibration(known, like)
         if self._adaptation.size:
-            self._adaptation = with_features(
-                self._adaptation, self.params.n_estimators, known, like, self.n_samples,
-                min(room, self._most_kept),
-            )  # fmt: skip
+            n_trees, rows = self.params.n_estimators, min(room, self._most_kept)
+            self._adaptation = with_features(self._adaptation, n_trees, known, like, self.n_samples, rows)
         self._relayout()
         self._arena.imitate(known, like)

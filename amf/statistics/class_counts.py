@@ -75,7 +75,7 @@ def rules_of(numbers):
 
 
 @inlined
-def prepare(nodes, path, start, length, rules, strengths, scales):
+def derive(nodes, path, start, length, rules, strengths, scales):
     """Weight of the prior and 1 / (samples + that weight) of each node: the division stays out of the other loops."""
     _, strength, inherit, _, _ = rules
     for k in range(length):
@@ -197,6 +197,6 @@ def may_split(nodes, here, rules, label):
 
 
 CLASS_COUNTS = Statistics(
-    rules_of, prepare, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
+    rules_of, derive, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
     likelihood_of_empty,
 )  # fmt: skip

@@ -48,7 +48,7 @@ class Statistics(NamedTuple):
 
     rules_of: Callable[..., Any]
     """(numbers) -> rules, of the words of a forest (binding.py) as float64."""
-    prepare: Callable[..., Any]
+    derive: Callable[..., Any]
     """(nodes, path, start, length, rules, first, second): derive two numbers a node from its statistics."""
     predict: Callable[..., Any]
     """(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i): make the tree's forecast of

@@ -84,7 +84,7 @@ def lifetimes(ints, floats, reals, boxes, hulls, used, words, width, factor, exp
 
 
 @inlined
-def _prepare(nodes, path, start, length, rules, winners, scales):
+def _derive(nodes, path, start, length, rules, winners, scales):
     """The label that each node has seen most often, where trees vote; of several the first one. 1 / its labels."""
     n_classes, votes = rules[0], rules[3]
     for k in range(length):
@@ -143,7 +143,7 @@ def _number_of_empty(rules, value, above):
 
 
 LEAF_COUNTS = Statistics(
-    rules_of=rules_of, prepare=_prepare, predict=_predict, update=update, halve=halve,
+    rules_of=rules_of, derive=_derive, predict=_predict, update=update, halve=halve,
     forecast_of=_forecast_of, forecast_of_empty=_forecast_of_empty, shown=_shown,
 )  # fmt: skip
 LEAF_MEANS = NUMBER_MEANS._replace(

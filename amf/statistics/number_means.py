@@ -13,10 +13,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration.number_calibration import AGGREGATE, LEAF, VARIANCE, square
 from amf.inputs.labels import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
-from amf.jit.elementary import exp
+from amf.jit.elementary import exp, square
 from amf.memory.arena import COUNT, ROOT, STATS, row_of
 from amf.memory.binding import RULES
 from amf.memory.halving import halve_counts
@@ -24,13 +23,15 @@ from amf.statistics.interface import Statistics
 
 MEAN, SQUARES = STATS // index(2), STATS // index(2) + index(1)  # in float64 words: mean, sum of squares about it
 STATS_ROOM = 4
+AGGREGATE, VARIANCE, LEAF = range(3)
+"""What a tree says of a sample: mean over prunings, variance of their mixture, mean of the sample's leaf."""
 
 _FREEDOM = 3.0
 _SMALLEST = 1e-60
 
 
 @inlined
-def prepare(nodes, path, start, length, rules, means, variances):
+def derive(nodes, path, start, length, rules, means, variances):
     """Mean of each node, and its variance, shrunk to that of its parent."""
     for k in range(length):
         here = path[start + k] * nodes.words
@@ -176,6 +177,6 @@ def are_sound(heads: NDArray[np.int32]) -> bool:
 
 
 NUMBER_MEANS = Statistics(
-    rules_of, prepare, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
+    rules_of, derive, predict, update, halve, forecast_of, may_split, forecast_of_empty, likelihoods,
     likelihood_of_empty,
 )  # fmt: skip

@@ -86,7 +86,7 @@ def _number_leaf(nodes, here, rules):
     return _ends(nodes, here, rules, nodes.reals[here // index(2) + SQUARES] == 0.0)
 
 
-def _shown_of(is_leaf: Any) -> Any:
+def _make_shown(is_leaf: Any) -> Any:
     """The function that tells how many nodes of a path forecasts see (Statistics.shown), for kernels."""
 
     @inlined
@@ -160,7 +160,7 @@ def _customers(nodes, here, child, label):
 
 
 @inlined
-def _prepare(nodes, path, start, length, rules, discounts, scales):
+def _derive(nodes, path, start, length, rules, discounts, scales):
     """Discount d of each node, and 1 / sum of its customers. The last one is a leaf to forecasts."""
     n_classes, lifetime, _, _, smooths, _ = rules
     if not smooths:
@@ -254,11 +254,11 @@ def _predict_number(nodes, path, start, length, rules, means, variances, stops, 
 
 
 CLASSES = Statistics(
-    rules_of=_rules_of, prepare=_prepare, predict=_predict, update=update, halve=halve,
-    forecast_of=_forecast_of, shown=_shown_of(_class_leaf),
+    rules_of=_rules_of, derive=_derive, predict=_predict, update=update, halve=halve,
+    forecast_of=_forecast_of, shown=_make_shown(_class_leaf),
 )  # fmt: skip
 NUMBERS = NUMBER_MEANS._replace(
-    rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, shown=_shown_of(_number_leaf)
+    rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, shown=_make_shown(_number_leaf)
 )
 
 CLASSIFIER = tree_kernels("mondrian_classifier", CLASSES, calibrate_classes, _branch_off, aggregates=False)

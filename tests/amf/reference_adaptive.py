@@ -119,7 +119,7 @@ class AdaptiveForest:
             self.note_gains(place.tree, x, y)
             place.tree.weights = self.weights.astype(np.float32)
             place.tree.learn(x, y)
-        self.take_turns()
+        self.let_the_better_forecast()
         self.count(x, y)
         self.samples.append((x, y))
         self.n_samples += 1
@@ -196,9 +196,9 @@ class AdaptiveForest:
         self.is_better_anew(kept)
         self.new = [place for place in self.places if not place.active]
         self.phase, self.lag = "compares", 0.0
-        self.take_turns()
+        self.let_the_better_forecast()
 
-    def take_turns(self) -> None:
+    def let_the_better_forecast(self) -> None:
         if self.phase == "compares":
             for place in self.places:
                 place.active = place.asked = (place in self.new) == (self.lag <= 0.0)

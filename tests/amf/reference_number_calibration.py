@@ -201,7 +201,7 @@ class Layer:
         self.worth.learn(self.correction(x, forecast, usual), y - forecast, weight)
 
     def note(self, x: np.ndarray, y: float, share: float) -> None:
-        """Every label, also one before which there was no forecast. share: of usual errors, of all that it may count."""
+        """Every label, also one before which there was no forecast. share: what it counts, 1 at most."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tests.worker.support.tasks import restore
 from worker.base.errors import Transient, WorkerError
 from worker.base.records import Record
 from worker.runtime.loop import REVOKE_S
-from worker.state import learners
+from worker.state import targets
 from worker.task.processor import BatchResult
 from worker.task.task import Task
 
@@ -356,7 +356,7 @@ def test_two_states_at_one_offset_stop_the_partition(monkeypatch: pytest.MonkeyP
     bench.feed(*"ab" * 4)
     bench.worker("one").join().turns(2).close()
     set_back(bench)
-    monkeypatch.setattr(learners, "seed_of", lambda key, seed: seed + 1)
+    monkeypatch.setattr(targets, "seed_of", lambda key, seed: seed + 1)
     two = bench.worker("two").join().turns(2)
     bench.clock.now_s += 10
     with pytest.raises(WorkerError, match="every partition"):
@@ -389,7 +389,7 @@ def test_a_divergence_that_shows_while_partitions_are_given_up_stops_this_one_al
     bench.feed(*"ab" * 4)
     bench.worker("one").join().turns(2).close()
     set_back(bench)
-    monkeypatch.setattr(learners, "seed_of", lambda key, seed: seed + 1)
+    monkeypatch.setattr(targets, "seed_of", lambda key, seed: seed + 1)
     two = bench.worker("two").join().turns(2)
     two.close()
     assert two.stops() == {"divergence": 1}

@@ -31,8 +31,8 @@ from worker.cli.report.figures import Report, calibration_error
 from worker.cli.report.text import show
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config, loads
-from worker.state.learners import seed_of
 from worker.state.model import spec_of
+from worker.state.targets import seed_of
 from worker.task.task import Task
 
 Run = Callable[..., tuple[Report, list[dict[str, str]]]]

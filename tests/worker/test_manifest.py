@@ -15,7 +15,7 @@ from tests.worker.support.checkpoints import HERE, files, write
 from tests.worker.support.manifests import forge, loaded, put_together, taken_apart
 from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint
-from worker.checkpoint import Checkpoints, Manifest, Reader, Table, state_hash
+from worker.checkpoint import Catalogue, Checkpoints, Manifest, Reader, state_hash
 from worker.checkpoint.manifest import FRAME_ENTRIES
 from worker.checkpoint.retention import KEPT_MS
 
@@ -78,7 +78,7 @@ def test_any_sequence_of_changes_reads_as_what_was_written(store: DictStore) -> 
         assert len(found.models) == len(state)
         assert found.models.alive_bytes == sum(map(len, state.values()))
         assert (found.models.usage, found.models.deltas) == (manifest.models.usage, manifest.models.deltas)
-        assert found.models.usage == Table.of(dict(found.models), found.segments).usage
+        assert found.models.usage == Catalogue.of(dict(found.models), found.segments).usage
         assert found.state_hash == state_hash(dict(found.models))
         assert loaded(checkpoints, found) == state
     assert min(Counter(header["base"] is None for header in headers(store)).values()) > 40

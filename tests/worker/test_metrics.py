@@ -13,7 +13,9 @@ import pytest
 from tests.worker.support.observations import fill
 from worker.base.errors import StopCode
 from worker.base.families import MOST_WAITING, Histogram
-from worker.base.labels import (
+from worker.base.metrics import QUERIES, TOP_MODELS, Metrics, reference
+from worker.base.records import ClassScores, Figures, NumberScores, RecentLosses
+from worker.base.series import (
     ByChange,
     ByCode,
     ByModel,
@@ -21,11 +23,9 @@ from worker.base.labels import (
     ByPartition,
     ByPartitionState,
     ByStopCode,
-    State,
     Unlabelled,
 )
-from worker.base.metrics import QUERIES, TOP_MODELS, Metrics, reference
-from worker.base.records import ClassScores, Figures, NumberScores, RecentLosses
+from worker.base.terms import State
 
 FIGURES = Figures(samples=6, nodes=70, depth=3.5, memory_bytes=9_000, scores=ClassScores(5, 2.25, 4))
 ONLY = Unlabelled()
@@ -146,7 +146,7 @@ def test_a_partition_is_in_one_state(metrics: Metrics) -> None:
     metrics.set_partition_states({0: "opening", 1: "live"})
     metrics.set_partition_states({1: "stopped", 2: "replay"})
     found = metrics.partition_state.series()
-    assert set(found) == {ByPartitionState(partition, state) for partition in (1, 2) for state in get_args(State)}
+    assert set(found) == {ByPartitionState(partition, state) for partition in (1, 2) for state in State}
     assert {row for row, value in found.items() if value == 1} == {(1, "stopped"), (2, "replay")}
     assert set(found.values()) == {0, 1}
 

@@ -15,8 +15,8 @@ from tests.worker.support.fakes import config
 from tests.worker.support.models import PARAMS, estimates, event, model, predictions
 from worker.base.records import ClassScores, Estimate, Event, NumberScores, Prediction
 from worker.checkpoint import SavedModel
-from worker.state.learners import forest_of
 from worker.state.model_store import ModelStore
+from worker.state.targets import forest_of
 
 
 @pytest.mark.parametrize(

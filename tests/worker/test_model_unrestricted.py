@@ -8,7 +8,7 @@ import pytest
 import amf
 from tests.worker.support.models import PARAMS, UNRESTRICTED, event, model, predictions, reject_codes
 from worker.base.records import Features, Prediction, Reject
-from worker.state.learners import seed_of
+from worker.state.targets import seed_of
 
 
 @pytest.mark.parametrize(

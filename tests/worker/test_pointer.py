@@ -10,7 +10,7 @@ import pytest
 from tests.worker.support.bench import Bench, Bound, after_gap, learned, of_input, saved_bench
 from tests.worker.support.fakes import config
 from worker.base.errors import Abort, Fatal
-from worker.checkpoint import Manifest, Pointer, Reader, Table
+from worker.checkpoint import Catalogue, Manifest, Pointer, Reader
 from worker.checkpoint.retention import HOUR_MS, KEPT_MANIFESTS, KEPT_MS, Content, expired
 from worker.task.recovery import Recovery, Terms
 
@@ -130,7 +130,7 @@ def test_of_two_states_of_one_checkpoint_that_which_was_committed_is_taken() -> 
         revision=1,
         created_ms=0,
         state_hash="one state",
-        models=Table(),
+        models=Catalogue(),
     )
     known = Pointer.to(manifest)
     assert known.admits(manifest)

@@ -11,9 +11,9 @@ import pytest
 from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS
 from worker.base.errors import Abort, StopCode
-from worker.base.labels import ByPartition
 from worker.base.metrics import TOP_FEATURES, WORST_MODELS, Metrics
 from worker.base.records import Record
+from worker.base.series import ByPartition
 from worker.codec.dead_letters import REJECT_CODES
 from worker.runtime import reports
 from worker.runtime.loop import GAUGES_EVERY_S

@@ -15,9 +15,9 @@ from tests.worker.support.models import PARAMS, event, reject_codes
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import SYSTEMS, fits
-from worker.state.learners import forest_of, seed_of
 from worker.state.model import Model, spec_of
 from worker.state.model_store import ModelStore
+from worker.state.targets import forest_of, seed_of
 
 OTHER_VALUES: dict[str, Any] = {
     "n_estimators": 3,

@@ -15,7 +15,8 @@ from tests.worker.support.fake_broker import Log
 from tests.worker.support.fakes import config
 from tests.worker.support.tasks import codes, header, labelled, partition, records, restore, state, value_of
 from worker.base.records import NumberScores
-from worker.task.task import State, Task
+from worker.base.terms import State
+from worker.task.task import Task
 
 # Its life
 

@@ -10,7 +10,8 @@ import pytest
 from tests.worker.support.fakes import config
 from tests.worker.support.tasks import labelled, partition, records, restore, state, taken
 from worker.base.errors import CorruptCheckpoint
-from worker.task.task import State, Task
+from worker.base.terms import State
+from worker.task.task import Task
 
 
 def test_a_snapshot_holds_what_changed_since_the_last_one() -> None:

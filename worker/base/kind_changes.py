@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from worker.base.labels import ByKindChange, KindChange
 from worker.base.log import Field, Log
 from worker.base.metrics import Metrics
+from worker.base.series import ByKindChange
+from worker.base.terms import KindChange
 
 _log = Log(__name__)
 

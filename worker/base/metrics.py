@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.base.families import AnyFamily, Counter, Gauge, Histogram, Summary, Waiting
-from worker.base.labels import (
+from worker.base.records import ClassScores, Figures, NumberScores
+from worker.base.series import (
     Build,
     ByChange,
     ByCode,
@@ -32,11 +33,10 @@ from worker.base.labels import (
     BySource,
     ByStopCode,
     ByVerdict,
-    State,
     Tenth,
     Unlabelled,
 )
-from worker.base.records import ClassScores, Figures, NumberScores
+from worker.base.terms import State
 
 TOP_MODELS = 20
 """How many models have series of their own: Prometheus keeps each one it ever saw, and model keys have no bound."""
@@ -302,7 +302,7 @@ class Metrics:
             {
                 ByPartitionState(partition, each): int(each == state)
                 for partition, state in states.items()
-                for each in get_args(State)
+                for each in State
             }
         )
 

@@ -11,6 +11,7 @@ checkpoint. State is a function of the input alone, so it is true whoever wrote 
 has lost records, gaps.py says where the history goes on.
 """
 
+from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
 from worker.checkpoint.checkpoints import Checkpoints
 from worker.checkpoint.listing import Listing, describe, history
 from worker.checkpoint.manifest import FORMAT, Manifest, Reader, differing
@@ -19,12 +20,12 @@ from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.policy import MOST_WRITES, Policy
 from worker.checkpoint.retention import KEPT_MS
 from worker.checkpoint.segments import SavedModel, Source
-from worker.checkpoint.table import ModelEntry, Table, state_hash
 
 __all__ = [
     "FORMAT",
     "KEPT_MS",
     "MOST_WRITES",
+    "Catalogue",
     "Checkpoints",
     "Listing",
     "Location",
@@ -35,7 +36,6 @@ __all__ = [
     "Reader",
     "SavedModel",
     "Source",
-    "Table",
     "describe",
     "differing",
     "history",

@@ -14,11 +14,11 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
 from worker.checkpoint import retention, segments
+from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
 from worker.checkpoint.manifest import Manifest, Reader, differing, encoded, problem_of, readable, ready_to_write
 from worker.checkpoint.names import Kind, Location, file_name, is_ours, of_kind, offset_of
 from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.segments import SavedModel, Source
-from worker.checkpoint.table import ModelEntry, Table, state_hash
 
 _log = Log(__name__)
 
@@ -171,7 +171,7 @@ class Checkpoints:
         """
         if previous is not None and (previous.location, previous.start_offset) != (self.location, start_offset):
             raise ValueError("the previous checkpoint belongs to another history")
-        before, hashed = (Table(), "0") if previous is None else (previous.models, previous.state_hash)
+        before, hashed = (Catalogue(), "0") if previous is None else (previous.models, previous.state_hash)
         carried = before.less({*dirty, *removed})
         written, sizes = self.write_models(offset, self._to_write(dirty, carried))
         gone = {key: before[key] for key in {*removed, *written} if key in before}
@@ -228,7 +228,7 @@ class Checkpoints:
         self._since.bytes += len(data) if kind == "segment" else 0
         return name
 
-    def _to_write(self, dirty: Mapping[str, Source], carried: Table) -> Iterator[tuple[str, SavedModel]]:
+    def _to_write(self, dirty: Mapping[str, Source], carried: Catalogue) -> Iterator[tuple[str, SavedModel]]:
         """The models that changed, then those that move because their segments are hardly used any more."""
         written = 0
         for key, source in dirty.items():

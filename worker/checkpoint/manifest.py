@@ -1,6 +1,6 @@
-"""A manifest: the state of a partition at an offset, as a table of where its models lie.
+"""A manifest: the state of a partition at an offset, as a catalogue of where its models lie.
 
-A manifest is either a base, which holds the whole table, or a delta, which holds what has changed since one base, whose
+A manifest is either a base, which holds it whole, or a delta, which holds what has changed since one base, whose
 name it says: two files at most are read for a state, and one of them is small. A delta holds all that has changed since
 its base, so it grows; once the deltas of a base have had as many entries, all in all, as the base has models, another
 base is written. So a checkpoint at which one of n models has changed costs about the square root of n entries.
@@ -22,8 +22,8 @@ import msgspec
 
 from worker.base.errors import CorruptCheckpoint, NotFound
 from worker.base.ports import ObjectStore
+from worker.checkpoint.catalogue import Catalogue, ModelEntry, Size, state_hash
 from worker.checkpoint.names import Location, expect_hash, offset_of
-from worker.checkpoint.table import ModelEntry, Size, Table, state_hash
 
 FORMAT = 2
 """What is written, and all that can be read."""
@@ -64,7 +64,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(About, frozen=True, kw_only=True):
     """The state at `offset`."""
 
-    models: Table
+    models: Catalogue
 
     @property
     def segments(self) -> dict[str, int]:
@@ -209,7 +209,7 @@ class Reader:
 
     def _read_base(self, name: str, header: Header, frames: Iterator[bytes]) -> Manifest:
         try:
-            models = Table.of(_entries(header, frames), header.segments, name)
+            models = Catalogue.of(_entries(header, frames), header.segments, name)
             _require_hash(header, state_hash(models))
             if header.removed:
                 raise ValueError("removes models without a base")

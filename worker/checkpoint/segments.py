@@ -11,8 +11,8 @@ import msgspec
 
 from worker.base.errors import CorruptCheckpoint, NotFound
 from worker.base.ports import ObjectStore
+from worker.checkpoint.catalogue import ModelEntry, Usage
 from worker.checkpoint.names import expect_hash, sha256
-from worker.checkpoint.table import ModelEntry, Usage
 
 SEGMENT_BYTES = 32 * 2**20
 """Models are packed into segments of about this size, a larger model has a segment of its own: small enough that

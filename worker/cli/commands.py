@@ -146,7 +146,7 @@ def evaluate(arguments: Namespace) -> int:
     from worker.cli.predictions import PredictionsFile
     from worker.cli.report import page, text
     from worker.cli.terminal import Interrupt, progress, status
-    from worker.state.learners import compile_kernels
+    from worker.state.targets import compile_kernels
 
     rows = _open(arguments)
     if not rows.labelled:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from worker.base.errors import Fatal
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Checkpoints, Location, Manifest, ModelEntry, SavedModel, Table, state_hash
+from worker.checkpoint import Catalogue, Checkpoints, Location, Manifest, ModelEntry, SavedModel, state_hash
 from worker.checkpoint.gaps import before_gap
 from worker.cli.terminal import Advance, count, size, table
 from worker.config.values import folder_name
@@ -73,7 +73,7 @@ def reshard(
                 revision=0,
                 # Not the time of day: then a repetition writes the same files.
                 created_ms=max(manifest.created_ms for manifest in old),
-                models=Table.of(entries[number], sizes[number]),
+                models=Catalogue.of(entries[number], sizes[number]),
                 state_hash=state_hash(entries[number]),
                 origin=f"reshard of lineage {before_gap(old[0].location).lineage} with {len(old)} partitions",
                 adopted=False,

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from worker.base.errors import Fatal, PartitionStopped, StateLost, Transient, WorkerError
 from worker.base.failpoints import failpoint
-from worker.base.labels import Change
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, ObjectStore, Output
 from worker.base.records import Membership, Record
 from worker.base.retry import START_S, Retry, Stopped
 from worker.base.status import Board
+from worker.base.terms import Change, State
 from worker.config import Config
 from worker.runtime import reports
 from worker.runtime.executor import GATHERED_BYTES, TaskExecutor
@@ -28,7 +28,7 @@ from worker.runtime.tasks import Pools, Setting, Tasks
 from worker.runtime.topic_monitor import TopicMonitor
 from worker.runtime.transaction import Transactions
 from worker.task.processor import BatchResult
-from worker.task.task import State, Task
+from worker.task.task import Task
 
 _log = Log(__name__)
 

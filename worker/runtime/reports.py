@@ -73,7 +73,7 @@ def show(metrics: Metrics, cache: Cache, partitions: Mapping[int, Task], source:
     traffic = ((key, entry.traffic) for key, (_, entry) in leaders.items())
     shown = metrics.set_models(traffic, lambda key: leaders[key][1].watch())
     metrics.set_verdicts([each.models.loss_ratios for each in partitions.values()])
-    metrics.set_partition_states({number: partition.state.value for number, partition in partitions.items()})
+    metrics.set_partition_states({number: partition.state for number, partition in partitions.items()})
     for number, partition in partitions.items():
         high = source.high_watermark(number)
         if high is not None:

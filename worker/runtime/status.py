@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.base.families import Counter, Gauge
-from worker.base.labels import ByPartition, ByVerdict, Unlabelled
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock
+from worker.base.series import ByPartition, ByVerdict, Unlabelled
 from worker.base.standing import Standing
 from worker.base.status import (
     Board,
@@ -28,8 +28,9 @@ from worker.base.status import (
     Point,
     Question,
 )
+from worker.base.terms import State
 from worker.state import descriptions
-from worker.task.task import State, Task
+from worker.task.task import Task
 
 _log = Log(__name__)
 
@@ -140,7 +141,7 @@ class Reporter:
                 age_s = 0.0  # The checkpoint has all there is, however old it is.
             yield PartitionStatus(
                 number,
-                task.state.value,
+                task.state,
                 task.trouble,
                 task.position,
                 None if records is None else int(records),
@@ -200,7 +201,7 @@ class Reporter:
         outside = self._board.output_trouble or self.standing.trouble() or self._board.forwarder_trouble
         if outside is not None:
             return outside
-        others = [(number, task.state.value) for number, task in sorted(tasks.items()) if task.state is not State.LIVE]
+        others = [(number, task.state) for number, task in sorted(tasks.items()) if task.state is not State.LIVE]
         named = ", ".join(f"{number} ({state})" for number, state in others[:_MOST_NAMED])
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         return f"not live: partition {named}{more}" if others else None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from worker.base.records import Label, Reject
-from worker.state.learners import ANSWER_BYTES, UNKNOWN, Classifier
 from worker.state.model_store import ModelStore
+from worker.state.targets import ANSWER_BYTES, UNKNOWN, ClassTarget
 
 
 def affordable(
@@ -26,13 +26,13 @@ def affordable(
         }
         sizes = np.array([fresh.get(key, size) for key, size in zip(keys, sizes.tolist(), strict=True)])
     # Nearly always there are so few classes that it does not matter who meets them.
-    more = sum(map(Classifier.more_bytes, {label for label in labels if label is not None}))
+    more = sum(map(ClassTarget.more_bytes, {label for label in labels if label is not None}))
     if len(keys) * (int(sizes.max()) + more) <= most_bytes:
         return len(keys)
     coming = dict.fromkeys(keys, 0)
     for key, label in set(zip(keys, labels, strict=True)):
         if label is not None and not _is_class(models, key, label):
-            coming[key] += Classifier.more_bytes(label)
+            coming[key] += ClassTarget.more_bytes(label)
     sizes = sizes + np.array([coming[key] for key in keys])
     return max(1, int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right")))
 
@@ -40,10 +40,10 @@ def affordable(
 def _blind_bytes(models: ModelStore, key: str | Reject) -> int:
     """Of an answer of a model that has learned nothing."""
     classes = models.params_for(key).classes if isinstance(key, str) else None
-    return ANSWER_BYTES + sum(map(Classifier.more_bytes, classes or ()))
+    return ANSWER_BYTES + sum(map(ClassTarget.more_bytes, classes or ()))
 
 
 def _is_class(models: ModelStore, key: str | Reject, label: Label) -> bool:
     """Whether the model knows the label; of one that is away that is not known."""
     entry = models.entry(key) if isinstance(key, str) else None
-    return entry is not None and entry.model is not None and entry.model.learner.code(label) != UNKNOWN
+    return entry is not None and entry.model is not None and entry.model.target.code(label) != UNKNOWN

@@ -22,7 +22,7 @@ from worker.base.metrics import Metrics
 from worker.base.ports import Place, Spill
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry, Remote
-from worker.state.table import Table
+from worker.state.slots import SlotTable
 
 _log = Log(__name__)
 
@@ -56,7 +56,7 @@ class Cache:
         self._limit_bytes = limit_bytes
         self._spill = spill
         self._give_back = give_back
-        self._tables: list[Table] = []
+        self._tables: list[SlotTable] = []
         self._here = self._uses = 0
         """How many models are in memory; how often any was used."""
         self._lock = threading.Lock()
@@ -77,14 +77,14 @@ class Cache:
         """Whether the models take more memory than they may."""
         return self._limit_bytes is not None and self.nbytes > self._limit_bytes
 
-    def new_table(self) -> Table:
+    def new_table(self) -> SlotTable:
         """A table for the models of a partition."""
-        table = Table(self._moving)
+        table = SlotTable(self._moving)
         with self._lock:
             self._tables.append(table)
         return table
 
-    def drop_table(self, table: Table) -> None:
+    def drop_table(self, table: SlotTable) -> None:
         """The models of the table are all forgotten, and no more will come."""
         with self._lock:
             if table in self._tables:
@@ -100,7 +100,7 @@ class Cache:
         with self._lock:
             self._enter(entry)
 
-    def have_changed(self, table: Table, slots: NDArray[np.int64], sizes: amf.Sizes) -> None:
+    def have_changed(self, table: SlotTable, slots: NDArray[np.int64], sizes: amf.Sizes) -> None:
         """These models, which are in memory, were used, and are as large as that now."""
         with self._lock:
             self.nbytes += int(sizes.nbytes.sum() - table.nbytes[slots].sum())

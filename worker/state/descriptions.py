@@ -25,7 +25,7 @@ from worker.base.status import (
 )
 from worker.state.entry import Entry
 from worker.state.model import Model
-from worker.state.table import UNKNOWN_MS
+from worker.state.slots import UNKNOWN_MS
 
 MOST_CLASSES = 50
 _NAME_CHARS = 80

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from amf import OnlineForest
 from worker.base.metrics import TOP_FEATURES, Traffic
 from worker.base.ports import Place
 from worker.base.records import ClassScores, Figures, RecentLosses, Scores
 from worker.checkpoint import SavedModel
-from worker.state.learners import Forest
+from worker.state.auc import BinnedAuc
 from worker.state.model import Model
-from worker.state.ranking import Ranking
-from worker.state.table import UNKNOWN_MS, Table
+from worker.state.slots import UNKNOWN_MS, SlotTable
 
 TRAFFIC_S = 3600.0
 """An hour: with less, the models that have series of their own would change all the time."""
@@ -111,11 +111,11 @@ class Entry:
     )  # fmt: skip
 
     used, nbytes, answer_bytes, nodes, samples, last_ms, clean, watched = (_Cell() for _ in range(8))
-    """See Table."""
+    """See SlotTable."""
 
-    def __init__(self, key: str, spec: str, fetch: Fetch | None, table: Table | None = None) -> None:
+    def __init__(self, key: str, spec: str, fetch: Fetch | None, table: SlotTable | None = None) -> None:
         """table: where its figures are kept; one of its own where there is none."""
-        self.table = Table() if table is None else table
+        self.table = SlotTable() if table is None else table
         self.slot = self.table.take(self)
         self.key = key
         self.spec = spec
@@ -157,8 +157,8 @@ class Entry:
 
     def come_back(self, model: Model) -> None:
         """The model is in memory."""
-        self.model, self._of_scores = model, model.learner.Scores
-        self.answer_bytes = model.learner.answer_bytes
+        self.model, self._of_scores = model, model.target.Scores
+        self.answer_bytes = model.target.answer_bytes
 
     def learned(self, model: Model) -> None:
         """The model has changed, or is new."""
@@ -196,7 +196,7 @@ class Entry:
             figures = self._summary(len(data), self.samples, self.nodes, self._depth, last_ms)
             return CopyToSave.of(SavedModel(self.spec, data, figures))
 
-        def dumped(forest: Forest) -> SavedModel:
+        def dumped(forest: OnlineForest) -> SavedModel:
             data, depth = forest.dumps(), self._depth_of(forest)
             summary = self._summary(len(data), forest.n_samples, forest.n_nodes, depth, last_ms)
             return SavedModel(self.spec, data, summary)
@@ -272,7 +272,7 @@ class Entry:
         if model is None:
             return figures
         if model.ranking is None:
-            model.ranking, self.watched = Ranking(), True
+            model.ranking, self.watched = BinnedAuc(), True
         adaptation = model.forest.adaptation
         if adaptation is None:
             return figures
@@ -304,7 +304,7 @@ class Entry:
             self._recent = float(np.logaddexp(self._recent, math.log(n) + now_s / TRAFFIC_S))
             self._traffic_samples = samples
 
-    def _depth_of(self, forest: Forest) -> float:
+    def _depth_of(self, forest: OnlineForest) -> float:
         """Mean depth of the model's trees: as of when they had more than half of their samples.
 
         It grows with the logarithm of that number, and to look at it takes a tenth of the time to save the model.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from worker.base.records import Answer, Estimate, Explanation
 from worker.state.features import FeaturesOfColumns
-from worker.state.learners import NO_LABEL
+from worker.state.targets import NO_LABEL
 
 WINDOW = 5_000
 """Explained forecasts after which the earlier ones count half."""

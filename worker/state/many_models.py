@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from worker.base.records import Event
 from worker.state.cells import MOST_CELLS
-from worker.state.learners import NO_LABEL, UNKNOWN, Forecasts
 from worker.state.model import Applied
 from worker.state.model_store import ModelStore
 from worker.state.rules import Rules
+from worker.state.targets import NO_LABEL, UNKNOWN, ForecastColumns
 
 ROWS_A_THREAD = 256
 """To hand over fewer takes longer than it saves."""
@@ -115,7 +115,7 @@ def _part(
 
 def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, predict: bool) -> Joint:
     """Pass the events of models of one kind through their forests."""
-    rules, learner = parts[0].rules, parts[0].rules.learner
+    rules, target = parts[0].rules, parts[0].rules.target
     places = np.concatenate([part.places for part in parts]).tolist()
     slots = np.concatenate([part.slots for part in parts])
     codes = [code for part in parts for code in part.codes]
@@ -123,22 +123,22 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
         for place in places:
             models.hold(keys[place])
     rows = np.concatenate([part.rules.rows(part.cells) for part in parts])
-    targets = np.concatenate([learner.targets(part.events, part.codes) for part in parts])
+    labels = np.concatenate([target.as_numbers(part.events, part.codes) for part in parts])
     n_threads = max(1, min(models.n_threads, len(rows) // ROWS_A_THREAD))
-    said = rules.group.predict_learn(rows, slots, targets, predict=predict, n_threads=n_threads)
+    said = rules.group.predict_learn(rows, slots, labels, predict=predict, n_threads=n_threads)
 
     starts = np.flatnonzero(np.diff(slots, prepend=-1))
     mine, lengths = slots[starts], np.diff(starts, append=len(slots))
     owners = np.repeat(np.arange(mine.size), lengths)
     labelled = np.array(codes) != NO_LABEL
-    applied = Applied(len(places), learner.Scores)
+    applied = Applied(len(places), target.Scores)
     applied.tally.learned = int(labelled.sum())
     scores = np.zeros((mine.size, 0))
     if predict:
         # Of each event, how many labelled ones its model has met before it.
         so_far = np.cumsum(labelled) - labelled
         learned = models.table.samples[mine][owners] + so_far - so_far[starts][owners]
-        forecasts = learner.forecasts(said)
+        forecasts = target.forecasts(said)
         scores = _answer(parts, forecasts, learned.tolist(), applied, owners)
         for i in np.flatnonzero(models.table.watched[mine]).tolist():
             here = slice(starts[i], starts[i] + lengths[i])
@@ -148,7 +148,7 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
 
 
 def _answer(
-    parts: Sequence[_Part], forecasts: Forecasts, learned: list[int], applied: Applied, owners: NDArray[np.int64]
+    parts: Sequence[_Part], forecasts: ForecastColumns, learned: list[int], applied: Applied, owners: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Answer the events, of which the forests have said this; returns the scores of each model, as the table has them.
 
@@ -161,7 +161,7 @@ def _answer(
         stop = start + len(part.events)
         here = slice(start, stop)
         of_part = forecasts if len(parts) == 1 else forecasts.part(here)
-        answered = part.rules.learner.answers(part.events, part.codes, of_part, learned[here], part.rules.n_classes)
+        answered = part.rules.target.answers(part.events, part.codes, of_part, learned[here], part.rules.n_classes)
         applied.answered(range(start, stop), answered, of_part)
         scored += [start + place for place in answered.scored]
         columns = columns or [[] for _ in answered.scores]

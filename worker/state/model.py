@@ -12,19 +12,19 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from amf import Adaptation, Column, Columns
-from worker.base.labels import KindChange
+from amf import Adaptation, Column, Columns, OnlineForest
 from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.base.records import Answer, ClassScores, Event, Features, Reject, Scores
 from worker.base.tally import Tally
+from worker.base.terms import KindChange
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import canonical
+from worker.state.auc import BinnedAuc
 from worker.state.cells import MOST_CELLS, is_in_unit_interval, listed_of, plain_cells, rows_of
 from worker.state.explanations import Explainer, between_labels
 from worker.state.features import FeaturesOfColumns, features_of
-from worker.state.learners import NO_LABEL, UNKNOWN, Answered, Forecasts, Forest, forest_of, learner_of
-from worker.state.ranking import Ranking
+from worker.state.targets import NO_LABEL, UNKNOWN, Answered, ForecastColumns, forest_of, target_of
 
 
 def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
@@ -49,7 +49,7 @@ class Applied:
         self.scores: Scores = self.tally.classes if scores is ClassScores else self.tally.numbers
         """Those of the tally that labels of this kind have."""
 
-    def answered(self, places: Iterable[int], answered: Answered, forecasts: Forecasts) -> None:
+    def answered(self, places: Iterable[int], answered: Answered, forecasts: ForecastColumns) -> None:
         """Take in what is answered to the events at these places, of which the forests said this."""
         for place, answer in zip(places, answered.answers, strict=True):
             self.outcomes[place] = answer
@@ -81,21 +81,21 @@ class Model:
         "explainer",
         "forest",
         "key",
-        "learner",
         "listed",
         "ranking",
         "spec",
+        "target",
     )  # fmt: skip
 
     def __init__(
-        self, key: str, forest: Forest, spec: str, *, names_given: bool | None = None, length: int | None = None
+        self, key: str, forest: OnlineForest, spec: str, *, names_given: bool | None = None, length: int | None = None
     ) -> None:
         """`names_given` says that an object's names are those that the forest has; `length` is that of its arrays."""
         self.key = key
         self.forest = forest
         self.spec = spec
-        self.learner = learner_of(forest.class_labels, forest.params)
-        self.ranking: Ranking | None = None
+        self.target = target_of(forest.class_labels, forest.params)
+        self.ranking: BinnedAuc | None = None
         """Kept from when the metrics first show the model."""
         self._columns_met: Columns | None = None
         self._features: FeaturesOfColumns | None = None
@@ -154,7 +154,7 @@ class Model:
 
         explain: how many features are named with each forecast that moved it most.
         """
-        applied = Applied(len(events), self.learner.Scores, explain)
+        applied = Applied(len(events), self.target.Scores, explain)
         run = self._plain_run(events)
         # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
         if run is None:
@@ -176,7 +176,7 @@ class Model:
 
     def _plain_run(self, events: Sequence[Event]) -> Run | None:
         """All events, if this model takes them as they stand, without anything new; None if it has to look closely."""
-        codes = self.learner.codes([event.label for event in events])
+        codes = self.target.codes([event.label for event in events])
         if UNKNOWN in codes:
             return None
         cells = [cells for event in events if (cells := self._plain_cells(event.features)) is not None]
@@ -184,23 +184,23 @@ class Model:
 
     def _closely(self, events: Sequence[Event], applied: Applied, *, predict: bool) -> Run:
         """Look at the events one by one; returns those that are still to be passed through the forest."""
-        learner = self.learner
+        target = self.target
         run = Run([], [], [], [])
         for i, event in enumerate(events):
             features, label = event.features, event.label
-            code = NO_LABEL if label is None else learner.code(label)
+            code = NO_LABEL if label is None else target.code(label)
             cells = self._plain_cells(features)
             if cells is None or code == UNKNOWN:
                 new = self._new_columns(event)
                 refused = self._refusal(features, len(new), self.forest.n_samples + run.n_labelled)
                 if refused is None and label is not None and code == UNKNOWN:
-                    refused = learner.refusal(label)
+                    refused = target.refusal(label)
                 if refused is not None:
                     applied.outcomes[i] = refused
                     continue
                 if label is None and self._kind is None:
                     if predict:
-                        applied.outcomes[i] = learner.blind(event)
+                        applied.outcomes[i] = target.blind(event)
                         applied.tally.predicted += 1
                     continue
                 if new:
@@ -211,9 +211,9 @@ class Model:
                 if self._kind is None:
                     self._kind, self._width = type(features), len(features)
                 if label is not None and code == UNKNOWN:
-                    if (change := learner.kind_change(label)) is not None:
+                    if (change := target.kind_change(label)) is not None:
                         applied.kind_changes.append((i, None, change))
-                    code = learner.admit(label)
+                    code = target.admit(label)
                 cells = features if isinstance(features, list) else self._columns.cells(features)
             run.cells.append(cells)
             run.rows.append(i)
@@ -306,7 +306,7 @@ class Model:
             return
         rows = rows_of(run.cells, self.columns)
         if not predict:
-            self.forest.partial_fit(rows, self.learner.given(run.events))
+            self.forest.partial_fit(rows, self.target.given(run.events))
         elif applied.explain:
             # A forecast is explained by the forest that made it: before the next label is learned.
             moves_each = rows.shape[1] * max(self._n_classes, 1)
@@ -318,13 +318,13 @@ class Model:
 
     def _predict(self, rows: NDArray[np.float64], run: Run, applied: Applied) -> None:
         """Predict each event of a run and learn it; `rows` are what the forest takes of them."""
-        moves, learner = None, self.learner
+        moves, target = None, self.target
         if applied.explain and self.forest.n_samples:
             moves = self.forest.attribute(rows).features
         learned = accumulate((code != NO_LABEL for code in run.codes[:-1]), initial=self.forest.n_samples)
         known = self._n_classes
-        forecasts = learner.forecasts(self.forest.prequential(rows, learner.given(run.events)))
-        answered = learner.answers(run.events, run.codes, forecasts, learned, known)
+        forecasts = target.forecasts(self.forest.prequential(rows, target.given(run.events)))
+        answered = target.answers(run.events, run.codes, forecasts, learned, known)
         if applied.explain:
             features = self.features
             if self.explainer is None:
@@ -333,7 +333,7 @@ class Model:
         applied.answered(run.rows, answered, forecasts)
         self.rank(forecasts, run.codes)
 
-    def rank(self, forecasts: Forecasts, codes: Sequence[int]) -> None:
+    def rank(self, forecasts: ForecastColumns, codes: Sequence[int]) -> None:
         """Count how forecasts ranked the classes, where anybody asks for that. codes: of the labels."""
         if self.ranking is not None and forecasts.probabilities is not None:
             self.ranking.add(forecasts.probabilities[:, : self._n_classes], codes)
@@ -348,7 +348,7 @@ class Run(NamedTuple):
     cells: list[Collection[Any]]
     """Their features as Columns takes them."""
     codes: list[int]
-    """Of their labels, as the learner gives them."""
+    """Of their labels, as the target gives them."""
 
     @property
     def n_labelled(self) -> int:

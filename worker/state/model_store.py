@@ -23,9 +23,9 @@ from worker.config import ModelParams
 from worker.state.cache import MODEL_BYTES, Cache
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry, Fetch, Prefetch
-from worker.state.learners import Forecasts
 from worker.state.model import Applied, Model, spec_of
 from worker.state.rules import Rules
+from worker.state.targets import ForecastColumns
 
 NEW_MODEL_BYTES = 24 * 2**10
 """Memory of a model that has learned its first events, about: ten trees of few nodes."""
@@ -193,7 +193,7 @@ class ModelStore:
         entries: list[Any] = self.table.entries
         return [entries[slot].spec for slot in slots.tolist()]
 
-    def rank(self, slot: int, forecasts: Forecasts, codes: Sequence[int]) -> None:
+    def rank(self, slot: int, forecasts: ForecastColumns, codes: Sequence[int]) -> None:
         """Count forecasts of a model that is asked how well it ranks."""
         entry = self.table.entries[slot]
         assert entry.model is not None

@@ -13,8 +13,8 @@ import amf
 from amf import Columns
 from worker.base.records import Event
 from worker.state.cells import listed_of, plain_cells, rows_of
-from worker.state.learners import Learner, learner_of
 from worker.state.model import Model
+from worker.state.targets import Target, target_of
 
 _MOST_NAMES = 64
 """Classes, and names of features, with which rules are still looked up: to compare more takes longer than it saves."""
@@ -34,16 +34,16 @@ class Rules:
         "_width",
         "group",
         "kind",
-        "learner",
         "n_cells",
         "n_classes",
+        "target",
     )
 
-    def __init__(self, model: Model, group: amf.Group, learner: Learner, columns: Columns | None) -> None:
+    def __init__(self, model: Model, group: amf.Group, target: Target, columns: Columns | None) -> None:
         forest = model.forest
         self.group = group
         """Of the forests, by the slots of their models."""
-        self.learner = learner
+        self.target = target
         self.n_classes = len(forest.class_labels or ())
         self.kind = forest.variant, forest.n_features, self.n_classes
         """Models of one kind pass through their forests in one call; all rows of forecasts are as wide as one's."""
@@ -57,7 +57,7 @@ class Rules:
 
         A label that has to be looked at has the number UNKNOWN.
         """
-        codes = self.learner.codes([event.label for event in events])
+        codes = self.target.codes([event.label for event in events])
         if self._columns is None and not self._in_cube:
             width = self._width
             rows = [event.features for event in events]
@@ -93,7 +93,7 @@ class Rulebook:
 
     def __init__(self) -> None:
         self._shared = WeakValueDictionary[tuple[Any, ...], Rules]()
-        """As long as there is a model that has them (Table.rules)."""
+        """As long as there is a model that has them (SlotTable.rules)."""
         self._groups: dict[tuple[str, ...], amf.Group] = {}
 
     def admit(self, slot: int, model: Model) -> Rules | None:
@@ -108,13 +108,13 @@ class Rulebook:
             own is None or (own.numbers_only and len(own.names) <= _MOST_NAMES)
         )
         if not is_short:
-            return Rules(model, group, model.learner, own)
+            return Rules(model, group, model.target, own)
         # 1 and True are equal, and two labels.
         typed = None if labels is None else tuple((type(label), label) for label in labels)
         key = forest.variant, forest.n_features, typed, names, model.listed, forest.params.max_categories
         rules = self._shared.get(key)
         if rules is None:
-            learner = learner_of(None if labels is None else [*labels], forest.params)
-            rules = Rules(model, group, learner, own and Columns(_Met(forest.params, names)))
+            target = target_of(None if labels is None else [*labels], forest.params)
+            rules = Rules(model, group, target, own and Columns(_Met(forest.params, names)))
             self._shared[key] = rules
         return rules

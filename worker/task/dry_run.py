@@ -18,9 +18,9 @@ from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config, history_of
 from worker.state.entry import Fetch, Prefetch
-from worker.state.learners import forest_of
 from worker.state.model import spec_of
 from worker.state.model_store import ModelStore
+from worker.state.targets import forest_of
 from worker.task.recovery import Recovery, Terms
 
 _CHANGES_SHOWN = 3

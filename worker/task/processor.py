@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import amf
 from worker.base.errors import PartitionStopped, Transient
 from worker.base.kind_changes import KindChanges
-from worker.base.labels import KindChange
 from worker.base.ports import SchemaRegistry
 from worker.base.records import Answer, Event, Outgoing, Record, Reject
 from worker.base.rejects import Rejects, Streak
 from worker.base.status import RECENT_DEAD_LETTERS
 from worker.base.tally import Tally
+from worker.base.terms import KindChange
 from worker.codec import codec_of, decode_key, envelope
 from worker.codec.dead_letters import REJECT_CODES
 from worker.codec.framing import framed_value

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from operator import attrgetter
 
 import amf
@@ -28,6 +27,7 @@ from worker.base.log import Log
 from worker.base.ports import SchemaRegistry
 from worker.base.records import CommittedOffset, Event, Outgoing, Record, Reject
 from worker.base.refusals import SPEC_CHANGED
+from worker.base.terms import State
 from worker.checkpoint import SavedModel
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config
@@ -44,17 +44,6 @@ _log = Log(__name__)
 
 ANSWERS_BYTES = 32 * 2**20
 """Memory of answers of one partition that are not bytes yet, about."""
-
-
-class State(Enum):
-    """Where a task is in its life; the values are metric labels."""
-
-    OPENING = "opening"
-    REPLAY = "replay"
-    LIVE = "live"
-    WAITING = "waiting"
-    STOPPED = "stopped"
-
 
 _NEXT = {
     State.OPENING: {State.REPLAY, State.STOPPED},

@@ -115,11 +115,11 @@ MISTAKES = {
         "so_far = np.cumsum(labelled) - labelled",
         "so_far = np.arange(len(labelled))",
     ),
-    "text learned as a number": mistake("state.learners", "isinstance(label, str | bool)", "isinstance(label, bool)"),
+    "text learned as a number": mistake("state.targets", "isinstance(label, str | bool)", "isinstance(label, bool)"),
     "what was said not remembered in replay": mistake(
         "state.model",
-        "self.forest.partial_fit(rows, self.learner.given(run.events))",
-        "self.forest.partial_fit(rows, self.learner.given(run.events)); self.forest._calibration[:] = 0",
+        "self.forest.partial_fit(rows, self.target.given(run.events))",
+        "self.forest.partial_fit(rows, self.target.given(run.events)); self.forest._calibration[:] = 0",
     ),
     "models that learn in one call are answered like the first": mistake(
         "state.many_models", "else forecasts.part(here)", "else forecasts.part(slice(0, stop - start))"
@@ -243,13 +243,13 @@ MISTAKES = {
         "if False:",
     ),
     "a delta forgets what earlier ones had": mistake(
-        "checkpoint.table", "dict(self._changed), set(self._removed)", "{}, set(self._removed)"
+        "checkpoint.catalogue", "dict(self._changed), set(self._removed)", "{}, set(self._removed)"
     ),
     "a removed model comes back with its base": mistake(
-        "checkpoint.table", "                    table._removed.add(key)\n", "                    pass\n"
+        "checkpoint.catalogue", "                    catalogue._removed.add(key)\n", "                    pass\n"
     ),
     "a model that came back stays removed": mistake(
-        "checkpoint.table", "            table._removed.discard(key)\n", ""
+        "checkpoint.catalogue", "            catalogue._removed.discard(key)\n", ""
     ),
     "a delta counts as a base": mistake(
         "checkpoint.checkpoints", "saved(name if header.base is None else None, header.deltas)", "saved(name, 0)"

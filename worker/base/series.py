@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from worker.base.errors import StopCode
+from worker.base.terms import Change, KindChange, State
 
-State = Literal["opening", "replay", "live", "waiting", "stopped"]
 Outcome = Literal["committed", "aborted", "unknown"]
 Forecast = Literal["calibrated", "trees", "baseline"]
 Verdict = Literal["useful", "useless"]
-Change = Literal["assigned", "revoked", "lost"]
 LoadSource = Literal["spill", "checkpoint"]
-KindChange = Literal["number-to-text", "text-to-number"]
 
 
 class Unlabelled(NamedTuple):

@@ -27,7 +27,7 @@ class Forecast(Protocol):
         """(n,), posterior mean of the depth at which the averaged prunings end, mean over trees."""
 
 
-class Learner(Protocol):
+class OnlineForest(Protocol):
     """A forest that learns one sample at a time, of any system: `amf.SYSTEMS` has their classes.
 
     Its state is a pure function of `params` and of the labelled samples in their order. Batches, threads, copies and

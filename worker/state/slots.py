@@ -33,7 +33,7 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
 """Their types, and what is there of a new model."""
 
 
-class Table:
+class SlotTable:
     """The columns of one partition.
 
     The thread that has the partition alone takes slots; the one that has models leave memory may write meanwhile, and

@@ -1,6 +1,6 @@
-"""The table of a state's models: where each of them lies, and how much of each segment is alive.
+"""The catalogue of a state's models: where each of them lies, and how much of each segment is alive.
 
-A table is a base and what has changed since, so that the next one costs what changes and not what there is: hardly
+A catalogue is a base and what has changed since, so that the next one costs what changes and not what there is: hardly
 anything here looks at all models. How much that saves, manifest.py says.
 """
 
@@ -35,7 +35,7 @@ class Usage(NamedTuple):
     """Bytes that models lie in."""
 
 
-class Table(Mapping[str, ModelEntry]):
+class Catalogue(Mapping[str, ModelEntry]):
     """Model key -> entry, and the usage of the segments. It does not change: `less` and `plus` make another one."""
 
     __slots__ = ("_base", "_changed", "_length", "_removed", "alive_bytes", "base_name", "deltas", "usage")
@@ -55,11 +55,11 @@ class Table(Mapping[str, ModelEntry]):
         """Of all models."""
 
     @classmethod
-    def of(cls, models: dict[str, ModelEntry], sizes: Mapping[str, int], base_name: str | None = None) -> Table:
-        """A table that is all base. Raises ValueError where a model does not lie in these segments."""
-        table = cls(models, base_name)
-        table._enter(models.values(), sizes)
-        return table
+    def of(cls, models: dict[str, ModelEntry], sizes: Mapping[str, int], base_name: str | None = None) -> Catalogue:
+        """A catalogue that is all base. Raises ValueError where a model does not lie in these segments."""
+        catalogue = cls(models, base_name)
+        catalogue._enter(models.values(), sizes)
+        return catalogue
 
     def __getitem__(self, key: str) -> ModelEntry:
         found = self._changed.get(key)
@@ -116,50 +116,50 @@ class Table(Mapping[str, ModelEntry]):
             found |= {key: entry for key, entry in self.items() if entry.segment in segments}
         return found
 
-    def less(self, keys: Iterable[str]) -> Table:
+    def less(self, keys: Iterable[str]) -> Catalogue:
         """Without these models, as far as they are there."""
-        table = self._copy()
+        catalogue = self._copy()
         for key in keys:
-            if key in table:
-                table._leave(table[key])
-                table._changed.pop(key, None)
-                table._length -= 1
-                if key in table._base:
-                    table._removed.add(key)
-        return table
+            if key in catalogue:
+                catalogue._leave(catalogue[key])
+                catalogue._changed.pop(key, None)
+                catalogue._length -= 1
+                if key in catalogue._base:
+                    catalogue._removed.add(key)
+        return catalogue
 
-    def plus(self, models: Mapping[str, ModelEntry], sizes: Mapping[str, int]) -> Table:
-        """With these models, which lie in segments of these sizes, or of this table. Raises ValueError."""
-        table = self._copy()
+    def plus(self, models: Mapping[str, ModelEntry], sizes: Mapping[str, int]) -> Catalogue:
+        """With these models, which lie in segments of these sizes, or of this catalogue. Raises ValueError."""
+        catalogue = self._copy()
         for key, entry in models.items():
-            if key in table:
-                table._leave(table[key])
+            if key in catalogue:
+                catalogue._leave(catalogue[key])
             else:
-                table._length += 1
-            table._changed[key] = entry
-            table._removed.discard(key)
-        table._enter(models.values(), sizes)
-        return table
+                catalogue._length += 1
+            catalogue._changed[key] = entry
+            catalogue._removed.discard(key)
+        catalogue._enter(models.values(), sizes)
+        return catalogue
 
-    def whole(self) -> Table:
-        """A table of these models that is all base, one that no manifest holds yet."""
+    def whole(self) -> Catalogue:
+        """A catalogue of these models that is all base, one that no manifest holds yet."""
         models = {key: entry for key, entry in self._base.items() if key not in self._removed}
         models.update(self._changed)
-        table = Table(models)
-        table.usage, table.alive_bytes = self.usage, self.alive_bytes
-        return table
+        catalogue = Catalogue(models)
+        catalogue.usage, catalogue.alive_bytes = self.usage, self.alive_bytes
+        return catalogue
 
-    def saved(self, base_name: str | None, deltas: int) -> Table:
-        """The table once it is in the store: as a base of this name, or, without one, as a difference to its base."""
-        table = self._copy()
-        table.base_name, table.deltas = base_name or self.base_name, deltas
-        return table
+    def saved(self, base_name: str | None, deltas: int) -> Catalogue:
+        """It once it is in the store: as a base of this name, or, without one, as a difference to its base."""
+        catalogue = self._copy()
+        catalogue.base_name, catalogue.deltas = base_name or self.base_name, deltas
+        return catalogue
 
-    def _copy(self) -> Table:
-        table = Table(self._base, self.base_name)
-        table._changed, table._removed, table._length = dict(self._changed), set(self._removed), self._length
-        table.deltas, table.usage, table.alive_bytes = self.deltas, dict(self.usage), self.alive_bytes
-        return table
+    def _copy(self) -> Catalogue:
+        twin = Catalogue(self._base, self.base_name)
+        twin._changed, twin._removed, twin._length = dict(self._changed), set(self._removed), self._length
+        twin.deltas, twin.usage, twin.alive_bytes = self.deltas, dict(self.usage), self.alive_bytes
+        return twin
 
     def _enter(self, entries: Iterable[ModelEntry], sizes: Mapping[str, int]) -> None:
         nobody = Usage(-1, 0, 0)

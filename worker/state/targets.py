@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 import amf
 from amf import class_text
-from worker.base.labels import KindChange
 from worker.base.limits import MAX_CLASS, MIN_CLASS
 from worker.base.records import Answer, ClassScores, Estimate, Event, Label, NumberScores, Prediction, Reject, Scores
+from worker.base.terms import KindChange
 from worker.config import ModelParams
 
-Forest = amf.Learner
 Rows = NDArray[np.float64]
 
 _SMALLEST_PROBABILITY = 5e-324  # keeps a loss finite, and so JSON
@@ -31,7 +30,7 @@ def seed_of(key: str, seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "little")
 
 
-def forest_of(key: str, params: ModelParams) -> Forest:
+def forest_of(key: str, params: ModelParams) -> amf.OnlineForest:
     """A forest that has learned nothing."""
     forest = amf.SYSTEMS[params.algorithm].from_params(params.of_forest(seed_of(key, params.seed)))
     if isinstance(params.features, tuple):
@@ -53,7 +52,7 @@ def compile_kernels(
     return amf.compile_kernels(systems, attributions=explain, announce=announce)
 
 
-class Forecasts(NamedTuple):
+class ForecastColumns(NamedTuple):
     """What forests say of events, in their order; columns as lists, since they are read number by number."""
 
     depth: NDArray[np.float64]
@@ -61,15 +60,15 @@ class Forecasts(NamedTuple):
     weighted_depth: list[float]
     """Posterior mean depth at which the averaged prunings end."""
     columns: tuple[list[Any], ...]
-    """As the learner's `answers` takes them."""
+    """As the target's `answers` takes them."""
     probabilities: NDArray[np.float64] | None
     """(n, n_classes), where labels are classes."""
 
-    def part(self, part: slice) -> Forecasts:
+    def part(self, part: slice) -> ForecastColumns:
         """Those of some of the events."""
         columns = tuple(column[part] for column in self.columns)
         probabilities = None if self.probabilities is None else self.probabilities[part]
-        return Forecasts(self.depth[part], self.weighted_depth[part], columns, probabilities)
+        return ForecastColumns(self.depth[part], self.weighted_depth[part], columns, probabilities)
 
 
 class Answered(NamedTuple):
@@ -90,7 +89,7 @@ ANSWER_BYTES, CLASS_BYTES = 1024, 160
 """Of an answer without its probabilities, and of each of these without the text of its class."""
 
 
-class Learner(ABC):
+class Target(ABC):
     """What labels mean to a forest, and to all others that have met the same."""
 
     __slots__ = ()
@@ -138,17 +137,22 @@ class Learner(ABC):
 
     @staticmethod
     @abstractmethod
-    def targets(events: Sequence[Event], codes: Sequence[int]) -> Sequence[float]:
+    def as_numbers(events: Sequence[Event], codes: Sequence[int]) -> Sequence[float]:
         """Labels as `amf.Group` takes them, which the forest knows."""
 
     @staticmethod
     @abstractmethod
-    def forecasts(said: Any) -> Forecasts:
+    def forecasts(said: Any) -> ForecastColumns:
         """What forests have said of events, as `answers` takes it."""
 
     @abstractmethod
     def answers(
-        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, learned: Iterable[int], known: int
+        self,
+        events: Sequence[Event],
+        codes: Sequence[int],
+        forecasts: ForecastColumns,
+        learned: Iterable[int],
+        known: int,
     ) -> Answered:
         """What is answered to events of which their forests said this, and how good it was.
 
@@ -156,7 +160,7 @@ class Learner(ABC):
         """
 
 
-class Classifier(Learner):
+class ClassTarget(Target):
     """Labels are classes: text, 64-bit integers and booleans."""
 
     __slots__ = ("_are_texts", "_codes", "_params", "_text_bytes", "labels", "texts")
@@ -238,17 +242,22 @@ class Classifier(Learner):
         return [event.label for event in events]
 
     @staticmethod
-    def targets(events: Sequence[Event], codes: Sequence[int]) -> Sequence[float]:
+    def as_numbers(events: Sequence[Event], codes: Sequence[int]) -> Sequence[float]:
         return codes
 
     @staticmethod
-    def forecasts(said: amf.Forecasts) -> Forecasts:
+    def forecasts(said: amf.Forecasts) -> ForecastColumns:
         rows = said.probabilities
         winners = rows.argmax(axis=1).tolist() if rows.shape[1] else [0] * len(rows)
-        return Forecasts(said.depth, said.weighted_depth.tolist(), (rows.tolist(), winners), rows)
+        return ForecastColumns(said.depth, said.weighted_depth.tolist(), (rows.tolist(), winners), rows)
 
     def answers(
-        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, learned: Iterable[int], known: int
+        self,
+        events: Sequence[Event],
+        codes: Sequence[int],
+        forecasts: ForecastColumns,
+        learned: Iterable[int],
+        known: int,
     ) -> Answered:
         labels, texts, log = self.labels, self.texts, math.log
         answers: list[Answer] = []
@@ -274,7 +283,7 @@ class Classifier(Learner):
         return Answered(answers, scored, (losses, hits), confidences, hits)
 
 
-class Regressor(Learner):
+class NumberTarget(Target):
     """Labels are numbers."""
 
     __slots__ = ()
@@ -304,19 +313,24 @@ class Regressor(Learner):
 
     @staticmethod
     def given(events: Sequence[Event]) -> NDArray[np.float64]:
-        return np.array(Regressor.targets(events, ()))
+        return np.array(NumberTarget.as_numbers(events, ()))
 
     @staticmethod
-    def targets(events: Sequence[Event], codes: Sequence[int]) -> list[float]:
+    def as_numbers(events: Sequence[Event], codes: Sequence[int]) -> list[float]:
         return [math.nan if event.label is None else float(event.label) for event in events]
 
     @staticmethod
-    def forecasts(said: amf.RegressionForecasts) -> Forecasts:
+    def forecasts(said: amf.RegressionForecasts) -> ForecastColumns:
         columns = said.mean.tolist(), said.std.tolist(), said.quantiles.tolist()
-        return Forecasts(said.depth, said.weighted_depth.tolist(), columns, None)
+        return ForecastColumns(said.depth, said.weighted_depth.tolist(), columns, None)
 
     def answers(
-        self, events: Sequence[Event], codes: Sequence[int], forecasts: Forecasts, learned: Iterable[int], known: int
+        self,
+        events: Sequence[Event],
+        codes: Sequence[int],
+        forecasts: ForecastColumns,
+        learned: Iterable[int],
+        known: int,
     ) -> Answered:
         answers: list[Answer] = []
         scored: list[int] = []
@@ -339,6 +353,6 @@ class Regressor(Learner):
         return Answered(answers, scored, (squares, distances, covered))
 
 
-def learner_of(labels: list[Label] | None, params: amf.ForestParams) -> Learner:
-    """The learner of forests with these labels, which is None where they are numbers."""
-    return Regressor() if labels is None else Classifier(labels, params)
+def target_of(labels: list[Label] | None, params: amf.ForestParams) -> Target:
+    """The target of forests with these labels, which is None where they are numbers."""
+    return NumberTarget() if labels is None else ClassTarget(labels, params)

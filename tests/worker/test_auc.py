@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from worker.base.metrics import RANKED_CLASSES, RANKED_LABELS
-from worker.state.ranking import Ranking
+from worker.state.auc import BinnedAuc
 
 
 def forecasts(n: int, share: float, signal: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +24,7 @@ def forecasts(n: int, share: float, signal: float, seed: int = 0) -> tuple[np.nd
 @pytest.mark.parametrize(("share", "signal"), [(0.5, 1.0), (0.01, 2.0), (0.01, 0.0), (0.9, -1.0)])
 def test_the_auc_of_two_classes_is_that_of_scikit_learn(share: float, signal: float) -> None:
     probabilities, labels = forecasts(RANKED_LABELS - 1, share, signal)
-    ranking = Ranking()
+    ranking = BinnedAuc()
     for part in np.array_split(np.arange(len(labels)), 7):
         ranking.add(probabilities[part], labels[part].tolist())
     assert ranking.auc == pytest.approx(roc_auc_score(labels, probabilities[:, 1]), abs=0.005)
@@ -35,13 +35,13 @@ def test_many_classes_each_against_the_others() -> None:
     labels = rng.integers(0, 4, 3000)
     scores = rng.random((3000, 4)) + 0.5 * (labels[:, None] == np.arange(4))
     probabilities = scores / scores.sum(axis=1, keepdims=True)
-    ranking = Ranking()
+    ranking = BinnedAuc()
     ranking.add(probabilities, labels.tolist())
     assert ranking.auc == pytest.approx(roc_auc_score(labels, probabilities, multi_class="ovr"), abs=0.03)
 
 
 def test_old_labels_are_forgotten() -> None:
-    ranking = Ranking()
+    ranking = BinnedAuc()
     probabilities, labels = forecasts(3 * RANKED_LABELS, 0.3, 3.0)
     for start in range(0, 3 * RANKED_LABELS, 500):
         wrong = start >= RANKED_LABELS
@@ -51,7 +51,7 @@ def test_old_labels_are_forgotten() -> None:
 
 
 def test_there_is_no_figure_before_labels_of_two_classes() -> None:
-    ranking = Ranking()
+    ranking = BinnedAuc()
     assert math.isnan(ranking.auc)
     ranking.add(np.array([[0.2, 0.8], [0.1, 0.9]]), [1, 1])
     assert math.isnan(ranking.auc)
@@ -62,7 +62,7 @@ def test_there_is_no_figure_before_labels_of_two_classes() -> None:
 
 
 def test_hostile_forecasts_do_no_harm() -> None:
-    ranking = Ranking()
+    ranking = BinnedAuc()
     ranking.add(np.zeros((3, 0)), [0, 1, -1])
     ranking.add(np.array([[0.0, 1.0], [1.0, 0.0]]), [1, 0])
     assert ranking.auc == 1.0

@@ -15,7 +15,7 @@ _BINS_A_UNIT = 4
 """Bins are a quarter of a unit of log-odds wide, so that forecasts of rare classes do not all fall into the first."""
 
 
-class Ranking:
+class BinnedAuc:
     """Counts of forecasts by class, bin and whether the label was that class: 12 kB in all."""
 
     __slots__ = ("_before", "_n", "_now")

@@ -1,0 +1,21 @@
+"""Words that the core, the logs and the metrics share: each of them is written once, and spelled nowhere else."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+Change = Literal["assigned", "revoked", "lost"]
+"""What becomes of a partition in a rebalance."""
+KindChange = Literal["number-to-text", "text-to-number"]
+"""How a feature or a label differs in its kind from what it was before."""
+
+
+class State(StrEnum):
+    """Where the task of a partition is in its life (task/task.py)."""
+
+    OPENING = "opening"
+    REPLAY = "replay"
+    LIVE = "live"
+    WAITING = "waiting"
+    STOPPED = "stopped"
