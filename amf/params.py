@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from amf.inputs.labels import LARGEST_NUMBER, Label, class_text, plain, scalars
-from amf.kernels.modes import MODES
 
 Mode = Literal["existing", "sampled", "expected"]
+MODES: tuple[str, ...] = get_args(Mode)
+"""How a forecast is made of a tree (modes.py)."""
 
 
 def check(holds: bool, message: str) -> None:

@@ -28,17 +28,19 @@ MAY_IMPORT = {
     "amf.systems amf.state amf.serialization amf.forests": "",
     "amf.jit.*": "amf.jit.*",
     "amf.inputs.*": "amf.inputs.*",
+    "amf.params": "amf.inputs.*",
+    "amf.partition_params": "amf.inputs.* amf.params",
     "amf.memory.*": "amf.jit.* amf.memory.*",
     "amf.geometry.*": "amf.jit.* amf.memory.* amf.geometry.*",
     "amf.adaptation.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.*",
     "amf.statistics.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.statistics.*",
     "amf.calibration.*": "amf.jit.* amf.inputs.* amf.statistics.* amf.calibration.*",
-    "amf.kernels.*": "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.kernels.*",
+    "amf.kernels.*": (
+        "amf.jit.* amf.params amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.kernels.*"
+    ),
     "amf.systems.*": (
         "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* amf.statistics.* amf.kernels.*"
     ),
-    "amf.params": "amf.inputs.* amf.kernels.*",
-    "amf.partition_params": "amf.inputs.* amf.params",
     "amf.state.*": (
         "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* "
         "amf.kernels.* amf.params amf.state.*"
