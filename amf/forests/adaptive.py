@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.adaptation.state import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, most_kept, state_of
-from amf.forests.classifier import AMFClassifier
+from amf.forests.amf import AMFClassifier, AMFRegressor
 from amf.forests.description import Adaptation, Role, TreeStanding, survey
 from amf.forests.forest import Forest
-from amf.forests.regressor import AMFRegressor
 from amf.params import AdaptiveAMFClassifierParams, AdaptiveAMFRegressorParams
 from amf.systems import amf_classifier, amf_regressor
 
