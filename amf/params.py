@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from amf.inputs.labels import LARGEST_NUMBER, Label, class_text, plain, scalars
+from amf.inputs.labels import Label, class_text, scalars
+from amf.inputs.scalars import LARGEST_NUMBER, plain
 
 Mode = Literal["existing", "sampled", "expected"]
 MODES: tuple[str, ...] = get_args(Mode)

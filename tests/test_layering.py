@@ -60,7 +60,7 @@ MAY_IMPORT = {
         "amf.jit.* amf.inputs.* amf.calibration.* amf.kernels.* amf.params amf.partition_params amf.state.* "
         "amf.serialization.* amf.forests.* amf.registry amf.precompile"
     ),
-    "amf.integrations amf.integrations.*": "amf amf.inputs.batch amf.inputs.columns amf.inputs.labels",
+    "amf.integrations amf.integrations.*": "amf amf.inputs.batch amf.inputs.columns amf.inputs.scalars",
     "amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",

@@ -52,7 +52,7 @@ from amf.calibration.label_bounds import (
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.calibration.number_stacking import N_STACKED, NEITHER_IS_NEGATIVE, WORTHS, follow_stack, note_label, stack
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
-from amf.inputs.labels import LARGEST_NUMBER
+from amf.inputs.scalars import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import exp, square
 from amf.statistics.number_means import AGGREGATE, LEAF, VARIANCE

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_classes
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels, label_of_one
-from amf.inputs.labels import Classes, Label, distinct, scalars, whole_numbers
+from amf.inputs.labels import Classes, Label, distinct, scalars
+from amf.inputs.scalars import whole_numbers
 from amf.jit.decorators import index
 from amf.memory.arena import room_for
 from amf.params import AMFClassifierParams

@@ -26,7 +26,7 @@ from amf.inputs.batch import (
     numbers_of,
     rows_at_once,
 )
-from amf.inputs.labels import plain
+from amf.inputs.scalars import plain
 from amf.jit.decorators import index
 from amf.jit.rng import seed_words
 from amf.jit.vectors import LANES

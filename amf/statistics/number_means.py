@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.inputs.labels import LARGEST_NUMBER
+from amf.inputs.scalars import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import exp, square
 from amf.memory.arena import COUNT, ROOT, STATS, row_of
