@@ -95,7 +95,7 @@ MAY_IMPORT = {
 
 LIBRARIES = {
     "numpy": "amf amf.* worker.*",
-    "numba": "amf.*",
+    "numba": "amf.jit.* amf.memory.addresses amf.geometry.boxes amf.statistics.class_counts",
     "msgspec": "worker.*",
     "confluent_kafka": "worker.adapters.kafka.*",
     "fastavro": "worker.adapters.kafka.reading",
