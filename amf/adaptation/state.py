@@ -1,4 +1,4 @@
-"""The state of a forest that adapts (selection.py): a float64 array and its parts, empty in a forest that does not."""
+"""The state of a forest that adapts (adaptation/): a float64 array and its parts, empty in a forest that does not."""
 
 from __future__ import annotations
 

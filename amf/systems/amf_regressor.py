@@ -12,4 +12,4 @@ KERNELS = tree_kernels("amf_regressor", NUMBER_MEANS, calibrate)
 ADAPTING_KERNELS = tree_kernels(
     "adaptive_regressor", NUMBER_MEANS, calibrate, adapting=Adapting(loss_of_number, NUMBERS)
 )
-"""Of forests that learn what matters and forget what changed (selection.py)."""
+"""Of forests that learn what matters and forget what changed (adaptation/)."""
