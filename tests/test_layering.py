@@ -102,7 +102,7 @@ LIBRARIES = {
     "jsonschema_rs": "worker.adapters.kafka.*",
     "obstore": "worker.adapters.store",
     "prometheus_client": "worker.adapters.http.exposition",
-    "yaml": "worker.config",
+    "yaml": "worker.config worker.config.nodes worker.config.reader worker.config.settings",
     "pyarrow": "worker.cli.dataset.parquet",
     "shtab": "worker.cli.completion",
     "rich": "worker.cli.terminal worker.demo.screen",
