@@ -7,14 +7,15 @@ arXiv:1406.2673.
 
 from amf.calibration.losses import Losses
 from amf.forests.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
+from amf.forests.amf import AMFClassifier, AMFRegressor
 from amf.forests.bsp import BSPForestClassifier, BSPForestRegressor
-from amf.forests.classifier import AMFClassifier, Forecasts, ForestClassifier
+from amf.forests.classifier import Forecasts, ForestClassifier
 from amf.forests.description import Adaptation, Description
 from amf.forests.group import Group, Sizes, predict_learn_many
 from amf.forests.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
 from amf.forests.mondrian import MondrianForestClassifier, MondrianForestRegressor
 from amf.forests.protocol import OnlineForest
-from amf.forests.regressor import AMFRegressor, ForestRegressor, RegressionForecasts
+from amf.forests.regressor import ForestRegressor, RegressionForecasts
 from amf.forests.unrestricted import UnrestrictedAMFClassifier, UnrestrictedAMFClassifierParams
 from amf.inputs.columns import Column, Columns
 from amf.inputs.labels import Label, class_text

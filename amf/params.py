@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from amf.inputs.labels import LARGEST_NUMBER, Label, class_text, plain, scalars
-from amf.kernels.modes import MODES
+from amf.inputs.labels import Label, class_text, scalars
+from amf.inputs.scalars import LARGEST_NUMBER, plain
 
 Mode = Literal["existing", "sampled", "expected"]
+MODES: tuple[str, ...] = get_args(Mode)
+"""How a forecast is made of a tree (modes.py)."""
 
 
 def check(holds: bool, message: str) -> None:
@@ -231,7 +233,7 @@ class AdaptiveAMFClassifierParams(AMFClassifierParams):
     """Everything that, with the samples, determines an adaptive AMF classifier: AMFClassifierParams, `purity` counting
     threefold, and
 
-    background: share of the trees, rounded down, that stand by to replace the worst of the others (selection.py).
+    background: share of the trees, rounded down, that stand by to replace the worst of the others (tree_roles.py).
         0: no tree is replaced; the weights of the features adapt, and trees rehearse.
     review_every: labelled samples after which features get new weights, and trees new roles; at reviews 1, 2, 4, 8 and
         so on all trees rehearse, as long as all samples are kept, 512 at most.
@@ -285,7 +287,7 @@ class AMFRegressorParams(AggregationParams):
 class AdaptiveAMFRegressorParams(AMFRegressorParams):
     """Everything that, with the samples, determines an adaptive AMF regressor: AMFRegressorParams and
 
-    background: share of the trees, rounded down, that stand by to replace the worst of the others (selection.py).
+    background: share of the trees, rounded down, that stand by to replace the worst of the others (tree_roles.py).
         0: no tree is replaced; the weights of the features adapt, and trees rehearse.
     review_every: labelled samples after which features get new weights, and trees new roles; at reviews 1, 2, 4, 8 and
         so on all trees rehearse, as long as all samples are kept, 512 at most.

@@ -7,12 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from amf.forests.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
+from amf.forests.amf import AMFClassifier, AMFRegressor
 from amf.forests.bsp import BSPForestClassifier, BSPForestRegressor
-from amf.forests.classifier import AMFClassifier
 from amf.forests.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
 from amf.forests.mondrian import MondrianForestClassifier, MondrianForestRegressor
 from amf.forests.protocol import OnlineForest
-from amf.forests.regressor import AMFRegressor
 from amf.forests.unrestricted import UnrestrictedAMFClassifier
 from amf.serialization import canonical
 

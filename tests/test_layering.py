@@ -28,17 +28,19 @@ MAY_IMPORT = {
     "amf.systems amf.state amf.serialization amf.forests": "",
     "amf.jit.*": "amf.jit.*",
     "amf.inputs.*": "amf.inputs.*",
+    "amf.params": "amf.inputs.*",
+    "amf.partition_params": "amf.inputs.* amf.params",
     "amf.memory.*": "amf.jit.* amf.memory.*",
     "amf.geometry.*": "amf.jit.* amf.memory.* amf.geometry.*",
     "amf.adaptation.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.*",
     "amf.statistics.*": "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.statistics.*",
     "amf.calibration.*": "amf.jit.* amf.inputs.* amf.statistics.* amf.calibration.*",
-    "amf.kernels.*": "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.kernels.*",
+    "amf.kernels.*": (
+        "amf.jit.* amf.params amf.memory.* amf.geometry.* amf.adaptation.* amf.statistics.* amf.kernels.*"
+    ),
     "amf.systems.*": (
         "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* amf.statistics.* amf.kernels.*"
     ),
-    "amf.params": "amf.inputs.* amf.kernels.*",
-    "amf.partition_params": "amf.inputs.* amf.params",
     "amf.state.*": (
         "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* "
         "amf.kernels.* amf.params amf.state.*"
@@ -58,7 +60,7 @@ MAY_IMPORT = {
         "amf.jit.* amf.inputs.* amf.calibration.* amf.kernels.* amf.params amf.partition_params amf.state.* "
         "amf.serialization.* amf.forests.* amf.registry amf.precompile"
     ),
-    "amf.integrations amf.integrations.*": "amf amf.inputs.batch amf.inputs.columns amf.inputs.labels",
+    "amf.integrations amf.integrations.*": "amf amf.inputs.batch amf.inputs.columns amf.inputs.scalars",
     "amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",
@@ -93,14 +95,14 @@ MAY_IMPORT = {
 
 LIBRARIES = {
     "numpy": "amf amf.* worker.*",
-    "numba": "amf.*",
+    "numba": "amf.jit.* amf.memory.addresses amf.geometry.boxes amf.statistics.class_counts",
     "msgspec": "worker.*",
     "confluent_kafka": "worker.adapters.kafka.*",
     "fastavro": "worker.adapters.kafka.reading",
     "jsonschema_rs": "worker.adapters.kafka.*",
     "obstore": "worker.adapters.store",
     "prometheus_client": "worker.adapters.http.exposition",
-    "yaml": "worker.config",
+    "yaml": "worker.config worker.config.nodes worker.config.reader worker.config.settings",
     "pyarrow": "worker.cli.dataset.parquet",
     "shtab": "worker.cli.completion",
     "rich": "worker.cli.terminal worker.demo.screen",

@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from amf.adaptation.selection import EVIDENCE, KEPT
+from amf.adaptation.feature_weights import EVIDENCE, KEPT
 from amf.adaptation.state import (
     ACTIVE,
     BEGINS,

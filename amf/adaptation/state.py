@@ -1,4 +1,4 @@
-"""The state of a forest that adapts (selection.py): a float64 array and its parts, empty in a forest that does not."""
+"""The state of a forest that adapts (adaptation/): a float64 array and its parts, empty in a forest that does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.adaptation.univariate import N_BOUNDS, N_CELLS, N_GROUPS, N_RECENT
-from amf.inputs.labels import LARGEST_NUMBER
+from amf.inputs.scalars import LARGEST_NUMBER
 from amf.jit.decorators import called
 
 BEGINS, WATCHES, SUSPECTS, COMPARES = 0.0, 1.0, 2.0, 3.0

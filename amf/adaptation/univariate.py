@@ -5,7 +5,7 @@ Labels fall into eight groups. The first eight classes that come have one each, 
 ones go by their numbers modulo eight. Numbers go by their place among the octiles of recent labels, so that neither
 their unit nor an outlier matters. A number that equals octiles, as zero does where most labels are zero, is in the
 middle of the groups that these part, or half in each of two: so the sign of labels does not matter, either. Bounds
-change at reviews (selection.py), and never follow from the labels of the bins that they part: a feature that is
+change at reviews (reviews.py), and never follow from the labels of the bins that they part: a feature that is
 independent of the labels stays so in its table, whose older counts may belong to older bounds.
 
 Of classes the statistic of a table is twice the logarithm of the likelihood ratio between the frequencies of groups in
@@ -16,7 +16,7 @@ sqrt(2 f), since both are chi-square then. A feature gains
     max(statistic - f - 3 sqrt(2 f), 0) / 2
 
 nats in all: of what may be chance nothing is left, however many features there are.
-Counts shrink at each review as selection.py says, which makes chance smaller than this reckons, never larger.
+Counts shrink at each review as feature_weights.py says, which makes chance smaller than this reckons, never larger.
 """
 
 from __future__ import annotations

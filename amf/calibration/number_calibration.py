@@ -34,7 +34,7 @@ ridge regression (ridge.py) and the linear models, of one output (linear_models.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,19 +65,11 @@ from amf.calibration.number_stacking import (
 )
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.calibration.running_median import follow_median
-from amf.inputs.labels import LARGEST_NUMBER
+from amf.inputs.scalars import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import exp, square
-from amf.statistics.number_means import AGGREGATE, LEAF, VARIANCE
+from amf.statistics.number_means import mean_over_trees
 
-_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS, _DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = range(12)
-_OF_MEDIAN, _OF_MEAN, _OF_LABELS = range(12, 15)
-_CENTRE, _ERROR = index(15), index(17)  # each a median, and behind it the deviation from it
-_VARIANCE_FACTOR, _TYPICAL = range(19, 21)
-_DRIFT, _BOUNDS = index(21), index(21 + N_DRIFT)
-_STACKED = _BOUNDS + index(N_BOUNDS)
-_LOSSES = _STACKED + index(N_STACKED)
-_MODELS = _LOSSES + index(N_LOSSES)
 MEAN, LOWER, UPPER, MEDIAN, STD = range(5)
 """What the forest says of a sample: its mean, its quantiles of 5 % and 95 %, its median, and its standard deviation."""
 N_OUTPUTS = 5
@@ -115,6 +107,61 @@ _LARGEST_QUOTIENT, _LARGEST_MOVE, _LARGEST_FACTOR = 2.0**40, 1.0, 10.0
 """Of a squared error and its variance; of logarithms, by how much one row moves that of the variance's factor, and how
 far it goes."""
 _MOST_LABELS = 2.0**53
+_LARGEST_PRODUCT = (4.0 * LARGEST_NUMBER) ** 2
+"""Of two differences between numbers."""
+_MOST_OF_BLEND, _MOST_OF_ERRORS = 4.0 / _ROUNDING / (1.0 - _BLENDED), 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)
+_MOST_OF_NUMBERS = 16.0 * LARGEST_NUMBER
+
+
+def _within(most: float) -> tuple[float, float]:
+    return -most, most
+
+
+def _up_to(most: float) -> tuple[float, float]:
+    return 0.0, most
+
+
+def _ranges(most: list[float], never_negative: Collection[int]) -> list[tuple[float, float]]:
+    return [_up_to(value) if place in never_negative else _within(value) for place, value in enumerate(most)]
+
+
+_FIELDS = {
+    "aa": _up_to(_MOST_OF_BLEND), "ar": _within(_MOST_OF_BLEND), "rr": _up_to(_MOST_OF_BLEND),
+    "ag": _within(_MOST_OF_BLEND), "rg": _within(_MOST_OF_BLEND), "mean": _within(1.1 * LARGEST_NUMBER),
+    "labels": _up_to(_MOST_LABELS), "down": _within(_LARGEST_STRETCH), "up": _within(_LARGEST_STRETCH),
+    "followed": _up_to(_MOST_LABELS), "middle": _within(_LARGEST_STRETCH), "usual": _up_to(_LARGEST_PRODUCT),
+    "of_median": _up_to(_MOST_OF_ERRORS), "of_mean": _up_to(_MOST_OF_ERRORS), "of_labels": _up_to(_MOST_OF_ERRORS),
+    "centre": _within(_MOST_OF_NUMBERS), "off_centre": _up_to(_MOST_OF_NUMBERS),
+    "error": _within(_MOST_OF_NUMBERS), "off_error": _up_to(_MOST_OF_NUMBERS),
+    "variance_factor": _within(_LARGEST_FACTOR), "typical": _up_to(2.0 * _LARGEST_PRODUCT),
+}  # fmt: skip
+"""The numbers of a state in their order, each with the least and the most that it can be; blocks of others follow."""
+_OF_DRIFT = [8.0 * FURTHEST_ERROR * LARGEST_NUMBER if place in MEANS else MOST_OF_DRIFT for place in range(N_DRIFT)]
+_OF_BOUNDS = [1e9 * LARGEST_NUMBER if k in LOSSES_OF_QUANTILES else _MOST_OF_NUMBERS for k in range(N_BOUNDS)]
+_OF_STACK = [LARGEST_SUM if place in WORTHS else _MOST_OF_NUMBERS for place in range(N_STACKED)]
+_RANGES = [
+    *_FIELDS.values(),
+    *_ranges(_OF_DRIFT, SQUARES),
+    *_ranges(_OF_BOUNDS, LOSSES_OF_QUANTILES),
+    *_ranges(_OF_STACK, NEITHER_IS_NEGATIVE),
+]
+"""What each number of a state can be, but for the losses and the linear models."""
+
+
+def _at(*names: str) -> Iterator[int]:
+    """Where these stand."""
+    return map(list(_FIELDS).index, names)
+
+
+_AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS = _at("aa", "ar", "rr", "ag", "rg", "mean", "labels")
+_DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = _at("down", "up", "followed", "middle", "usual")
+_OF_MEDIAN, _OF_MEAN, _OF_LABELS = _at("of_median", "of_mean", "of_labels")
+_CENTRE, _ERROR = map(index, _at("centre", "error"))  # each a median, and behind it the deviation from it
+_VARIANCE_FACTOR, _TYPICAL = _at("variance_factor", "typical")
+_DRIFT, _BOUNDS = index(len(_FIELDS)), index(len(_FIELDS) + N_DRIFT)
+_STACKED = _BOUNDS + index(N_BOUNDS)
+_LOSSES = _STACKED + index(N_STACKED)
+_MODELS = _LOSSES + index(N_LOSSES)
 
 
 def fresh_state() -> NDArray[np.float64]:
@@ -140,42 +187,9 @@ def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
     if state.shape[0] == 0:
         return True
     numbers = state[: int(_LOSSES)].tolist()
-    in_range = all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=True))
+    in_range = all(least <= number <= most for number, (least, most) in zip(numbers, _RANGES, strict=True))
     stacked = are_models_sound(state[int(_MODELS) :], n_features, math.sqrt(_LARGEST_PRODUCT))
     return in_range and stacked and are_sound(losses_of(state), _LARGEST_PRODUCT)
-
-
-def _most() -> list[float]:
-    """What each number of a state can be at most, but for the losses."""
-    most = [16.0 * LARGEST_NUMBER] * int(_LOSSES)
-    for places, value in (
-        ((_AA, _AR, _RR, _AG, _RG), 4.0 / _ROUNDING / (1.0 - _BLENDED)),
-        ((_USUAL,), _LARGEST_PRODUCT),
-        ((_LABELS, _FOLLOWED), _MOST_LABELS),
-        ((_OF_MEDIAN, _OF_MEAN, _OF_LABELS), 32.0 * LARGEST_NUMBER / (1.0 - _REMEMBERED)),
-        ((_DOWN, _UP, _MIDDLE), _LARGEST_STRETCH),
-        ((_VARIANCE_FACTOR,), _LARGEST_FACTOR),
-        ((_TYPICAL,), 2.0 * _LARGEST_PRODUCT),
-        ((_MEAN,), 1.1 * LARGEST_NUMBER),
-        (range(int(_DRIFT), int(_BOUNDS)), MOST_OF_DRIFT),
-        ([int(_DRIFT) + place for place in MEANS], 8.0 * FURTHEST_ERROR * LARGEST_NUMBER),
-        ([int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES], 1e9 * LARGEST_NUMBER),
-        ([int(_STACKED) + place for place in WORTHS], LARGEST_SUM),
-    ):
-        for place in places:
-            most[place] = value
-    return most
-
-
-_LARGEST_PRODUCT = (4.0 * LARGEST_NUMBER) ** 2
-"""Of two differences between numbers."""
-_MOST = _most()
-_NEVER_NEGATIVE = {_AA, _RR, _LABELS, _FOLLOWED, _USUAL, _OF_MEDIAN, _OF_MEAN, _OF_LABELS, _TYPICAL}
-_NEVER_NEGATIVE |= {int(_CENTRE) + 1, int(_ERROR) + 1}
-_NEVER_NEGATIVE |= {int(_DRIFT) + place for place in SQUARES}
-_NEVER_NEGATIVE |= {int(_BOUNDS) + place for place in LOSSES_OF_QUANTILES}
-_NEVER_NEGATIVE |= {int(_STACKED) + place for place in NEITHER_IS_NEGATIVE}
-_LEAST = [0.0 if place in _NEVER_NEGATIVE else -most for place, most in enumerate(_MOST)]
 
 
 @called
@@ -193,7 +207,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     said = np.empty(N_LAYERS + index(1))  # below the first model, ..., above the last
     by_model, corrections, response = np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1)
     for i in range(index(raw.shape[0])):
-        aggregate, leaf, spread = _mean_over_trees(forecasts, i)
+        aggregate, leaf, spread = mean_over_trees(forecasts, i)
         _say_plainly(aggregate, spread, raw, i)
         _say_plainly(aggregate, spread, calibrated, i)
         if state.shape[0] == 0:
@@ -271,23 +285,6 @@ def _follow_labels(label, state):
     note_label(label, state[_LABELS], state, _STACKED)
     state[_LABELS] += 1.0
     state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)
-
-
-@inlined
-def _mean_over_trees(forecasts, i):
-    """(aggregate over prunings, mean of the leaves, standard deviation of the mixture over prunings and trees)."""
-    n_trees = index(forecasts.shape[0])
-    aggregate, leaf, variance = 0.0, 0.0, 0.0
-    for tree in range(n_trees):
-        aggregate += forecasts[tree, i, AGGREGATE]
-        leaf += forecasts[tree, i, LEAF]
-        variance += forecasts[tree, i, VARIANCE]
-    aggregate /= n_trees
-    leaf /= n_trees
-    for tree in range(n_trees):
-        beside = forecasts[tree, i, AGGREGATE] - aggregate
-        variance += beside * beside
-    return aggregate, leaf, math.sqrt(variance / n_trees)
 
 
 @inlined
@@ -390,9 +387,3 @@ def _likeliest_median(median, mean, spread, state):
     if _is_blown_up(spread, state) or state[_OF_LABELS] < min(state[_OF_MEDIAN], state[_OF_MEAN]):
         return state[_CENTRE]
     return mean + state[_ERROR] if state[_OF_MEAN] < state[_OF_MEDIAN] else median
-
-
-@inlined
-def loss_of_number(forecasts, tree, i, label):
-    """Squared error of what one tree says of a row, NaN where it says nothing."""
-    return square(forecasts[tree, i, AGGREGATE] - label)

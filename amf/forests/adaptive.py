@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.adaptation.state import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, most_kept, state_of
-from amf.forests.classifier import AMFClassifier
+from amf.forests.amf import AMFClassifier, AMFRegressor
 from amf.forests.description import Adaptation, Role, TreeStanding, survey
 from amf.forests.forest import Forest
-from amf.forests.regressor import AMFRegressor
 from amf.params import AdaptiveAMFClassifierParams, AdaptiveAMFRegressorParams
 from amf.systems import amf_classifier, amf_regressor
 
@@ -28,8 +27,8 @@ class _AdaptiveForest(Forest[Params]):
         """How much likelier than in the plain forest a cut is of each feature, (d,): 1 in the mean of those that vary.
 
         They say what a feature tells of the labels, half by itself and half by what splits on it gained beyond those
-        above them (selection.py). Of two features that tell the same each gets its share. A feature of which no two
-        values were seen cannot be cut: its weight is 0.
+        above them (feature_weights.py). Of two features that tell the same each gets its share. A feature of which no
+        two values were seen cannot be cut: its weight is 0.
         """
         with self._turn:
             return np.where(self._scaling.moves > 0, self._state.weights, 0.0)
@@ -100,7 +99,7 @@ class _AdaptiveForest(Forest[Params]):
 
 
 class AdaptiveAMFClassifier(_AdaptiveForest[AdaptiveAMFClassifierParams], AMFClassifier):
-    """AMFClassifier that learns which features matter, and replaces trees that are out of date (selection.py).
+    """AMFClassifier that learns which features matter, and replaces trees that are out of date (adaptation/).
 
     Parameters are the fields of AdaptiveAMFClassifierParams, and `n_threads`: threads that share the trees; results do
     not depend on it.
@@ -112,7 +111,7 @@ class AdaptiveAMFClassifier(_AdaptiveForest[AdaptiveAMFClassifierParams], AMFCla
 
 
 class AdaptiveAMFRegressor(_AdaptiveForest[AdaptiveAMFRegressorParams], AMFRegressor):
-    """AMFRegressor that learns which features matter, and replaces trees that are out of date (selection.py).
+    """AMFRegressor that learns which features matter, and replaces trees that are out of date (adaptation/).
 
     Parameters are the fields of AdaptiveAMFRegressorParams, and `n_threads`: threads that share the trees; results do
     not depend on it.

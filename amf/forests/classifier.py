@@ -1,8 +1,7 @@
-"""Forests whose labels are classes, and of these the Aggregated Mondrian Forest."""
+"""What all forests have in common whose labels are classes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +12,8 @@ from amf.calibration import linear_models
 from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_classes
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels, label_of_one
-from amf.inputs.labels import Classes, Label, distinct, scalars, whole_numbers
+from amf.inputs.labels import Classes, Label, distinct, scalars
+from amf.inputs.scalars import whole_numbers
 from amf.jit.decorators import index
 from amf.memory.arena import room_for
 from amf.params import AMFClassifierParams
@@ -23,7 +23,6 @@ from amf.partition_params import (
     MondrianForestClassifierParams,
 )
 from amf.statistics.class_counts import add_up
-from amf.systems import amf_classifier
 
 Params = TypeVar(
     "Params",
@@ -33,8 +32,6 @@ Params = TypeVar(
     | BSPForestClassifierParams,
 )
 
-_SCARCE = 0.1
-"""`pause` of a tree that is a quarter full."""
 _ROWS = (list, tuple, np.ndarray)  # of a pandas Series y[0] is what has the name 0
 
 
@@ -52,7 +49,7 @@ class Forecasts(NamedTuple):
 
 
 class ForestClassifier(Forest[Params]):
-    """What all forests have in common whose labels are classes."""
+    """A forest whose labels are classes."""
 
     _code = np.int64
 
@@ -170,49 +167,3 @@ class ForestClassifier(Forest[Params]):
             self._calibration = with_classes(self._calibration, len(self._classes), 1, self.params.max_bytes)
         self._classes.add(label)
         self._relayout()
-
-
-class AMFClassifier(ForestClassifier[AMFClassifierParams]):
-    """Aggregated Mondrian Forest for classification ([AMF] Alg. 4-6), learning one sample at a time.
-
-    Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over all
-    prunings of the tree, mean over trees.
-
-    >>> import amf
-    >>> forest = amf.AMFClassifier(n_estimators=5, seed=1)
-    >>> X, y = [[0.1, 20.0], [0.9, 10.0], [0.2, 30.0], [0.8, 40.0]], ["no", "yes", "no", None]
-    >>> forest.predict_learn(X, y).shape  # of each row the forecast before its label was learned
-    (4, 2)
-    >>> forest.predict([[0.15, 25.0]]).tolist()
-    ['no']
-    >>> same = amf.loads(forest.dumps())
-    >>> bool((same.predict_learn(X, y) == forest.predict_learn(X, y)).all())
-    True
-
-    Parameters are the fields of AMFClassifierParams, and `n_threads`: threads that share the trees; results do not
-    depend on it.
-    """
-
-    Parameters = AMFClassifierParams
-    family = "amf-classifier"
-    _kernels = amf_classifier.KERNELS
-
-    @property
-    def _rules(self) -> tuple[Any, ...]:
-        params, n_classes = self.params, len(self._classes)
-        inherit = params.prior == "parent"
-        return n_classes, params.strength(n_classes), inherit, params.charge_first, params.split_pure
-
-    @property
-    def _mode(self) -> str:
-        return self.params.mode
-
-    @property
-    def _purity(self) -> float:
-        return float(self.params.purity)
-
-    @property
-    def _pauses(self) -> tuple[float, float]:
-        pause = math.inf if self.params.split_pure else float(self.params.pause)
-        # Where room is scarce, a node goes to the labels that are least expected.
-        return pause, min(pause, _SCARCE)

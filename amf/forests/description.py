@@ -19,7 +19,7 @@ Role = Literal["active", "standing-by", "silent"]
 
 
 class TreeStanding(NamedTuple):
-    """How a tree of a forest that adapts stands beside the others (selection.py)."""
+    """How a tree of a forest that adapts stands beside the others (tree_roles.py)."""
 
     role: Role
     """Forecasts are made of the active trees and of those that stand by; silent ones are young, or too far behind, or
@@ -31,7 +31,7 @@ class TreeStanding(NamedTuple):
 
 
 class Adaptation(NamedTuple):
-    """How a forest that adapts has changed with its samples (selection.py)."""
+    """How a forest that adapts has changed with its samples (adaptation/)."""
 
     n_forecasting: int
     """Trees that forecasts are made of; the others are young, too far behind, or wait while others are tried."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.calibration.losses import Losses
 from amf.forests.description import Adaptation, Description, mean_depth, survey
-from amf.inputs.labels import plain
+from amf.inputs.scalars import plain
 from amf.kernels.attributions import Attributions
 from amf.serialization import canonical
 from amf.serialization.packing import heads_of

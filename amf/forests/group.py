@@ -13,7 +13,7 @@ from amf.adaptation.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.forests.forest import Forest
 from amf.geometry.boxes import padded_width
 from amf.inputs.batch import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
-from amf.inputs.labels import plain, whole_numbers
+from amf.inputs.scalars import plain, whole_numbers
 from amf.kernels.pipeline import SEGMENTS
 from amf.memory.addresses import gather_words
 from amf.memory.arena import spare

@@ -1,4 +1,4 @@
-"""Forests whose labels are numbers, and of these the Aggregated Mondrian Forest."""
+"""What all forests have in common whose labels are numbers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from amf.inputs.batch import BatchForecasts, Labels
 from amf.inputs.labels import numbers
 from amf.jit.elementary import normal_quantile
 from amf.kernels.attributions import Attributions
-from amf.params import AMFRegressorParams
 from amf.state.system import Params
 from amf.statistics.number_means import STATS_ROOM, are_sound
-from amf.systems import amf_regressor
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Those that `prequential` gives."""
@@ -56,7 +54,7 @@ class RegressionForecasts(NamedTuple):
 
 
 class ForestRegressor(Forest[Params]):
-    """What all forests have in common whose labels are numbers."""
+    """A forest whose labels are numbers."""
 
     _code = np.float64
 
@@ -143,41 +141,6 @@ class ForestRegressor(Forest[Params]):
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         return are_sound(heads) and is_sound(self._calibration, self.n_features)
-
-
-class AMFRegressor(ForestRegressor[AMFRegressorParams]):
-    """Aggregated Mondrian Forest for regression ([AMF] Eq. 4), learning one sample at a time.
-
-    Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
-    does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
-    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py).
-
-    >>> import amf
-    >>> forest = amf.AMFRegressor(n_estimators=5, seed=1)
-    >>> forecasts = forest.prequential([[0.1], [0.9], [0.2], [0.8]], [10.0, 50.0, 15.0, None])
-    >>> forecasts.mean.shape, forecasts.std.shape, forecasts.quantiles.shape  # 5, 50 and 95 %
-    ((4,), (4,), (4, 3))
-
-    Parameters are the fields of AMFRegressorParams, and `n_threads`: threads that share the trees; results do not
-    depend on it.
-    """
-
-    Parameters = AMFRegressorParams
-    family = "amf-regressor"
-    _kernels = amf_regressor.KERNELS
-
-    @property
-    def _rules(self) -> tuple[Any, ...]:
-        params = self.params
-        return params.loss == "student", float(params.bound or 0.0), params.charge_first, params.split_pure
-
-    @property
-    def _mode(self) -> str:
-        return self.params.mode
-
-    @property
-    def _purity(self) -> float:
-        return float(self.params.purity)
 
 
 def _quantiles(forecasts: BatchForecasts, probabilities: list[float]) -> NDArray[np.float64]:

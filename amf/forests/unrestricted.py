@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.forests.classifier import AMFClassifier
+from amf.forests.amf import AMFClassifier
 from amf.forests.unit_cube import CubeForest, chains_of
 from amf.memory.arena import ODDS
 from amf.params import AMFClassifierParams

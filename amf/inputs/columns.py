@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.inputs.labels import is_na, plain, require_reals
+from amf.inputs.scalars import is_na, plain, require_reals
 
 _COLUMN = re.compile(r"((?:[^=\\]|\\[=\\])*+)(?:=(.*+))?", re.DOTALL)
 _PLAIN = {type(None), bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}

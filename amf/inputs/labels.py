@@ -6,46 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from amf.inputs.scalars import LARGEST_NUMBER, PYTHONS_OWN, is_na, plain, require_reals
 
 Label = str | int | float | bool
-LARGEST_NUMBER = 1e75
-"""Labels that are numbers may be as large as this: the square of their sum stays finite."""
-_LARGEST_WHOLE = 2**63 - 1
 _FEW = 64  # labels, below which a loop is quicker than a sort
 _PLAIN = {frozenset({str}), frozenset({int}), frozenset({bool})}
-_PYTHONS_OWN = frozenset({str, int, float, bool})
 _ALL_EXACT = 2.0**53  # below, float64 tells integers from their neighbours
-_NO_REALS = {"M": "dates", "m": "durations", "c": "complex numbers", "S": "bytes"}
-
-
-def plain(value: Any) -> Any:
-    """A scalar as one of Python's own: of numpy, or of a class that derives from str, int or float; others as they are.
-
-    So the member of an enumeration is its value, as in JSON, whatever its class says when it is asked for a text.
-    """
-    if type(value) in _PYTHONS_OWN:
-        return value
-    if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
-        return value.item()
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int.__int__(value)
-    return float.__float__(value) if isinstance(value, float) else value
-
-
-def is_na(value: Any) -> bool:
-    """Whether it is what pandas has for a missing value."""
-    return type(value).__name__ == "NAType"
-
-
-def require_reals(name: str, values: Any) -> None:
-    """Raises TypeError where an array, or anything with a dtype, holds what numpy would turn into wrong numbers."""
-    kind = getattr(getattr(values, "dtype", None), "kind", "f")
-    if kind in _NO_REALS:
-        what = f"{name} holds {_NO_REALS[kind]} ({values.dtype}), which are no numbers"
-        raise TypeError(f"{what}: give seconds since some day as float, NaN where missing" if kind in "Mm" else what)
 
 
 def class_text(label: Label) -> str:
@@ -87,7 +55,7 @@ class Classes:
 
     def code_of_scalar(self, label: Any) -> int:
         """Number of the class of anything, -1 where it is new, missing or no label at all."""
-        if type(label) not in _PYTHONS_OWN:
+        if type(label) not in PYTHONS_OWN:
             label = plain(label)
         return self.code(label) if isinstance(label, str | int) else -1
 
@@ -185,14 +153,3 @@ def numbers(y: Any) -> NDArray[np.float64]:
     if wild.size:
         raise ValueError(f"y[{wild[0]}] is {values[wild[0]]}; labels must lie within {LARGEST_NUMBER:g} of 0")
     return values
-
-
-def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    """Whole numbers in memory of their own, -1 where they are masked. Raises ValueError for any others, which would be
-    cut off, and for those beyond int64, which would be other ones."""
-    given = np.ma.filled(values, -1) if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
-    if given.size and given.dtype.kind not in "biu":
-        raise ValueError(f"{name} must be whole numbers, they are {given.dtype}")
-    if given.dtype == np.uint64 and given.size and given.max() > _LARGEST_WHOLE:
-        raise ValueError(f"{name} must be whole numbers up to {_LARGEST_WHOLE}, one is {given.max()}")
-    return np.array(given, np.int64, order="C")

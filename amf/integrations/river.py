@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import amf
 from amf.inputs.columns import number_of
-from amf.inputs.labels import is_na
+from amf.inputs.scalars import is_na
 
 try:
     from river import base

@@ -46,21 +46,25 @@ def load_vector(builder: Any, base: Any, index: Any, vector: Any) -> Any:
     return builder.load(address, align=4, typ=vector)
 
 
+def fetch_line(builder: Any, address: Any) -> None:
+    """Ask for the line of memory at an address, a pointer to bytes."""
+    flag = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, flag, flag, flag])
+    prefetch = builder.module.declare_intrinsic("llvm.prefetch", (cgutils.voidptr_t,), kind)
+    builder.call(prefetch, [address, flag(0), flag(3), flag(1)])  # to read, into every cache, data
+
+
 @intrinsic
 def _prefetch(typingctx, floats, start, words):
     signature = types.void(floats, start, words)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         floats, start, words = data_of(context, builder, signature, args, 0), args[1], args[2]
-        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", (pointer,), kind)
         integer = words.type
         lines = builder.udiv(builder.add(words, integer(_LINE_WORDS - 1)), integer(_LINE_WORDS))
         with cgutils.for_range(builder, lines, intp=integer) as loop:
             at = builder.add(start, builder.mul(loop.index, integer(_LINE_WORDS)))
-            address = builder.bitcast(address_in(builder, floats, at, ir.FloatType()), pointer)
-            builder.call(prefetch, [address, flag(0), flag(3), flag(1)])  # to read, into every cache, data
+            fetch_line(builder, builder.bitcast(address_in(builder, floats, at, ir.FloatType()), cgutils.voidptr_t))
         return context.get_dummy_value()
 
     return signature, codegen

@@ -149,7 +149,7 @@ def make_attributions(statistics: Statistics, way: Any, geometry: Geometry) -> A
         """Fill forecasts and prior, float64 (n, K), and features (n, d, K), which are all 0 before (Attributions).
 
         x: float64 (n, d), NaN where missing; stride: padded(d). n_outputs: numbers in the forecast of a tree, of which
-        the first K count. roles: of the trees in a forest that adapts (selection.py), else empty. Rows know nothing of
+        the first K count. roles: of the trees in a forest that adapts (tree_roles.py), else empty. Rows know nothing of
         each other, and trees are always added in their order.
         """
         room, n_trees, n_features = DEPTH, index(used.shape[0]), index(x.shape[1])

@@ -37,7 +37,7 @@ def tree_kernels(
     start, length, outer, extensions, stopping, stops, fresh) -> (depth, weighted depth): how a forecast is shared out
     over the nodes that are shown, as `share_out` of modes.py. aggregates: whether a forecast is averaged over prunings;
     else it is that of the leaf, or what `share` makes of it. geometry: how trees divide space. adapting: of systems
-    whose forests adapt (selection.py), else None.
+    whose forests adapt (adaptation/), else None.
     """
     walk, attribute = _make_parts(statistics, share, geometry, aggregates)
     return make_kernels(name, walk, statistics.rules_of, calibrate, attribute, adapting)

@@ -14,9 +14,9 @@ from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import expm1, log1p
 from amf.jit.rng import GOLDEN, mix, to_unit
 from amf.memory.arena import TIME
+from amf.params import MODES
 
-MODES = ("existing", "sampled", "expected")
-EXISTING, SAMPLED, EXPECTED = range(3)
+EXISTING, SAMPLED, EXPECTED = map(MODES.index, ("existing", "sampled", "expected"))
 
 
 @inlined

@@ -3,7 +3,7 @@
 Preparing notes what features are like and centres the rows. It cuts the batch into segments, in each of which the
 features have the same weights. Where a segment ends follows from the samples, never from the batch, and between two
 rows trees need nothing of each other, so neither the batch size nor the number of threads can change a bit. In a forest
-that adapts (selection.py) the rows that are prepared end where a review is due, and after each label while new trees
+that adapts (adaptation/) the rows that are prepared end where a review is due, and after each label while new trees
 are compared with old ones (change_detection.py).
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amf.adaptation import change_detection, selection
+from amf.adaptation import change_detection, tree_roles
 from amf.adaptation.rehearsal import make_remember
 from amf.adaptation.state import COMPARES
 from amf.geometry.planes import shift_cuts
@@ -203,7 +203,7 @@ def _make_gather(calibrate: Any) -> Any:
 def _make_adapting_gather(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
     """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
     loss_of, kind = adapting
-    gather, judge = called(_make_gather(calibrate)), selection.make_judge(loss_of)
+    gather, judge = called(_make_gather(calibrate)), tree_roles.make_judge(loss_of)
     compare = change_detection.make_compare(loss_of)
     remember, review_if_due = make_remember(kind), make_review_if_due(walk_prepared, adapting)
 
@@ -216,8 +216,8 @@ def _make_adapting_gather(calibrate: Any, adapting: Adapting, walk_prepared: Any
                     lag = compare(state, forecasts, i, labels[i])
                 state.current[0] += judge(state, forecasts, i, labels[i], index(0), words[N_TREES], words[REVIEW_EVERY])
         gather(
-            words, x, selection.of_forecasting_trees(forecasts, state.roles),
-            selection.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
+            words, x, tree_roles.of_forecasting_trees(forecasts, state.roles),
+            tree_roles.of_forecasting_trees(depths, state.roles), labels, labelled, outputs, raw, mean_depths,
         )  # fmt: skip
         if state.phase[0] == COMPARES:
             change_detection.let_the_better_forecast(state, lag)

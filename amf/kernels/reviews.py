@@ -1,4 +1,4 @@
-"""What a forest that adapts does every so many labelled samples (selection.py)."""
+"""What a forest that adapts does every so many labelled samples (adaptation/)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amf.adaptation import change_detection, rehearsal, selection
+from amf.adaptation import change_detection, feature_weights, rehearsal, tree_roles
 from amf.adaptation.state import (
     ACTIVE,
     BEGINS,
@@ -41,7 +41,7 @@ class Adapting(NamedTuple):
 def _make_rehearse(walk_prepared: Any, loss_of: Any) -> Any:
     """The function by which trees learn kept samples, for kernels."""
 
-    judge = selection.make_judge(loss_of)
+    judge = tree_roles.make_judge(loss_of)
 
     @called
     def rehearse(words, state, first, last, n, labels):
@@ -53,7 +53,7 @@ def _make_rehearse(walk_prepared: Any, loss_of: Any) -> Any:
         features, stride, n_trees = features_of(words), np.intp(padded(words[N_FEATURES])), np.intp(words[N_TREES])
         nodes, used, n_outputs = nodes_of(words), words_at(words[USED], words[N_TREES]), np.intp(words[N_OUTPUTS])
         for tree in range(first, last):
-            selection.restart(nodes, used, state, tree)
+            tree_roles.restart(nodes, used, state, tree)
         x, rows = rehearsal.kept_rows(state, n), np.empty((n, stride), np.float32)
         centre(x, np.int64(0), n, features.origin, rows, np.int64(0))
         table, values, labelled = np.empty((2, stride), np.float32), np.empty(n, labels.dtype), np.ones(n, np.bool_)
@@ -84,7 +84,7 @@ def _make_rehearse(walk_prepared: Any, loss_of: Any) -> Any:
 
 def _make_rehearsals(rehearse: Any, kind: Kind) -> Any:
     """The functions by which all trees learn the kept samples, or the background trees alone, for kernels."""
-    weigh_features, recount = selection.make_weigh_features(kind), rehearsal.make_recount(kind)
+    weigh_features, recount = feature_weights.make_weigh_features(kind), rehearsal.make_recount(kind)
     is_out_of_date = change_detection.make_is_out_of_date(kind)
 
     @called
@@ -118,7 +118,7 @@ def _make_rehearsals(rehearse: Any, kind: Kind) -> Any:
                 n_background += 1.0
                 state.roles[tree] = SILENT
                 # These losses were judged beside nothing.
-                selection.forget_losses(state, tree)
+                tree_roles.forget_losses(state, tree)
         state.table[:], state.weights[:], state.gains[:] = table, weights, gains
         return is_out_of_date(state, total / n_background, n)
 
@@ -138,12 +138,12 @@ def _make_decide(try_anew: Any) -> Any:
         if state.phase[0] == COMPARES and (begins_anew or is_last):
             change_detection.end_comparing(state)
             if not begins_anew:
-                selection.give_up_background(nodes_of(words), words_at(words[USED], words[N_TREES]), state, n)
+                tree_roles.give_up_background(nodes_of(words), words_at(words[USED], words[N_TREES]), state, n)
         elif is_tried and try_anew(words, state, kept, labels):
             # Whatever has lasted that long is no burst.
             begins_anew = is_last
             if not is_last:
-                selection.set_aside(state)
+                tree_roles.set_aside(state)
                 try_anew(words, state, kept, labels)
                 change_detection.begin_to_compare(state)
         return begins_anew
@@ -153,7 +153,7 @@ def _make_decide(try_anew: Any) -> Any:
 
 def _make_teach(rehearse_all: Any, kind: Kind) -> Any:
     """The function by which a review teaches a forest what has been learned since the last one, for kernels."""
-    weigh_features, trivial = selection.make_weigh_features(kind), kind.trivial
+    weigh_features, trivial = feature_weights.make_weigh_features(kind), kind.trivial
 
     @called
     def teach(words, state, n, kept, labels, is_due):
@@ -165,7 +165,7 @@ def _make_teach(rehearse_all: Any, kind: Kind) -> Any:
         if state.phase[0] != COMPARES:
             recent, every = state.recent[: min(n, np.int64(N_RECENT))], np.int64(words[REVIEW_EVERY])
             nodes, used = nodes_of(words), words_at(words[USED], words[N_TREES])
-            selection.replace_trees(nodes, used, state, n, every, trivial(state.table, recent))
+            tree_roles.replace_trees(nodes, used, state, n, every, trivial(state.table, recent))
 
     return teach
 
@@ -194,7 +194,7 @@ def make_review_if_due(walk_prepared: Any, adapting: Adapting) -> Any:
         """Review a forest that has learned n labelled samples. labels: any, of the type of theirs."""
         every, most = np.int64(words[REVIEW_EVERY]), np.int64(words[MOST_KEPT])
         kept, loss = n - np.int64(state.beginning[0]), state.current[0] / every
-        selection.gather_gains(state)
+        feature_weights.gather_gains(state)
         bound(state, features_of(words), n)
         has_suspected = state.phase[0] == SUSPECTS
         if state.phase[0] == WATCHES:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amf.adaptation.selection import remember_gains
+from amf.adaptation.feature_weights import remember_gains
 from amf.geometry.boxes import varied
 from amf.geometry.interface import Geometry, become_root
 from amf.jit.decorators import called, index, inlined
@@ -281,8 +281,8 @@ def make_walk(statistics: Statistics, share: Any, geometry: Geometry, *, aggrega
         before the first one; ends: where segments end. With `publish`, forecasts: float64 (n_trees, n, ...) receives
         what each tree says before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the
         sample ends and its weighted depth ([AMF] Sec. 5.1). Where `limit` is 0 no node splits. For each label two rows
-        beyond those in use are there, up to the limit. gains: State.tree_gains of selection.py, empty where a forest
-        does not adapt.
+        beyond those in use are there, up to the limit. gains: State.tree_gains of adaptation/state.py, empty where a
+        forest does not adapt.
         """
         n, room = index(y.shape[0]), DEPTH
         lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)

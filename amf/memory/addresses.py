@@ -8,16 +8,16 @@ maker of such a row keeps the arrays alive while kernels run.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
-from numba.core import cgutils, config
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from amf.jit.decorators import called, index, kernel
+from amf.jit.vectors import fetch_line, plain_form_of
 
 _intrinsic: Any = intrinsic
 
@@ -42,46 +42,39 @@ def _pointer(typingctx, address):
 @_intrinsic
 def _prefetch(typingctx, address):
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        ir: Any = cgutils.ir  # type: ignore[attr-defined]
-        word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
-        to_read, to_keep, data = word(0), word(3), word(1)
-        builder.call(function, [builder.inttoptr(args[0], cgutils.voidptr_t), to_read, to_keep, data])
+        fetch_line(builder, builder.inttoptr(args[0], cgutils.voidptr_t))
         return context.get_dummy_value()
 
     return types.void(address), codegen
 
 
-def _prefetched() -> Callable[..., Any]:
-    """(address, n_bytes) -> None: have the processor fetch this memory, and do not wait for it: for kernels.
+@called
+def _fetch_lines(address, n_bytes):
+    for at in range(address, address + n_bytes, index(LINE)):
+        _prefetch(at)
+
+
+@plain_form_of(_fetch_lines)
+def prefetch(address, n_bytes):
+    """Have the processor fetch this memory, and do not wait for it: for kernels.
 
     A hint, which changes nothing: no address is a wrong one.
     """
 
-    @called
-    def prefetch(address, n_bytes):
-        for at in range(address, address + n_bytes, index(LINE)):
-            _prefetch(at)
 
-    def prefetch_interpreted(address: Any, n_bytes: Any) -> None:
-        pass
-
-    return prefetch_interpreted if config.DISABLE_JIT else prefetch  # type: ignore[attr-defined]
-
-
-def _view_as(dtype: Any) -> Callable[..., Any]:
+def _view_as(dtype: Any) -> Any:
     """(address, length) -> the flat array of this type there: for kernels."""
 
     @called
     def view(address, length):
         return carray(_pointer(address), (np.intp(length),), dtype)
 
-    def view_interpreted(address: Any, length: Any) -> NDArray[Any]:
+    @plain_form_of(view)
+    def plain_view(address: Any, length: Any) -> NDArray[Any]:
         n_bytes = int(length) * np.dtype(dtype).itemsize
         return np.frombuffer((ctypes.c_char * n_bytes).from_address(int(address)), dtype)
 
-    return view_interpreted if config.DISABLE_JIT else view  # type: ignore[attr-defined]
+    return plain_view
 
 
 ints_at = _view_as(np.int32)
@@ -89,7 +82,6 @@ floats_at = _view_as(np.float32)
 reals_at = _view_as(np.float64)
 words_at = _view_as(np.uint64)
 longs_at = _view_as(np.int64)
-prefetch = _prefetched()
 
 
 @kernel

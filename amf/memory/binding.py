@@ -1,6 +1,6 @@
 """A forest as kernels see it: an array of 64-bit words, of which the address is all that a kernel is given.
 
-The first words are addresses of arrays (arena.py, scaling.py, the calibrations, selection.py), then come numbers,
+The first words are addresses of arrays (arena.py, scaling.py, the calibrations, adaptation/), then come numbers,
 whole ones and float64. Python writes them anew when they are asked for after an array has moved, and keeps the arrays
 alive; of the numbers kernels change four, LARGEST, N_KEPT, N_NODES and N_SAMPLES. Addresses never get into the bytes of
 a forest.

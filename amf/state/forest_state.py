@@ -25,16 +25,15 @@ from amf.inputs.batch import (
     numbers_of,
     rows_at_once,
 )
-from amf.inputs.labels import plain
+from amf.inputs.scalars import plain
 from amf.jit.decorators import index
 from amf.jit.rng import seed_words
 from amf.jit.vectors import LANES
 from amf.kernels.forgetting import shrink
-from amf.kernels.modes import MODES
 from amf.kernels.pipeline import SEGMENTS
 from amf.memory.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole_chunks
 from amf.memory.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding, Reached, Reals, Wholes
-from amf.params import check_whole
+from amf.params import MODES, check_whole
 from amf.state.system import NO_STATE, Params, System
 from amf.state.threads import side_by_side, spans
 from amf.state.turns import take_turns

@@ -114,7 +114,7 @@ class System(ABC, Generic[Params]):
         """State of the calibration, of so many features, with one more for each entry of `like` (linear_models.py)."""
 
     def _fresh_adaptation(self) -> NDArray[np.float64]:
-        """State of the adaptation (selection.py) of a forest that has no features yet; empty: it does not adapt."""
+        """State of the adaptation (adaptation/) of a forest that has no features yet; empty: it does not adapt."""
         return NO_STATE
 
     @property

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.inputs.labels import LARGEST_NUMBER
+from amf.inputs.scalars import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import exp, square
 from amf.memory.arena import COUNT, ROOT, STATS, row_of
@@ -167,6 +167,29 @@ def forecast_of(nodes, here, rules, mean, variance, value, above, k):
 def forecast_of_empty(rules, value, above):
     """What an empty leaf says. above: what its parent does."""
     return above if rules[0] else 0.0
+
+
+@inlined
+def mean_over_trees(forecasts, i):
+    """(aggregate over prunings, mean of the leaves, standard deviation of the mixture over prunings and trees)."""
+    n_trees = index(forecasts.shape[0])
+    aggregate, leaf, variance = 0.0, 0.0, 0.0
+    for tree in range(n_trees):
+        aggregate += forecasts[tree, i, AGGREGATE]
+        leaf += forecasts[tree, i, LEAF]
+        variance += forecasts[tree, i, VARIANCE]
+    aggregate /= n_trees
+    leaf /= n_trees
+    for tree in range(n_trees):
+        beside = forecasts[tree, i, AGGREGATE] - aggregate
+        variance += beside * beside
+    return aggregate, leaf, math.sqrt(variance / n_trees)
+
+
+@inlined
+def loss_of_number(forecasts, tree, i, label):
+    """Squared error of what one tree says of a row, NaN where it says nothing."""
+    return square(forecasts[tree, i, AGGREGATE] - label)
 
 
 def are_sound(heads: NDArray[np.int32]) -> bool:

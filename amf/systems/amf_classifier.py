@@ -12,4 +12,4 @@ KERNELS = tree_kernels("amf_classifier", CLASS_COUNTS, calibrate)
 ADAPTING_KERNELS = tree_kernels(
     "adaptive_classifier", CLASS_COUNTS, calibrate, adapting=Adapting(loss_of_class, CLASSES)
 )
-"""Of forests that learn what matters and forget what changed (selection.py)."""
+"""Of forests that learn what matters and forget what changed (adaptation/)."""

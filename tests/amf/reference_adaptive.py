@@ -1,8 +1,8 @@
 """A slow, readable adaptive forest of classes: trees of reference.py, with feature weights and background trees.
 
-It says what selection.py and change_detection.py promise: what each step down a tree gains, what each feature tells
-alone, how both become weights, when trees rehearse, when a forest begins anew, and which tree replaces which. Sums are
-plain Python, so that weights are compared up to rounding, but births and roles exactly.
+It says what feature_weights.py, tree_roles.py and change_detection.py promise: what each step down a tree gains, what
+each feature tells alone, how both become weights, when trees rehearse, when a forest begins anew, and which tree
+replaces which. Sums are plain Python, so that weights are compared up to rounding, but births and roles exactly.
 """
 
 from __future__ import annotations

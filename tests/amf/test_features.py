@@ -272,9 +272,7 @@ def test_categories_that_come_late_might_have_been_there_from_the_start(scaling:
     assert late.dumps() == early.dumps()
 
 
-@pytest.mark.parametrize(
-    ("module", "n_examples"), [(amf.inputs.columns, 9), (amf.forests.classifier, 7), (amf.forests.regressor, 4)]
-)
+@pytest.mark.parametrize(("module", "n_examples"), [(amf.inputs.columns, 9), (amf.forests.amf, 11)])
 def test_the_examples_of_docstrings_run(module: ModuleType, n_examples: int) -> None:
     assert doctest.testmod(module) == (0, n_examples)
 

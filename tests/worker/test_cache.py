@@ -196,9 +196,9 @@ def test_a_turn_brings_no_more_models_into_memory_than_there_is_room_for(prefix:
     here.add(records(*(labelled(prefix + key) for key in keys * 2)))
     while here.buffer:
         allowance = Allowance(1, 0, limit // 2)
-        batch = here.next_batch(allowance)
+        n = here.n_to_take(allowance)
         cache.shrink(allowance.coming_bytes)
-        here.process(batch)
+        here.take(n)
         # Nothing leaves during a batch; the models in it have grown by a few nodes.
         assert cache.nbytes <= 1.05 * limit
     assert len(here.models) - len(away(here)) == 10
@@ -215,9 +215,9 @@ def test_the_models_of_a_turn_are_the_last_to_leave_for_those_that_it_brings() -
     assert away(here) == {"a"}
     here.add(records(labelled("b"), labelled("a"), (None, b""), labelled("b")))
     allowance = Allowance(1, 0, 2**20)
-    batch = here.next_batch(allowance)
+    n = here.n_to_take(allowance)
     cache.shrink(allowance.coming_bytes)
-    assert (len(batch), away(here)) == (4, {"a", "c"})
+    assert (n, away(here)) == (4, {"a", "c"})
 
 
 def test_copies_that_wait_to_be_saved_leave_before_any_model() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amf.inputs.labels import LARGEST_NUMBER
+from amf.inputs.scalars import LARGEST_NUMBER
 from tests.worker.support.values import bits, prediction
 from worker.base.limits import MAX_NUMBER
 from worker.base.records import Estimate, Prediction

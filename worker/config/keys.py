@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar
@@ -69,3 +71,10 @@ def keys(section_type: type[Any]) -> dict[str, Key]:
         for each in fields(section_type)
         if each.metadata
     }
+
+
+def unknown_key(name: str, known: Mapping[str, Key]) -> str:
+    """What an error says of a key that there is not."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"unknown key, expected one of {', '.join(known)}{hint}"

@@ -69,33 +69,29 @@ class TaskExecutor:
     # --- process ------------------------------------------------------------------------------------------------------
 
     def process(self, copied_bytes: int) -> list[tuple[Task, list[Record], Outcome]]:
-        """Put the records that are there through their tasks; errors in place of results.
+        """Put the records that are there through their tasks: of each what it took, and an error in place of a result.
 
         Two partitions at a time, where that is faster: they share nothing and do no I/O here, and kernels run without
         the interpreter lock, so one partition decodes and encodes while another one's trees are walked.
         """
         busy = [task for task in self._tasks.values() if task.buffer]
         allowance = Allowance(len(busy), copied_bytes, self._tasks.cache.turn_bytes)
-        batches = [(task, _next_batch(task, allowance)) for task in busy]
+        batches = [(task, _n_to_take(task, allowance)) for task in busy]
         self._tasks.cache.shrink(allowance.coming_bytes)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
-        outcomes = attempts(lambda batch: self._attempt(*batch), batches)
-        return [
-            (task, _taken(task, records, outcome), outcome)
-            for (task, records), outcome in zip(batches, outcomes, strict=True)
-        ]
+        return list(attempts(lambda batch: self._attempt(*batch), batches))
 
-    def _attempt(self, task: Task, records: list[Record]) -> Outcome:
+    def _attempt(self, task: Task, n: int) -> tuple[Task, list[Record], Outcome]:
         started_s, trouble = self._clock.monotonic(), task.trouble
         # Returned, not raised: what the other partitions have learned meanwhile must be published.
         try:
-            result = task.process(records, most_bytes=GATHERED_BYTES)
+            taken, result = task.take(n, most_bytes=GATHERED_BYTES)
         except (Transient, StateLost, PartitionStopped) as error:
-            return error
+            return task, [], error
         if trouble is not None:
             _log.info("partition-waits-no-more", f"partition {task.number} waits no more", partition=task.number)
         task.checkpointer.add_replay_cost(self._clock.monotonic() - started_s)
-        return result
+        return task, taken, result
 
     # --- gather, commit, post -----------------------------------------------------------------------------------------
 
@@ -227,22 +223,14 @@ class TaskExecutor:
         return self._tasks[number].dead_letter_for(record, refused, why)
 
 
-def _next_batch(task: Task, allowance: Allowance) -> list[Record]:
-    records = task.next_batch(allowance)
+def _n_to_take(task: Task, allowance: Allowance) -> int:
+    n = task.n_to_take(allowance)
     failpoint("consumed")
-    return records
+    return n
 
 
-def _taken(task: Task, records: list[Record], outcome: Outcome) -> list[Record]:
-    """Those of a batch that were taken, which are all or what their outputs had room for; the others come next."""
-    n = outcome.n_taken if isinstance(outcome, BatchResult) else len(records)
-    if n < len(records):
-        task.put_back(records[n:])
-    return records[:n]
-
-
-def _makes_long_calls(batches: Sequence[tuple[Task, list[Record]]]) -> bool:
+def _makes_long_calls(batches: Sequence[tuple[Task, int]]) -> bool:
     """Whether models get many records each. Threads that hand over the interpreter for a few are slower than one."""
-    n_records = sum(len(records) for _, records in batches)
-    n_calls = sum(len({record.key for record in records}) for _, records in batches)
+    n_records = sum(n for _, n in batches)
+    n_calls = sum(len({record.key for record in task.buffer[:n]}) for task, n in batches)
     return n_records >= _RECORDS_A_CALL * n_calls

@@ -292,8 +292,8 @@ class Task:
         n = 0 if at_end else max(0, high - max(self.position, 0))
         return n, self._lag.seconds(n, now_ms)
 
-    def next_batch(self, allowance: Allowance) -> list[Record]:
-        """The records to take next: to be replayed or to be predicted, never both; at least one, if there are any.
+    def n_to_take(self, allowance: Allowance) -> int:
+        """How many records to take next: to be replayed or to be predicted, never both; one at least, if there are any.
 
         What a checkpoint on its way is to have of a model is copied before the model learns on. A pause for all models
         at once would be a long one; for some of them in each batch, as many as the allowance says, it is not.
@@ -301,9 +301,16 @@ class Task:
         n = len(self.buffer)
         if self._state is State.REPLAY:
             n = bisect_left(self.buffer, self.live_from, key=attrgetter("offset"))
-        n = allowance.affordable(self.buffer[:n], self._processor.model_key, self.models)
-        batch, self.buffer = self.buffer[:n], self.buffer[n:]
-        return batch
+        return allowance.affordable(self.buffer[:n], self._processor.model_key, self.models)
+
+    def take(self, n: int, *, most_bytes: int | None = None) -> tuple[list[Record], BatchResult]:
+        """Process the next n records, or as many as `most_bytes` allows; returns those that were taken.
+
+        The others stay in the buffer, and so do all of them where this raises as `process` does.
+        """
+        result = self.process(self.buffer[:n], most_bytes=most_bytes)
+        taken, self.buffer = self.buffer[: result.n_taken], self.buffer[result.n_taken :]
+        return taken, result
 
     def process(self, records: Sequence[Record], *, publish: bool = True, most_bytes: int | None = None) -> BatchResult:
         """Put records through their models in their order: predicted and learned if it is live, else learned alone.
@@ -338,10 +345,6 @@ class Task:
             self.models.note_times(arrivals.keys[: result.n_taken], times)
         self.trouble = None
         return result
-
-    def put_back(self, records: list[Record]) -> None:
-        """Take these records next: those of the last batch that it did not take."""
-        self.buffer = records + self.buffer
 
     def dead_letter_for(self, record: Record, refused: Outgoing, why: str) -> Outgoing | None:
         """What goes out in place of a record that the broker refuses; None where that is a dead letter already."""

@@ -94,7 +94,7 @@ MISTAKES = {
         "self._aside, self._entry = self._entry.put_aside(), None",
         "self._aside = self._entry.put_aside()",
     ),
-    "records held back are dropped": mistake("task.task", "self.buffer[:n], self.buffer[n:]", "self.buffer[:n], []"),
+    "records held back are dropped": mistake("task.task", "self.buffer[result.n_taken :]\n", "[]\n"),
     "removed models stay in checkpoints": mistake("task.checkpointer", "                removed=removed,\n", ""),
     # Where to start.
     "replay one too far": mistake("task.task", "(self.buffer, self.live_from,", "(self.buffer, self.live_from + 1,"),

@@ -1,0 +1,48 @@
+"""Single keys that stand above the file: what `--set` gives, put into its tree."""
+
+from __future__ import annotations
+
+import yaml
+
+from worker.base.errors import ConfigError
+from worker.config.keys import keys, unknown_key
+from worker.config.model import ModelParams
+from worker.config.nodes import TEXT, TOO_DEEP, Loader, syntax_problem
+from worker.config.schema import Config
+
+_OF_SETTINGS = yaml.Mark("--set", 0, -1, 0, "", 0)
+"""Where nodes of settings stand: on no line of the file."""
+
+
+def with_setting(root: yaml.Node | None, name: str, value: str) -> yaml.Node:
+    """The tree with another value of a key. Raises ConfigError where that is no YAML or no place for it."""
+    try:
+        node = yaml.compose(value, Loader=Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {name}: {syntax_problem(error, value).partition(': ')[2]}") from None
+    except RecursionError:
+        raise ConfigError(f"--set {name}: {TOO_DEEP}") from None
+    first, _, rest = name.partition(".")
+    path = [first, rest] if first == "kafka" else name.split(".")  # properties have dots in their names
+    if len(path) == 1 and name in keys(ModelParams):
+        path = ["models", "default", name]
+    elif len(path) == 1 and name not in keys(Config):
+        raise ConfigError(f"--set: {name}: {unknown_key(name, {**keys(Config), **keys(ModelParams)})}")
+    above = node or yaml.ScalarNode(TEXT, "", _OF_SETTINGS, _OF_SETTINGS)
+    above.start_mark = _OF_SETTINGS
+    for part in reversed(path):
+        key = yaml.ScalarNode(TEXT, part, _OF_SETTINGS, _OF_SETTINGS)
+        above = yaml.MappingNode("tag:yaml.org,2002:map", [(key, above)], _OF_SETTINGS, _OF_SETTINGS)
+    return _merged(root, above)
+
+
+def _merged(below: yaml.Node | None, above: yaml.Node) -> yaml.Node:
+    """Two trees in one: mappings key by key, of anything else what is above."""
+    if not (isinstance(below, yaml.MappingNode) and isinstance(above, yaml.MappingNode)):
+        return above
+    entries = list(below.value)
+    for key, node in above.value:
+        before = next((node for other, node in entries if other.value == key.value), None)
+        entries = [entry for entry in entries if entry[0].value != key.value]
+        entries.append((key, _merged(before, node)))
+    return yaml.MappingNode(below.tag, entries, below.start_mark, below.end_mark)
