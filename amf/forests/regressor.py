@@ -86,7 +86,7 @@ class ForestRegressor(Forest[Params]):
         return _quantiles(self._ask(X), probabilities)
 
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
-        """How much each feature moved the mean of each row, as Forest.attribute says: (n,), (n,) and (n, d)."""
+        """How much each feature moved the mean of each row, as Forest.attribute says: (n,), (n,), (n, d) and (n,)."""
         return Attributions(*(array[..., 0] for array in super().attribute(X)))
 
     def _published(self, forecasts: BatchForecasts) -> RegressionForecasts:
