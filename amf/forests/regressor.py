@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,8 @@ class ForestRegressor(Forest[Params]):
         the median.
         """
         probabilities = list(probabilities) if isinstance(probabilities, Iterable) else [probabilities]
+        if not all(isinstance(probability, Real) for probability in probabilities):
+            raise TypeError(f"probabilities must be numbers between 0 and 1, got {probabilities}")
         if not all(0.0 < probability < 1.0 for probability in probabilities):
             raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities}")
         return _quantiles(self._ask(X), probabilities)

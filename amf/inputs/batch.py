@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.inputs.labels import is_na, require_reals
+from amf.inputs.labels import is_na, plain, require_reals
 
 ROWS_PER_CALL = 1024
 """Rows of a forest in one call of a kernel, for which memory is reserved before."""
@@ -21,6 +22,11 @@ def rows_at_once(n_trees: int, n_outputs: int) -> int:
     """Rows of which the buffer holds what all trees say: a forecast and two depths of each."""
     return max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
 
+
+_TIMES = "date", "time", "Time", "Period"
+"""What the names of types of times have in them."""
+_OF_OBJECTS = "amf.Columns makes rows of objects with names and texts"
+_FEW = 3  # names of columns in a message
 
 _NONE_FOR_NA = np.frompyfunc(lambda value: None if is_na(value) else value, 1, 1)
 
@@ -123,13 +129,22 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     if hasattr(X, "toarray"):
         raise TypeError(f"X is a {type(X).__name__}, a sparse matrix; a forest takes dense rows: X.toarray()")
     given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
+    if given.dtype.kind == "O" and not given.ndim:
+        what = f"X is a {type(X).__name__}; a forest takes rows of numbers (n, d)"
+        raise TypeError(f"{what}: {_OF_OBJECTS}" if isinstance(X, Mapping) else what)
     try:
         return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
+    except OverflowError as error:
+        raise ValueError(f"X holds a number beyond the range of float64 ({error})") from error
     except TypeError as error:
-        hint = "give times as seconds since some day, and NaN where a value is missing"
+        hint = "give NaN where a value is missing"
+        if any(time in str(error) for time in _TIMES):
+            hint = "give times as seconds since some day, and NaN where a value is missing"
+        elif "dict" in str(error):
+            hint = _OF_OBJECTS
         raise TypeError(f"X holds what is no number ({error}): {hint}") from error
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        hint = "a forest takes numbers; amf.Columns makes rows of objects with names and texts"
+        hint = f"a forest takes numbers; {_OF_OBJECTS}"
         raise ValueError(f"X holds text ({error}): {hint}, such as X.to_dict('records') of a data frame") from error

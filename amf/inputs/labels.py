@@ -36,8 +36,8 @@ def plain(value: Any) -> Any:
 
 
 def is_na(value: Any) -> bool:
-    """Whether it is what pandas has for a missing value."""
-    return type(value).__name__ == "NAType"
+    """Whether it is what pandas has for a missing value, be it a number or a time."""
+    return type(value).__name__ in ("NAType", "NaTType")
 
 
 def require_reals(name: str, values: Any) -> None:
@@ -55,7 +55,12 @@ def class_text(label: Label) -> str:
     a float is another class than an integer.
     """
     if type(label) is int:
-        return str(label)
+        try:
+            return str(label)
+        except ValueError:
+            raise ValueError(
+                f"a label is a whole number of some {label.bit_length()} bits, too long for a text"
+            ) from None
     if isinstance(label, bool):
         return "true" if label else "false"
     if isinstance(label, float) and abs(label) < _ALL_EXACT and label.is_integer():

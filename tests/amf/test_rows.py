@@ -27,9 +27,10 @@ INTEGERS = pd.DataFrame({"a": pd.array([1, None] * 10, "Int64"), "b": 1.5})
         ),
         (INTEGERS, [[1, 1.5], [np.nan, 1.5]] * 10),
         ([[1, pd.NA]] * 20, [[1, np.nan]] * 20),
+        ([[1, pd.NaT]] * 20, [[1, np.nan]] * 20),
         (pd.DataFrame({"a": [True, None] * 10, "b": 1.0}), [[1, 1], [np.nan, 1]] * 10),
     ],
-    ids=["masked", "masked integers", "Int64", "NA", "booleans"],
+    ids=["masked", "masked integers", "Int64", "NA", "NaT", "booleans"],
 )
 def test_what_is_masked_or_na_is_missing(given: Any, meant: Any) -> None:
     ours, theirs = (amf.AMFClassifier(2).partial_fit(x, Y) for x in (given, np.array(meant, float)))
@@ -45,8 +46,13 @@ def test_what_is_masked_or_na_is_missing(given: Any, meant: Any) -> None:
         (X + 1j, "X holds complex numbers"),
         (X.astype("S"), "X holds bytes"),
         (csr_matrix(X), r"X is a csr_matrix, a sparse matrix; a forest takes dense rows: X.toarray\(\)"),
+        ((row for row in X), r"^X is a generator; a forest takes rows of numbers \(n, d\)$"),
+        ({"a": 1.0}, "^X is a dict; .* amf.Columns makes rows of objects with names and texts$"),
+        ([{"a": 1.0}] * 20, "'dict'.*: amf.Columns makes rows of objects"),
+        ([[pd.Timestamp("2020"), 1.0]] * 20, "'Timestamp'.*: give times as seconds since some day"),
+        (np.array([[1.0, {2.0}]] * 20, object), "'set'.*: give NaN where a value is missing$"),
     ],
-    ids=["M8", "frame of dates", "m8", "complex", "bytes", "sparse"],
+    ids=["M8", "frame of dates", "m8", "complex", "bytes", "sparse", "generator", "dict", "dicts", "times", "sets"],
 )
 def test_what_is_no_number_is_refused(given: Any, message: str) -> None:
     forest = amf.AMFClassifier(2)
