@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.calibration.losses import Losses
 from amf.forests.description import Adaptation, Description, mean_depth, survey
+from amf.inputs.batch import BatchForecasts, names_of, require_names
 from amf.inputs.labels import plain
 from amf.kernels.attributions import Attributions
 from amf.serialization import canonical
@@ -116,8 +117,31 @@ class Forest(ForestState[Params]):
 
     # What it learns and says.
 
+    def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
+        if type(X) is np.ndarray:  # many streams come one row at a time
+            return super()._learn(X, y, asked=asked)
+        with self._turn:
+            self._require_its_columns(X)
+            knew_none = not self.n_features
+            said = super()._learn(X, y, asked=asked)
+            if knew_none and self.n_features:
+                self.feature_names = names_of(X)
+            return said
+
+    def _question(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        if type(X) is not np.ndarray:
+            self._require_its_columns(X)
+        return super()._question(X)
+
+    def _require_its_columns(self, X: Any) -> None:  # noqa: N803
+        if self.feature_names:
+            require_names(X, self.feature_names)
+
     def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
+
+        Where X is a table whose columns have names, the first that is learned gives them to the forest, and a later one
+        needs the same in the same order, here and wherever rows are asked for; an array is taken by position.
 
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
         anything, before anything is learned. Any other exception, such as MemoryError or KeyboardInterrupt, destroys

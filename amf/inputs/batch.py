@@ -148,3 +148,27 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
             raise
         hint = f"a forest takes numbers; {_OF_OBJECTS}"
         raise ValueError(f"X holds text ({error}): {hint}, such as X.to_dict('records') of a data frame") from error
+
+
+def names_of(X: Any) -> tuple[str, ...] | None:  # noqa: N803
+    """The names of the columns of a table; None where X has none, or where these are not different texts."""
+    columns = getattr(X, "columns", None)
+    names = [plain(name) for name in columns] if isinstance(columns, Iterable) else []
+    different = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    return tuple(names) if names and different else None
+
+
+def require_names(X: Any, known: Sequence[str]) -> None:  # noqa: N803
+    """Raises ValueError where X is a table with other names of columns than these, or the same in another order.
+
+    By position, as an array is taken, each column would be another feature without a word.
+    """
+    names = names_of(X)
+    if names is None or names == tuple(known):
+        return
+    its, given = set(known), set(names)
+    new, missing = [name for name in names if name not in its], [name for name in known if name not in given]
+    if not new and not missing:
+        raise ValueError("X has the columns of this forest in another order: give X[list(forest.feature_names)]")
+    parts = (("has columns that this forest does not know", new), ("lacks columns that it learned from", missing))
+    raise ValueError("X " + " and ".join(f"{what}, such as {some[:_FEW]}" for what, some in parts if some))
