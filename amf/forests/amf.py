@@ -63,9 +63,12 @@ class AMFClassifier(ForestClassifier[AMFClassifierParams]):
 class AMFRegressor(ForestRegressor[AMFRegressorParams]):
     """Aggregated Mondrian Forest for regression ([AMF] Eq. 4), learning one sample at a time.
 
-    Labels may have any unit and any zero: multiplying them by a power of two, or adding a constant (up to rounding),
-    does the same to the forecasts. That does not hold for the preset "paper", whose empty leaves say 0. Forecasts come
-    with a standard deviation and quantiles that are calibrated on the stream (number_calibration.py).
+    Labels may have any unit and any zero. Multiplying them by a power of two, or by -1, does the same to the forecasts;
+    another factor, or a constant that is added, does so to those of the trees, up to rounding. Calibration compares
+    numbers that nothing but rounding may tell apart, with the first labels above all, so that single forecasts may come
+    out otherwise, neither better nor worse in the mean. None of that holds for the preset "paper", whose empty leaves
+    say 0. Forecasts come with a standard deviation and quantiles that are calibrated on the stream
+    (number_calibration.py).
 
     >>> import amf
     >>> forest = amf.AMFRegressor(n_estimators=5, seed=1)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from amf.calibration.losses import Losses
 from amf.forests.description import Adaptation, Description, mean_depth, survey
+from amf.inputs.batch import BatchForecasts, names_of, require_names
 from amf.inputs.scalars import plain
 from amf.kernels.attributions import Attributions
 from amf.serialization import canonical
@@ -116,8 +117,31 @@ class Forest(ForestState[Params]):
 
     # What it learns and says.
 
+    def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
+        if type(X) is np.ndarray:  # many streams come one row at a time
+            return super()._learn(X, y, asked=asked)
+        with self._turn:
+            self._require_its_columns(X)
+            knew_none = not self.n_features
+            said = super()._learn(X, y, asked=asked)
+            if knew_none and self.n_features:
+                self.feature_names = names_of(X)
+            return said
+
+    def _question(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        if type(X) is not np.ndarray:
+            self._require_its_columns(X)
+        return super()._question(X)
+
+    def _require_its_columns(self, X: Any) -> None:  # noqa: N803
+        if self.feature_names:
+            require_names(X, self.feature_names)
+
     def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
+
+        Where X is a table whose columns have names, the first that is learned gives them to the forest, and a later one
+        needs the same in the same order, here and wherever rows are asked for; an array is taken by position.
 
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
         anything, before anything is learned. Any other exception, such as MemoryError or KeyboardInterrupt, destroys
@@ -134,27 +158,35 @@ class Forest(ForestState[Params]):
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
         """How much each feature moved the forecast of each row; X: (n, d). Changes nothing.
 
-        Explains the mean over trees: before calibration, and as in mode "existing" whatever `mode` is (forests on the
-        unit cube: that of the tree extended by the row; original Mondrian forests: that of the leaf). A split from a
-        node to its child contributes the difference of their forecasts times the posterior probability that a pruning
-        goes that deep ([AMF] Eq. 21-27), credited to the feature of the split, also where its value is missing. So
-        forecast = prior + sum over features, up to rounding. It says what the forecast rests on, not what would happen
-        if a value were another one, and takes about as long as a forecast.
+        Explains the mean over trees, as in mode "existing" whatever `mode` is (forests on the unit cube: that of the
+        tree extended by the row; original Mondrian forests: that of the leaf). A split from a node to its child
+        contributes the difference of their forecasts times the posterior probability that a pruning goes that deep
+        ([AMF] Eq. 21-27), credited to the feature of the split, also where its value is missing. So forecast = prior +
+        sum over features, up to rounding. What the published forecast is beyond that, by calibration and its linear
+        models, is `unexplained`: where it is large, the features moved what is published otherwise than is told here.
+        It says what the forecast rests on, not what would happen if a value were another one, and takes about as long
+        as two forecasts.
         """
         with self._turn:
             x = self._question(X)
             n, d = x.shape
-            attributions = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,))))
+            found = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,), ())))
             known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
-            arrays = x[:, known], attributions.forecasts, attributions.prior, attributions.features[:, known]
-            words, attribute = self._bind(room=0).words, self._kernels.attribute
-            parts = spans(n, self._n_threads) if n > 1 else ()
-            if len(parts) < 2:
-                attribute(words, *arrays)
-                return attributions
-            rows_of = ([array[int(first) : int(last)] for array in arrays] for first, last in parts)
-            side_by_side(self._n_threads, attribute, [(words, *rows) for rows in rows_of])
-            return attributions
+            self._attribute(x[:, known], found.forecasts, found.prior, found.features[:, known])
+            said = self._pass(x[:, known], self._unlabelled(n), asked=True).outputs
+            np.subtract(said[:, : self._n_said], found.forecasts, out=found.unexplained)
+            return found
+
+    def _attribute(self, *arrays: NDArray[Any]) -> None:
+        """Fill attributions, by threads that share the rows. arrays: as the kernel takes them, the rows first."""
+        words, attribute = self._bind(room=0).words, self._kernels.attribute
+        n = arrays[0].shape[0]
+        parts = spans(n, self._n_threads) if n > 1 else ()
+        if len(parts) < 2:
+            attribute(words, *arrays)
+            return
+        rows_of = ([array[int(first) : int(last)] for array in arrays] for first, last in parts)
+        side_by_side(self._n_threads, attribute, [(words, *rows) for rows in rows_of])
 
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         """Append named features.

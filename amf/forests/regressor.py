@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,12 +82,14 @@ class ForestRegressor(Forest[Params]):
         the median.
         """
         probabilities = list(probabilities) if isinstance(probabilities, Iterable) else [probabilities]
+        if not all(isinstance(probability, Real) for probability in probabilities):
+            raise TypeError(f"probabilities must be numbers between 0 and 1, got {probabilities}")
         if not all(0.0 < probability < 1.0 for probability in probabilities):
             raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities}")
         return _quantiles(self._ask(X), probabilities)
 
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
-        """How much each feature moved the mean of each row, as Forest.attribute says: (n,), (n,) and (n, d)."""
+        """How much each feature moved the mean of each row, as Forest.attribute says: (n,), (n,), (n, d) and (n,)."""
         return Attributions(*(array[..., 0] for array in super().attribute(X)))
 
     def _published(self, forecasts: BatchForecasts) -> RegressionForecasts:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.inputs.scalars import is_na, require_reals
+from amf.inputs.scalars import is_na, plain, require_reals
 
 ROWS_PER_CALL = 1024
 """Rows of a forest in one call of a kernel, for which memory is reserved before."""
@@ -21,6 +22,11 @@ def rows_at_once(n_trees: int, n_outputs: int) -> int:
     """Rows of which the buffer holds what all trees say: a forecast and two depths of each."""
     return max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
 
+
+_TIMES = "date", "time", "Time", "Period"
+"""What the names of types of times have in them."""
+_OF_OBJECTS = "amf.Columns makes rows of objects with names and texts"
+_FEW = 3  # names of columns in a message
 
 _NONE_FOR_NA = np.frompyfunc(lambda value: None if is_na(value) else value, 1, 1)
 
@@ -123,13 +129,46 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     if hasattr(X, "toarray"):
         raise TypeError(f"X is a {type(X).__name__}, a sparse matrix; a forest takes dense rows: X.toarray()")
     given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
+    if given.dtype.kind == "O" and not given.ndim:
+        what = f"X is a {type(X).__name__}; a forest takes rows of numbers (n, d)"
+        raise TypeError(f"{what}: {_OF_OBJECTS}" if isinstance(X, Mapping) else what)
     try:
         return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
+    except OverflowError as error:
+        raise ValueError(f"X holds a number beyond the range of float64 ({error})") from error
     except TypeError as error:
-        hint = "give times as seconds since some day, and NaN where a value is missing"
+        hint = "give NaN where a value is missing"
+        if any(time in str(error) for time in _TIMES):
+            hint = "give times as seconds since some day, and NaN where a value is missing"
+        elif "dict" in str(error):
+            hint = _OF_OBJECTS
         raise TypeError(f"X holds what is no number ({error}): {hint}") from error
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        hint = "a forest takes numbers; amf.Columns makes rows of objects with names and texts"
+        hint = f"a forest takes numbers; {_OF_OBJECTS}"
         raise ValueError(f"X holds text ({error}): {hint}, such as X.to_dict('records') of a data frame") from error
+
+
+def names_of(X: Any) -> tuple[str, ...] | None:  # noqa: N803
+    """The names of the columns of a table; None where X has none, or where these are not different texts."""
+    columns = getattr(X, "columns", None)
+    names = [plain(name) for name in columns] if isinstance(columns, Iterable) else []
+    different = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    return tuple(names) if names and different else None
+
+
+def require_names(X: Any, known: Sequence[str]) -> None:  # noqa: N803
+    """Raises ValueError where X is a table with other names of columns than these, or the same in another order.
+
+    By position, as an array is taken, each column would be another feature without a word.
+    """
+    names = names_of(X)
+    if names is None or names == tuple(known):
+        return
+    its, given = set(known), set(names)
+    new, missing = [name for name in names if name not in its], [name for name in known if name not in given]
+    if not new and not missing:
+        raise ValueError("X has the columns of this forest in another order: give X[list(forest.feature_names)]")
+    parts = (("has columns that this forest does not know", new), ("lacks columns that it learned from", missing))
+    raise ValueError("X " + " and ".join(f"{what}, such as {some[:_FEW]}" for what, some in parts if some))

@@ -23,7 +23,12 @@ def class_text(label: Label) -> str:
     a float is another class than an integer.
     """
     if type(label) is int:
-        return str(label)
+        try:
+            return str(label)
+        except ValueError:
+            raise ValueError(
+                f"a label is a whole number of some {label.bit_length()} bits, too long for a text"
+            ) from None
     if isinstance(label, bool):
         return "true" if label else "false"
     if isinstance(label, float) and abs(label) < _ALL_EXACT and label.is_integer():

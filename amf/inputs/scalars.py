@@ -31,8 +31,8 @@ def plain(value: Any) -> Any:
 
 
 def is_na(value: Any) -> bool:
-    """Whether it is what pandas has for a missing value."""
-    return type(value).__name__ == "NAType"
+    """Whether it is what pandas has for a missing value, be it a number or a time."""
+    return type(value).__name__ in ("NAType", "NaTType")
 
 
 def require_reals(name: str, values: Any) -> None:

@@ -7,6 +7,8 @@
 
 A model holds a forest, `model.forest`, and turns objects into its rows (amf.Columns): a feature is a number, a string
 (a category) or missing, and features appear and disappear as they like. Names that are no strings become strings.
+A feature that is absent is missing, not 0 as in river's linear models: from what is there or not, such as the words of
+BagOfWords, a forest learns little. Give it zeros: {word: counts.get(word, 0) for word in vocabulary}.
 Unlike river's own Mondrian forests these need no scaler before them.
 """
 
@@ -62,8 +64,14 @@ class _AMFModel(base.Estimator):
         self._learn([x], [y])
 
     def learn_many(self, X: Any, y: Any) -> None:  # noqa: N803
-        """Learn the rows of a data frame in their order: bit for bit what `learn_one` would learn from each in turn."""
-        self._learn(X.to_dict("records"), y.tolist())
+        """Learn the rows of a data frame in their order: bit for bit what `learn_one` would learn from each in turn.
+
+        y: a label for each row, in a series, an array or a list. Raises ValueError where there are not as many.
+        """
+        labels = y.tolist() if hasattr(y, "tolist") else list(y)
+        if len(labels) != len(X):
+            raise ValueError(f"y has {len(labels)} labels for {len(X)} rows of X")
+        self._learn(X.to_dict("records"), labels)
 
     @property
     def _raw_memory_usage(self) -> int:
@@ -157,14 +165,14 @@ class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
         forest: amf.AMFRegressor = self._learner.forest
         return forest
 
-    def predict_one(self, x: Features) -> float | None:
-        """Mean of the label's predictive distribution; None before the first label."""
-        return float(self.forest.predict(self._rows([x]))[0]) if self.forest.n_samples else None
+    def predict_one(self, x: Features) -> float:
+        """Mean of the label's predictive distribution; 0 before the first label, as river's wrappers need a number."""
+        return float(self.forest.predict(self._rows([x]))[0]) if self.forest.n_samples else 0.0
 
     def predict_many(self, X: Any) -> Any:  # noqa: N803
-        """A series of the means, with the index of X; NaN before the first label."""
+        """A series of the means, with the index of X; 0 before the first label."""
         samples = X.to_dict("records")
-        means = self.forest.predict(self._rows(samples)) if self.forest.n_samples else np.full(len(samples), np.nan)
+        means = self.forest.predict(self._rows(samples)) if self.forest.n_samples else np.zeros(len(samples))
         return import_pandas().Series(means, index=X.index)
 
 

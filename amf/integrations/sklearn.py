@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import amf
 from amf.inputs.batch import unmasked
+from amf.inputs.labels import numbers
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -37,26 +38,35 @@ class _AMFEstimator(BaseEstimator):
 
     _system: ClassVar[Any]
     """The forest that is held."""
+    shuffle: bool
     forest_: Any
     """Made by `fit` or by the first `partial_fit`."""
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **options: Any) -> Self:  # noqa: N803
-        """Forget everything, then learn the rows in their order.
+    def _hold(self, given: Mapping[str, Any]) -> None:
+        """Take the arguments of `__init__`, its `locals()`, as attributes, which they are to scikit-learn."""
+        for name, value in given.items():
+            if name != "self":
+                setattr(self, name, value)
 
+    def fit(self, X: ArrayLike, y: ArrayLike, **options: Any) -> Self:  # noqa: N803
+        """Forget everything, then learn the rows, in a random order unless `shuffle` is False.
+
+        A forest takes what comes last for the present, and the rows of a file may be sorted by their labels.
         X: (n, d) numbers, NaN where missing, dense. y: (n,) labels. Raises ValueError or TypeError for anything else,
         a `sample_weight` among it.
         """
         _require_no_weights(options)
-        return self._learn(X, y, anew=True)
+        return self._learn(X, y, anew=True, shuffle=self.shuffle)
 
-    def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, **known: Any) -> Self:  # noqa: N803
+    def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, shuffle: Any = False, **known: Any) -> Self:  # noqa: N803
         before = dict(vars(self))
         try:
             x, labels = self._validated(X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin))
             forest = self._new_forest(labels, **known) if anew else self.forest_
             if anew and hasattr(self, "feature_names_in_"):
                 forest.add_features(self.feature_names_in_.tolist())
-            self.forest_ = forest.partial_fit(x, self._targets(labels))
+            order, targets = _order(len(x), forest.params.seed, shuffle), self._targets(labels)
+            self.forest_ = forest.partial_fit(x[order], targets[order])
         except BaseException:
             # Else what was fitted before would go on under the names and classes of what could not be.
             self.__dict__ = before
@@ -68,7 +78,7 @@ class _AMFEstimator(BaseEstimator):
 
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         """Labels as the forest takes them."""
-        return y
+        return numbers(y)
 
     def _checked(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Rows to predict. Raises NotFittedError where nothing has been learned."""
@@ -84,7 +94,7 @@ class _AMFEstimator(BaseEstimator):
     def _forest_params(self) -> dict[str, Any]:
         """Arguments of the forest: the estimator's own by their names, plain numbers for those of numpy."""
         params = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
-        random_state, n_jobs = params.pop("random_state"), params.pop("n_jobs")
+        random_state, n_jobs, _ = (params.pop(name) for name in ("random_state", "n_jobs", "shuffle"))
         if not isinstance(random_state, Integral):
             random_state = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         of_fit = {"seed": int(random_state), "n_threads": _threads(n_jobs), "max_features": self.n_features_in_}
@@ -94,6 +104,14 @@ class _AMFEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _order(n: int, seed: int, shuffle: Any) -> slice | NDArray[np.intp]:
+    """The order in which so many rows are learned: as they are, or a random one that follows from the seed alone."""
+    if not isinstance(shuffle, bool | np.bool_):
+        raise ValueError(f"shuffle must be True or False, got {shuffle!r}")
+    # Its stream is the same in all versions of numpy.
+    return np.random.RandomState(divmod(seed, 2**32)).permutation(n) if shuffle else slice(None)
 
 
 def _threads(n_jobs: Any) -> int:
@@ -143,8 +161,10 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
     max_bytes : see amf.AMFClassifierParams.
     n_jobs : threads over the trees. None: 1, -1: as many as there are processors, -2: one fewer. No result depends on
         it.
-    random_state : of the random partition. An integer gives the same forest each time; None draws a new seed at each
-        `fit`, a RandomState is drawn from.
+    random_state : of the random partition and of the order of the rows. An integer gives the same forest each time;
+        None draws a new seed at each `fit`, a RandomState is drawn from.
+    shuffle : whether `fit` learns the rows in a random order. False: as they come, where they are a stream and what
+        comes last is to count most. `partial_fit` always does that.
 
     Attributes
     ----------
@@ -172,21 +192,9 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         max_bytes: int = _OF_CLASSIFIER.max_bytes,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
+        shuffle: bool = True,
     ) -> None:
-        self.n_estimators = n_estimators
-        self.scaling = scaling
-        self.prior = prior
-        self.smoothing = smoothing
-        self.dirichlet = dirichlet
-        self.pause = pause
-        self.charge_first = charge_first
-        self.split_pure = split_pure
-        self.purity = purity
-        self.mode = mode
-        self.calibration = calibration
-        self.max_bytes = max_bytes
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+        self._hold(locals())
 
     def partial_fit(
         self,
@@ -246,7 +254,8 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
     ----------
     n_estimators, scaling, loss, bound, charge_first, split_pure, purity, mode, calibration, max_bytes : see
         amf.AMFRegressorParams.
-    n_jobs, random_state : threads over the trees (-1: as many as there are processors); seed of the random partition.
+    n_jobs, random_state, shuffle : threads over the trees (-1: as many as there are processors); seed of the random
+        partition and of the order of the rows; whether `fit` learns these in a random order.
 
     Attributes
     ----------
@@ -271,19 +280,9 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
         max_bytes: int = _OF_REGRESSOR.max_bytes,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
+        shuffle: bool = True,
     ) -> None:
-        self.n_estimators = n_estimators
-        self.scaling = scaling
-        self.loss = loss
-        self.bound = bound
-        self.charge_first = charge_first
-        self.split_pure = split_pure
-        self.purity = purity
-        self.mode = mode
-        self.calibration = calibration
-        self.max_bytes = max_bytes
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+        self._hold(locals())
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, **options: Any) -> Self:  # noqa: N803
         """Learn more rows in their order; arguments as `fit`."""
@@ -333,25 +332,9 @@ class AdaptiveAMFClassifier(AMFClassifier):
         max_bytes: int = _OF_CLASSIFIER.max_bytes,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
+        shuffle: bool = True,
     ) -> None:
-        super().__init__(
-            n_estimators=n_estimators,
-            scaling=scaling,
-            prior=prior,
-            smoothing=smoothing,
-            dirichlet=dirichlet,
-            pause=pause,
-            charge_first=charge_first,
-            split_pure=split_pure,
-            purity=purity,
-            mode=mode,
-            calibration=calibration,
-            max_bytes=max_bytes,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
-        self.background = background
-        self.review_every = review_every
+        self._hold(locals())
 
 
 class AdaptiveAMFRegressor(AMFRegressor):
@@ -381,20 +364,6 @@ class AdaptiveAMFRegressor(AMFRegressor):
         max_bytes: int = _OF_REGRESSOR.max_bytes,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
+        shuffle: bool = True,
     ) -> None:
-        super().__init__(
-            n_estimators=n_estimators,
-            scaling=scaling,
-            loss=loss,
-            bound=bound,
-            charge_first=charge_first,
-            split_pure=split_pure,
-            purity=purity,
-            mode=mode,
-            calibration=calibration,
-            max_bytes=max_bytes,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
-        self.background = background
-        self.review_every = review_every
+        self._hold(locals())

@@ -28,7 +28,8 @@ from amf.statistics.interface import Statistics
 
 
 class Attributions(NamedTuple):
-    """Forecasts, and what each feature moved them: forecasts = prior + sum of `features` over d, up to rounding.
+    """What the trees say, and what each feature moved it: forecasts = prior + sum of `features` over d, up to rounding.
+    What the forest publishes is forecasts + unexplained.
 
     A classifier says K numbers of a row, one for each class in the order of `classes_`. A regressor says one, and K is
     left out of the shapes.
@@ -41,6 +42,9 @@ class Attributions(NamedTuple):
     """(n, K), what the roots say, mean over trees: the same in each row."""
     features: NDArray[np.float64]
     """(n, d, K), what splits on each feature add, mean over trees. Over the classes it sums to 0."""
+    unexplained: NDArray[np.float64]
+    """(n, K), what `predict_proba`, or `predict`, says beyond `forecasts`: what calibration adds to the trees, its
+    linear models of the features among it, and what the forest's mode does. It is not told apart by features."""
 
 
 def make_way(*, aggregates: bool) -> Any:

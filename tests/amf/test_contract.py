@@ -207,7 +207,7 @@ def test_the_form_of_the_array_does_not_matter(system, form):
     assert other.dumps() == plain.dumps()
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, np.float32("nan"), pd.NA], ids=repr)
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, np.float32("nan"), pd.NA, pd.NaT], ids=repr)
 def test_a_missing_label_is_none_or_nan_or_na(system, missing):
     x, y = system.stream(20, 3)
     marked, without = system.new(), system.new()

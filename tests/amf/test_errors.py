@@ -99,6 +99,8 @@ BAD_PARAMETERS_OF_ONE = [
     (amf.AMFClassifier, {"smoothing": 0.0}, "smoothing must be a number from 1e-09 to 1e\\+09, got 0.0"),
     (amf.AMFClassifier, {"smoothing": float("nan")}, "smoothing must be a number from 1e-09"),
     (amf.AMFClassifier, {"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a number from 1e-09"),
+    (amf.AMFClassifier, {"classes": "ab"}, "classes is a str; give a list of the labels, in the order of the columns"),
+    (amf.AMFClassifier, {"classes": {"a": 0, "b": 1}}, "classes is a dict; give a list"),
     (amf.AMFClassifier, {"pause": 0.0}, "pause must be a number from 1e-06 to 1, got 0.0"),
     (amf.AMFClassifier, {"dirichlet": 0.5}, "dirichlet needs prior='dirichlet'"),
     (amf.AMFRegressor, {"loss": "log"}, "loss must be 'student' or 'square', got 'log'"),
@@ -210,6 +212,28 @@ def test_no_rows_are_no_error(system):
     assert forest.predict_learn(np.empty((0, 5)), []).shape == (0, *system.ask(forest, x).shape[1:])
     assert forest.predict(np.empty((0, 5))).shape == (0,)
     assert forest.dumps() == before
+
+
+def test_a_class_too_long_for_a_text_is_refused():
+    """Python writes no more than 4,300 digits."""
+    forest = amf.AMFClassifier(2)
+    with pytest.raises(ValueError, match="a label is a whole number of some 16610 bits, too long for a text"):
+        forest.partial_fit(ones(2), [10**5000, 1])
+    assert forest.n_samples == 0
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "error", "message"),
+    [
+        (["a"], TypeError, r"probabilities must be numbers between 0 and 1, got \['a'\]"),
+        ([0.5, None], TypeError, "probabilities must be numbers"),
+        ([0.5, 1.0], ValueError, "probabilities must lie between 0 and 1"),
+    ],
+)
+def test_probabilities_that_are_none_are_named(probabilities, error, message):
+    forest = amf.AMFRegressor(2).partial_fit(ones(2), [1.0, 2.0])
+    with pytest.raises(error, match=message):
+        forest.predict_quantiles(ones(2), probabilities)
 
 
 def test_texts_are_sent_to_columns(system):

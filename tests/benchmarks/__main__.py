@@ -8,6 +8,7 @@
     noise        long: labels without a signal, beside the same
     irrelevant   long: a hundred features that tell nothing, beside the same
     time         long: the number of the row as a feature, where nothing changes and where something does
+    order        long: labels that come sorted, late, or in another unit
     drift        long: streams of MOA's generators that change, adaptive forests beside MOA's
     small        many small forests, calls for a single event
     bytes        saving and loading
@@ -49,6 +50,7 @@ from tests.benchmarks.learners import (
     imbalance,
     irrelevant_features,
     label_noise,
+    label_order,
     many_worlds,
     quality,
     regressors,
@@ -107,6 +109,7 @@ QUALITY = {
     "noise": label_noise.main,
     "irrelevant": irrelevant_features.main,
     "time": time_as_feature.main,
+    "order": label_order.main,
     "drift": concept_drift.main,
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from river import checks, datasets, evaluate, forest, metrics, preprocessing
+from river import checks, compose, datasets, evaluate, forest, metrics, preprocessing
 
 import amf
 from amf.integrations.river import AdaptiveAMFClassifier, AdaptiveAMFRegressor, AMFClassifier, AMFRegressor
@@ -85,15 +85,17 @@ LABELS = {kind: (NUMBERS[:, 0] if issubclass(kind, AMFRegressor) else NUMBERS[:,
 
 
 @models
-def test_before_the_first_label_there_is_no_forecast(kind: type) -> None:
+def test_before_the_first_label_there_is_no_class_and_the_number_is_zero(kind: type) -> None:
+    """As river's own models have it, whose wrappers reckon with a number."""
     model, table = kind(3), pd.DataFrame({"a": [1.0, 2.0]}, index=[7, 8])
     model.learn_one({"a": 1.0}, None)
-    assert model.predict_one({"a": 1.0, "b": "x"}) is None
     if issubclass(kind, AMFClassifier):
+        assert model.predict_one({"a": 1.0, "b": "x"}) is None
         assert model.predict_proba_one({"a": 1.0}) == {}
         assert model.predict_proba_many(table).shape == (2, 0)
     else:
-        assert model.predict_many(table).isna().tolist() == [True, True]
+        assert model.predict_one({"a": 1.0, "b": "x"}) == 0.0
+        assert model.predict_many(table).to_dict() == {7: 0.0, 8: 0.0}
     assert model.forest.feature_names is None
 
 
@@ -135,6 +137,37 @@ def test_a_batch_is_bit_for_bit_one_sample_after_the_other(kind: type) -> None:
     else:
         rows = many.predict_many(table).to_dict()
     assert rows == {50 + place: forecast(one, x) for place, (x, _) in enumerate(samples[:9])}
+
+
+@models
+def test_labels_of_a_batch_may_be_a_list_and_are_as_many_as_its_rows(kind: type) -> None:
+    table = pd.DataFrame(NUMBERS, columns=["a", "b"])
+    listed, others = kind(3, seed=1), (kind(3, seed=1), kind(3, seed=1))
+    listed.learn_many(table, LABELS[kind])
+    for other, labels in zip(others, (pd.Series(LABELS[kind]), np.array(LABELS[kind])), strict=True):
+        other.learn_many(table, labels)
+        assert other.forest.dumps() == listed.forest.dumps()
+    with pytest.raises(ValueError, match="y has 2 labels for 60 rows of X"):
+        listed.learn_many(table, [1, 0])
+    assert listed.forest.n_samples == 60
+
+
+@pytest.mark.parametrize("kind", [AMFRegressor, AdaptiveAMFRegressor])
+def test_a_regressor_works_within_rivers_wrappers(kind: type) -> None:
+    for wrapped in (
+        preprocessing.TargetStandardScaler(kind(3, seed=1)),
+        compose.TargetTransformRegressor(kind(3, seed=1), func=lambda y: 2 * y, inverse_func=lambda y: y / 2),
+    ):
+        evaluate.progressive_val_score(islice(datasets.TrumpApproval(), 50), wrapped, metrics.MAE())
+        assert wrapped.predict_one(next(iter(datasets.TrumpApproval()))[0]) > 0
+
+
+def test_a_time_that_is_missing_is_missing() -> None:
+    model, other = AMFClassifier(2, seed=1), AMFClassifier(2, seed=1)
+    model.learn_one({"a": 1.0, "since": pd.NaT}, "x")
+    model.learn_one({"a": 2.0}, pd.NaT)
+    other.learn_one({"a": 1.0}, "x")
+    assert model.forest.dumps() == other.forest.dumps()
 
 
 @models

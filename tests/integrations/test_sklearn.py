@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import get_tags
@@ -57,8 +58,17 @@ def test_an_estimator_has_every_parameter_of_its_forest_with_the_same_default(ki
     params = getattr(amf, f"{kind.__name__}Params")
     of_forest = {field.name: field.default for field in dataclasses.fields(params)}
     own = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
-    # Known from X and y, or from random_state and n_jobs; and an array has no categories.
-    elsewhere = {"classes", "max_classes", "max_features", "max_categories", "seed", "random_state", "n_jobs"}
+    # Known from X and y, or from random_state and n_jobs; an array has no categories, and a stream has its order.
+    elsewhere = {
+        "classes",
+        "max_classes",
+        "max_features",
+        "max_categories",
+        "seed",
+        "random_state",
+        "n_jobs",
+        "shuffle",
+    }
     assert {k: v for k, v in own.items() if k not in elsewhere} == {
         k: v for k, v in of_forest.items() if k not in elsewhere
     }
@@ -66,7 +76,7 @@ def test_an_estimator_has_every_parameter_of_its_forest_with_the_same_default(ki
 
 def test_a_classifier_is_the_forest_with_that_seed() -> None:
     x, y = samples(AMFClassifier)
-    estimator = AMFClassifier(5, smoothing=0.7, random_state=11).fit(x, y)
+    estimator = AMFClassifier(5, smoothing=0.7, random_state=11, shuffle=False).fit(x, y)
     forest = amf.AMFClassifier(5, classes=["blue", "green", "red"], smoothing=0.7, seed=11).partial_fit(x, y)
     np.testing.assert_array_equal(estimator.classes_, ["blue", "green", "red"])
     np.testing.assert_array_equal(estimator.predict_proba(x), forest.predict_proba(x))
@@ -75,7 +85,7 @@ def test_a_classifier_is_the_forest_with_that_seed() -> None:
 
 def test_a_regressor_is_the_forest_with_that_seed() -> None:
     x, y = samples(AMFRegressor)
-    estimator = AMFRegressor(5, random_state=11).fit(x, y)
+    estimator = AMFRegressor(5, random_state=11, shuffle=False).fit(x, y)
     forest = amf.AMFRegressor(5, seed=11).partial_fit(x, y)
     mean, std = estimator.predict(x, return_std=True)
     np.testing.assert_array_equal(mean, forest.predict(x))
@@ -86,7 +96,8 @@ def test_a_regressor_is_the_forest_with_that_seed() -> None:
 @estimators
 def test_parts_of_a_stream_give_the_forest_of_the_whole(kind: type) -> None:
     x, y = samples(kind)
-    whole, parts = kind(5, random_state=3).fit(x, y), learned_in_parts(kind(5, random_state=3), x, y)
+    whole = kind(5, random_state=3, shuffle=False).fit(x, y)
+    parts = learned_in_parts(kind(5, random_state=3), x, y)
     assert parts.forest_.dumps() == whole.forest_.dumps()
 
 
@@ -110,6 +121,45 @@ def test_random_state_may_be_an_integer_a_generator_or_nothing(kind: type) -> No
     generator = np.random.RandomState(4)
     assert bytes_of(generator) != bytes_of(generator)
     assert bytes_of(None) != bytes_of(None)
+
+
+@pytest.mark.parametrize("kind", [AMFClassifier, AdaptiveAMFClassifier])
+def test_rows_that_are_sorted_by_their_label_are_learned_as_well_as_shuffled_ones(kind: type) -> None:
+    """As they come, the last class would be all that the linear models still know."""
+    x, y = load_digits(return_X_y=True)
+    known, asked = np.split(np.random.default_rng(0).permutation(len(y)), [1200])
+    sorted_rows, shuffled = (
+        kind(random_state=0).fit(x[rows], y[rows]).score(x[asked], y[asked])
+        for rows in (known[np.argsort(y[known], kind="stable")], known)
+    )
+    assert sorted_rows > shuffled - 0.02 > 0.9
+
+
+@estimators
+def test_the_order_of_the_rows_follows_from_the_seed_alone(kind: type) -> None:
+    x, y = samples(kind)
+
+    def bytes_of(rows: NDArray[np.float64], labels: NDArray[Any], **parameters: Any) -> bytes:
+        estimator = kind(3, **parameters)
+        assert estimator.fit(rows, labels) is estimator
+        if isinstance(estimator, AMFClassifier):
+            np.testing.assert_array_equal(estimator.classes_, np.unique(y))
+        return estimator.forest_.dumps()
+
+    shuffled = bytes_of(x, y, random_state=2**63 + 5)
+    assert shuffled == bytes_of(x, y, random_state=2**63 + 5, shuffle=np.True_)
+    order = np.random.RandomState((2**31, 5)).permutation(120)
+    assert shuffled == bytes_of(x[order], y[order], random_state=2**63 + 5, shuffle=False)
+    assert shuffled != bytes_of(x, y, random_state=2**63 + 5, shuffle=False)
+
+
+def test_a_row_that_is_refused_is_named_by_its_place_in_what_was_given() -> None:
+    x, y = samples(AMFRegressor)
+    y[37] = 1e80
+    with pytest.raises(ValueError, match=r"y\[37\] is 1e\+80"):
+        AMFRegressor(3, random_state=0).fit(x, y)
+    with pytest.raises(ValueError, match="shuffle must be True or False, got 'no'"):
+        AMFRegressor(3, shuffle="no").fit(x, np.arange(120.0))  # type: ignore[arg-type]
 
 
 @estimators

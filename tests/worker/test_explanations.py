@@ -72,6 +72,30 @@ def test_each_forecast_is_explained_by_the_forest_that_made_it() -> None:
     assert published[-1]["explanation"].keys() >= {"0"}
 
 
+@pytest.mark.parametrize("algorithm", ["amf-classifier", "amf-regressor", "adaptive-classifier"])
+def test_what_features_do_not_tell_of_the_published_forecast_is_told(algorithm: str) -> None:
+    """A sum of many effects is known by the linear models, which no split explains."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 12))
+    sums = rows @ rng.normal(size=12)
+    labels = [float(total) if "regressor" in algorithm else int(total > 0) for total in sums]
+    events = [("k", {"features": row.tolist(), "label": label}) for row, label in zip(rows, labels, strict=True)]
+    settings = explaining(config(algorithm=algorithm), 12)
+    here = partition(settings)
+    published = [msgspec.json.decode(each.value or b"") for each in here.process(records(*events[:-1])).outgoing]
+    found = next(iter(here.models)).forest.attribute(rows[-1:])
+    value = msgspec.json.decode(here.process(records(events[-1])).outgoing[0].value or b"")
+    if "regressor" in algorithm:
+        said, prior = value["prediction"], float(found.prior[0])
+    else:
+        texts = list(value["probabilities"])
+        named = max(texts, key=value["probabilities"].__getitem__)
+        said, prior = value["probabilities"][named], float(found.prior[0, texts.index(named)])
+    assert prior + sum(value["explanation"].values()) + value["unexplained"] == pytest.approx(said, abs=1e-9)
+    assert np.mean([abs(each["unexplained"]) for each in published[300:]]) > 0.05
+    assert "unexplained" not in published[0]
+
+
 @pytest.mark.parametrize("batch", [1, 7, 64])
 def test_the_batch_changes_nothing(batch: int) -> None:
     stream, settings = mixed_stream(300), explaining(config(), 3)
@@ -83,6 +107,7 @@ def test_forecasts_are_those_of_a_worker_that_explains_nothing() -> None:
     plain = values(config(), stream)
     explained = values(explaining(config(), 100), stream)
     assert [value.pop("explanation").keys() <= {"amount", "country", "noise", "late"} for value in explained]
+    assert [value.pop("unexplained", None) is None for value in explained] == [not each["learned"] for each in plain]
     assert explained == plain
     assert all("explanation" not in value for value in plain)
 
@@ -112,8 +137,9 @@ def test_the_mean_of_what_moved_forecasts_is_kept_and_follows_changes(monkeypatc
     features = FeaturesOfColumns()
     features.follow(None, 2)
     explainer, answer = Explainer(features), Estimate(1.0, 1.0, None, None, None, 1, None)
+    nothing = np.zeros(1000)
     for move in ([1.0, 0.0], [0.0, -1.0]):
-        explainer.explained(np.array([move] * 1000), [answer] * 1000, 1)
+        explainer.explained(amf.Attributions(nothing, nothing, np.array([move] * 1000), nothing), [answer] * 1000, 1)
     assert explainer.mean_moves.tolist() == pytest.approx([0.0, 1.0], abs=0.01)
 
 

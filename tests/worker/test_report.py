@@ -261,6 +261,18 @@ def test_numbers_that_adapt_have_weights(tmp_path: Path) -> None:
     assert [feature.moved for feature in report.features] == [None, None]
 
 
+def test_a_feature_with_more_texts_than_columns_is_named(tmp_path: Path) -> None:
+    """What the further ones tell is not learned, and no figure shows that."""
+    lines = [f"m{row % 12},{row % 3},{row % 2}" for row in range(120)]
+    (tmp_path / "rows.csv").write_text("\n".join(["shop,kind,y", *lines]))
+    rows = open_rows(tmp_path / "rows.csv", label="y", has_numbers=lambda key: False)
+    for most, named in ((11, True), (12, True), (13, False)):
+        settings = config_of_rows({"models.default.max_categories": str(most)})
+        notes = [note for note in evaluate(rows, settings).report.notes if "max_categories" in note]
+        expected = f"'shop' has {most} different texts or more, and those beyond max_categories={most} look alike: "
+        assert notes == ([f"{expected}raise it, or make 'shop' the model key"] if named else [])
+
+
 # As a page
 
 

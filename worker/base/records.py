@@ -100,6 +100,8 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
     id: str | None
     explanation: Explanation | None = None
     """Of the probability of the likeliest class; None where that was not asked for."""
+    unexplained: float | None = None
+    """What that probability is beyond the explained one; None where that was not asked for, and before any label."""
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
@@ -118,6 +120,8 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     id: str | None
     explanation: Explanation | None = None
     """Of the mean, in the label's unit; None where that was not asked for."""
+    unexplained: float | None = None
+    """What the mean is beyond the explained one; None where that was not asked for, and before any label."""
 
 
 QUANTILES = ("0.05", "0.5", "0.95")

@@ -13,11 +13,17 @@ from worker.state.model import Model
 
 MOST_SURVEYED = 1000
 """Models that are asked for the features they use: that takes a look at every node."""
+MOST_NOTES = 5
+"""Features of which a sentence says that they have too many categories."""
+_NOTE = (
+    "{0!r} has {1} different texts or more, and those beyond max_categories={1} look alike: raise it, or make {0!r} "
+    "the model key"
+)
 
 
 def survey(models: Iterable[Model], report: Report) -> None:
     """Add to the report what the models tell."""
-    usage, weights, moves = _Sums(), _Sums(), _Sums()
+    usage, weights, moves, full = _Sums(), _Sums(), _Sums(), dict[str, int]()
     for number, model in enumerate(models):
         forest, adaptation = model.forest, model.forest.adaptation
         n = forest.n_samples
@@ -29,6 +35,7 @@ def survey(models: Iterable[Model], report: Report) -> None:
             figures.nodes, figures.depth = forest.n_nodes, forest.mean_depth
         if number < MOST_SURVEYED:
             features = model.features
+            full |= dict.fromkeys(_full(model), forest.params.max_categories)
             usage.add(features.names, features.sums(forest.feature_usage()), n)
             if adaptation is not None:
                 weights.add(features.names, model.feature_weights(adaptation), n)
@@ -40,6 +47,13 @@ def survey(models: Iterable[Model], report: Report) -> None:
         for name, used in sorted(usage.totals.items(), key=lambda item: -item[1])
         if total
     ]
+    report.notes += [_NOTE.format(name, most) for name, most in list(full.items())[:MOST_NOTES]]
+
+
+def _full(model: Model) -> list[str]:
+    """The features of a model that have as many categories as they may have columns, so that further ones are lost."""
+    columns, least = model.features.sums(np.ones(model.forest.n_features)), max(model.forest.params.max_categories, 2)
+    return [name for name, n in zip(model.features.names, columns.tolist(), strict=True) if n >= least]
 
 
 class _Sums:

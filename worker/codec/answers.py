@@ -19,6 +19,7 @@ class PredictionValue(msgspec.Struct, gc=False):
     loss: float | UnsetType
     learned: int
     explanation: Explanation | UnsetType
+    unexplained: float | UnsetType
 
 
 class EstimateValue(msgspec.Struct, gc=False):
@@ -33,6 +34,7 @@ class EstimateValue(msgspec.Struct, gc=False):
     loss: float | UnsetType | None
     learned: int
     explanation: Explanation | UnsetType
+    unexplained: float | UnsetType
 
 
 def fitting(label: Label | None, integers: range) -> Label | None:
@@ -43,8 +45,9 @@ def fitting(label: Label | None, integers: range) -> Label | None:
 def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
     """What is written of what a model said.
 
-    `label` and `loss` are left out where the event had no label, `explanation` where nobody asked for it; `id` is null
-    where the event had none, `prediction` and what follows from it before the first label.
+    `label` and `loss` are left out where the event had no label, `explanation` and `unexplained` where nobody asked for
+    them, and the latter before the first label; `id` is null where the event had none, `prediction` and what follows
+    from it before the first label.
     """
     if isinstance(answer, Prediction):
         return PredictionValue(
@@ -57,6 +60,7 @@ def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
             UNSET if answer.loss is None else answer.loss,
             answer.learned,
             UNSET if answer.explanation is None else answer.explanation,
+            UNSET if answer.unexplained is None else answer.unexplained,
         )
     quantiles = answer.quantiles
     return EstimateValue(
@@ -69,4 +73,5 @@ def value_of(model: str, answer: Answer) -> PredictionValue | EstimateValue:
         UNSET if answer.label is None else answer.loss,
         answer.learned,
         UNSET if answer.explanation is None else answer.explanation,
+        UNSET if answer.unexplained is None else answer.unexplained,
     )

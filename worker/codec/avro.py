@@ -48,6 +48,7 @@ SCHEMA = json.dumps(
             {"name": "loss", **_nullable("double")},
             {"name": "learned", "type": "long"},
             {"name": "explanation", **_nullable({"type": "map", "values": "double"})},
+            {"name": "unexplained", **_nullable("double")},
         ],
     }
 )

@@ -33,6 +33,7 @@ SCHEMA = json.dumps(
             "loss": _NUMBER,
             "learned": {"type": "integer"},
             "explanation": _NUMBERS,
+            "unexplained": _NUMBER,
         },
         "required": ["id", "model", "prediction", "learned"],
     }

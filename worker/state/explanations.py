@@ -1,14 +1,16 @@
-"""Which features moved a forecast most, for what is published. No I/O."""
+"""Which features moved a forecast most, and how much of it they do not tell, for what is published. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.base.records import Answer, Estimate, Explanation
+from amf import Attributions
+from worker.base.records import Answer, Estimate
 from worker.state.features import FeaturesOfColumns
 from worker.state.targets import NO_LABEL
 
@@ -47,24 +49,28 @@ class Explainer:
         """How much each feature moved the last forecasts in the mean, without its sign; as long as those knew it."""
         return self._sums / max(self._n, 1)
 
-    def explained(self, moves: NDArray[np.float64] | None, answers: Sequence[Answer], most: int) -> list[Answer]:
-        """The answers, each with the features that moved it most, at most so many.
+    def explained(self, found: Attributions | None, answers: Sequence[Answer], most: int) -> list[Answer]:
+        """The answers, each with the features that moved it most, at most so many, and with what these do not tell.
 
-        moves: what each column added to the forecasts, (n, d, n_classes) or, of numbers, (n, d), asked for before the
-        forest learned anything of these events; None where it had learned nothing at all.
+        found: what each column added to the forecasts, asked for before the forest learned anything of these events;
+        None where it had learned nothing at all.
         """
-        if moves is None:
+        if found is None:
             return [msgspec.structs.replace(answer, explanation={}) for answer in answers]
         return [
-            msgspec.structs.replace(answer, explanation=self._explanation(moved, answer, most))
-            for moved, answer in zip(moves, answers, strict=True)
+            self._explained(moved, beyond, answer, most)
+            for moved, beyond, answer in zip(found.features, found.unexplained, answers, strict=True)
         ]
 
-    def _explanation(self, moved: NDArray[np.float64], answer: Answer, most: int) -> Explanation:
-        by_column = moved if isinstance(answer, Estimate) else moved[:, int(np.argmax(answer.probabilities))]
-        by_feature = self._features.sums(by_column)
+    def _explained(self, moved: NDArray[np.float64], beyond: Any, answer: Answer, most: int) -> Answer:
+        """moved, beyond: (d, n_classes) and (n_classes,) or, of numbers, (d,) and a number."""
+        if not isinstance(answer, Estimate):
+            named = int(np.argmax(answer.probabilities))
+            moved, beyond = moved[:, named], beyond[named]
+        by_feature = self._features.sums(moved)
         self._remember(np.abs(by_feature))
-        return self._features.largest(by_feature, most)
+        told = self._features.largest(by_feature, most)
+        return msgspec.structs.replace(answer, explanation=told, unexplained=float(beyond))
 
     def _remember(self, sizes: NDArray[np.float64]) -> None:
         sizes[: len(self._sums)] += self._sums

@@ -318,9 +318,9 @@ class Model:
 
     def _predict(self, rows: NDArray[np.float64], run: Run, applied: Applied) -> None:
         """Predict each event of a run and learn it; `rows` are what the forest takes of them."""
-        moves, target = None, self.target
+        found, target = None, self.target
         if applied.explain and self.forest.n_samples:
-            moves = self.forest.attribute(rows).features
+            found = self.forest.attribute(rows)
         learned = accumulate((code != NO_LABEL for code in run.codes[:-1]), initial=self.forest.n_samples)
         known = self._n_classes
         forecasts = target.forecasts(self.forest.prequential(rows, target.given(run.events)))
@@ -329,7 +329,7 @@ class Model:
             features = self.features
             if self.explainer is None:
                 self.explainer = Explainer(features)
-            answered = answered._replace(answers=self.explainer.explained(moves, answered.answers, applied.explain))
+            answered = answered._replace(answers=self.explainer.explained(found, answered.answers, applied.explain))
         applied.answered(run.rows, answered, forecasts)
         self.rank(forecasts, run.codes)
 
