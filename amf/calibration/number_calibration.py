@@ -89,7 +89,9 @@ _BLOWN_UP = 1024.0
 _FASTEST_USUAL = 1.0 / 32.0
 """What a squared error moves the usual one by."""
 _ROUNDING = 1e-18
-"""Of the square of a number, that of a difference which is rounding alone."""
+"""Of the square of a number, that of a difference which rounding has a part in."""
+_NOTHING = 1e-10
+"""Of that, the square of a difference which is nothing else."""
 _SMALLEST = 1e-300
 _TAIL = 0.05
 TAIL_QUANTILE = 1.6448536269514722
@@ -255,7 +257,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 follow_median(label - mean, state, _ERROR)
             _follow_labels(label, state)
             linear_models.note_features(x, i, linear, index(1))
-            ridge.follow(x, i, linear, label, counts, of_ridge, beside)
+            ridge.follow(x, i, linear, label, counts, state[_USUAL], of_ridge, beside)
 
 
 @inlined
@@ -309,7 +311,8 @@ def _remember(aggregate, leaf, label, state):
     # An error that no limit bounds would weigh as much as all others, and no row may tell of rounding alone.
     rounding = _ROUNDING * (square(aggregate) + square(leaf) + square(state[_MEAN]))
     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + error + rounding, _SMALLEST)
-    a, r = a if a * a > rounding else 0.0, r if r * r > rounding else 0.0
+    nothing = _NOTHING * rounding
+    a, r = a if a * a > nothing else 0.0, r if r * r > nothing else 0.0
     state[_AA] = _BLENDED * state[_AA] + weight * a * a
     state[_AR] = _BLENDED * state[_AR] + weight * a * r
     state[_RR] = _BLENDED * state[_RR] + weight * r * r

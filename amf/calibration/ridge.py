@@ -2,7 +2,9 @@
 
 A linear model that learns by steps (linear_models.py) is a long time on its way where features are many or of one
 another's kind; the least squares of all rows so far are known at once. Rows are weighed as in the blend, so that no
-label counts as more than some usual errors, and each takes away the thousandth part of all before it. Means and moments
+label counts as more than some usual errors, and each takes away the thousandth part of all before it. Where errors have
+fallen to a 32nd of what they once were, so have the weights of what was learned then, or a first label that is an
+outlier would decide for ten thousands of rows. Means and moments
 are followed about the means [1], from the first value of a feature on, so that no offset drowns what varies; no value
 counts more than so many standard deviations. Each feature is penalised in units of its own deviation, by as much as
 three tenths of a row would tell of it. A value that is missing is the mean.
@@ -10,10 +12,11 @@ three tenths of a row would tell of it. A value that is missing is the mean.
 The weights are solved for (Cholesky) after each of the first labels, later after every sixteenth part of them, at the
 latest after 64: so a row costs d^2 / 2 products, and there are at most 64 features, which need 18 kB.
 
-state, of d features: float64 (5 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
-the weights are solved for next, the first label and the mean of all less this one; of each feature its weight, how far
-a value counts, the mean less the first value, and the moment with the label; then those of the features among
-themselves, the lower triangle row by row. What comes of later features stands behind that of the others in each part.
+state, of d features: float64 (6 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
+the weights are solved for next, the first label, the mean of all less this one, and the most that a squared error was,
+but for what has been forgotten with it; of each feature its weight, how far a value counts, the mean less the first
+value, and the moment with the label; then those of the features among themselves, the lower triangle row by row. What
+comes of later features stands behind that of the others in each part.
 
 [1] B. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
@@ -30,7 +33,7 @@ from amf.calibration import linear_models
 from amf.jit.decorators import called, index, inlined, kernel
 
 MOST_FEATURES = 64
-_WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _SLOPES = (index(place) for place in range(6))
+_WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _MOST_USUAL, _SLOPES = (index(place) for place in range(7))
 _N_OWN = int(_SLOPES)
 _N_ROWS = 4
 """Of what there is one number for each feature."""
@@ -46,6 +49,8 @@ _SHARE_BETWEEN, _MOST_BETWEEN = 1.0 / 16.0, 64.0
 """Labels from one solution to the next: so much of those that there were, and so many at most."""
 _FARTHEST = 2.0**400
 """From its first value a value counts at most, so that moments stay finite."""
+_MOST_FALLEN = 1024.0
+"""Of a squared error, by how much it may fall and rows weigh as they did."""
 _LEAST_DEVIATION = 1e-140
 """Of which the square is no rounding to 0."""
 _LEAST_PIVOT = 1e-9
@@ -84,6 +89,7 @@ def _is_in_range(state, n_features):
     # Comparisons are so put that NaN fails them.
     sound = 0.0 <= state[_WEIGHT] <= 2.0 / (1.0 - _KEPT) and 0.0 <= state[_LABELS] <= _MOST_LABELS
     sound &= 0.0 <= state[_DUE] <= _MOST_LABELS + _MOST_BETWEEN
+    sound &= 0.0 <= state[_MOST_USUAL] < np.inf
     sound &= abs(state[_FIRST]) <= _LARGEST_WEIGHT and abs(state[_LEVEL]) <= _LARGEST_WEIGHT
     for j in range(n_features):
         at = _SLOPES + j
@@ -126,10 +132,11 @@ def respond(x, i, linear, state):
 
 
 @inlined
-def follow(x, i, linear, label, weight, state, beside):
-    """Follow one label. weight: of the row, 1 at most. beside: float64 (d,), to work in."""
+def follow(x, i, linear, label, weight, usual, state, beside):
+    """Follow one label. weight: of the row, 1 at most. usual: squared error. beside: float64 (d,), to work in."""
     if state.shape[0] == 0:
         return
+    _weigh_by_errors(usual, state, index(x.shape[1]))
     if state[_LABELS] == 0.0:
         state[_FIRST] = label
     n_features, before = index(x.shape[1]), state[_WEIGHT]
@@ -155,6 +162,18 @@ def follow(x, i, linear, label, weight, state, beside):
     if state[_LABELS] >= state[_DUE]:
         _solve(state, n_features)
         state[_DUE] = state[_LABELS] + min(max(math.floor(_SHARE_BETWEEN * state[_LABELS]), 1.0), _MOST_BETWEEN)
+
+
+@inlined
+def _weigh_by_errors(usual, state, n_features):
+    """Have all rows so far weigh less where errors were much larger."""
+    most = state[_MOST_USUAL] = max(state[_MOST_USUAL], usual)
+    if 0.0 < _MOST_FALLEN * usual < most:
+        kept = _MOST_FALLEN * usual / most
+        state[_MOST_USUAL] = _MOST_FALLEN * usual
+        state[_WEIGHT] *= kept
+        for at in range(_SLOPES + index(_N_ROWS - 1) * n_features, index(state.shape[0])):
+            state[at] *= kept
 
 
 @called

@@ -72,7 +72,7 @@ class Blend:
         numbers = np.array([outlook.origin + outlook.mean, outlook.origin + outlook.leaf, self.mean])
         rounding = 1e-18 * float(numbers @ numbers)
         differences = self.differences(outlook)
-        differences[differences**2 <= rounding] = 0.0
+        differences[differences**2 <= 1e-10 * rounding] = 0.0
         products = np.outer(differences, [*differences, y - outlook.origin - outlook.leaf])
         error = (y - outlook.origin - outlook.mean) ** 2
         divisor = 16 * self.usual + error + rounding
@@ -200,8 +200,9 @@ class Layer:
     def learn(self, x: np.ndarray, forecast: float, y: float, usual: float, weight: float) -> None:
         self.worth.learn(self.correction(x, forecast, usual), y - forecast, weight)
 
-    def note(self, x: np.ndarray, y: float, share: float) -> None:
-        """Every label, also one before which there was no forecast. share: what it counts, 1 at most."""
+    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
+        """Every label, also one before which there was no forecast. share: what it counts, 1 at most. usual: the squared
+        error with it."""
 
 
 @dataclass
@@ -220,7 +221,7 @@ class Stack(Layer):
         error = min(max((y - self.by_model(x, forecast)) / unit, -4.0), 4.0)
         self.linear.learn(x, np.array([error]), -error * self.labels.off(forecast) / unit, unit=unit)
 
-    def note(self, x: np.ndarray, y: float, share: float) -> None:
+    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
         self.linear.note(x)
         self.labels.learn(y)
 
@@ -228,7 +229,8 @@ class Stack(Layer):
 @dataclass
 class Ridge(Layer):
     """Weighted least squares on all rows, of which each label leaves .999 of the weights, with a penalty of .3 rows on
-    each feature in standard deviations, solved anew now and then; nothing where there are more than 64 features."""
+    each feature in standard deviations, solved anew now and then; nothing where there are more than 64 features. Errors
+    that fall to a 32nd take the weights along."""
 
     n_features: int = 0
 
@@ -236,7 +238,7 @@ class Ridge(Layer):
         self.rows: list[np.ndarray] = []  # less the first value of each feature
         self.labels: list[float] = []
         self.weights: list[float] = []
-        self.due = 0
+        self.due, self.most_usual = 0, 0.0
         self.first = np.full(self.n_features, math.nan)
         self.centre, self.variances, self.slopes, self.furthest = np.zeros((4, self.n_features))
         self.level = math.nan
@@ -251,7 +253,7 @@ class Ridge(Layer):
             return forecast
         return float(self.level + self.slopes @ np.clip(self.off(x), -self.furthest, self.furthest))
 
-    def note(self, x: np.ndarray, y: float, share: float) -> None:
+    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
         if self.n_features > 64:
             return
         self.first = np.where(np.isnan(self.first), x, self.first)
@@ -261,7 +263,11 @@ class Ridge(Layer):
             off = np.clip(off, -bound, bound)
         self.rows.append(self.centre + off)
         self.labels.append(y)
-        self.weights = [*(0.999 * weight for weight in self.weights), share]
+        # Rows with 32 times the errors of now count the less.
+        self.most_usual = max(self.most_usual, usual)
+        kept = min(1024 * usual / self.most_usual, 1) if usual > 0 else 1.0
+        self.most_usual *= kept
+        self.weights = [*(0.999 * kept * weight for weight in self.weights), share]
         rows, labels, weights = np.array(self.rows), np.array(self.labels), np.array(self.weights)
         self.centre, self.level = np.average(rows, axis=0, weights=weights), float(np.average(labels, weights=weights))
         rows -= self.centre

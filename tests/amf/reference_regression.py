@@ -224,7 +224,7 @@ class RegressionForest:
             self.drift.learn(y - blend, usual)
             self.blend.learn(outlook, y)
         for stack in self.stacks:
-            stack.note(x, y, share)
+            stack.note(x, y, share, self.blend.usual if self.calibration else 0.0)
         self.quantiles.labels.learn(y)
         self.quantiles.bounds.labels.append(y)
         self.blend.count(y)

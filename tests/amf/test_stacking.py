@@ -116,7 +116,8 @@ def test_where_all_features_drop_out_at_once_their_effects_do_not_add_up(system)
     x[dropped] = 0.0
     means = system(seed=1).predict_learn(x, y)
     assert np.nanmax(np.abs(means)) <= np.abs(y).max()
-    assert np.sqrt(np.mean((means - y)[2000:] ** 2)) < 1.4 * usual
+    # Ridge regression, which makes the usual error smaller by a sixth, they keep from being of use.
+    assert np.sqrt(np.mean((means - y)[2000:] ** 2)) < 1.4 / (5 / 6) * usual
 
 
 @pytest.mark.parametrize("system", REGRESSORS)

@@ -1,0 +1,125 @@
+"""Ridge regression on moments that follow the stream: its kernel against a readable one, and its worth in forests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reference_number_calibration import Bounds, Ridge
+
+import amf
+from amf.calibration import linear_models, ridge
+from amf.jit.decorators import exported
+
+follow, respond = exported(ridge.follow), exported(ridge.respond)
+note_features = exported(linear_models.note_features)
+LARGE = 10**9
+REGRESSORS = [amf.AMFRegressor, amf.AdaptiveAMFRegressor]
+
+
+def fresh(d):
+    linear = linear_models.with_features(linear_models.fresh_state(1), 1, 0, [None] * d, LARGE)
+    return linear, ridge.with_features(np.zeros(0), 0, d)
+
+
+def learn(x, y, weights, usual, linear, state):
+    """Learn rows; what each was foretold."""
+    said, one = np.empty(len(x)), np.uint64(1)
+    for i in range(len(x)):
+        row = np.uint64(i)
+        said[i] = respond(x, row, linear, state)
+        note_features(x, row, linear, one)
+        follow(x, row, linear, y[i], weights[i], usual[i], state, np.empty(x.shape[1]))
+    return said
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_moments_that_follow_are_those_of_all_rows(missing):
+    rng = np.random.default_rng(0)
+    x = rng.normal(3.0, 1.0, (400, 5)) * [1.0, 1e6, 1e-6, 1.0, 0.0]
+    x[:, 3] += x[:, 0]
+    x[100, 0] = 1e4  # further than it may count
+    x[rng.random(x.shape) < missing] = np.nan
+    y = np.nan_to_num(x[:, 0]) + 1e-6 * np.nan_to_num(x[:, 1]) + rng.normal(size=400)
+    y[0] = 1e5  # errors fall by more than a 32nd after it
+    weights, usual = rng.random(400), np.maximum(1e10 * 0.8 ** np.arange(400), 1.0)
+    linear, state = fresh(5)
+    said, reference = learn(x, y, weights, usual, linear, state), Ridge(Bounds(), n_features=5)
+    for i in range(400):
+        if i:
+            assert said[i] == pytest.approx(reference.by_model(x[i], np.nan), rel=1e-6), i
+        reference.note(x[i], y[i], weights[i], usual[i])
+    assert ridge.is_sound(state, 5)
+
+
+def test_features_that_come_later_are_as_if_they_had_been_missing():
+    rng = np.random.default_rng(1)
+    x, weights, usual = rng.normal(size=(300, 3)), np.ones(300), np.ones(300)
+    y = x @ [1.0, -2.0, 3.0] + 0.1 * rng.normal(size=300)
+    gone = x.copy()
+    gone[:100, 2] = np.nan
+    linear, whole = fresh(3)
+    learn(gone, y, weights, usual, linear, whole)
+    linear, state = fresh(2)
+    learn(x[:100, :2], y, weights, usual, linear, state)
+    linear, state = linear_models.with_features(linear, 1, 2, [None], LARGE), ridge.with_features(state, 2, 3)
+    learn(x[100:], y[100:], weights, usual, linear, state)
+    np.testing.assert_array_equal(state, whole)
+
+
+@pytest.mark.parametrize("system", REGRESSORS)
+def test_a_linear_sum_is_known_after_a_few_rows_for_each_feature(system):
+    """Of steps alone the error is 1.5 to 2 times that of least squares on the same rows."""
+    errors = np.zeros((2, 100))
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(150, 10))
+        y = x @ rng.normal(size=10) + 0.5 * rng.normal(size=150)
+        errors[0] += (system(seed=seed).predict_learn(x, y) - y)[50:] ** 2
+        for i in range(50, 150):
+            solution = np.linalg.lstsq(np.column_stack((x[:i], np.ones(i))), y[:i])[0]
+            errors[1, i - 50] += (x[i] @ solution[:-1] + solution[-1] - y[i]) ** 2
+    ours, theirs = np.sqrt(errors.mean(axis=1))
+    assert ours < 1.25 * theirs
+
+
+@pytest.mark.parametrize("system", REGRESSORS)
+def test_columns_that_tell_the_same_or_nothing_are_no_trouble(system):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(300, 2))
+    y = x @ [1.0, 2.0] + 0.1 * rng.normal(size=300)
+    more = np.column_stack((x, x, x[:, 0] - x[:, 1], np.full(300, 7.0), np.full(300, np.nan), 1e30 * x[:, 1]))
+    errors = np.abs(system(seed=1).predict_learn(more, y) - y)[200:]
+    assert np.sqrt(np.mean(errors**2)) < 0.2
+
+
+def test_it_is_left_away_beyond_64_features_and_where_it_takes_more_than_an_eighth_of_the_memory():
+    assert ridge.n_numbers(64) > 64 * 65 // 2
+    assert ridge.n_numbers(65) == 0
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(40, 65))
+    few, many = (amf.AMFRegressor(1, seed=1).partial_fit(x[:, :d], x[:, 0]).nbytes for d in (64, 65))
+    assert few > many + 8 * 64 * 65 // 2 - 2000
+    small, large = (
+        amf.AMFRegressor(1, seed=1, max_bytes=size).partial_fit(x[:, :60], x[:, 0]) for size in (10**5, 10**6)
+    )
+    assert large._calibration.nbytes - small._calibration.nbytes == 8 * ridge.n_numbers(60)
+    same = amf.loads(small.dumps())
+    assert same.predict_learn(x[:, :60], x[:, 1]).tobytes() == small.predict_learn(x[:, :60], x[:, 1]).tobytes()
+
+
+def test_a_state_that_labels_could_not_have_left_is_not_sound():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(60, 2))
+    linear, state = fresh(2)
+    learn(x, x @ [1.0, 2.0], np.ones(60), np.ones(60), linear, state)
+    assert ridge.is_sound(state, 2)
+    for place in range(len(state)):
+        for wrong in (np.nan, np.inf, -np.inf):
+            broken = state.copy()
+            broken[place] = wrong
+            assert not ridge.is_sound(broken, 2), (place, wrong)
+    largest = state.copy()
+    largest[-3:] = 0.0, 1e300, 0.0  # moments that no rows have: whatever comes of them is a number
+    learn(x, x @ [1.0, 2.0], np.ones(60), np.ones(60), linear, largest)
+    assert np.isfinite(largest).all()
+    assert ridge.is_sound(largest, 2)
