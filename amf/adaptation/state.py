@@ -167,6 +167,8 @@ def size_of(n_trees: int, n_features: int, n_rows: int) -> int:
 
 def room_in(flat: NDArray[np.float64], n_trees: int, n_features: int) -> int:
     """For how many samples there is room in the state, 0 in a forest that does not adapt."""
+    if not flat.shape[0]:
+        return 0
     return max(int(flat.shape[0]) - size_of(n_trees, n_features, 0), 0) // (n_features + 1)
 
 

@@ -192,12 +192,19 @@ class Arena:
     @property
     def n_nodes(self) -> int:
         """Nodes over all trees."""
-        return sum(self.used.tolist()) - int(ROOT) * self.n_trees
+        return self.largest_and_all[1]
+
+    @property
+    def largest_and_all(self) -> tuple[int, int]:
+        """(rows in use in the largest tree, nodes over all trees)."""
+        used = self.used.tolist()
+        return max(used), sum(used) - int(ROOT) * self.n_trees
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return sum(block.nbytes for block in self.blocks) + self.used.nbytes
+        heads, boxes, hulls = self.blocks
+        return heads.nbytes + boxes.nbytes + hulls.nbytes + self.used.nbytes
 
     @property
     def arguments(self) -> tuple[Any, ...]:

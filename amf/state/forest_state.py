@@ -293,24 +293,24 @@ class ForestState(System[Params]):
         return self._binding
 
     def _write_binding(self) -> None:
-        arena, scaling = self._arena, self._scaling
+        arena, scaling, layout = self._arena, self._scaling, self._arena.layout
         reached = Reached(
             used=arena.used, random=self._words, calibration=self._calibration, adaptation=self._adaptation,
             origin=scaling.origin, lowest=scaling.lowest, highest=scaling.highest, last=scaling.last,
             moves=scaling.moves, strides=scaling.strides, pairs=scaling.pairs, weights=scaling.weights,
             n_labelled=scaling.n_labelled,
         )  # fmt: skip
+        largest, n_nodes = arena.largest_and_all
         wholes = Wholes(
-            n_trees=arena.n_trees, head_words=arena.layout.head, box_words=arena.layout.box,
-            hull_words=arena.layout.hull_room, capacity=arena.capacity, limit=self._allowed,
-            largest=int(arena.used.max()), n_features=self.n_features, pair_words=scaling.pairs.shape[1],
-            adaptive=scaling.adaptive, n_outputs=self._n_outputs, n_calibration=self._calibration.shape[0],
+            n_trees=arena.n_trees, head_words=layout.head, box_words=layout.box, hull_words=layout.hull_room,
+            capacity=arena.capacity, limit=self._allowed, largest=largest, n_features=self.n_features,
+            pair_words=scaling.pairs.shape[1], adaptive=scaling.adaptive,
+            n_outputs=self._n_outputs, n_calibration=self._calibration.shape[0],
             mode=MODES.index(self._mode), n_adaptation=self._adaptation.shape[0], review_every=self._review_every,
-            most_kept=self._most_kept, kept_room=self._kept_room, n_kept=self._n_kept, n_nodes=self.n_nodes,
+            most_kept=self._most_kept, kept_room=self._kept_room, n_kept=self._n_kept, n_nodes=n_nodes,
             n_samples=self.n_samples, n_bytes=self.nbytes,
         )  # fmt: skip
-        pause, full_pause = self._pauses
-        reals = Reals(purity=self._purity, pause=pause, full_pause=full_pause, lifetime=self._lifetime)
+        reals = Reals(self._purity, *self._pauses, self._lifetime)
         self._binding.write(arena.blocks, reached, wholes, reals, self._rules)
 
     def _run_threads(
