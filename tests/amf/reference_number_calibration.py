@@ -201,8 +201,8 @@ class Layer:
         self.worth.learn(self.correction(x, forecast, usual), y - forecast, weight)
 
     def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
-        """Every label, also one before which there was no forecast. share: what it counts, 1 at most. usual: the squared
-        error with it."""
+        """Every label, also one before which there was no forecast. share: what it counts, 1 at most. usual: the
+        squared error with it."""
 
 
 @dataclass
