@@ -42,12 +42,10 @@ MAY_IMPORT = {
         "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* amf.statistics.* amf.kernels.*"
     ),
     "amf.state.*": (
-        "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* "
-        "amf.kernels.* amf.params amf.state.*"
+        "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.* amf.kernels.* amf.params amf.state.*"
     ),
     "amf.serialization.*": (
-        "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* "
-        "amf.kernels.* amf.state.* amf.serialization.*"
+        "amf.jit.* amf.memory.* amf.geometry.* amf.adaptation.* amf.kernels.* amf.state.* amf.serialization.*"
     ),
     "amf.forests.*": (
         "amf.jit.* amf.inputs.* amf.memory.* amf.geometry.* amf.adaptation.* amf.calibration.* "
@@ -60,7 +58,7 @@ MAY_IMPORT = {
         "amf.jit.* amf.inputs.* amf.calibration.* amf.kernels.* amf.params amf.partition_params amf.state.* "
         "amf.serialization.* amf.forests.* amf.registry amf.precompile"
     ),
-    "amf.integrations amf.integrations.*": "amf amf.inputs.batch amf.inputs.columns amf.inputs.scalars",
+    "amf.integrations amf.integrations.*": "amf amf.inputs.*",
     "amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
     "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",
