@@ -103,6 +103,7 @@ def test_the_consumer_gets_these_properties_and_no_other() -> None:
         "fetch.queue.backoff.ms": "100",
         "fetch.min.bytes": "65536",
         "fetch.wait.max.ms": "20",
+        "topic.metadata.refresh.interval.ms": "30000",
         "allow.auto.create.topics": "false",
         "auto.offset.reset": "error",
         "enable.auto.commit": "false",
@@ -130,6 +131,7 @@ def test_the_producers_get_these_properties_and_no_other() -> None:
         "bootstrap.servers": "localhost:9092",
         "client.id": "amf-worker",
         "compression.type": "zstd",
+        "topic.metadata.refresh.interval.ms": "30000",
         "linger.ms": "20",
         "queue.buffering.max.messages": "500000",
         "acks": "all",
@@ -150,6 +152,7 @@ def test_an_admin_client_gets_what_all_clients_share() -> None:
         "bootstrap.servers": "localhost:9092",
         "client.id": "w-0",
         "security.protocol": "ssl",
+        "topic.metadata.refresh.interval.ms": "30000",
         "allow.auto.create.topics": "false",
     }
 

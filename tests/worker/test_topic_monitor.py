@@ -96,7 +96,7 @@ def test_what_says_nothing_of_a_change_ends_nothing(now: TopicState | WorkerErro
     bench, topic = watched()
     topic.now = now
     run_on(bench, bench.worker())
-    assert topic.looks == 6
+    assert topic.looks == 20
 
 
 def test_a_topic_that_is_not_seen_just_once_is_still_there() -> None:

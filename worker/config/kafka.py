@@ -44,6 +44,8 @@ DEFAULTS: Mapping[str, str] = {
     # One answer of the broker for many records: with a single byte each of a producer's batches is fetched by itself.
     "fetch.min.bytes": "65536",
     "fetch.wait.max.ms": "20",
+    # Partitions that were added are found when clients ask anew: librdkafka's own do so every five minutes.
+    "topic.metadata.refresh.interval.ms": "30000",
     # A commit flushes without lingering, so this makes batches larger and no transaction longer.
     "linger.ms": "20",
     # Room for the outputs of a large micro-batch, so that producing does not stop half way for a full queue.

@@ -14,11 +14,11 @@ from worker.base.status import Board
 
 _log = Log(__name__)
 
-LOOK_EVERY_S = 30.0
+LOOK_EVERY_S = 5.0
+"""Of a topic that is deleted and made anew under its name, so many seconds of records may be taken for those of the
+former one: the client reads on by the name, from the offset where it was."""
 _ABSENCES = 2
 """Looks in a row that do not find a topic which is gone: a broker that has just come up may not know it yet."""
-_AGAIN_S = 5.0
-"""Between two such looks for a topic of outputs, whose absence ends nothing."""
 
 
 class Looking(Protocol):
@@ -36,13 +36,11 @@ class Looking(Protocol):
 class _Watched:
     """One topic, asked about now and then. The loop never waits for the answer."""
 
-    def __init__(self, ask: Callable[[int], Looking], clock: Clock, again_s: float = LOOK_EVERY_S) -> None:
-        """again_s: when it is asked again about a topic that is not found, if that is sooner than otherwise."""
+    def __init__(self, ask: Callable[[int], Looking], clock: Clock) -> None:
         self.absences = 0
         """How many answers in a row have not found it."""
         self._ask = ask
         self._clock = clock
-        self._again_s = again_s
         self._next_s = clock.monotonic() + LOOK_EVERY_S
         self._looking: Looking | None = None
 
@@ -59,8 +57,6 @@ class _Watched:
     def note(self, *, is_there: bool) -> None:
         """The topic was found, or was not."""
         self.absences = 0 if is_there else self.absences + 1
-        if not is_there:
-            self._next_s = min(self._next_s, self._clock.monotonic() + self._again_s)
 
 
 class TopicMonitor:
@@ -128,7 +124,7 @@ class OutputMonitor:
     """
 
     def __init__(self, looks: Mapping[str, Callable[[int], Looking]], board: Board, clock: Clock) -> None:
-        self._watched = {topic: _Watched(look, clock, _AGAIN_S) for topic, look in looks.items()}
+        self._watched = {topic: _Watched(look, clock) for topic, look in looks.items()}
         self._board = board
 
     def look(self) -> None:
