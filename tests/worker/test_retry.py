@@ -42,6 +42,24 @@ def test_patience_passes_on_the_answer() -> None:
     assert retry(clock, Deadline.after(clock, 2.0), "it", call) == 7
 
 
+def test_who_gives_no_answer_is_named_long_before_a_deadline_is_up(caplog: pytest.LogCaptureFixture) -> None:
+    clock, release = FakeClock(), threading.Event()
+
+    def should_stop() -> bool:
+        clock.now_s += 1.0  # of which there is one for each look
+        if len(caplog.messages) or clock.now_s > 1060.0:
+            release.set()
+        return False
+
+    def call() -> int:
+        release.wait(60.0)
+        return 7
+
+    assert Retry(clock, should_stop, 60.0).ask("object store", call) == 7
+    assert caplog.messages == ["object store: no answer for 10 s, waiting on"]
+    assert clock.now_s < 1020.0
+
+
 class Silent:
     """Raises what it has, one after the other, then the last of them for ever, or gives 7; it takes `each_s` a time."""
 

@@ -57,7 +57,7 @@ def test_a_partition_of_which_all_is_saved_does_not_wait_for_a_checkpoint(monkey
 def test_a_worker_is_ready_once_all_of_its_partitions_are_live() -> None:
     bench = Bench(partitions=2)
     board, worker = Board(), bench.worker()
-    assert board.status.unready == "it has not come to its loop yet"
+    assert board.status.unready == "it has not come to its loop yet; the log says what it waits for"
     worker.join_idle()
     second(worker, bench)
     assert worker.board.status.unready == "the group has not assigned partitions yet"

@@ -18,6 +18,8 @@ ASKING = "asking"
 """Name of the threads that put the questions of a start. They are left behind where it is stopped."""
 _RETRY_S = 0.5
 _LOOK_EVERY_S = 0.1
+_SILENT_S = 10.0
+"""After so long without any answer the log says who has not given one: a deadline may be minutes away."""
 _MOST_DOUBLINGS = 60
 """Beyond them every pause is the longest one."""
 
@@ -79,7 +81,7 @@ class Retry:
         while True:
             self._beat()
             try:
-                answer = self._aside(call)
+                answer = self._aside(what, call)
             except Denied:
                 raise
             except Transient as error:
@@ -97,12 +99,15 @@ class Retry:
             if self._should_stop():
                 raise Stopped
 
-    def _aside(self, call: Callable[[], T]) -> T:
+    def _aside(self, what: str, call: Callable[[], T]) -> T:
         """The outcome of a call in a thread of its own: a client that waits for its broker hears of no signal."""
-        attempt = Aside(ASKING, call)
+        attempt, silence, is_named = Aside(ASKING, call), Deadline.after(self._clock, _SILENT_S), False
         while not attempt.ends_within(_LOOK_EVERY_S):
             if self._should_stop():
                 raise Stopped
+            if not is_named and silence.passed():
+                _log.warning("no-answer-yet", f"{what}: no answer for {_SILENT_S:g} s, waiting on")
+                is_named = True
         return attempt.answer()
 
     def _deadline(self) -> Deadline:

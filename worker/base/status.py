@@ -223,7 +223,7 @@ class Status(msgspec.Struct, frozen=True):
     """Ports of all workers that one command has started, this one's among them; none where it was started alone."""
     at_ms: int = 0
     """0 before the loop has come round for the first time."""
-    unready: str | None = "it has not come to its loop yet"
+    unready: str | None = "it has not come to its loop yet; the log says what it waits for"
     """Why it does not work on all of its partitions yet; None where it does."""
     partitions: Sequence[PartitionStatus] = ()
     totals: Mapping[str, float] = {}
