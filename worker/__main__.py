@@ -2,11 +2,16 @@
 
 import faulthandler
 import os
+import signal
 import sys
+
+_TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
+    # The first process of a container has no default for it: until a command has a handler, none would stop it.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(_TERMINATED))
     _open_standard_streams()
     faulthandler.enable()  # A crash of a library in C says where.
     try:

@@ -169,8 +169,8 @@ def _end(members: Sequence[_Member], received: Sequence[int], code: int) -> int:
         member.signal(signal.SIGTERM)
     while any(member.runs for member in members):
         for member in members:
-            # SIGTERM itself ends a process that has not come to its handler yet, and so to no work.
-            if member.ended() not in (None, 0, -signal.SIGTERM):
+            # SIGTERM itself ends a process that has not come to its work yet.
+            if member.ended() not in (None, 0, -signal.SIGTERM, 128 + signal.SIGTERM):
                 code = code or 1
         if len(received) > 1 or time.monotonic() > until_s:
             for member in members:

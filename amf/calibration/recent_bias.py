@@ -1,6 +1,6 @@
 """What a forecast of numbers was off of late, and how much of that helps to know.
 
-There are the last error, and two means of recent ones, over some eight labels and over some 64. A share of one of them
+There are three means of recent errors, over some two labels, over eight and over 64. A share of one of them
 is added to the forecast (corrections.py), of that which has gained most by that. So a forecast follows a level that
 moves or jumps, and stays as it is where errors do not predict the next one.
 
@@ -22,7 +22,7 @@ from amf.calibration.corrections import (
 from amf.jit.decorators import index, inlined
 
 _WORTH, _PER_MEAN = index(1), index(1 + N_CORRECTION)
-_RATES = (1.0, 1.0 / 8.0, 1.0 / 64.0)
+_RATES = (1.0 / 2.0, 1.0 / 8.0, 1.0 / 64.0)
 """What an error moves each mean by."""
 N_DRIFT = len(_RATES) * int(_PER_MEAN)
 MEANS = tuple(range(0, N_DRIFT, int(_PER_MEAN)))

@@ -3,11 +3,11 @@
 A linear model that learns by steps (linear_models.py) is a long time on its way where features are many or of one
 another's kind; the least squares of all rows so far are known at once. Rows are weighed as in the blend, so that no
 label counts as more than some usual errors, and each takes away the thousandth part of all before it. Where errors have
-fallen to a 32nd of what they once were, so have the weights of what was learned then, or a first label that is an
-outlier would decide for ten thousands of rows. Means and moments
-are followed about the means [1], from the first value of a feature on, so that no offset drowns what varies; no value
-counts more than so many standard deviations. Each feature is penalised in units of its own deviation, by as much as
-three tenths of a row would tell of it. A value that is missing is the mean.
+fallen to a 32nd of what they were among the first 2,000, so have the weights of what was learned then: a first label
+that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the first
+value of a feature on, so that no offset drowns what varies; no value counts more than so many standard deviations. Each
+feature is penalised in units of its own deviation, by as much as three tenths of a row would tell of it. A value that is
+missing is the mean.
 
 The weights are solved for (Cholesky) after each of the first labels, later after every sixteenth part of them, at the
 latest after 64: so a row costs d^2 / 2 products, and there are at most 64 features, which need 18 kB.
@@ -51,9 +51,13 @@ _FARTHEST = 2.0**400
 """From its first value a value counts at most, so that moments stay finite."""
 _MOST_FALLEN = 1024.0
 """Of a squared error, by how much it may fall and rows weigh as they did."""
+_YOUNG = 2000.0
+"""Labels after which no fall tells of the first ones any more, but of a stream that rests."""
 _LEAST_DEVIATION = 1e-140
 """Of which the square is no rounding to 0."""
 _LEAST_PIVOT = 1e-9
+_LARGEST_MOMENT = 2.0**820
+"""More than the squares of the farthest values add up to, times their weights, and of labels within LARGEST_NUMBER."""
 _LARGEST_WEIGHT = 2.0**300
 """Of one for each deviation: more than those of labels within LARGEST_NUMBER can be."""
 _MOST_LABELS = 2.0**53
@@ -96,10 +100,10 @@ def _is_in_range(state, n_features):
         furthest, mean = state[at + n_features], state[at + index(2) * n_features]
         sound &= 0.0 <= furthest < np.inf and abs(mean) <= _FARTHEST
         sound &= abs(state[at]) * furthest <= 2.0 * _FURTHEST * _LARGEST_WEIGHT
-        sound &= abs(state[at + index(3) * n_features]) < np.inf
+        sound &= abs(state[at + index(3) * n_features]) <= _LARGEST_MOMENT
         sound &= state[_moments_of(j, n_features) + j] >= 0.0
     for moment in state[_moments_of(index(0), n_features) :]:
-        sound &= abs(moment) < np.inf
+        sound &= abs(moment) <= _LARGEST_MOMENT
     return sound
 
 
@@ -168,7 +172,7 @@ def follow(x, i, linear, label, weight, usual, state, beside):
 def _weigh_by_errors(usual, state, n_features):
     """Have all rows so far weigh less where errors were much larger."""
     most = state[_MOST_USUAL] = max(state[_MOST_USUAL], usual)
-    if 0.0 < _MOST_FALLEN * usual < most:
+    if state[_LABELS] < _YOUNG and 0.0 < _MOST_FALLEN * usual < most:
         kept = _MOST_FALLEN * usual / most
         state[_MOST_USUAL] = _MOST_FALLEN * usual
         state[_WEIGHT] *= kept

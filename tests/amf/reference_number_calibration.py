@@ -123,10 +123,9 @@ class Recent:
 
 @dataclass
 class Drift:
-    """What the blend was off of late: of the last error and two means of errors that which surely has helped most, or
-    none."""
+    """What the blend was off of late: of three means of errors the one that surely has helped most, or none."""
 
-    means: list[Recent] = field(default_factory=lambda: [Recent(1), Recent(1 / 8), Recent(1 / 64)])
+    means: list[Recent] = field(default_factory=lambda: [Recent(1 / 2), Recent(1 / 8), Recent(1 / 64)])
 
     def forecast(self) -> float:
         best = max(self.means, key=lambda each: each.worth.sure_gain)
@@ -265,7 +264,7 @@ class Ridge(Layer):
         self.labels.append(y)
         # Rows with 32 times the errors of now count the less.
         self.most_usual = max(self.most_usual, usual)
-        kept = min(1024 * usual / self.most_usual, 1) if usual > 0 else 1.0
+        kept = min(1024 * usual / self.most_usual, 1) if usual > 0 and len(self.rows) <= 2000 else 1.0
         self.most_usual *= kept
         self.weights = [*(0.999 * kept * weight for weight in self.weights), share]
         rows, labels, weights = np.array(self.rows), np.array(self.labels), np.array(self.weights)

@@ -191,7 +191,8 @@ def test_head_is_get_without_a_body(worker: Server) -> None:
 
 def test_a_worker_that_starts_is_alive_and_not_ready(bare: Server) -> None:
     assert (ask(bare, "/live").status, ask(bare, "/live").body) == (200, b"alive\n")
-    assert (ask(bare, "/ready").status, ask(bare, "/ready").body) == (503, b"it has not come to its loop yet; the log says what it waits for\n")
+    not_yet = b"it has not come to its loop yet; the log says what it waits for\n"
+    assert (ask(bare, "/ready").status, ask(bare, "/ready").body) == (503, not_yet)
 
 
 def test_a_worker_whose_partitions_are_live_is_ready(worker: Server) -> None:

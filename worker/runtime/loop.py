@@ -25,7 +25,7 @@ from worker.runtime.executor import GATHERED_BYTES, TaskExecutor
 from worker.runtime.pace import Pace
 from worker.runtime.status import Reporter
 from worker.runtime.tasks import Pools, Setting, Tasks
-from worker.runtime.topic_monitor import TopicMonitor
+from worker.runtime.topic_monitor import TopicMonitor, TopicRecreated
 from worker.runtime.transaction import Transactions
 from worker.task.processor import BatchResult
 from worker.task.task import Task
@@ -94,7 +94,10 @@ class Worker:
         except BaseException:
             self.abandon()
             raise
-        self.close()
+        if isinstance(self._verdict, TopicRecreated):
+            self.abandon()  # Nothing of another topic's records is saved as if it were of this one.
+        else:
+            self.close()
         if self._verdict is not None:
             raise self._verdict
 
@@ -372,7 +375,7 @@ class Worker:
                 self._tasks.open([task.number])
 
     def _look_at_topic(self) -> None:
-        """A topic that is not what the models know ends the worker, in order: what it has is saved."""
+        """A topic that is not what the models know ends the worker; what it has is saved, if it is of this topic."""
         try:
             state = None if self._monitor is None else self._monitor.seen()
         except WorkerError as error:

@@ -21,6 +21,10 @@ _ABSENCES = 2
 """Looks in a row that do not find a topic which is gone: a broker that has just come up may not know it yet."""
 
 
+class TopicRecreated(Fatal):
+    """The topic is another one under its name: of what was read of late nobody knows of which of them it was."""
+
+
 class Looking(Protocol):
     """A question on its way."""
 
@@ -105,7 +109,7 @@ class TopicMonitor:
     def _compare(self, found: TopicState) -> None:
         known = self._known
         if found.topic_id != known.topic_id:
-            raise Fatal(f"topic-recreated: {topic_recreated(self._topic, known.topic_id, found.topic_id)}")
+            raise TopicRecreated(f"topic-recreated: {topic_recreated(self._topic, known.topic_id, found.topic_id)}")
         if found.partitions > known.partitions:
             if self._on_repartition == "fail":
                 raise Fatal(f"partitions-added: {partitions_added(self._topic, known.partitions, found.partitions)}")
