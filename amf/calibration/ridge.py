@@ -4,10 +4,10 @@ A linear model that learns by steps (linear_models.py) is a long time on its way
 another's kind; the least squares of all rows so far are known at once. Rows are weighed as in the blend, so that no
 label counts as more than some usual errors, and each takes away the thousandth part of all before it. Where errors have
 fallen to a 32nd of what they were among the first 2,000, so have the weights of what was learned then: a first label
-that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the first
-value of a feature on, so that no offset drowns what varies; no value counts more than so many standard deviations. Each
-feature is penalised in units of its own deviation, by as much as three tenths of a row would tell of it. A value that is
-missing is the mean.
+that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the
+first value of a feature on, so that no offset drowns what varies; no value counts more than so many standard
+deviations. Each feature is penalised in units of its own deviation, by as much as three tenths of a row would tell of
+it. A value that is missing is the mean.
 
 The weights are solved for (Cholesky) after each of the first labels, later after every sixteenth part of them, at the
 latest after 64: so a row costs d^2 / 2 products, and there are at most 64 features, which need 18 kB.
@@ -186,7 +186,7 @@ def _solve(state, n_features):
     total = state[_WEIGHT]
     lower, deviations, solution = np.empty((n_features, n_features)), np.empty(n_features), np.empty(n_features)
     for j in range(n_features):
-        deviation = math.sqrt(state[_moments_of(j, n_features) + j] / total)
+        deviation = math.sqrt(min(state[_moments_of(j, n_features) + j] / total, _LARGEST_MOMENT))
         deviations[j] = deviation if deviation >= _LEAST_DEVIATION else 0.0
     for j in range(n_features):
         # A feature that does not vary tells nothing, and none of the others anything of it.

@@ -87,8 +87,9 @@ class Worth:
     A sum over labels in which one counts 1 / e after 512 later ones; a label's part is divided by 16 usual squared
     errors and its own one."""
 
-    sums: np.ndarray = field(default_factory=lambda: np.zeros(4))
-    """Of products with the next error, of squares, of gains and of squared gains."""
+    sums: np.ndarray = field(default_factory=lambda: np.zeros(6))
+    """Of products with the next error, of squares, of gains and of squared gains; of the last two those over some 16
+    labels."""
 
     @property
     def share(self) -> float:
@@ -97,13 +98,16 @@ class Worth:
 
     @property
     def sure_gain(self) -> float:
-        return float(self.sums[2] - (1 + 1e-9) * math.sqrt(self.sums[3]))
+        (gain, squares), (late_gain, late_squares) = self.sums[2:4], self.sums[4:]
+        if late_gain < -(1 + 1e-9) * math.sqrt(late_squares):
+            return -1.0
+        return float(gain - (1 + 1e-9) * math.sqrt(squares))
 
     def learn(self, correction: float, error: float, weight: float) -> None:
         correction = correction if abs(correction) > 1e-10 * abs(error) else 0.0
         gain = weight * (error**2 - (error - self.share * correction) ** 2)
-        news = [weight * correction * error, weight * correction**2, gain, gain**2]
-        self.sums = (1 - 1 / 512) * self.sums + news
+        news = [weight * correction * error, weight * correction**2, gain, gain**2, gain, gain**2]
+        self.sums = (1 - 1 / np.array([512, 512, 512, 512, 16, 16])) * self.sums + news
 
 
 @dataclass
