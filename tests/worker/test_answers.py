@@ -1,4 +1,4 @@
-"""What consumers get, as README.md says it: the first forecasts of a model, types of labels, labels that come late."""
+"""What consumers get, as worker/codec/README.md says it: the first forecasts of a model, types of labels, labels that come late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.worker.support.tasks import live
 from worker.base.records import Record
 from worker.task.task import Task
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+CONTRACT = (Path(__file__).parents[2] / "worker" / "codec" / "README.md").read_text("utf-8")
 
 
 def published(events: Sequence[dict[str, Any]], **params: Any) -> list[bytes]:
@@ -33,9 +33,9 @@ def event(label: object = None, **more: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("params", [{}, {"algorithm": "amf-regressor"}, {"classes": ("no", "yes")}], ids=str)
-def test_the_first_forecast_of_a_model_is_as_the_readme_shows_it(params: dict[str, Any]) -> None:
+def test_the_first_forecast_of_a_model_is_as_the_contract_shows_it(params: dict[str, Any]) -> None:
     [value] = published([event(id="tx-1")], **params)
-    assert f"\n{value.decode()}\n" in README
+    assert f"\n{value.decode()}\n" in CONTRACT
 
 
 @pytest.mark.parametrize("labels", [(1, 0), (True, False), ("yes", "no"), ("1", "0"), (-3, 2**62)])

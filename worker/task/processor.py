@@ -278,8 +278,8 @@ class Processor:
             commonest, _ = result.rejects.counts.most_common(1)[0]
             result.stop = PartitionStopped(
                 "too-many-dead-letters",
-                f"partition {self._partition}: {longest} records in a row up to offset {records[-1].offset} ended as dead "
-                f"letters (of the last batch {dict(result.rejects.counts)}), dead_letter.max_consecutive is {most}. They "
-                f"are all in {self._config.dead_letter.topic}",
+                f"partition {self._partition}: {longest} records in a row up to offset {records[-1].offset} ended as "
+                f"dead letters (of the last batch {dict(result.rejects.counts)}), dead_letter.max_consecutive is "
+                f"{most}. They are all in {self._config.dead_letter.topic}",
                 f"{_WAYS_OUT.get(commonest, 'Repair the producer')}; then start the worker again",
             )
