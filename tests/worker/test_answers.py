@@ -1,4 +1,4 @@
-"""What consumers get, as worker/codec/README.md says it: the first forecasts of a model, types of labels, labels that come late."""
+"""What consumers get, as the contract says: the first forecasts of a model, types of labels, labels that come late."""
 
 from __future__ import annotations
 

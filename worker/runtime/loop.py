@@ -94,10 +94,7 @@ class Worker:
         except BaseException:
             self.abandon()
             raise
-        if isinstance(self._verdict, TopicRecreated):
-            self.abandon()  # Nothing of another topic's records is saved as if it were of this one.
-        else:
-            self.close()
+        (self.abandon if isinstance(self._verdict, TopicRecreated) else self.close)()
         if self._verdict is not None:
             raise self._verdict
 

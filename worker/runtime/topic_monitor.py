@@ -22,7 +22,7 @@ _ABSENCES = 2
 
 
 class TopicRecreated(Fatal):
-    """The topic is another one under its name: of what was read of late nobody knows of which of them it was."""
+    """The topic is another one under its name. Of which of the two the last records were nobody knows: none is kept."""
 
 
 class Looking(Protocol):
