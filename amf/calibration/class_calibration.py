@@ -6,7 +6,7 @@ A mean over trees is too modest where trees are right in different ways, and bel
 
 where `prior` are the class frequencies so far, `mean` is a power mean over trees of exponent 1, 1/2 or 1/4 (the smaller
 the exponent, the more counts a tree that all but excludes a class), and the sharpness g is a quarter, a half, ..., two,
-three or four. The last expert is the prior itself, g = 0. Of a class that is rare the plain mean, of exponent 1, may
+three or four. One more expert is the prior itself, g = 0. Of a class that is rare the plain mean, of exponent 1, may
 tell most: there no share of the uniform distribution drowns what single trees say of it. The forest forecasts the
 mixture of all experts with fixed shares [1]: the weights follow Bayes' rule, and with each label all experts share a
 small part of them, so that another one can lead after a change. Its log-loss exceeds that of the best expert by at most

@@ -129,7 +129,7 @@ def with_features(
 def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
     """State with so many outputs beside these."""
     n_models, n_rows, n_now = int(N_MODELS), _n_rows(n_outputs), n_outputs + n_more
-    at = n_models * int(_OUTPUTS + _PER_OUTPUT * n_outputs)
+    at = n_numbers(n_outputs, 0)
     models, rows = state[:at].reshape(n_models, -1), state[at:]
     more_models = _padded(models, (n_models, int(_OUTPUTS + _PER_OUTPUT * n_now))).ravel()
     n_features = len(rows) // n_rows

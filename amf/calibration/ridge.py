@@ -140,10 +140,11 @@ def follow(x, i, linear, label, weight, usual, state, beside):
     """Follow one label. weight: of the row, 1 at most. usual: squared error. beside: float64 (d,), to work in."""
     if state.shape[0] == 0:
         return
-    _weigh_by_errors(usual, state, index(x.shape[1]))
+    n_features = index(x.shape[1])
+    _weigh_by_errors(usual, state, n_features)
     if state[_LABELS] == 0.0:
         state[_FIRST] = label
-    n_features, before = index(x.shape[1]), state[_WEIGHT]
+    before = state[_WEIGHT]
     state[_WEIGHT] = _KEPT * before + weight
     if state[_WEIGHT] == 0.0:
         return  # beside what is usual the label is infinite

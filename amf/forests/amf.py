@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 from amf.forests.classifier import ForestClassifier
+from amf.forests.forest import Forest
 from amf.forests.regressor import ForestRegressor
 from amf.params import AMFClassifierParams, AMFRegressorParams
 from amf.systems import amf_classifier, amf_regressor
@@ -13,8 +14,22 @@ from amf.systems import amf_classifier, amf_regressor
 _SCARCE = 0.1
 """`pause` of a tree that is a quarter full."""
 
+Params = TypeVar("Params", bound=AMFClassifierParams | AMFRegressorParams)
 
-class AMFClassifier(ForestClassifier[AMFClassifierParams]):
+
+class _AMF(Forest[Params]):
+    """What both have in common."""
+
+    @property
+    def _mode(self) -> str:
+        return self.params.mode
+
+    @property
+    def _purity(self) -> float:
+        return float(self.params.purity)
+
+
+class AMFClassifier(_AMF[AMFClassifierParams], ForestClassifier[AMFClassifierParams]):
     """Aggregated Mondrian Forest for classification ([AMF] Alg. 4-6), learning one sample at a time.
 
     Each tree is a random Mondrian partition that grows with the data; a forecast is the exact Bayesian average over all
@@ -46,21 +61,13 @@ class AMFClassifier(ForestClassifier[AMFClassifierParams]):
         return n_classes, params.strength(n_classes), inherit, params.charge_first, params.split_pure
 
     @property
-    def _mode(self) -> str:
-        return self.params.mode
-
-    @property
-    def _purity(self) -> float:
-        return float(self.params.purity)
-
-    @property
     def _pauses(self) -> tuple[float, float]:
         pause = math.inf if self.params.split_pure else float(self.params.pause)
         # Where room is scarce, a node goes to the labels that are least expected.
         return pause, min(pause, _SCARCE)
 
 
-class AMFRegressor(ForestRegressor[AMFRegressorParams]):
+class AMFRegressor(_AMF[AMFRegressorParams], ForestRegressor[AMFRegressorParams]):
     """Aggregated Mondrian Forest for regression ([AMF] Eq. 4), learning one sample at a time.
 
     Labels may have any unit and any zero. Multiplying them by a power of two, or by -1, does the same to the forecasts;
@@ -88,11 +95,3 @@ class AMFRegressor(ForestRegressor[AMFRegressorParams]):
     def _rules(self) -> tuple[Any, ...]:
         params = self.params
         return params.loss == "student", float(params.bound or 0.0), params.charge_first, params.split_pure
-
-    @property
-    def _mode(self) -> str:
-        return self.params.mode
-
-    @property
-    def _purity(self) -> float:
-        return float(self.params.purity)
