@@ -9,6 +9,7 @@ intervals until 5 % of the labels fall below and 5 % above, no further than labe
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import NamedTuple
@@ -179,14 +180,15 @@ def pinball(above: float, share: float) -> float:
 
 
 @dataclass
-class Layer:
+class Layer(ABC):
     """What a model says beside a forecast of numbers, and what the difference is worth."""
 
     bounds: Bounds
     worth: Worth = field(default_factory=Worth)
 
+    @abstractmethod
     def by_model(self, x: np.ndarray, forecast: float) -> float:
-        raise NotImplementedError
+        """What the model says by itself."""
 
     def correction(self, x: np.ndarray, forecast: float, usual: float) -> float:
         """usual: squared error, of which 64 roots are most that is corrected. Never out of the labels of late."""
@@ -203,6 +205,7 @@ class Layer:
     def learn(self, x: np.ndarray, forecast: float, y: float, usual: float, weight: float) -> None:
         self.worth.learn(self.correction(x, forecast, usual), y - forecast, weight)
 
+    @abstractmethod
     def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
         """Every label, also one before which there was no forecast. share: what it counts, 1 at most. usual: the
         squared error with it."""
