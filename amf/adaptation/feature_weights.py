@@ -35,6 +35,7 @@ from amf.adaptation.state import LARGEST_RATIO
 from amf.adaptation.univariate import Kind, gain_of
 from amf.jit.decorators import called, index, inlined
 from amf.memory.arena import FEATURE
+from amf.memory.paths import head_at
 
 _ALIKE = 0.5
 """Of the sum of all weights, d, what all features share alike at least: what is no use today may be of use tomorrow."""
@@ -51,15 +52,13 @@ _LEAST_SUM = 1e-300
 
 
 @called
-def remember_gains(nodes, path, start, length, given, stopping, gains, tree, n_features):
-    """Add what the splits on a path gained with a label to the sums of a tree (State.tree_gains).
-
-    given: forecasts of the label by the nodes. stopping: probabilities of stopping at the inner ones.
-    """
+def remember_gains(nodes, path, numbers, gains, tree, n_features):
+    """Add what the splits on a path gained with a label to the sums of a tree (State.tree_gains)."""
+    given, stopping = numbers.given, numbers.stopping
     at, reach = index(3) * tree * n_features, 1.0
-    for k in range(index(1), length):
+    for k in range(index(1), path.length):
         reach *= 1.0 - stopping[k - index(1)]
-        by = at + index(nodes.ints[path[start + k - index(1)] * nodes.words + FEATURE])
+        by = at + index(nodes.ints[head_at(nodes, path, k - index(1)) + FEATURE])
         ratio = given[k] / given[k - index(1)]
         # Where neither density is more than nothing their ratio is NaN, which fails all comparisons.
         gained = reach * (min(ratio, LARGEST_RATIO) - 1.0) if ratio >= 0.0 else 0.0

@@ -84,9 +84,9 @@ def forget_losses(state, tree):
 
 
 @inlined
-def restart(nodes, used, state, tree):
+def restart(nodes, state, tree):
     """Leave a tree without nodes, as if it were about to learn the first of the kept samples."""
-    _clear(nodes, used, tree)
+    _clear(nodes, tree)
     forget_losses(state, tree)
     state.births[tree] = state.beginning[0]
 
@@ -100,9 +100,9 @@ def _is_surely_better(state, tree, other):
 
 
 @called
-def replace_trees(nodes, used, state, n_samples, review_every, trivial):
+def replace_trees(nodes, state, n_samples, review_every, trivial):
     """Let trees have new roles. trivial: the loss below which background trees know more than the last labels."""
-    n_trees, old_enough, first = index(used.shape[0]), _YOUTH * review_every, float(n_samples)
+    n_trees, old_enough, first = index(nodes.used.shape[0]), _YOUTH * review_every, float(n_samples)
     for tree in range(n_trees):
         first = min(first, state.births[tree])
     for tree in range(n_trees):
@@ -114,7 +114,7 @@ def replace_trees(nodes, used, state, n_samples, review_every, trivial):
                 forget_losses(state, worst)
                 state.births[worst] = n_samples
                 state.swaps[0] += 1.0
-                _clear(nodes, used, worst)
+                _clear(nodes, worst)
     mean, _ = _loss_of_active(state)
     for tree in range(n_trees):
         if state.roles[tree] != ACTIVE:
@@ -142,12 +142,12 @@ def set_aside(state):
 
 
 @called
-def give_up_background(nodes, used, state, n_samples):
+def give_up_background(nodes, state, n_samples):
     """Start the background trees anew. No loss so far says anything of later ones."""
-    for tree in range(index(used.shape[0])):
+    for tree in range(index(nodes.used.shape[0])):
         forget_losses(state, tree)
         if state.roles[tree] != ACTIVE:
-            _clear(nodes, used, tree)
+            _clear(nodes, tree)
             state.births[tree] = n_samples
             state.swaps[0] += 1.0
 
@@ -179,12 +179,12 @@ def _loss_of_active(state):
 
 
 @inlined
-def _clear(nodes, used, tree):
+def _clear(nodes, tree):
     """Leave a tree without nodes."""
-    for number in range(ROOT, used[tree]):
-        row = row_of(number, tree, index(used.shape[0]))
+    for number in range(ROOT, nodes.used[tree]):
+        row = row_of(number, tree, index(nodes.used.shape[0]))
         for word in range(nodes.words):
             nodes.ints[row * nodes.words + word] = 0
         for word in range(nodes.width):
             nodes.boxes[row * nodes.width + word] = 0.0
-    used[tree] = ROOT
+    nodes.used[tree] = ROOT

@@ -172,21 +172,20 @@ class Forest(ForestState[Params]):
             n, d = x.shape
             found = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,), ())))
             known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
-            self._attribute(x[:, known], found.forecasts, found.prior, found.features[:, known])
+            self._attribute(x[:, known], found._replace(features=found.features[:, known]))
             said = self._pass(x[:, known], self._unlabelled(n), asked=True).outputs
             np.subtract(said[:, : self._n_said], found.forecasts, out=found.unexplained)
             return found
 
-    def _attribute(self, *arrays: NDArray[Any]) -> None:
-        """Fill attributions, by threads that share the rows. arrays: as the kernel takes them, the rows first."""
-        words, attribute = self._bind(room=0).words, self._kernels.attribute
-        n = arrays[0].shape[0]
-        parts = spans(n, self._n_threads) if n > 1 else ()
+    def _attribute(self, x: NDArray[np.float64], found: Attributions) -> None:
+        """Fill attributions of the rows x, by threads that share these."""
+        words, attribute, n = self._bind(room=0).words, self._kernels.attribute, x.shape[0]
+        parts = [slice(int(first), int(last)) for first, last in spans(n, self._n_threads)] if n > 1 else []
         if len(parts) < 2:
-            attribute(words, *arrays)
+            attribute(words, x, found)
             return
-        rows_of = ([array[int(first) : int(last)] for array in arrays] for first, last in parts)
-        side_by_side(self._n_threads, attribute, [(words, *rows) for rows in rows_of])
+        shares = [(words, x[part], Attributions(*(array[part] for array in found))) for part in parts]
+        side_by_side(self._n_threads, attribute, shares)
 
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         """Append named features.

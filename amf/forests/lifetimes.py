@@ -27,7 +27,7 @@ class LifetimeForest(Forest[Params]):
         """
         found = np.empty(self.params.n_estimators)
         with self._turn:
-            leaf_forecasts.lifetimes(*self._arena.arguments, *self._schedule, found)
+            leaf_forecasts.lifetimes(self._arena.nodes, *self._schedule, found)
         return found
 
     @property

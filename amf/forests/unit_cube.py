@@ -36,7 +36,7 @@ class CubeForest(Forest[Params]):
         inner, n_cells = chains_of(heads)
         if self._scaling.origin.any() or not ((n_cells > 0) & (heads[inner, N_CUTS] <= MAX_CUTS)).all():
             return False
-        return bool(is_partition(*self._arena.arguments, index(self.n_features), self._words))
+        return bool(is_partition(self._arena.nodes, index(self.n_features), self._words))
 
 
 def chains_of(heads: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

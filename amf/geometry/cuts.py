@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from amf.geometry.boxes import group_outside, outside
+from amf.geometry.samples import value_of, weight_of
 from amf.jit.decorators import called, index
 from amf.jit.vectors import LANES
 
 
 @called
-def gap_cut(floats, low, high, x, at, weights, weights_at, n_features, total, pick, place):
+def gap_cut(floats, low, high, sample, weights, total, pick, place):
     """Cut in the gap between a box and a sample outside it ([AMF] Alg. 5 lines 4-6).
 
     total: extension of the box by x, > 0. pick, place: uniforms on [0, 1). Returns (feature, threshold float32,
@@ -22,23 +23,23 @@ def gap_cut(floats, low, high, x, at, weights, weights_at, n_features, total, pi
     target = pick * total
     reached = 0.0
     feature: Any = index(0)
-    for first in range(index(0), n_features, index(LANES)):
+    for first in range(index(0), sample.n_features, index(LANES)):
         # In most features most samples are inside, and so they are passed in groups.
-        if not group_outside(floats, low + first, high + first, x, at + first):
+        if not group_outside(floats, low + first, high + first, sample.values, sample.at + first):
             continue
-        for j in range(first, min(first + index(LANES), n_features)):
-            share = weights[weights_at + j] * outside(floats[low + j], floats[high + j], x[at + j])
+        for j in range(first, min(first + index(LANES), sample.n_features)):
+            share = weight_of(weights, j) * outside(floats[low + j], floats[high + j], value_of(sample, j))
             if share > 0.0 and not reached > target:
                 # Rounding can leave the target just above the sum of all shares: then the last candidate stands.
                 feature = j
                 reached += np.float64(share)
         if reached > target:
             break
-    box_goes_left = x[at + feature] > floats[high + feature]
+    box_goes_left = value_of(sample, feature) > floats[high + feature]
     if box_goes_left:
-        lower, upper = floats[high + feature], x[at + feature]
+        lower, upper = floats[high + feature], value_of(sample, feature)
     else:
-        lower, upper = x[at + feature], floats[low + feature]
+        lower, upper = value_of(sample, feature), floats[low + feature]
     threshold = np.float32(np.float64(lower) + place * (np.float64(upper) - np.float64(lower)))
     if threshold >= upper:
         threshold = np.nextafter(upper, np.float32(-np.inf))

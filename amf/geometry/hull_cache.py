@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from amf.geometry.hulls import add_vertex, bits_of, coordinate, move_down, move_up, seen_from
+from amf.geometry.samples import Sample, has, value_of
 from amf.jit.decorators import called, index, inlined
 from amf.memory.arena import CHILD, COUNT, number_of, row_of
 
@@ -47,37 +48,37 @@ def pairs_of(n_features):
 
 
 @inlined
-def region(nodes, used, tree):
+def region(nodes, tree):
     """(first word of a tree's region, its words, those of them that entries may take).
 
     The table says in an int32 where an entry begins: of a region that is larger the rest stays empty.
     """
-    n_trees = index(used.shape[0])
+    n_trees = index(nodes.used.shape[0])
     length = index(nodes.hulls.shape[0]) // n_trees
     before_table = length - index(nodes.ints.shape[0]) // nodes.words // n_trees
     return tree * length, length, min(before_table, _MOST_WORDS)
 
 
 @inlined
-def _in_table(nodes, used, tree, row):
+def _in_table(nodes, tree, row):
     """Where the table has the entry of a node."""
-    n_trees = index(used.shape[0])
+    n_trees = index(nodes.used.shape[0])
     return (tree + index(1)) * (index(nodes.hulls.shape[0]) // n_trees) - index(1) - number_of(row, n_trees)
 
 
 @inlined
-def entry_of(nodes, used, tree, row):
+def entry_of(nodes, tree, row):
     """First word of the entry of a node, 0 where there is none: every region begins with a header."""
-    begin = index(nodes.hulls[_in_table(nodes, used, tree, row)])
-    return tree * (index(nodes.hulls.shape[0]) // index(used.shape[0])) + begin if begin > index(0) else index(0)
+    begin = index(nodes.hulls[_in_table(nodes, tree, row)])
+    return tree * (index(nodes.hulls.shape[0]) // index(nodes.used.shape[0])) + begin if begin > index(0) else index(0)
 
 
 @called
-def renew(nodes, used, tree, n_features):
+def renew(nodes, tree, n_features):
     """Drop what is kept of a tree whose rows have been moved, or whose features have become more."""
-    base, length, _ = region(nodes, used, tree)
+    base, length, _ = region(nodes, tree)
     hulls = nodes.hulls
-    stamp = np.int32(used[tree])
+    stamp = np.int32(nodes.used[tree])
     if hulls[base + STAMP] == stamp and hulls[base + _FEATURES] == np.int32(n_features):
         return
     for word in range(length):
@@ -96,14 +97,14 @@ def _worth(nodes, row):
 
 
 @called
-def _make_room(nodes, used, tree, words, worth):
+def _make_room(nodes, tree, words, worth):
     """Close the gaps between the entries of a tree; those of least worth go until an eighth of the room is free.
 
     Where a quarter is, others will be kept from now on. Returns whether there is room for so many words of a node of
     such a worth.
     """
-    base, length, end = region(nodes, used, tree)
-    hulls, n_trees = nodes.hulls, index(used.shape[0])
+    base, length, end = region(nodes, tree)
+    hulls, n_trees = nodes.hulls, index(nodes.used.shape[0])
     while hulls[base + _LEAST] <= worth:
         top, at = _HEADER, _HEADER
         while at < index(hulls[base + _TOP]):
@@ -129,23 +130,23 @@ def _make_room(nodes, used, tree, words, worth):
 
 
 @called
-def _take(nodes, used, tree, row, total, n_pairs):
+def _take(nodes, tree, row, total, n_pairs):
     """A new entry for a node whose hulls have so many vertices, and some more; returns its first word.
 
     0: the hulls of the node are not to be kept, or there is no room.
     """
     hulls, worth = nodes.hulls, _worth(nodes, row)
-    base, _, end = region(nodes, used, tree)
+    base, _, end = region(nodes, tree)
     words = _words_of(total + total // index(16) + n_pairs // index(4) + _PAIR, n_pairs)
     if worth < hulls[base + _LEAST] or words + _HEADER > end:
         return index(0)
-    if index(hulls[base + _TOP]) + words > end and not _make_room(nodes, used, tree, words, worth):
+    if index(hulls[base + _TOP]) + words > end and not _make_room(nodes, tree, words, worth):
         return index(0)
     top = index(hulls[base + _TOP])
     hulls[base + _TOP] = np.int32(top + words)
     hulls[base + top] = np.int32(words)
-    hulls[base + top + _OWNER] = np.int32(number_of(row, index(used.shape[0])))
-    hulls[_in_table(nodes, used, tree, row)] = np.int32(top)
+    hulls[base + top + _OWNER] = np.int32(number_of(row, index(nodes.used.shape[0])))
+    hulls[_in_table(nodes, tree, row)] = np.int32(top)
     return base + top
 
 
@@ -194,17 +195,17 @@ def _fill(target, new, source, old, n_pairs):
 
 
 @called
-def keep(nodes, used, tree, row, source, old, n_pairs):
+def keep(nodes, tree, row, source, old, n_pairs):
     """Keep hulls as those of a node; returns their entry, 0 where there is no room."""
     inside = old > index(0)  # an entry of this tree may be moved to make room
     owner = source[old + _OWNER]
-    entry = _take(nodes, used, tree, row, index(source[old + _TOTAL]), n_pairs)
+    entry = _take(nodes, tree, row, index(source[old + _TOTAL]), n_pairs)
     if entry > index(0):
         if inside:
-            base, length, _ = region(nodes, used, tree)
+            base, length, _ = region(nodes, tree)
             begin = index(nodes.hulls[base + length - index(1) - index(owner)])
             if begin == index(0):
-                nodes.hulls[_in_table(nodes, used, tree, row)] = 0
+                nodes.hulls[_in_table(nodes, tree, row)] = 0
                 return index(0)
             old = base + begin
         _fill(nodes.hulls, entry, source, old, n_pairs)
@@ -227,31 +228,33 @@ def without_points(n_features):
 
 
 @called
-def with_point(source, entry, x, at, n_features):
+def with_point(source, entry, sample):
     """The hulls of an entry with one more point, in an array of their own: in the same one where it is theirs alone."""
-    n_pairs, total = pairs_of(n_features), index(source[entry + _TOTAL])
+    n_pairs, total = pairs_of(sample.n_features), index(source[entry + _TOTAL])
     if entry > index(0) or _words_of(total + n_pairs, n_pairs) > index(source[entry]):
         own = _blank(total + total // index(4) + _PAIR * n_pairs, n_pairs)
         _fill(own, index(0), source, entry, n_pairs)
         source = own
-    _note_point(source, index(0), x, at, n_features)
-    _add_in_place(source, index(0), x, at, n_features)
+    _note_point(source, index(0), sample)
+    _add_in_place(source, index(0), sample)
     return source
 
 
 @called
-def _note_point(hulls, entry, x, at, n_features):
+def _note_point(hulls, entry, sample):
     """Note of all hulls of an entry what a point sees of them."""
-    n_pairs, pair = pairs_of(n_features), index(0)
+    n_features, pair = sample.n_features, index(0)
+    n_pairs = pairs_of(n_features)
     v = hull_at(entry, n_pairs)
     for i in range(n_features):
         for k in range(i + index(1), n_features):
             hull = hull_at(entry, pair)
             size, first, n_seen = size_of(hulls, hull), index(0), index(0)
-            if x[at + i] == x[at + i] and x[at + k] == x[at + k]:
+            if has(sample, i) and has(sample, k):
                 n_seen = index(1)
                 if size > index(0):
-                    first, n_seen = seen_from(hulls, v, size, np.float64(x[at + i]), np.float64(x[at + k]))
+                    x, y = np.float64(value_of(sample, i)), np.float64(value_of(sample, k))
+                    first, n_seen = seen_from(hulls, v, size, x, y)
             note_seen(hulls, hull, first, n_seen)
             v += _PAIR * size
             pair += index(1)
@@ -284,7 +287,7 @@ def _with_hulls(source, entry, others, other, n_features):
 
 
 @called
-def with_subtree(source, entry, nodes, used, tree, row, n_features):
+def with_subtree(source, entry, nodes, tree, row, n_features):
     """The hulls of an entry with all points below a node, itself included, in an array of their own.
 
     Of nodes below it that are kept the hulls will do.
@@ -294,9 +297,9 @@ def with_subtree(source, entry, nodes, used, tree, row, n_features):
     while n_waiting > 0:
         n_waiting -= 1
         node = waiting[n_waiting]
-        child, other = index(nodes.ints[node * nodes.words + CHILD]), entry_of(nodes, used, tree, node)
+        child, other = index(nodes.ints[node * nodes.words + CHILD]), entry_of(nodes, tree, node)
         if child == index(0):
-            source, entry = with_point(source, entry, nodes.boxes, node * nodes.width, n_features), index(0)
+            source, entry = with_point(source, entry, Sample(nodes.boxes, node * nodes.width, n_features)), index(0)
         elif other > index(0):
             source, entry = _with_hulls(source, entry, nodes.hulls, other, n_features), index(0)
         else:
@@ -310,29 +313,29 @@ def with_subtree(source, entry, nodes, used, tree, row, n_features):
 
 
 @called
-def add_to_kept(nodes, used, tree, row, x, at, n_features, known):
+def add_to_kept(nodes, tree, row, sample, known):
     """Add a point to the hulls of a node, if they are kept; where there is no room they are kept no longer.
 
     known: see `seen_of`.
     """
-    entry = entry_of(nodes, used, tree, row)
+    entry = entry_of(nodes, tree, row)
     if entry == index(0):
         return
     if not known:
-        _note_point(nodes.hulls, entry, x, at, n_features)
-    if not _add_in_place(nodes.hulls, entry, x, at, n_features):
-        own = with_point(nodes.hulls, entry, x, at, n_features)
-        nodes.hulls[_in_table(nodes, used, tree, row)] = 0
-        keep(nodes, used, tree, row, own, index(0), pairs_of(n_features))
+        _note_point(nodes.hulls, entry, sample)
+    if not _add_in_place(nodes.hulls, entry, sample):
+        own = with_point(nodes.hulls, entry, sample)
+        nodes.hulls[_in_table(nodes, tree, row)] = 0
+        keep(nodes, tree, row, own, index(0), pairs_of(sample.n_features))
 
 
 @called
-def _add_in_place(hulls, entry, x, at, n_features):
+def _add_in_place(hulls, entry, sample):
     """Add the point of which it is noted what it sees; returns whether the entry has room for that.
 
     Most hulls stay as they are, and what comes after one that does not is moved as a whole.
     """
-    n_pairs = pairs_of(n_features)
+    n_features, n_pairs = sample.n_features, pairs_of(sample.n_features)
     begin, total, n_longer = hull_at(entry, n_pairs), index(hulls[entry + _TOTAL]), index(0)
     for pair in range(n_pairs):
         n_longer += index(hulls[hull_at(entry, pair) + _SEEN] == 1)
@@ -346,7 +349,8 @@ def _add_in_place(hulls, entry, x, at, n_features):
                 after, first = v + _PAIR * size, index(hulls[hull + _FIRST])
                 if n_seen == index(1):
                     move_up(hulls, after, end, _PAIR)
-                size = add_vertex(hulls, v, size, first, n_seen, bits_of(x[at + i]), bits_of(x[at + k]))
+                x, y = bits_of(value_of(sample, i)), bits_of(value_of(sample, k))
+                size = add_vertex(hulls, v, size, first, n_seen, x, y)
                 if n_seen > _PAIR:
                     move_down(hulls, after, end, after - (v + _PAIR * size))
                 end += v + _PAIR * size - after
@@ -358,24 +362,24 @@ def _add_in_place(hulls, entry, x, at, n_features):
 
 
 @called
-def hulls_of(nodes, used, tree, row, n_features):
+def hulls_of(nodes, tree, row, n_features):
     """(words, entry) with the hulls of a node; entry = 0: they are not kept, but have been made anew."""
-    entry = entry_of(nodes, used, tree, row)
+    entry = entry_of(nodes, tree, row)
     if entry > index(0):
         return nodes.hulls, entry
-    return with_subtree(without_points(n_features), index(0), nodes, used, tree, row, n_features), index(0)
+    return with_subtree(without_points(n_features), index(0), nodes, tree, row, n_features), index(0)
 
 
 @called
-def hand_over(nodes, used, tree, row, old, n_pairs):
+def hand_over(nodes, tree, row, old, n_pairs):
     """The hulls of a node go with its old self; its new self keeps a copy. The rows in use have become two more."""
-    base, length, _ = region(nodes, used, tree)
+    base, length, _ = region(nodes, tree)
     hulls = nodes.hulls
-    hulls[base + STAMP] = np.int32(used[tree])
-    number = number_of(old, index(used.shape[0]))
-    here, there = _in_table(nodes, used, tree, row), base + length - index(1) - number
+    hulls[base + STAMP] = np.int32(nodes.used[tree])
+    number = number_of(old, index(nodes.used.shape[0]))
+    here, there = _in_table(nodes, tree, row), base + length - index(1) - number
     begin = hulls[here]
     hulls[there], hulls[here] = begin, 0
     if begin > 0:
         hulls[base + index(begin) + _OWNER] = np.int32(number)
-        keep(nodes, used, tree, row, hulls, base + index(begin), n_pairs)
+        keep(nodes, tree, row, hulls, base + index(begin), n_pairs)

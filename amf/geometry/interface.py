@@ -13,28 +13,26 @@ from amf.geometry.descent import descend, outer_part
 from amf.jit.decorators import called, index, inlined
 from amf.jit.rng import uniform
 from amf.memory.arena import CHILD, FEATURE, ODDS, ROOT, THRESHOLD, TIME
+from amf.memory.paths import row_at
 
 
 class Geometry(NamedTuple):
-    """How trees divide space: functions for kernels. A path are the rows path[start : start + length]."""
+    """How trees divide space: functions for kernels. For `path` see paths.py, for `sample` and `weights` samples.py."""
 
     descend: Callable[..., Any]
     """As `descend` of descent.py."""
     outer_part: Callable[..., Any]
-    """(nodes, used, tree, path, start, length, x, at, weights, weights_at, n_features, extensions) -> the place from
-    which on the sample extends the nodes of a path; extensions: the rates at which it is parted from these."""
+    """(nodes, tree, path, sample, weights, extensions) -> the place from which on the sample extends the nodes of a
+    path; extensions: the rates at which it is parted from these, filled from there on."""
     split: Callable[..., Any]
-    """(nodes, used, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extension) -> row of the
-    sample's leaf: make a node the parent of its old self and of a leaf for the sample, in the two rows from `pair`."""
+    """(nodes, random, tree, row, pair, time, sample, weights, extension) -> row of the sample's leaf: make a node the
+    parent of its old self and of a leaf for the sample, in the two rows from `pair`."""
     extend: Callable[..., Any]
-    """(nodes, used, tree, path, start, outer, end, length, x, at, n_features): extend the nodes of a path from `outer`
-    up to `end` by the sample."""
+    """(nodes, tree, path, outer, end, sample): extend the nodes of a path from `outer` up to `end` by the sample."""
 
 
 @called
-def _split(
-    nodes, used, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extension
-):  # fmt: skip
+def _split(nodes, random, tree, row, pair, time, sample, weights, extension):
     """Make a node the parent of its old self and of a leaf for the sample; returns the row of that leaf.
 
     The row of the node becomes the parent's, with a copy of the statistics; the new rows begin at `pair`.
@@ -42,14 +40,12 @@ def _split(
     low, here = row * nodes.width, row * nodes.words
     high = low + nodes.width // index(2)
     pick, place = uniform(random, tree), uniform(random, tree)
-    feature, threshold, box_goes_left = gap_cut(
-        nodes.boxes, low, high, x, at, weights, weights_at, n_features, extension, pick, place
-    )
+    feature, threshold, box_goes_left = gap_cut(nodes.boxes, low, high, sample, weights, extension, pick, place)
     _, fresh = become_parent(nodes, row, pair, box_goes_left, time)
-    become_leaf(nodes, fresh, x, at, n_features)
+    become_leaf(nodes, fresh, sample)
     nodes.ints[here + FEATURE] = np.int32(feature)
     nodes.floats[here + THRESHOLD] = threshold
-    widen(nodes.boxes, low, high, x, at, n_features)
+    _widen(nodes, row, sample)
     return fresh
 
 
@@ -71,33 +67,36 @@ def become_parent(nodes, row, pair, goes_left, time):
 
 
 @inlined
-def become_leaf(nodes, row, x, at, n_features):
+def become_leaf(nodes, row, sample):
     """Make an empty row the leaf of one sample, whose label is not counted yet."""
     nodes.reals[row * nodes.words // index(2) + TIME] = np.inf
     nodes.reals[row * nodes.words // index(2) + ODDS] = 1.0
     low = row * nodes.width
-    enclose(nodes.boxes, low, low + nodes.width // index(2), x, at, n_features)
+    enclose(nodes.boxes, low, low + nodes.width // index(2), sample.values, sample.at, sample.n_features)
 
 
 @inlined
-def become_root(nodes, used, tree, row, x, at, n_features):
+def become_root(nodes, tree, row, sample):
     """Give an empty tree its first node: the leaf of one sample, whose label is not counted yet."""
-    used[tree] = ROOT + index(1)
-    become_leaf(nodes, row, x, at, n_features)
+    nodes.used[tree] = ROOT + index(1)
+    become_leaf(nodes, row, sample)
 
 
 @inlined
-def _outer_boxes(
-    nodes, used, tree, path, start, length, x, at, weights, weights_at, n_features, extensions
-):  # fmt: skip
-    return outer_part(nodes, path, start, length, x, at, weights, weights_at, n_features, extensions)
+def _outer_boxes(nodes, tree, path, sample, weights, extensions):
+    return outer_part(nodes, path, sample, weights, extensions)
 
 
 @inlined
-def _widen_boxes(nodes, used, tree, path, start, outer, end, length, x, at, n_features):
+def _widen(nodes, row, sample):
+    low = row * nodes.width
+    widen(nodes.boxes, low, low + nodes.width // index(2), sample.values, sample.at, sample.n_features)
+
+
+@inlined
+def _widen_boxes(nodes, tree, path, outer, end, sample):
     for k in range(outer, end):
-        low = path[start + k] * nodes.width
-        widen(nodes.boxes, low, low + nodes.width // index(2), x, at, n_features)
+        _widen(nodes, row_at(path, k), sample)
 
 
 BOXES = Geometry(descend, _outer_boxes, _split, _widen_boxes)

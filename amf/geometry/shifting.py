@@ -10,16 +10,13 @@ from amf.memory.arena import CHILD, FEATURE, ROOT, THRESHOLD, row_of
 
 
 @called
-def shift(nodes, used, shifts):
-    """Subtract shifts[j], float64 (d,), from the bounds and thresholds of each feature j, in all trees.
-
-    nodes, used: the arena (arena.py).
-    """
-    n_trees = index(used.shape[0])
+def shift(nodes, shifts):
+    """Subtract shifts[j], float64 (d,), from the bounds and thresholds of each feature j, in all trees."""
+    n_trees = index(nodes.used.shape[0])
     for j in range(index(shifts.shape[0])):
         if shifts[j] != 0.0:
             for tree in range(n_trees):
-                for number in range(ROOT, used[tree]):
+                for number in range(ROOT, nodes.used[tree]):
                     _shift_node(nodes, row_of(number, tree, n_trees), j, shifts[j])
 
 

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from amf.adaptation.state import SILENT
 from amf.geometry.interface import Geometry
+from amf.geometry.samples import Sample
 from amf.geometry.scaling import centre
 from amf.jit.decorators import called, index, inlined
 from amf.kernels.modes import EXISTING, share_out
-from amf.kernels.walk import DEPTH, LANES, fill_stopping, scratch
+from amf.kernels.walk import DEPTH, LANES, fill_stopping
 from amf.memory.arena import FEATURE
+from amf.memory.paths import Path, head_at, scratch_of, upper_part
 from amf.statistics.interface import Statistics
 
 
@@ -51,15 +53,15 @@ def make_way(*, aggregates: bool) -> Any:
     """The way through a tree as it is, for kernels. aggregates: whether it is averaged over prunings."""
 
     @inlined
-    def way(rules, nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):
-        """Fill the shares (modes.py) of the nodes of a path, `stops`; `fresh` becomes 0.
+    def way(trees, tree, path, numbers, sample, cell):
+        """Fill the shares (modes.py) of the nodes of a path, of which there is one at least, that are shown.
 
-        Returns (nodes that have a share, feature of the cut above the empty leaf: there is none). length: at least 1.
-        rules, tree_word, limit, x, at, cell: for ways that extend the tree for the moment. stopping: used up.
+        Returns (nodes that have a share, feature of the cut above the empty leaf: there is none). tree, sample, cell:
+        float32 (2 d,), used up, for ways that extend the tree for the moment.
         """
-        fill_stopping(aggregates, nodes, path, start, length, stopping, stopping)
-        share_out(EXISTING, 0.0, nodes, path, start, length, length, stopping, stopping, stops, fresh)
-        return length, index(0)
+        fill_stopping(aggregates, trees.nodes, path, numbers)
+        share_out(EXISTING, 0.0, trees.nodes, path, path.length, numbers)
+        return path.length, index(0)
 
     return way
 
@@ -85,27 +87,28 @@ def _make_move(statistics: Statistics) -> Any:
     forecast_of, forecast_of_empty = statistics.forecast_of, statistics.forecast_of_empty
 
     @inlined
-    def move(
-        nodes, path, start, length, rules, first, second, reaches, empty, feature, said, i, prior, features
-    ):  # fmt: skip
-        """Add what one tree says at its root to prior[i], and what each step down its path moves to features[i].
+    def move(trees, path, numbers, reaches, feature, said, i, found):
+        """Add what one tree says at its root to the prior of row i, and what each step down its path moves.
 
-        said: float64 (K,), used up. empty: share of the empty leaf at the end of the path, below a cut of `feature`.
+        said: float64 (K,), used up. feature: of the cut above the empty leaf at the end of the path.
         """
-        for k in range(length):
-            row, by = path[start + k], index(0)
+        nodes, rules, first, second = trees.nodes, trees.rules, numbers.first, numbers.second
+        for k in range(path.length):
+            here, by = head_at(nodes, path, k), index(0)
             if k > index(0):
-                by = index(nodes.ints[path[start + k - index(1)] * nodes.words + FEATURE])
+                by = index(nodes.ints[head_at(nodes, path, k - index(1)) + FEATURE])
             for value in range(index(said.shape[0])):
                 above = said[value]
-                said[value] = forecast_of(nodes, row * nodes.words, rules, first[k], second[k], value, above, k)
+                said[value] = forecast_of(nodes, here, rules, first[k], second[k], value, above, k)
                 if k > index(0):
-                    features[i, by, value] += reaches[k] * (said[value] - above)
+                    found.features[i, by, value] += reaches[k] * (said[value] - above)
                 else:
-                    prior[i, value] += said[value]
+                    found.prior[i, value] += said[value]
+        empty = numbers.fresh[path.length - index(1)]
         if empty > 0.0:
             for value in range(index(said.shape[0])):
-                features[i, feature, value] += empty * (forecast_of_empty(rules, value, said[value]) - said[value])
+                moved = forecast_of_empty(rules, value, said[value]) - said[value]
+                found.features[i, feature, value] += empty * moved
 
     return move
 
@@ -115,30 +118,43 @@ def _make_ask(statistics: Statistics, way: Any) -> Any:
     derive, predict, shown, move = statistics.derive, statistics.predict, statistics.shown, _make_move(statistics)
 
     @inlined
-    def ask(
-        rules, nodes, tree_word, limit, path, start, length, numbers, row, at, cell, said, of_tree,
-        i, forecasts, prior, features,
-    ):  # fmt: skip
-        """numbers: room for the path, see `scratch`. cell, said, of_tree: used up."""
-        first, second, _, stopping, stops, fresh, reaches, _ = numbers
-        feature, length = index(0), shown(nodes, path, start, length, rules)
-        derive(nodes, path, start, length, rules, first, second)
-        if length > index(0):
-            length, feature = way(
-                rules, nodes, tree_word, limit, path, start, length, row, at, cell, stopping, stops, fresh
-            )  # fmt: skip
-            _reach(length, stops, fresh, reaches)
-            move(
-                nodes, path, start, length, rules, first, second, reaches, fresh[length - index(1)],
-                feature, said, i, prior, features,
-            )  # fmt: skip
-        predict(nodes, path, start, length, rules, first, second, stops, fresh, of_tree, 0, 0)
+    def ask(trees, tree, path, numbers, sample, cell, said, of_tree, i, found):
+        """cell, said, of_tree: used up."""
+        nodes, rules, feature = trees.nodes, trees.rules, index(0)
+        path = upper_part(path, shown(nodes, path, rules))
+        derive(nodes, path, rules, numbers.first, numbers.second)
+        if path.length > index(0):
+            length, feature = way(trees, tree, path, numbers, sample, cell)
+            path = upper_part(path, length)
+            _reach(length, numbers.stops, numbers.fresh, numbers.given)
+            move(trees, path, numbers, numbers.given, feature, said, i, found)
+        predict(nodes, path, rules, numbers.first, numbers.second, numbers.stops, numbers.fresh, of_tree, 0, 0)
         for value in range(index(said.shape[0])):
-            forecasts[i, value] += of_tree[0, 0, value]
-            if length == index(0):
-                prior[i, value] += of_tree[0, 0, value]
+            found.forecasts[i, value] += of_tree[0, 0, value]
+            if path.length == index(0):
+                found.prior[i, value] += of_tree[0, 0, value]
 
     return ask
+
+
+def _make_ask_trees(statistics: Statistics, way: Any, geometry: Geometry) -> Any:
+    """The function that adds a row's way through some trees to the attributions, for kernels."""
+    descend, ask = geometry.descend, _make_ask(statistics, way)
+
+    @inlined
+    def ask_trees(trees, first_tree, lanes, row, n_features, roles, scratch, cell, said, of_tree, i, found):
+        """Whether there was room for the paths: else nothing has happened. row: float32, as the trees see it."""
+        sample = Sample(row, index(0), n_features)
+        if not descend(trees.nodes, first_tree, lanes, sample, False, scratch):
+            return False
+        for lane in range(lanes):
+            tree = first_tree + lane
+            if index(roles.shape[0]) == index(0) or roles[tree] != SILENT:
+                path = Path(scratch.rows, lane * scratch.depth, scratch.lengths[lane])
+                ask(trees, tree, path, scratch.numbers, sample, cell, said, of_tree, i, found)
+        return True
+
+    return ask_trees
 
 
 def make_attributions(statistics: Statistics, way: Any, geometry: Geometry) -> Any:
@@ -146,40 +162,32 @@ def make_attributions(statistics: Statistics, way: Any, geometry: Geometry) -> A
 
     way: fills the shares of a path, as that of `make_way` does in a tree as it is.
     """
-    down, ask = geometry.descend, _make_ask(statistics, way)
+    ask_trees = _make_ask_trees(statistics, way, geometry)
 
     @called
-    def attribute(rules, nodes, used, random, limit, origin, x, stride, n_outputs, roles, forecasts, prior, features):
-        """Fill forecasts and prior, float64 (n, K), and features (n, d, K), which are all 0 before (Attributions).
+    def attribute(trees, origin, x, stride, n_outputs, roles, found):
+        """Fill the forecasts, prior and features of `found`, which are all 0 before.
 
         x: float64 (n, d), NaN where missing; stride: padded(d). n_outputs: numbers in the forecast of a tree, of which
         the first K count. roles: of the trees in a forest that adapts (tree_roles.py), else empty. Rows know nothing of
         each other, and trees are always added in their order.
         """
-        room, n_trees, n_features = DEPTH, index(used.shape[0]), index(x.shape[1])
-        lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
-        path, numbers = scratch(room)
+        n_trees, n_features, scratch = index(trees.nodes.used.shape[0]), index(x.shape[1]), scratch_of(LANES, DEPTH)
         n_forecasting = n_trees
         for tree in range(index(roles.shape[0])):
             n_forecasting -= index(roles[tree] == SILENT)
         rows, cell = np.empty((1, np.intp(stride)), np.float32), np.empty(index(2) * n_features, np.float32)
-        row, at = rows.reshape(-1), index(0)
-        said, of_tree = np.empty(index(forecasts.shape[1])), np.empty((1, 1, n_outputs))
+        row, said, of_tree = rows.reshape(-1), np.empty(found.forecasts.shape[1]), np.empty((1, 1, n_outputs))
         for i in range(index(x.shape[0])):
             centre(x, i, i + index(1), origin, rows, index(0))
             for block in range(index(0), n_trees, LANES):
                 lanes = min(LANES, n_trees - block)
-                while not down(nodes, used, block, lanes, row, at, False, path, room, turns, lengths):
-                    room *= index(2)
-                    path, numbers = scratch(room)
-                for lane in range(lanes):
-                    if index(roles.shape[0]) == index(0) or roles[block + lane] != SILENT:
-                        ask(
-                            rules, nodes, random[block + lane], limit, path, lane * room, lengths[lane], numbers,
-                            row, at, cell, said, of_tree, i, forecasts, prior, features,
-                        )  # fmt: skip
-            _divide(n_forecasting, forecasts[i])
-            _divide(n_forecasting, prior[i])
-            _divide(n_forecasting, features[i].reshape(-1))
+                while not ask_trees(
+                    trees, block, lanes, row, n_features, roles, scratch, cell, said, of_tree, i, found
+                ):
+                    scratch = scratch_of(LANES, index(2) * scratch.depth)
+            _divide(n_forecasting, found.forecasts[i])
+            _divide(n_forecasting, found.prior[i])
+            _divide(n_forecasting, found.features[i].reshape(-1))
 
     return attribute

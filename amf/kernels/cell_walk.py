@@ -19,7 +19,7 @@ extended tree ends at the first node that branches then or later, and no chain i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,14 @@ from amf.geometry.boxes import holds
 from amf.geometry.cells import MAX_CUTS, cut_of, enter_child, word_of
 from amf.geometry.descent import descend
 from amf.geometry.interface import become_leaf, become_parent, become_root
+from amf.geometry.samples import Sample, value_of
 from amf.jit.decorators import called, index, inlined, kernel
 from amf.jit.elementary import power_of_two
 from amf.kernels.aggregation import SMALLEST_ODDS, chain_odds, stop_probability
 from amf.kernels.forgetting import make_keep_in_bounds
-from amf.kernels.walk import DEPTH, revise, scratch
-from amf.memory.arena import CHILD, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, TIME, Nodes, row_of
+from amf.kernels.walk import DEPTH, revise
+from amf.memory.arena import CHILD, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, TIME, row_of
+from amf.memory.paths import Path, head_at, row_at, scratch_of, upper_part
 from amf.statistics.interface import Statistics, without_prunings
 
 
@@ -44,8 +46,8 @@ def never(nodes, root, rules):
 
 @inlined
 def _cuts_above(nodes, path, k):
-    """Cuts that have made the first cell of the node at this place of a path, whose root stands at 0."""
-    return np.int64(nodes.ints[path[k - index(1)] * nodes.words + N_CUTS]) if k > index(0) else 0
+    """Cuts that have made the first cell of the node at this place of a path."""
+    return np.int64(nodes.ints[head_at(nodes, path, k - index(1)) + N_CUTS]) if k > index(0) else 0
 
 
 @inlined
@@ -65,101 +67,113 @@ def _first_cell(nodes, path, k, n_features, cell):
         cell[j] = 0.0
         cell[n_features + j] = 1.0
     if k > index(0):
-        low, head = path[k - index(1)] * nodes.width, path[k - index(1)] * nodes.words
+        low, head = row_at(path, k - index(1)) * nodes.width, head_at(nodes, path, k - index(1))
         for j in range(n_features):
             cell[j] = nodes.boxes[low + j]
             cell[n_features + j] = nodes.boxes[low + nodes.width // index(2) + j]
-        goes_right, feature = path[k] != index(nodes.ints[head + CHILD]), index(nodes.ints[head + FEATURE])
+        goes_right, feature = row_at(path, k) != index(nodes.ints[head + CHILD]), index(nodes.ints[head + FEATURE])
         enter_child(cell, n_features, np.uint64(0), feature, nodes.floats[head + THRESHOLD], goes_right)
 
 
-@called
-def _leave(nodes, path, length, x, at, n_features, tree_word, cell):
-    """Where the sample leaves the chains of a path, and by which cut.
+class Exit(NamedTuple):
+    """Where a sample leaves the chains of a path, and by which cut."""
 
-    Returns (place of the node on the path, cuts with that one, its time, feature, threshold), and `cell` is the one
-    that is cut; place = length where the sample counts as the point of the leaf.
-    """
-    place, half = length, nodes.width // index(2)
+    place: Any
+    """Of the node whose chain it leaves; the length of the path where it leaves none."""
+    n_cuts: Any
+    """Cuts in the chains down to that one, with it."""
+    time: Any
+    feature: Any
+    threshold: Any
+
+
+@inlined
+def _no_exit(path):
+    return Exit(path.length, np.int64(0), 0.0, index(0), np.float32(0.0))
+
+
+@called
+def _leave(nodes, path, sample, tree_word, cell):
+    """Where the sample leaves; `cell` becomes the one that is cut. One that leaves nowhere is the point of the leaf."""
+    place, half, n_features = path.length, nodes.width // index(2), sample.n_features
     while place > index(0):
-        low = path[place - index(1)] * nodes.width
-        if holds(nodes.boxes, low, low + half, x, at, n_features):
+        low = row_at(path, place - index(1)) * nodes.width
+        if holds(nodes.boxes, low, low + half, sample.values, sample.at, n_features):
             break
         place -= index(1)
-    if place < length:
+    if place < path.length:
         _first_cell(nodes, path, place, n_features, cell)
         time = 0.0
         if place > index(0):
-            time = nodes.reals[path[place - index(1)] * nodes.words // index(2) + TIME]
+            time = nodes.reals[head_at(nodes, path, place - index(1)) // index(2) + TIME]
         word = word_of(cell, tree_word)
-        held = path[place] * nodes.width
+        held = row_at(path, place) * nodes.width
         for n_cuts in range(_cuts_above(nodes, path, place) + 1, MAX_CUTS + 1):
             duration, feature, threshold = cut_of(cell, n_features, word)
             time += duration
-            goes_right = x[at + feature] > threshold
+            goes_right = value_of(sample, feature) > threshold
             if goes_right != (nodes.boxes[held + feature] > threshold):
-                return place, n_cuts, time, feature, threshold
+                return Exit(place, n_cuts, time, feature, threshold)
             word = enter_child(cell, n_features, word, feature, threshold, goes_right)
-    return length, 0, 0.0, index(0), np.float32(0.0)
+    return _no_exit(path)
 
 
 @called
-def _divide(nodes, row, pair, n_cuts, time, feature, threshold, odds, cell, x, at):
+def _divide(nodes, row, pair, left, odds, cell, sample):
     """Make a node the parent of its old self and of a leaf for the sample, whose label is not counted yet.
 
-    The row of the node becomes the parent's, with a copy of the statistics; the new rows begin at `pair`. Returns the
-    row of the leaf.
+    The row of the node becomes the parent's, with a copy of the statistics; the new rows begin at `pair`. left: an
+    Exit. Returns the row of the leaf.
     """
-    n_features = index(cell.shape[0]) // index(2)
+    n_features, feature, threshold = sample.n_features, left.feature, left.threshold
     low, half, here = row * nodes.width, nodes.width // index(2), row * nodes.words
     box_goes_left = nodes.boxes[low + feature] <= threshold
-    _, fresh = become_parent(nodes, row, pair, box_goes_left, time)
+    _, fresh = become_parent(nodes, row, pair, box_goes_left, left.time)
     for j in range(n_features):
         nodes.boxes[low + j] = cell[j]
         nodes.boxes[low + half + j] = cell[n_features + j]
     nodes.ints[here + FEATURE] = np.int32(feature)
-    nodes.ints[here + N_CUTS] = np.int32(n_cuts)
+    nodes.ints[here + N_CUTS] = np.int32(left.n_cuts)
     nodes.floats[here + THRESHOLD] = threshold
     nodes.reals[here // index(2) + ODDS] = odds
-    become_leaf(nodes, fresh, x, at, n_features)
+    become_leaf(nodes, fresh, sample)
     return fresh
 
 
 @kernel
-def is_partition(ints, floats, reals, boxes, hulls, used, words, width, n_features, random):
+def is_partition(nodes, n_features, random):
     """Whether the nodes are cells of the partitions that the words of the trees fix, and the leaves points in them."""
-    nodes = Nodes(ints, floats, reals, boxes, hulls, words, width)
-    n_trees, half = index(used.shape[0]), width // index(2)
+    n_trees, half = index(nodes.used.shape[0]), nodes.width // index(2)
     cell = np.empty(index(2) * n_features, np.float32)
     for tree in range(n_trees):
-        path = np.zeros((int(used[tree]), 2), np.uint64)  # (parent, node) on the way to each node
-        path[0, 1], length = row_of(ROOT, tree, n_trees), index(used[tree] > ROOT)
+        path = np.zeros((int(nodes.used[tree]), 2), np.uint64)  # (parent, node) on the way to each node
+        path[0, 1], length = row_of(ROOT, tree, n_trees), index(nodes.used[tree] > ROOT)
         while length > index(0):
             length -= index(1)
             place, row = index(path[length, 0] != index(0)), path[length, 1]
-            here, low = row * words, row * width
-            child = index(ints[here + CHILD])
+            low, child = row * nodes.width, index(nodes.ints[row * nodes.words + CHILD])
             if child != index(0):
                 way = path[length, index(1) - place :].copy()
-                if not _is_chain(nodes, way, place, n_features, random[tree], cell):
+                if not _is_chain(nodes, Path(way, index(0), place + index(1)), n_features, random[tree], cell):
                     return False
                 for side in range(index(2)):
                     path[length, 0], path[length, 1] = row, child + side
                     length += index(1)
             else:
                 for j in range(n_features):
-                    if boxes[low + j] != boxes[low + half + j]:
+                    if nodes.boxes[low + j] != nodes.boxes[low + half + j]:
                         return False
     return True
 
 
 @called
-def _is_chain(nodes, path, place, n_features, tree_word, cell):
-    """Whether the inner node at this place of a path stands for the cells that the partition has there."""
-    boxes, here, low = nodes.boxes, path[place] * nodes.words, path[place] * nodes.width
+def _is_chain(nodes, path, n_features, tree_word, cell):
+    """Whether the last node of a path, an inner one, stands for the cells that the partition has there."""
+    place = path.length - index(1)
+    boxes, here, low = nodes.boxes, head_at(nodes, path, place), row_at(path, place) * nodes.width
     high = low + nodes.width // index(2)
     _first_cell(nodes, path, place, n_features, cell)
-    time = nodes.reals[path[place - index(1)] * nodes.words // index(2) + TIME] if place > index(0) else 0.0
+    time = nodes.reals[head_at(nodes, path, place - index(1)) // index(2) + TIME] if place > index(0) else 0.0
     word = word_of(cell, tree_word)
     n_cuts, last = _cuts_above(nodes, path, place) + 1, np.int64(nodes.ints[here + N_CUTS])
     while True:
@@ -181,27 +195,28 @@ def _is_chain(nodes, path, place, n_features, tree_word, cell):
 
 
 @inlined
-def _fill_stopping(aggregates, nodes, path, length, odds, stopping):
-    """Fill `odds` with those of a single cell of each inner node, and `stopping` with the probability of its chain.
-
-    Both may be the same array, which then holds the probabilities.
-    """
-    for k in range(length - index(1)):
+def _fill_stopping(aggregates, nodes, path, numbers):
+    """Fill the odds of a single cell of each inner node, and the probability of stopping in its chain."""
+    for k in range(path.length - index(1)):
         if not aggregates:
-            stopping[k] = 0.0
+            numbers.stopping[k] = 0.0
             continue
-        here = path[k] * nodes.words
+        here = head_at(nodes, path, k)
         n_cells = np.int64(nodes.ints[here + N_CUTS]) - _cuts_above(nodes, path, k)
-        odds[k] = nodes.reals[here // index(2) + ODDS]
-        stopping[k] = stop_probability(chain_odds(odds[k], n_cells))
+        numbers.odds[k] = nodes.reals[here // index(2) + ODDS]
+        numbers.stopping[k] = stop_probability(chain_odds(numbers.odds[k], n_cells))
 
 
 @inlined
-def _share_out(aggregates, nodes, path, length, end, n_cuts, odds, stopping, stops, fresh):
-    """Fill the shares of the nodes of the extended path, as modes.share_out does; returns (depth, weighted depth)."""
+def _share_out(aggregates, nodes, path, end, n_cuts, odds, numbers):
+    """Fill the shares of the nodes of the extended path, as modes.share_out does; returns (depth, weighted depth).
+
+    path: the part that is shown. end, n_cuts: where the sample leaves that. odds: of what is above.
+    """
+    stops, fresh, length = numbers.stops, numbers.fresh, path.length
     reach, weighted_depth = 1.0, 0.0
     for k in range(end):
-        stop = stopping[k] if k < length - index(1) else 1.0
+        stop = numbers.stopping[k] if k < length - index(1) else 1.0
         stops[k] = reach * stop
         fresh[k] = 0.0
         reach *= 1.0 - stop
@@ -222,94 +237,100 @@ def _make_learn(statistics: Statistics, *, aggregates: bool) -> Any:
     update, keep_in_bounds = statistics.update, make_keep_in_bounds(statistics.halve)
 
     @inlined
-    def learn(
-        nodes, used, tree, limit, path, length, end, n_cuts, time, feature, threshold, upper, cell, x, at, rules,
-        first, second, odds, stopping, given, averaged, label,
-    ):  # fmt: skip
-        """end: where the sample leaves a chain. upper: odds of what is above that. averaged: float64, used up."""
-        if length == index(0):
-            become_root(nodes, used, tree, path[0], x, at, index(cell.shape[0]) // index(2))
-            update(nodes, path[0] * nodes.words, rules, label)
+    def learn(trees, tree, path, left, upper, numbers, sample, cell, label):
+        """left: where the sample leaves. upper: odds of what is above that."""
+        nodes, rules, root = trees.nodes, trees.rules, row_at(path, index(0))
+        first, second, given = numbers.first, numbers.second, numbers.given
+        if path.length == index(0):
+            become_root(nodes, tree, root, sample)
+            update(nodes, root * nodes.words, rules, label)
             return
-        sharing = min(end + index(1), length)
-        likelihoods(nodes, path, index(0), sharing, rules, first, second, label, given)
+        end, sharing = left.place, min(left.place + index(1), path.length)
+        likelihoods(nodes, upper_part(path, sharing), rules, first, second, label, given)
         above = sharing - index(1)
-        leaf, below = path[above], given[above]
-        if end < length:
-            leaf = _divide(
-                nodes, leaf, row_of(used[tree], tree, index(used.shape[0])), n_cuts, time, feature, threshold, upper,
-                cell, x, at,
-            )  # fmt: skip
-            used[tree] += index(2)
+        leaf, below = row_at(path, above), given[above]
+        if end < path.length:
+            pair = row_of(nodes.used[tree], tree, index(nodes.used.shape[0]))
+            leaf = _divide(nodes, leaf, pair, left, upper, cell, sample)
+            nodes.used[tree] += index(2)
             above += index(1)
             below = likelihood_of_empty(rules, first[end], second[end], below, label)
-            odds[end] = upper
-            stopping[end] = stop_probability(chain_odds(upper, n_cuts - _cuts_above(nodes, path, end)))
+            numbers.odds[end] = upper
+            numbers.stopping[end] = stop_probability(chain_odds(upper, left.n_cuts - _cuts_above(nodes, path, end)))
         update(nodes, leaf * nodes.words, rules, label)
         for k in range(above):
-            update(nodes, path[k] * nodes.words, rules, label)
+            update(nodes, head_at(nodes, path, k), rules, label)
         if aggregates:
-            revise(nodes, path, index(0), above, odds, stopping, given, averaged, below)
-        keep_in_bounds(nodes, used, tree, path[0], limit, rules)
+            revise(nodes, upper_part(path, above), numbers, numbers.stops, below)
+        keep_in_bounds(nodes, tree, root, trees.growth.limit, rules)
 
     return learn
+
+
+def _make_visit(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
+    """The function by which one tree predicts, then learns a sample that has gone down it, for kernels."""
+    derive, predict, shown = statistics.derive, statistics.predict, statistics.shown
+    learn = _make_learn(statistics, aggregates=aggregates)
+
+    @inlined
+    def visit(trees, tree, path, numbers, sample, cell, learns, label, publish, said, i):
+        """The sample is row `i`. cell: float32 (2 d,), used up."""
+        nodes, rules, left, upper = trees.nodes, trees.rules, _no_exit(path), SMALLEST_ODDS
+        if trees.growth.limit > index(0) and path.length > index(0):
+            left = _leave(nodes, path, sample, trees.random[tree], cell)
+        if aggregates:
+            upper = _odds_above(nodes, row_at(path, left.place), left.n_cuts) if left.place < path.length else 1.0
+        seen = shown(nodes, path, rules)
+        # Where forecasts see it leave.
+        is_seen = left.place < seen and left.time < lifetime_of(nodes, row_at(path, index(0)), rules)
+        end = left.place if is_seen else seen
+        # Nodes of the path that have a share in the forecast: those below a division have none.
+        sharing = upper_part(path, min(end + index(1), seen))
+        derive(nodes, sharing, rules, numbers.first, numbers.second)
+        if path.length > index(0):
+            _fill_stopping(aggregates, nodes, path, numbers)
+        if publish:
+            said.depths[tree, i, 0], said.depths[tree, i, 1] = _share_out(
+                aggregates, nodes, upper_part(path, seen), end, left.n_cuts, upper, numbers
+            )
+            predict(
+                nodes, sharing, rules, numbers.first, numbers.second, numbers.stops, numbers.fresh,
+                said.forecasts, tree, i,
+            )  # fmt: skip
+        if learns:
+            learn(trees, tree, path, left, upper, numbers, sample, cell, label)
+
+    return visit
 
 
 def make_cell_walk(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
     """The walk for one kind of statistics, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
-    derive, predict, shown = statistics.derive, statistics.predict, statistics.shown
-    learn = _make_learn(statistics, aggregates=aggregates)
+    visit = _make_visit(statistics, lifetime_of, aggregates=aggregates)
+
+    @inlined
+    def pass_row(trees, tree, batch, i, publish, said, scratch, cell):
+        """Whether there was room for the path: else nothing has happened."""
+        sample = Sample(batch.x, i * batch.stride, batch.n_features)
+        if not descend(trees.nodes, tree, index(1), sample, True, scratch):
+            return False
+        path = Path(scratch.rows, index(0), scratch.lengths[0])
+        visit(trees, tree, path, scratch.numbers, sample, cell, batch.labelled[i], batch.labels[i], publish, said, i)
+        return True
 
     @called
-    def walk(
-        rules, nodes, used, random, first_tree, last_tree, limit,
-        x, stride, n_features, weights, ends, y, labelled, growth, mode, publish, forecasts, depths, gains,
-    ):  # fmt: skip
-        """Pass samples through the trees [first_tree, last_tree), one by one.
+    def walk(trees, first_tree, last_tree, batch, publish, said):
+        """Pass the rows of a batch, numbers from 0 to 1, through the trees [first_tree, last_tree), one by one.
 
-        As the walk of walk.py, with x: numbers from 0 to 1. random: the words of the trees, which never change here.
-        weights, mode, growth and gains mean nothing: features have no weights, and the partition leaves nothing to
-        choose.
+        Random words never change here, and weights, modes and gains mean nothing: features have no weights, and the
+        partition leaves nothing to choose.
         """
-        room = DEPTH
-        one, lengths = np.empty(1, np.uint64), np.empty(1, np.uint64)
-        path, (first, second, odds, stopping, stops, fresh, given, _) = scratch(room)
-        cell = np.empty(index(2) * n_features, np.float32)
-        for i in range(index(y.shape[0])):
-            at, learns = i * stride, labelled[i]
+        scratch, cell = scratch_of(index(1), DEPTH), np.empty(index(2) * batch.n_features, np.float32)
+        for i in range(index(batch.labels.shape[0])):
             for tree in range(first_tree, last_tree):
-                while not descend(nodes, used, tree, index(1), x, at, True, path, room, one, lengths):
-                    room *= index(2)
-                    path, (first, second, odds, stopping, stops, fresh, given, _) = scratch(room)
-                length = lengths[0]
-                end, n_cuts, time, feature, threshold = length, 0, 0.0, index(0), np.float32(0.0)
-                if limit > index(0) and length > index(0):
-                    end, n_cuts, time, feature, threshold = _leave(
-                        nodes, path, length, x, at, n_features, random[tree], cell
-                    )
-                upper = SMALLEST_ODDS
-                if aggregates:
-                    upper = _odds_above(nodes, path[end], n_cuts) if end < length else 1.0
-                seen = shown(nodes, path, index(0), length, rules)
-                # Where forecasts see it leave.
-                left = end if end < seen and time < lifetime_of(nodes, path[0], rules) else seen
-                # Nodes of the path that have a share in the forecast: those below a division have none.
-                sharing = min(left + index(1), seen)
-                derive(nodes, path, index(0), sharing, rules, first, second)
-                if length > index(0):
-                    _fill_stopping(aggregates, nodes, path, length, odds, stopping)
-                if publish:
-                    depths[tree, i, 0], depths[tree, i, 1] = _share_out(
-                        aggregates, nodes, path, seen, left, n_cuts, upper, stopping, stops, fresh
-                    )
-                    predict(nodes, path, index(0), sharing, rules, first, second, stops, fresh, forecasts, tree, i)
-                if learns:
-                    learn(
-                        nodes, used, tree, limit, path, length, end, n_cuts, time, feature, threshold, upper, cell,
-                        x, at, rules, first, second, odds, stopping, given, stops, y[i],
-                    )  # fmt: skip
+                while not pass_row(trees, tree, batch, i, publish, said, scratch, cell):
+                    scratch = scratch_of(index(1), index(2) * scratch.depth)
 
     return walk
 
@@ -317,23 +338,21 @@ def make_cell_walk(statistics: Statistics, lifetime_of: Any, *, aggregates: bool
 def make_cell_way(lifetime_of: Any, *, aggregates: bool) -> Any:
     """The way through a tree extended by the sample (attributions.py), for kernels; arguments: see composition.py."""
 
-    @called
-    def way(rules, nodes, tree_word, limit, path, start, length, x, at, cell, stopping, stops, fresh):
+    @inlined
+    def way(trees, tree, path, numbers, sample, cell):
         """Fill the shares in the tree extended by the sample, as attributions.py does in the tree as it is.
 
-        The empty leaf is the sample's own, where it leaves a chain. cell: float32 (2 d,), used up. length: nodes shown.
+        The empty leaf is the sample's own, where it leaves a chain. path: the part that is shown.
         """
-        n_features = index(cell.shape[0]) // index(2)
-        path, end, n_cuts, feature = path[start : start + length], length, 0, index(0)
-        if limit > index(0):
-            end, n_cuts, time, feature, _ = _leave(nodes, path, length, x, at, n_features, tree_word, cell)
-            if time >= lifetime_of(nodes, path[0], rules):
-                end = length
-        odds = 1.0
-        if aggregates and end < length:
-            odds = _odds_above(nodes, path[end], n_cuts)
-        _fill_stopping(aggregates, nodes, path, length, stopping, stopping)
-        _share_out(aggregates, nodes, path, length, end, n_cuts, odds, stopping, stops, fresh)
-        return min(end + index(1), length), feature
+        nodes, left = trees.nodes, _no_exit(path)
+        if trees.growth.limit > index(0):
+            left = _leave(nodes, path, sample, trees.random[tree], cell)
+        is_seen = left.place < path.length and left.time < lifetime_of(nodes, row_at(path, index(0)), trees.rules)
+        end, odds = left.place if is_seen else path.length, 1.0
+        if aggregates and end < path.length:
+            odds = _odds_above(nodes, row_at(path, end), left.n_cuts)
+        _fill_stopping(aggregates, nodes, path, numbers)
+        _share_out(aggregates, nodes, path, end, left.n_cuts, odds, numbers)
+        return min(end + index(1), path.length), left.feature
 
     return way

@@ -33,9 +33,9 @@ def tree_kernels(
 ) -> Kernels:
     """The kernels of the system with this name, whose trees are grown by walk.py ([AMF] Alg. 4-6).
 
-    calibrate: see class_calibration.py, number_calibration.py. share: (mode, draw, rules, first, second, nodes, path,
-    start, length, outer, extensions, stopping, stops, fresh) -> (depth, weighted depth): how a forecast is shared out
-    over the nodes that are shown, as `share_out` of modes.py. aggregates: whether a forecast is averaged over prunings;
+    calibrate: see class_calibration.py, number_calibration.py. share: (mode, draw, rules, nodes, path, outer,
+    numbers) -> (depth, weighted depth): how a forecast is shared out over the nodes that are shown, as `share_out` of
+    modes.py. aggregates: whether a forecast is averaged over prunings;
     else it is that of the leaf, or what `share` makes of it. geometry: how trees divide space. adapting: of systems
     whose forests adapt (adaptation/), else None.
     """

@@ -41,7 +41,7 @@ import numpy as np
 
 from amf.jit.decorators import called, index, inlined, kernel
 from amf.kernels.aggregation import chain_odds
-from amf.memory.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, Nodes, number_of, row_of
+from amf.memory.arena import CHILD, COUNT, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, number_of, row_of
 from amf.memory.halving import is_full
 
 SEEN, HEAT = FEATURE, THRESHOLD
@@ -59,38 +59,34 @@ _FIRST_PAIR = ROOT + index(1)
 
 
 @called
-def forget(nodes, used, tree):
-    """Forget the leaves of least worth of a tree, which has more than one, and close the gaps that they leave.
-
-    nodes, used: the arena (arena.py).
-    """
-    ints, floats, reals, boxes, _, words, width = nodes
-    n_trees, end = index(used.shape[0]), used[tree]
+def forget(nodes, tree):
+    """Forget the leaves of least worth of a tree, which has more than one, and close the gaps that they leave."""
+    n_trees, end = index(nodes.used.shape[0]), nodes.used[tree]
     # All of these go by numbers of nodes; 0 is no node's.
     child = np.zeros(end, np.uint64)  # the left child, 0 at a leaf
     heir = np.zeros(end, np.uint64)  # the node that takes this place, 0: none is left
     for number in range(ROOT, end):
-        here = row_of(number, tree, n_trees) * words
-        if ints[here + CHILD] != 0:
-            child[number] = number_of(index(ints[here + CHILD]), n_trees)
+        here = row_of(number, tree, n_trees) * nodes.words
+        if nodes.ints[here + CHILD] != 0:
+            child[number] = number_of(index(nodes.ints[here + CHILD]), n_trees)
     order = _downwards(child)
     leaves = _leaves_of(child)
-    _bring_up_to_date(ints, floats, tree, n_trees, words, leaves)
-    worth = _shares(ints, reals, tree, n_trees, words, child, order)
+    _bring_up_to_date(nodes, tree, leaves)
+    worth = _shares(nodes, tree, child, order)
     for leaf in leaves:
-        worth[leaf] *= floats[row_of(leaf, tree, n_trees) * words + HEAT]
+        worth[leaf] *= nodes.floats[row_of(leaf, tree, n_trees) * nodes.words + HEAT]
         if not worth[leaf] > 0.0:  # the same holds of odds
             worth[leaf] = 0.0
     _keep_worthiest(leaves, worth, heir)
     _find_heirs(child, order, heir)
-    used[tree] = _rearrange(ints, boxes, tree, n_trees, words, width, child, heir)
+    nodes.used[tree] = _rearrange(nodes, tree, child, heir)
 
 
 @inlined
-def keep_within(nodes, used, tree, limit):
+def keep_within(nodes, tree, limit):
     """Let a tree forget until it may split again within `limit` rows, where 0 says that it never splits."""
-    while limit > index(0) and used[tree] + index(2) > limit:
-        forget(nodes, used, tree)
+    while limit > index(0) and nodes.used[tree] + index(2) > limit:
+        forget(nodes, tree)
 
 
 def make_keep_in_bounds(halve: Any) -> Any:
@@ -100,20 +96,20 @@ def make_keep_in_bounds(halve: Any) -> Any:
     """
 
     @inlined
-    def keep_in_bounds(nodes, used, tree, root, limit, rules):
+    def keep_in_bounds(nodes, tree, root, limit, rules):
         # A tree forgets once it has learned too much, not when it is about to learn: the forecasts that are made in
         # between must not depend on when they are asked for.
         if is_full(nodes.ints, root, nodes.words):
-            halve(nodes, used, tree, rules)
-        keep_within(nodes, used, tree, limit)
+            halve(nodes, tree, rules)
+        keep_within(nodes, tree, limit)
 
     return keep_in_bounds
 
 
 @kernel
-def shrink(ints, floats, reals, boxes, hulls, used, words, width, tree, limit):
-    """Let a tree forget until it may split again within `limit` rows. Arguments up to `width`: those of Nodes."""
-    keep_within(Nodes(ints, floats, reals, boxes, hulls, words, width), used, tree, limit)
+def shrink(nodes, tree, limit):
+    """Let a tree forget until it may split again within `limit` rows."""
+    keep_within(nodes, tree, limit)
 
 
 @called
@@ -141,19 +137,20 @@ def _downwards(child):
 
 
 @called
-def _bring_up_to_date(ints, floats, tree, n_trees, words, leaves):
+def _bring_up_to_date(nodes, tree, leaves):
     """Let heat age, and add the samples that have come since."""
+    n_trees = index(nodes.used.shape[0])
     samples, heats = np.empty(leaves.shape[0]), np.empty(leaves.shape[0])
     for k in range(leaves.shape[0]):
-        here = row_of(leaves[k], tree, n_trees) * words
-        samples[k] = max(ints[here + COUNT] - ints[here + SEEN], 0)  # a full counter has been halved
-        heat = np.float64(floats[here + HEAT])
+        here = row_of(leaves[k], tree, n_trees) * nodes.words
+        samples[k] = max(nodes.ints[here + COUNT] - nodes.ints[here + SEEN], 0)  # a full counter has been halved
+        heat = np.float64(nodes.floats[here + HEAT])
         heats[k] = heat if 0.0 <= heat < np.inf else 0.0  # bytes from elsewhere may hold what is no number
     kept = _kept(samples, heats)
     for k in range(leaves.shape[0]):
-        here = row_of(leaves[k], tree, n_trees) * words
-        floats[here + HEAT] = kept * heats[k] + samples[k]
-        ints[here + SEEN] = ints[here + COUNT]
+        here = row_of(leaves[k], tree, n_trees) * nodes.words
+        nodes.floats[here + HEAT] = kept * heats[k] + samples[k]
+        nodes.ints[here + SEEN] = nodes.ints[here + COUNT]
 
 
 @called
@@ -174,20 +171,21 @@ def _kept(samples, heats):
 
 
 @called
-def _shares(ints, reals, tree, n_trees, words, child, order):
+def _shares(nodes, tree, child, order):
     """Posterior probability, by number, that a pruning goes on down to the node."""
+    n_trees = index(nodes.used.shape[0])
     shares, cuts_above = np.ones(child.shape[0]), np.zeros(child.shape[0], np.int32)
     for number in order:
         left = child[number]
         if left != index(0):
-            here = row_of(number, tree, n_trees) * words
+            here = row_of(number, tree, n_trees) * nodes.words
             # Nodes that stand for a single cell, as most systems' do, have no cuts counted.
-            n_cells = max(ints[here + N_CUTS] - cuts_above[number], 1)
+            n_cells = max(nodes.ints[here + N_CUTS] - cuts_above[number], 1)
             # 1 - q: with all its digits also where next to nothing goes on.
-            goes_on = shares[number] / (1.0 + chain_odds(reals[here // index(2) + ODDS], n_cells))
+            goes_on = shares[number] / (1.0 + chain_odds(nodes.reals[here // index(2) + ODDS], n_cells))
             for side in range(_PAIR):
                 shares[left + side] = goes_on
-                cuts_above[left + side] = ints[here + N_CUTS]
+                cuts_above[left + side] = nodes.ints[here + N_CUTS]
     return shares
 
 
@@ -243,46 +241,47 @@ def _find_heirs(child, order, heir):
 
 
 @called
-def _rearrange(ints, boxes, tree, n_trees, words, width, child, heir):
+def _rearrange(nodes, tree, child, heir):
     """Move heirs up to their places, and then pairs of siblings, in their order, over the gaps; returns rows in use."""
-    end = index(child.shape[0])
+    end, n_trees = index(child.shape[0]), index(nodes.used.shape[0])
     goal = np.zeros(end, np.uint64)  # of a pair, by its first number; 0: no node links to it any more
     for parent in range(ROOT, end):
         if child[parent] != index(0) and heir[parent] == parent:
             goal[child[parent]] = child[parent]
     # First all moves up, then all moves forward: an heir may stand before the pair in which its place is. No place is
     # that of another's heir, since the node that stood there is gone.
-    _move(ints, boxes, tree, n_trees, words, width, heir[ROOT], ROOT)
+    _move(nodes, tree, heir[ROOT], ROOT)
     for pair in range(_FIRST_PAIR, end, _PAIR):
         if goal[pair] != index(0):
             for place in range(pair, pair + _PAIR):
-                _move(ints, boxes, tree, n_trees, words, width, heir[place], place)
+                _move(nodes, tree, heir[place], place)
     free = _FIRST_PAIR
     for pair in range(_FIRST_PAIR, end, _PAIR):
         if goal[pair] != index(0):
             goal[pair] = free
             for side in range(_PAIR):
-                _move(ints, boxes, tree, n_trees, words, width, pair + side, free + side)
+                _move(nodes, tree, pair + side, free + side)
             free += _PAIR
     for number in range(ROOT, free):
-        here = row_of(number, tree, n_trees) * words
-        if ints[here + CHILD] != 0:
-            pair = number_of(index(ints[here + CHILD]), n_trees)
-            ints[here + CHILD] = np.int32(row_of(goal[pair], tree, n_trees))
+        here = row_of(number, tree, n_trees) * nodes.words
+        if nodes.ints[here + CHILD] != 0:
+            pair = number_of(index(nodes.ints[here + CHILD]), n_trees)
+            nodes.ints[here + CHILD] = np.int32(row_of(goal[pair], tree, n_trees))
     for number in range(free, end):
         row = row_of(number, tree, n_trees)
-        for word in range(words):
-            ints[row * words + word] = 0
-        for word in range(width):
-            boxes[row * width + word] = 0.0
+        for word in range(nodes.words):
+            nodes.ints[row * nodes.words + word] = 0
+        for word in range(nodes.width):
+            nodes.boxes[row * nodes.width + word] = 0.0
     return free
 
 
 @called
-def _move(ints, boxes, tree, n_trees, words, width, source, target):
+def _move(nodes, tree, source, target):
     if source != target:
+        n_trees = index(nodes.used.shape[0])
         old, new = row_of(source, tree, n_trees), row_of(target, tree, n_trees)
-        for word in range(words):
-            ints[new * words + word] = ints[old * words + word]
-        for word in range(width):
-            boxes[new * width + word] = boxes[old * width + word]
+        for word in range(nodes.words):
+            nodes.ints[new * nodes.words + word] = nodes.ints[old * nodes.words + word]
+        for word in range(nodes.width):
+            nodes.boxes[new * nodes.width + word] = nodes.boxes[old * nodes.width + word]

@@ -25,7 +25,7 @@ from amf.kernels.aggregation import mean_over_trees
 from amf.kernels.prefetch import fetch_ahead
 from amf.kernels.reviews import Adapting, make_review_if_due
 from amf.kernels.views import adaptation_of, features_of, nodes_of, padded, weigh
-from amf.kernels.walk import Growth
+from amf.kernels.walk import Batch, Growth, Said, Trees
 from amf.memory.addresses import longs_at, reals_at, words_at
 from amf.memory.arena import ROOT
 from amf.memory.binding import (
@@ -88,8 +88,8 @@ class Kernels(NamedTuple):
     """(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths): what the forest says, of what its
     trees say, and what follows from it for the calibration, and from the rows x for the adaptation."""
     attribute: Callable[..., None]
-    """(words, x, forecasts, prior, features): what each feature moved the forecasts of the rows x, float64 (n, d), see
-    `attribute` of attributions.py. Changes nothing of the forest."""
+    """(words, x, found): what each feature moved the forecasts of the rows x, float64 (n, d), see `attribute` of
+    attributions.py. Changes nothing of the forest."""
 
 
 @inlined
@@ -147,10 +147,10 @@ def count(words):
 @called
 def recentre_trees(words):
     """Move the origins that are far from the values, and the trees with them."""
-    nodes, used, shifts = nodes_of(words), words_at(words[USED], words[N_TREES]), recentre(features_of(words))
-    shift(nodes, used, shifts)
+    nodes, shifts = nodes_of(words), recentre(features_of(words))
+    shift(nodes, shifts)
     if words[HULL_WORDS] > index(0):
-        shift_cuts(nodes, used, shifts)
+        shift_cuts(nodes, shifts)
 
 
 _PREPARE, _RECENTRE = exported(prepare), exported(recentre_trees)
@@ -236,28 +236,27 @@ def make_kernels(
     calibrate: see class_calibration.py. attribute: see attributions.py. adapting: of systems whose forests do.
     """
 
+    @called
+    def trees_of(words):
+        numbers = words.view(np.float64)
+        limits = Growth(words[LIMIT], numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], numbers[LIFETIME])
+        random, gains = words_at(words[RANDOM], words[N_TREES]), adaptation_of(words).tree_gains
+        return Trees(nodes_of(words), random, rules_of(numbers), limits, words[MODE], gains)
+
     def walk_trees(
         words, first_tree, last_tree, rows, weights, ends, labels, labelled, publish, forecasts, depths
     ):  # fmt: skip
-        numbers, n_trees = words.view(np.float64), words[N_TREES]
-        walk(
-            rules_of(numbers), nodes_of(words), words_at(words[USED], n_trees), words_at(words[RANDOM], n_trees),
-            first_tree, last_tree, words[LIMIT], rows.reshape(-1), index(rows.shape[1]), words[N_FEATURES],
-            weights.reshape(-1), ends, labels, labelled,
-            Growth(numbers[PURITY], numbers[PAUSE], numbers[FULL_PAUSE], numbers[LIFETIME]),
-            words[MODE], publish, forecasts, depths, adaptation_of(words).tree_gains,
-        )  # fmt: skip
+        stride, n_features = index(rows.shape[1]), words[N_FEATURES]
+        batch = Batch(rows.reshape(-1), stride, n_features, weights.reshape(-1), ends, labels, labelled)
+        walk(trees_of(words), first_tree, last_tree, batch, publish, Said(forecasts, depths))
 
     walk_prepared = called(walk_trees)
     gather = _make_gather(calibrate) if adapting is None else _make_adapting_gather(calibrate, adapting, walk_prepared)
 
-    def attribute_rows(words, x, forecasts, prior, features):
-        n_trees = words[N_TREES]
-        attribute(
-            rules_of(words.view(np.float64)), nodes_of(words), words_at(words[USED], n_trees),
-            words_at(words[RANDOM], n_trees), words[LIMIT], features_of(words).origin, x, padded(words[N_FEATURES]),
-            np.intp(words[N_OUTPUTS]), adaptation_of(words).roles, forecasts, prior, features,
-        )  # fmt: skip
+    def attribute_rows(words, x, found):
+        origin, roles = features_of(words).origin, adaptation_of(words).roles
+        stride, n_outputs = padded(words[N_FEATURES]), np.intp(words[N_OUTPUTS])
+        attribute(trees_of(words), origin, x, stride, n_outputs, roles, found)
 
     pass_rows = _make_pass_rows(walk_prepared, called(gather))
 

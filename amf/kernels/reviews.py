@@ -22,8 +22,7 @@ from amf.adaptation.univariate import N_RECENT, Kind
 from amf.geometry.scaling import centre
 from amf.jit.decorators import called, index
 from amf.kernels.views import features_of, nodes_of, padded, weigh
-from amf.memory.addresses import words_at
-from amf.memory.binding import MOST_KEPT, N_FEATURES, N_OUTPUTS, N_TREES, REVIEW_EVERY, USED
+from amf.memory.binding import MOST_KEPT, N_FEATURES, N_OUTPUTS, N_TREES, REVIEW_EVERY
 
 _AT_ONCE = 16
 """Samples of which the forecasts of rehearsing trees are held at once."""
@@ -51,9 +50,9 @@ def _make_rehearse(walk_prepared: Any, loss_of: Any) -> Any:
         labels: any, of the type of theirs.
         """
         features, stride, n_trees = features_of(words), np.intp(padded(words[N_FEATURES])), np.intp(words[N_TREES])
-        nodes, used, n_outputs = nodes_of(words), words_at(words[USED], words[N_TREES]), np.intp(words[N_OUTPUTS])
+        nodes, n_outputs = nodes_of(words), np.intp(words[N_OUTPUTS])
         for tree in range(first, last):
-            tree_roles.restart(nodes, used, state, tree)
+            tree_roles.restart(nodes, state, tree)
         x, rows = rehearsal.kept_rows(state, n), np.empty((n, stride), np.float32)
         centre(x, np.int64(0), n, features.origin, rows, np.int64(0))
         table, values, labelled = np.empty((2, stride), np.float32), np.empty(n, labels.dtype), np.ones(n, np.bool_)
@@ -138,7 +137,7 @@ def _make_decide(try_anew: Any) -> Any:
         if state.phase[0] == COMPARES and (begins_anew or is_last):
             change_detection.end_comparing(state)
             if not begins_anew:
-                tree_roles.give_up_background(nodes_of(words), words_at(words[USED], words[N_TREES]), state, n)
+                tree_roles.give_up_background(nodes_of(words), state, n)
         elif is_tried and try_anew(words, state, kept, labels):
             # Whatever has lasted that long is no burst.
             begins_anew = is_last
@@ -164,8 +163,7 @@ def _make_teach(rehearse_all: Any, kind: Kind) -> Any:
         weigh_features(state, features_of(words).moves)
         if state.phase[0] != COMPARES:
             recent, every = state.recent[: min(n, np.int64(N_RECENT))], np.int64(words[REVIEW_EVERY])
-            nodes, used = nodes_of(words), words_at(words[USED], words[N_TREES])
-            tree_roles.replace_trees(nodes, used, state, n, every, trivial(state.table, recent))
+            tree_roles.replace_trees(nodes_of(words), state, n, every, trivial(state.table, recent))
 
     return teach
 

@@ -8,7 +8,7 @@ from amf.adaptation.state import state_of_compiled
 from amf.geometry.scaling import Features
 from amf.jit.decorators import called, index, inlined
 from amf.jit.vectors import LANES
-from amf.memory.addresses import floats_at, ints_at, longs_at, reals_at
+from amf.memory.addresses import floats_at, ints_at, longs_at, reals_at, words_at
 from amf.memory.arena import Nodes
 from amf.memory.binding import (
     ADAPTATION,
@@ -32,6 +32,7 @@ from amf.memory.binding import (
     PAIR_WORDS,
     PAIRS,
     STRIDES,
+    USED,
     WEIGHTS,
 )
 
@@ -73,6 +74,7 @@ def nodes_of(words):
         reals_at(words[HEADS], reserved * head // index(2)),
         floats_at(words[BOXES], reserved * box + _LANES),
         ints_at(words[HULLS], reserved * words[HULL_WORDS]),
+        words_at(words[USED], words[N_TREES]),
         head,
         box,
     )

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from amf.adaptation.feature_weights import remember_gains
 from amf.geometry.boxes import varied
 from amf.geometry.interface import Geometry, become_root
+from amf.geometry.samples import Sample, Weights
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import log1p
 from amf.jit.rng import uniform
@@ -25,6 +24,7 @@ from amf.kernels.aggregation import average, odds_of_split, revised, stop_probab
 from amf.kernels.forgetting import make_keep_in_bounds
 from amf.kernels.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.memory.arena import ODDS, TIME, row_of
+from amf.memory.paths import Path, head_at, row_at, scratch_of, upper_part
 from amf.statistics.interface import Statistics, without_prunings
 
 LANES = index(16)
@@ -38,6 +38,8 @@ _LONG_PATH = index(128)
 class Growth(NamedTuple):
     """When nodes split, of those that a sample is outside of."""
 
+    limit: Any
+    """Rows that a tree may have; where it is 0 no node splits."""
     purity: Any
     """A leaf born before time purity / number of features in which samples differed splits also while it is pure."""
     pause: Any
@@ -48,25 +50,64 @@ class Growth(NamedTuple):
     """No node splits at this time or later: that of the Mondrian process, inf in most systems."""
 
 
+class Trees(NamedTuple):
+    """The trees of a forest, as a walk needs them."""
+
+    nodes: Any
+    random: Any
+    """uint64 (n_trees,), a word of each tree (rng.py)."""
+    rules: Any
+    """Those of the statistics, see `Statistics.rules_of`."""
+    growth: Any
+    mode: Any
+    """See modes.py."""
+    gains: Any
+    """State.tree_gains of adaptation/state.py, empty where a forest does not adapt."""
+
+
+class Batch(NamedTuple):
+    """Rows as a walk takes them. Two rows of memory are free for each label in every tree, up to its limit."""
+
+    x: Any
+    """float32, flat: n samples of `stride` = padded(n_features) words, NaN where missing."""
+    stride: Any
+    n_features: Any
+    weights: Any
+    """float32, flat: `stride` before the first row, and for each segment."""
+    ends: Any
+    """Where segments end."""
+    labels: Any
+    """(n,)"""
+    labelled: Any
+    """bool (n,): a sample without a label changes nothing."""
+
+
+class Said(NamedTuple):
+    """What each tree says of a sample before it is learned; filled only where it is to be published."""
+
+    forecasts: Any
+    """float64 (n_trees, n, ...)."""
+    depths: Any
+    """float64 (n_trees, n, 2): where the sample ends, and its weighted depth ([AMF] Sec. 5.1)."""
+
+
 @inlined
-def _first_split(
-    budget, leaf_splits, pure_until, pause, lifetime, given, nodes, path, start, length, outer, extensions
-):  # fmt: skip
-    """(place on the path of the node above which the sample splits off, when), place = length where there is none."""
-    birth = 0.0
+def _first_split(budget, leaf_splits, pure_until, pause, lifetime, nodes, path, outer, numbers):
+    """(place on the path of the node above which the sample splits off, when), its length where there is none."""
+    birth, leaf = 0.0, path.length - index(1)
     if outer > index(0):
-        birth = nodes.reals[path[start + outer - index(1)] * nodes.words // index(2) + TIME]
-    for k in range(outer, length):
+        birth = nodes.reals[head_at(nodes, path, outer - index(1)) // index(2) + TIME]
+    for k in range(outer, path.length):
         # A leaf's own split is still to come, at time inf.
-        split_time = min(nodes.reals[path[start + k] * nodes.words // index(2) + TIME], lifetime)
-        may_split = (leaf_splits or birth < pure_until) if k == length - index(1) else given[k] < pause
-        if may_split and extensions[k] > 0.0:
-            hazard = extensions[k] * (split_time - birth)
+        split_time = min(nodes.reals[head_at(nodes, path, k) // index(2) + TIME], lifetime)
+        may_split = (leaf_splits or birth < pure_until) if k == leaf else numbers.given[k] < pause
+        if may_split and numbers.extensions[k] > 0.0:
+            hazard = numbers.extensions[k] * (split_time - birth)
             if budget < hazard:
-                return k, min(birth + budget / extensions[k], split_time)
+                return k, min(birth + budget / numbers.extensions[k], split_time)
             budget -= hazard
         birth = split_time
-    return length, 0.0
+    return path.length, 0.0
 
 
 @inlined
@@ -83,46 +124,36 @@ def _pure_until(purity, nodes, root, n_features):
 
 
 @inlined
-def fill_stopping(aggregates, nodes, path, start, length, odds, stopping):
-    """Fill `odds` of the inner nodes of a path, and `stopping` with the probabilities that they are, or 0."""
-    for k in range(length - index(1)):
-        odds[k] = nodes.reals[path[start + k] * nodes.words // index(2) + ODDS]
-    for k in range(length - index(1)):
-        stopping[k] = stop_probability(odds[k]) if aggregates else 0.0
+def fill_stopping(aggregates, nodes, path, numbers):
+    """Fill the odds of the inner nodes of a path, and the probabilities of stopping there, or 0."""
+    for k in range(path.length - index(1)):
+        numbers.odds[k] = nodes.reals[head_at(nodes, path, k) // index(2) + ODDS]
+    for k in range(path.length - index(1)):
+        numbers.stopping[k] = stop_probability(numbers.odds[k]) if aggregates else 0.0
 
 
 @inlined
-def revise(nodes, path, start, length, odds, stopping, given, averaged, from_below):
-    """The upward pass: new odds of the first `length` nodes of a path. from_below: averaged forecast of the next one.
+def revise(nodes, path, numbers, averaged, from_below):
+    """The upward pass: new odds of the nodes of a path. from_below: averaged forecast of what is below these.
 
-    odds and averaged: float64, used up.
+    averaged: float64, used up, as the odds among the numbers are.
     """
+    odds, stopping, given = numbers.odds, numbers.stopping, numbers.given
     # In three loops, of which the middle one, with the division, takes several nodes at a time.
-    for j in range(length):
-        k = length - index(1) - j
+    for j in range(path.length):
+        k = path.length - index(1) - j
         averaged[k] = from_below
         from_below = average(stopping[k], given[k], from_below)
-    for k in range(length):
+    for k in range(path.length):
         odds[k] = revised(odds[k], given[k], averaged[k])
-    for k in range(length):
-        nodes.reals[path[start + k] * nodes.words // index(2) + ODDS] = odds[k]
-
-
-@called
-def scratch(room):
-    """(room for the paths of all lanes, for eight numbers of each node on a path)."""
-    numbers = np.empty((8, room))
-    return np.empty(LANES * room, np.uint64), (
-        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
-    )  # fmt: skip
+    for k in range(path.length):
+        nodes.reals[head_at(nodes, path, k) // index(2) + ODDS] = odds[k]
 
 
 @inlined
-def share_by_prunings(
-    mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh
-):  # fmt: skip
+def share_by_prunings(mode, draw, rules, nodes, path, outer, numbers):
     """How the average over prunings shares out a forecast, see `tree_kernels` of composition.py."""
-    return share_out(mode, draw, nodes, path, start, length, outer, extensions, stopping, stops, fresh)
+    return share_out(mode, draw, nodes, path, outer, numbers)
 
 
 def _make_insert(statistics: Statistics, geometry: Geometry) -> Any:
@@ -131,43 +162,35 @@ def _make_insert(statistics: Statistics, geometry: Geometry) -> Any:
     may_split, split, extend = statistics.may_split, geometry.split, geometry.extend
 
     @inlined
-    def insert(
-        nodes, used, random, tree, limit, path, start, length, outer, extensions,
-        x, at, weights, weights_at, n_features, growth, rules, first, second, given, label,
-    ):  # fmt: skip
+    def insert(trees, tree, path, outer, numbers, sample, weights, label):
         """Returns (nodes on the path that stay above the sample's own leaf, the averaged forecast of what is below)."""
-        draw = uniform(random, tree)
-        end, time = length, 0.0
-        if limit > index(0) and outer < length:
-            leaf_splits = may_split(nodes, path[start + length - index(1)] * nodes.words, rules, label)
-            if leaf_splits or growth.purity > 0.0 or outer < length - index(1):
+        nodes, rules, growth, leaf = trees.nodes, trees.rules, trees.growth, path.length - index(1)
+        draw = uniform(trees.random, tree)
+        end, time = path.length, 0.0
+        if growth.limit > index(0) and outer < path.length:
+            leaf_splits = may_split(nodes, head_at(nodes, path, leaf), rules, label)
+            if leaf_splits or growth.purity > 0.0 or outer < leaf:
                 # Where samples lie ever further out, paths that only leaves prolong would be as long as trees large.
-                is_scarce = index(4) * used[tree] > limit and length <= _LONG_PATH
+                is_scarce = index(4) * nodes.used[tree] > growth.limit and path.length <= _LONG_PATH
                 pure_until = 0.0
                 if not leaf_splits:
-                    pure_until = _pure_until(growth.purity, nodes, path[start], n_features)
+                    pure_until = _pure_until(growth.purity, nodes, row_at(path, index(0)), sample.n_features)
                 end, time = _first_split(
                     -log1p(-draw), leaf_splits, pure_until, growth.full_pause if is_scarce else growth.pause,
-                    growth.lifetime, given, nodes, path, start, length, outer, extensions,
+                    growth.lifetime, nodes, path, outer, numbers,
                 )  # fmt: skip
         for k in range(end):
-            update(nodes, path[start + k] * nodes.words, rules, label)
-        extend(nodes, used, tree, path, start, outer, end, length, x, at, n_features)
-        if end == length:
-            return length - index(1), given[length - index(1)]
-        row, pair = path[start + end], row_of(used[tree], tree, index(used.shape[0]))
-        used[tree] += index(2)
-        leaf = split(
-            nodes, used, random, tree, row, pair, time, x, at, weights, weights_at, n_features, extensions[end]
-        )  # fmt: skip
-        odds = row * nodes.words // index(2) + ODDS
-        nodes.reals[odds], below = odds_of_split(
-            nodes.reals[odds],
-            end == length - index(1),
-            given[end],
-            likelihood_of_empty(rules, first[end], second[end], given[end], label),
-        )
-        update(nodes, leaf * nodes.words, rules, label)
+            update(nodes, head_at(nodes, path, k), rules, label)
+        extend(nodes, tree, path, outer, end, sample)
+        if end == path.length:
+            return leaf, numbers.given[leaf]
+        row, pair = row_at(path, end), row_of(nodes.used[tree], tree, index(nodes.used.shape[0]))
+        nodes.used[tree] += index(2)
+        fresh = split(nodes, trees.random, tree, row, pair, time, sample, weights, numbers.extensions[end])
+        odds, given = row * nodes.words // index(2) + ODDS, numbers.given[end]
+        free = likelihood_of_empty(rules, numbers.first[end], numbers.second[end], given, label)
+        nodes.reals[odds], below = odds_of_split(nodes.reals[odds], end == leaf, given, free)
+        update(nodes, fresh * nodes.words, rules, label)
         update(nodes, row * nodes.words, rules, label)
         return end, below
 
@@ -179,20 +202,20 @@ def _make_forecast(statistics: Statistics, share: Any) -> Any:
     predict = statistics.predict
 
     @inlined
-    def forecast(
-        mode, nodes, word, path, start, length, outer, extensions, x, at, n_features, rules, first, second,
-        stopping, stops, fresh, forecasts, depths, tree, i,
-    ):  # fmt: skip
-        """Fill forecasts[tree, i] and depths[tree, i]. word: the state of the tree's generator. length: nodes shown."""
-        depths[tree, i, 0], depths[tree, i, 1] = 0.0, 0.0
-        if length > index(0):
+    def forecast(trees, tree, path, outer, numbers, sample, said, i):
+        """Fill what the tree says of the sample, row `i`. path: the part that is shown."""
+        nodes, rules = trees.nodes, trees.rules
+        said.depths[tree, i, 0], said.depths[tree, i, 1] = 0.0, 0.0
+        if path.length > index(0):
             draw = 0.0
-            if mode == SAMPLED:
-                draw = draw_of(word, nodes.boxes, path[start] * nodes.width, x, at, n_features)
-            depths[tree, i, 0], depths[tree, i, 1] = share(
-                mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh
+            if trees.mode == SAMPLED:
+                draw = draw_of(trees.random[tree], nodes.boxes, row_at(path, index(0)) * nodes.width, sample)
+            said.depths[tree, i, 0], said.depths[tree, i, 1] = share(
+                trees.mode, draw, rules, nodes, path, outer, numbers
             )
-        predict(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i)
+        predict(
+            nodes, path, rules, numbers.first, numbers.second, numbers.stops, numbers.fresh, said.forecasts, tree, i
+        )
 
     return forecast
 
@@ -203,105 +226,93 @@ def _make_learn(statistics: Statistics, geometry: Geometry, *, aggregates: bool)
     keep_in_bounds = make_keep_in_bounds(statistics.halve)
 
     @inlined
-    def learn(
-        nodes, used, random, tree, limit, path, start, length, outer, extensions, x, at, weights, weights_at,
-        n_features, growth, rules, first, second, odds, stopping, given, averaged, label, gains,
-    ):  # fmt: skip
-        """averaged: float64 of the length of a path, used up."""
-        if length == index(0):
-            become_root(nodes, used, tree, path[start], x, at, n_features)
-            update(nodes, path[start] * nodes.words, rules, label)
+    def learn(trees, tree, path, outer, numbers, sample, weights, label):
+        nodes, rules, root = trees.nodes, trees.rules, row_at(path, index(0))
+        if path.length == index(0):
+            become_root(nodes, tree, root, sample)
+            update(nodes, root * nodes.words, rules, label)
             return
-        likelihoods(nodes, path, start, length, rules, first, second, label, given)
-        if gains.shape[0] > 0:
-            remember_gains(nodes, path, start, length, given, stopping, gains, tree, n_features)
-        above, below = insert(
-            nodes, used, random, tree, limit, path, start, length, outer, extensions,
-            x, at, weights, weights_at, n_features, growth, rules, first, second, given, label,
-        )  # fmt: skip
+        likelihoods(nodes, path, rules, numbers.first, numbers.second, label, numbers.given)
+        if trees.gains.shape[0] > 0:
+            remember_gains(nodes, path, numbers, trees.gains, tree, sample.n_features)
+        above, below = insert(trees, tree, path, outer, numbers, sample, weights, label)
         if aggregates:
-            revise(nodes, path, start, above, odds, stopping, given, averaged, below)
-        keep_in_bounds(nodes, used, tree, path[start], limit, rules)
+            revise(nodes, upper_part(path, above), numbers, numbers.stops, below)
+        keep_in_bounds(nodes, tree, root, trees.growth.limit, rules)
 
     return learn
 
 
 def _make_visit(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
     """The function by which one tree predicts, then learns a sample that has gone down it, for kernels."""
-    derive, shown, outer_nodes = statistics.derive, statistics.shown, geometry.outer_part
+    derive, shown, outer_part = statistics.derive, statistics.shown, geometry.outer_part
     forecast, learn = _make_forecast(statistics, share), _make_learn(statistics, geometry, aggregates=aggregates)
 
     @inlined
-    def visit(
-        rules, nodes, used, random, tree, limit, path, start, length, numbers, x, at, n_features,
-        weights, before, by, learns, label, growth, mode, publish, forecasts, depths, i, gains,
-    ):  # fmt: skip
-        """The sample is row `i`. numbers: room, see `scratch`. before, by: the weights before it and with it."""
-        first, second, odds, stopping, stops, fresh, given, extensions = numbers
-        seen = shown(nodes, path, start, length, rules)
-        derive(nodes, path, start, seen, rules, first, second)
-        outer = length
-        if length > index(0):
-            fill_stopping(aggregates, nodes, path, start, length, odds, stopping)
-        if length > index(0) and (learns or mode != EXISTING):
+    def visit(trees, tree, path, numbers, sample, before, by, learns, label, publish, said, i):
+        """The sample is row `i`. before, by: the weights before it and with it."""
+        nodes, mode = trees.nodes, trees.mode
+        seen = upper_part(path, shown(nodes, path, trees.rules))
+        derive(nodes, seen, trees.rules, numbers.first, numbers.second)
+        outer = path.length
+        if path.length > index(0):
+            fill_stopping(aggregates, nodes, path, numbers)
+        if path.length > index(0) and (learns or mode != EXISTING):
             # Nothing that a row brings along may show in its forecast, nor the weights that it changes.
-            known = by if mode == EXISTING else before
-            outer = outer_nodes(nodes, used, tree, path, start, length, x, at, weights, known, n_features, extensions)
+            known = Weights(by.values, by.at if mode == EXISTING else before.at)
+            outer = outer_part(nodes, tree, path, sample, known, numbers.extensions)
         if publish:
-            forecast(
-                mode, nodes, random[tree], path, start, seen, outer, extensions, x, at, n_features,
-                rules, first, second, stopping, stops, fresh, forecasts, depths, tree, i,
-            )  # fmt: skip
+            forecast(trees, tree, seen, outer, numbers, sample, said, i)
         if learns:
-            if mode != EXISTING and before != by:
-                outer = outer_nodes(nodes, used, tree, path, start, length, x, at, weights, by, n_features, extensions)
-            learn(
-                nodes, used, random, tree, limit, path, start, length, outer, extensions, x, at, weights,
-                by, n_features, growth, rules, first, second, odds, stopping, given, stops, label, gains,
-            )  # fmt: skip
+            if mode != EXISTING and before.at != by.at:
+                outer = outer_part(nodes, tree, path, sample, by, numbers.extensions)
+            learn(trees, tree, path, outer, numbers, sample, by, label)
 
     return visit
+
+
+def _make_pass_row(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
+    """The function that passes a sample through some trees, for kernels."""
+    descend, visit = geometry.descend, _make_visit(statistics, share, geometry, aggregates=aggregates)
+
+    @inlined
+    def pass_row(trees, first_tree, lanes, batch, i, before, by, publish, said, scratch):
+        """Whether there was room for the paths: else nothing has happened.
+
+        The sample is row `i` of the batch. before, by: where the weights begin before it, and with it.
+        """
+        sample, learns = Sample(batch.x, i * batch.stride, batch.n_features), batch.labelled[i]
+        wants_boxes = learns or trees.mode != EXISTING
+        if not descend(trees.nodes, first_tree, lanes, sample, wants_boxes, scratch):
+            return False
+        for lane in range(lanes):
+            visit(
+                trees, first_tree + lane, Path(scratch.rows, lane * scratch.depth, scratch.lengths[lane]),
+                scratch.numbers, sample, Weights(batch.weights, before), Weights(batch.weights, by),
+                learns, batch.labels[i], publish, said, i,
+            )  # fmt: skip
+        return True
+
+    return pass_row
 
 
 def make_walk(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
     """The walk for one kind of statistics and of trees, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
-    down, visit = geometry.descend, _make_visit(statistics, share, geometry, aggregates=aggregates)
+    pass_row = _make_pass_row(statistics, share, geometry, aggregates=aggregates)
 
     @called
-    def walk(
-        rules, nodes, used, random, first_tree, last_tree, limit,
-        x, stride, n_features, weights, ends, y, labelled, growth, mode, publish, forecasts, depths, gains,
-    ):  # fmt: skip
-        """Pass samples through the trees [first_tree, last_tree), one by one.
-
-        x: flat float32, n samples of `stride` = padded(n_features) words, NaN where missing. y: (n,) labels; labelled:
-        bool (n,): a sample without a label changes nothing. weights: flat float32, `stride` for each segment and
-        before the first one; ends: where segments end. With `publish`, forecasts: float64 (n_trees, n, ...) receives
-        what each tree says before the sample is learned, and depths: float64 (n_trees, n, 2) the depth at which the
-        sample ends and its weighted depth ([AMF] Sec. 5.1). Where `limit` is 0 no node splits. For each label two rows
-        beyond those in use are there, up to the limit. gains: State.tree_gains of adaptation/state.py, empty where a
-        forest does not adapt.
-        """
-        n, room = index(y.shape[0]), DEPTH
-        lengths, turns = np.empty(LANES, np.uint64), np.empty(LANES, np.uint64)
-        path, numbers = scratch(room)
+    def walk(trees, first_tree, last_tree, batch, publish, said):
+        """Pass the rows of a batch through the trees [first_tree, last_tree), one by one."""
+        n, stride, ends, scratch = index(batch.labels.shape[0]), batch.stride, batch.ends, scratch_of(LANES, DEPTH)
         for block in range(first_tree, last_tree, LANES):
             lanes = min(LANES, last_tree - block)
             segment, before = 0, index(0)  # of the weights: before a row, and with it
             for i in range(n):
-                at, learns, by = i * stride, labelled[i], index(segment + 1) * stride
-                wants_boxes = learns or mode != EXISTING
-                while not down(nodes, used, block, lanes, x, at, wants_boxes, path, room, turns, lengths):
-                    room *= index(2)
-                    path, numbers = scratch(room)
-                for lane in range(lanes):
-                    visit(
-                        rules, nodes, used, random, block + lane, limit, path, lane * room, lengths[lane], numbers,
-                        x, at, n_features, weights, before, by, learns, y[i], growth, mode, publish,
-                        forecasts, depths, i, gains,
-                    )  # fmt: skip
+                by = index(segment + 1) * stride
+                while not pass_row(trees, block, lanes, batch, i, before, by, publish, said, scratch):
+                    scratch = scratch_of(LANES, index(2) * scratch.depth)
                 before = by
                 if segment < ends.shape[0] and i + index(1) == index(ends[segment]):
                     segment += 1

@@ -64,6 +64,8 @@ class Nodes(NamedTuple):
     """float32; up to 7 words beyond the last box may be read."""
     hulls: Any
     """int32, flat: where hull_cache.py has its hulls; empty in other systems."""
+    used: Any
+    """uint64 (n_trees,), rows in use of each tree."""
     words: Any
     """32-bit words of a head, and of a box."""
     width: Any
@@ -207,10 +209,10 @@ class Arena:
         return heads.nbytes + boxes.nbytes + hulls.nbytes + self.used.nbytes
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        """The blocks, rows in use, words of a head and of a box: what a kernel takes that is called with an arena."""
+    def nodes(self) -> Nodes:
+        """The rows as kernels see them: views."""
         blocks = self.ints, self.floats, self.reals, self.boxes, self.hulls
-        return *blocks, self.used, index(self.layout.head), index(self.layout.box)
+        return Nodes(*blocks, self.used, index(self.layout.head), index(self.layout.box))
 
     def make_room(self, rows: int, limit: int) -> None:
         """Make room for so many rows in every tree, at most `limit`."""

@@ -21,14 +21,15 @@ def is_full(ints, root, words):
 
 
 @called
-def halve_counts(nodes, used, tree, first, last):
+def halve_counts(nodes, tree, first, last):
     """Halve the words [first, last) of all heads of a tree, which are counts: what is below a node is part of its own.
 
-    nodes, used: the arena (arena.py). Returns the rows of the tree, uint64 (nodes,).
+    Returns the rows of the tree, uint64 (nodes,).
     """
     ints, words = nodes.ints, nodes.words
-    n_trees, length = index(used.shape[0]), 1
-    rows = np.empty(used[tree] - ROOT, np.uint64)  # a parent comes before its children, which its number does not say
+    n_trees, length = index(nodes.used.shape[0]), 1
+    # A parent comes before its children, which its number does not say.
+    rows = np.empty(nodes.used[tree] - ROOT, np.uint64)
     rows[0] = row_of(ROOT, tree, n_trees)
     for k in range(rows.shape[0]):
         here = rows[k] * words

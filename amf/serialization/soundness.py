@@ -82,14 +82,13 @@ def fault_of(arena: Arena, n_features: int, n_samples: NDArray[np.int64], bounds
     n_samples: int64 (n_trees,), labelled samples that each tree has learned. bounds: within which boxes lie.
     """
     cut_room = index(arena.layout.cut_room)
-    fault = _inspect(*arena.arguments, cut_room, index(n_features), n_samples, *map(np.float32, bounds))
+    fault = _inspect(arena.nodes, cut_room, index(n_features), n_samples, *map(np.float32, bounds))
     return _FAULTS[fault]
 
 
 @kernel
-def _inspect(
-    ints, floats, reals, boxes, hulls, used, words, width, cut_room, n_features, n_samples, least, largest
-):  # fmt: skip
+def _inspect(nodes, cut_room, n_features, n_samples, least, largest):
+    ints, floats, reals, boxes, _, used, words, width = nodes
     n_trees = index(used.shape[0])
     for tree in range(n_trees):
         root = row_of(ROOT, tree, n_trees)

@@ -346,7 +346,7 @@ class ForestState(System[Params]):
 
     def _shrink(self, tree: int, limit: int) -> None:
         """Let a tree forget until it may split again within so many rows."""
-        shrink(*self._arena.arguments, index(tree), index(limit))
+        shrink(self._arena.nodes, index(tree), index(limit))
 
     def _needs_to_forget(self, n_nodes: int) -> bool:
         """Whether a tree with so many nodes is one that learning would not leave."""

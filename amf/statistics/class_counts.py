@@ -17,6 +17,7 @@ from amf.jit.vectors import LANES, address_in, data_of, intrinsic, ir, load_vect
 from amf.memory.arena import CHILD, COUNT, DISTINCT, STATS
 from amf.memory.binding import RULES
 from amf.memory.halving import halve_counts
+from amf.memory.paths import head_at
 from amf.statistics.interface import Statistics
 from amf.statistics.shrinkage import UNIFORM_SHARE, class_forecast, prior_strength
 
@@ -75,24 +76,24 @@ def rules_of(numbers):
 
 
 @inlined
-def derive(nodes, path, start, length, rules, strengths, scales):
+def derive(nodes, path, rules, strengths, scales):
     """Weight of the prior and 1 / (samples + that weight) of each node: the division stays out of the other loops."""
     _, strength, inherit, _, _ = rules
-    for k in range(length):
-        here = path[start + k] * nodes.words
+    for k in range(path.length):
+        here = head_at(nodes, path, k)
         strengths[k] = prior_strength(strength, nodes.ints[here + DISTINCT], inherit)
         scales[k] = nodes.ints[here + COUNT] + strengths[k]
-    for k in range(length):
+    for k in range(path.length):
         scales[k] = 1.0 / scales[k]
 
 
 @inlined
-def predict(nodes, path, start, length, rules, strengths, scales, stops, fresh, forecasts, tree, i):
+def predict(nodes, path, rules, strengths, scales, stops, fresh, forecasts, tree, i):
     """Class probabilities. From the leaf upwards, since a node's forecast is its counts and a share of its parent's."""
     n_classes, _, inherit, _, _ = rules
-    carried, uniform = 0.0, 1.0 if length == index(0) else 0.0
-    for j in range(length):
-        k = length - index(1) - j
+    carried, uniform = 0.0, 1.0 if path.length == index(0) else 0.0
+    for j in range(path.length):
+        k = path.length - index(1) - j
         share = stops[k]
         if inherit:
             share += fresh[k] + carried  # an empty leaf repeats its parent
@@ -108,7 +109,7 @@ def predict(nodes, path, start, length, rules, strengths, scales, stops, fresh, 
         uniform += carried  # the prior of the root
     uniform /= n_classes
     for first in range(index(0), n_classes, index(LANES)):
-        weigh_counts(nodes.ints, nodes.words, STATS + first, path, start, length, stops, fresh)
+        weigh_counts(nodes.ints, nodes.words, STATS + first, path.rows, path.start, path.length, stops, fresh)
         for lane in range(min(index(LANES), n_classes - first)):
             forecasts[tree, i, first + lane] = fresh[lane] + uniform
 
@@ -131,11 +132,11 @@ def forecast_of_empty(rules, label, above):
 
 
 @inlined
-def likelihoods(nodes, path, start, length, rules, strengths, scales, label, given):
+def likelihoods(nodes, path, rules, strengths, scales, label, given):
     """Probability that each node alone gives to the label."""
     above = 0.0
-    for k in range(length):
-        above = forecast_of(nodes, path[start + k] * nodes.words, rules, strengths[k], scales[k], label, above, k)
+    for k in range(path.length):
+        above = forecast_of(nodes, head_at(nodes, path, k), rules, strengths[k], scales[k], label, above, k)
         given[k] = above
 
 
@@ -156,10 +157,10 @@ def update(nodes, here, rules, label):
 
 
 @called
-def halve(nodes, used, tree, rules):
+def halve(nodes, tree, rules):
     """Halve the counts of a tree whose root's is full (halving.py)."""
     n_classes = rules[0]
-    rows = halve_counts(nodes, used, tree, STATS, STATS + n_classes)
+    rows = halve_counts(nodes, tree, STATS, STATS + n_classes)
     for k in range(rows.shape[0]):
         here, total, distinct = rows[k] * nodes.words, 0, 0
         for label in range(n_classes):

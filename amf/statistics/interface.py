@@ -15,9 +15,9 @@ def every_leaf(nodes, here, rules, label):
 
 
 @inlined
-def _expect_nothing(nodes, path, start, length, rules, first, second, label, given):
+def _expect_nothing(nodes, path, rules, first, second, label, given):
     """Likelihoods of a label where nothing follows from them: no node pauses for it, and none is stopped at."""
-    for k in range(length):
+    for k in range(path.length):
         given[k] = 0.0
 
 
@@ -34,29 +34,29 @@ def _say_the_same(rules, value, above):
 
 
 @inlined
-def _show_all(nodes, path, start, length, rules):
+def _show_all(nodes, path, rules):
     """Nodes of a path that forecasts are made of, where trees hide nothing."""
-    return length
+    return path.length
 
 
 class Statistics(NamedTuple):
     """What nodes remember of labels, and what they say of them: functions for kernels.
 
-    rules is a tuple of what the kind of label wants to know. A path are the rows path[start : start + length]. Those
-    with a default can be left out where nothing is averaged over prunings.
+    rules is a tuple of what the kind of label wants to know; for `path` see paths.py. Those with a default can be left
+    out where nothing is averaged over prunings.
     """
 
     rules_of: Callable[..., Any]
     """(numbers) -> rules, of the words of a forest (binding.py) as float64."""
     derive: Callable[..., Any]
-    """(nodes, path, start, length, rules, first, second): derive two numbers a node from its statistics."""
+    """(nodes, path, rules, first, second): derive two numbers a node from its statistics."""
     predict: Callable[..., Any]
-    """(nodes, path, start, length, rules, first, second, stops, fresh, forecasts, tree, i): make the tree's forecast of
-    the shares of the nodes, `stops`, and of what branches off above them, `fresh`. Both may be used up."""
+    """(nodes, path, rules, first, second, stops, fresh, forecasts, tree, i): make the tree's forecast of the shares of
+    the nodes, `stops`, and of what branches off above them, `fresh`. Both may be used up."""
     update: Callable[..., Any]
     """(nodes, here, rules, label): count the label at a node."""
     halve: Callable[..., Any]
-    """(nodes, used, tree, rules): halve the counts of a tree (halving.py)."""
+    """(nodes, tree, rules): halve the counts of a tree (halving.py)."""
     forecast_of: Callable[..., Any]
     """(nodes, here, rules, first, second, value, above, k) -> one number of what the node at place k of a path says by
     itself. value: which one. above: what its parent says."""
@@ -65,12 +65,12 @@ class Statistics(NamedTuple):
     forecast_of_empty: Callable[..., Any] = _say_the_same
     """(rules, value, above) -> that of an empty leaf."""
     likelihoods: Callable[..., Any] = _expect_nothing
-    """(nodes, path, start, length, rules, first, second, label, given): each node's own forecast of the label."""
+    """(nodes, path, rules, first, second, label, given): each node's own forecast of the label."""
     likelihood_of_empty: Callable[..., Any] = _charge_nothing
     """(rules, first, second, likelihood, label) -> that of a fresh leaf, of its parent's: what it is charged."""
     shown: Callable[..., Any] = _show_all
-    """(nodes, path, start, length, rules) -> nodes of the path that forecasts are made of: the others are hidden below
-    the last of these, which to forecasts is a leaf."""
+    """(nodes, path, rules) -> nodes of the path that forecasts are made of: the others are hidden below the last of
+    these, which to forecasts is a leaf."""
 
 
 def without_prunings(statistics: Statistics) -> Statistics:

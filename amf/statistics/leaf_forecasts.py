@@ -17,8 +17,9 @@ import numpy as np
 from amf.geometry.boxes import varied
 from amf.jit.decorators import index, inlined, kernel
 from amf.jit.elementary import exp, log
-from amf.memory.arena import COUNT, ROOT, STATS, TIME, Nodes, row_of
+from amf.memory.arena import COUNT, ROOT, STATS, TIME, row_of
 from amf.memory.binding import RULES
+from amf.memory.paths import head_at, row_at
 from amf.statistics.class_counts import halve, update
 from amf.statistics.interface import Statistics, every_leaf
 from amf.statistics.number_means import NUMBER_MEANS, mix
@@ -60,23 +61,23 @@ def lifetime_of(nodes, root, rules):
 
 
 @inlined
-def _shown(nodes, path, start, length, rules):
-    if length > index(0):
-        lifetime, least = lifetime_of(nodes, path[start], rules), rules[5]
-        for k in range(length):
-            here = path[start + k] * nodes.words
+def _shown(nodes, path, rules):
+    if path.length > index(0):
+        lifetime, least = lifetime_of(nodes, row_at(path, index(0)), rules), rules[5]
+        for k in range(path.length):
+            here = head_at(nodes, path, k)
             if nodes.reals[here // index(2) + TIME] >= lifetime or nodes.ints[here + COUNT] < least:
                 return k + index(1)
-    return length
+    return path.length
 
 
 @kernel
-def lifetimes(ints, floats, reals, boxes, hulls, used, words, width, factor, exponent, found):
+def lifetimes(nodes, factor, exponent, found):
     """Fill found, float64 (n_trees,), with the lifetime of what is shown of each tree; 0 of an empty one."""
-    nodes, n_trees = Nodes(ints, floats, reals, boxes, hulls, words, width), index(used.shape[0])
+    n_trees = index(nodes.used.shape[0])
     for tree in range(n_trees):
         found[tree] = 0.0
-        if used[tree] > ROOT:
+        if nodes.used[tree] > ROOT:
             found[tree] = _lifetime(nodes, row_of(ROOT, tree, n_trees), factor, exponent)
 
 
@@ -84,11 +85,11 @@ def lifetimes(ints, floats, reals, boxes, hulls, used, words, width, factor, exp
 
 
 @inlined
-def _derive(nodes, path, start, length, rules, winners, scales):
+def _derive(nodes, path, rules, winners, scales):
     """The label that each node has seen most often, where trees vote; of several the first one. 1 / its labels."""
     n_classes, votes = rules[0], rules[3]
-    for k in range(length):
-        here = path[start + k] * nodes.words
+    for k in range(path.length):
+        here = head_at(nodes, path, k)
         scales[k] = 1.0 / nodes.ints[here + COUNT]
         if votes:
             winner: Any = index(0)
@@ -99,14 +100,14 @@ def _derive(nodes, path, start, length, rules, winners, scales):
 
 
 @inlined
-def _predict(nodes, path, start, length, rules, winners, scales, stops, fresh, forecasts, tree, i):
+def _predict(nodes, path, rules, winners, scales, stops, fresh, forecasts, tree, i):
     """Class probabilities: those of the leaf that is shown, or of the empty cell in it."""
-    n_classes, leaf = rules[0], length - index(1)
+    n_classes, leaf = rules[0], path.length - index(1)
     for label in range(n_classes):
-        if length == index(0):
+        if path.length == index(0):
             forecasts[tree, i, label] = 1.0 / n_classes
         else:
-            here = path[start + leaf] * nodes.words
+            here = head_at(nodes, path, leaf)
             said = _forecast_of(nodes, here, rules, winners[leaf], scales[leaf], label, 0.0, leaf)
             forecasts[tree, i, label] = said if fresh[leaf] == 0.0 else _forecast_of_empty(rules, label, said)
 
@@ -131,9 +132,9 @@ def _forecast_of_empty(rules, label, above):
 
 
 @inlined
-def _predict_number(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
+def _predict_number(nodes, path, rules, means, variances, stops, fresh, forecasts, tree, i):
     """Mean and variance of a number at the leaf that is shown; all but which one it is is as in number_means.py."""
-    mix(rules[4], length, means, variances, stops, fresh, forecasts, tree, i)
+    mix(rules[4], path.length, means, variances, stops, fresh, forecasts, tree, i)
 
 
 @inlined

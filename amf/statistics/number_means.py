@@ -19,6 +19,7 @@ from amf.jit.elementary import exp, square
 from amf.memory.arena import COUNT, ROOT, STATS, row_of
 from amf.memory.binding import RULES
 from amf.memory.halving import halve_counts
+from amf.memory.paths import head_at
 from amf.statistics.interface import Statistics
 
 MEAN, SQUARES = STATS // index(2), STATS // index(2) + index(1)  # in float64 words: mean, sum of squares about it
@@ -31,10 +32,10 @@ _SMALLEST = 1e-60
 
 
 @inlined
-def derive(nodes, path, start, length, rules, means, variances):
+def derive(nodes, path, rules, means, variances):
     """Mean of each node, and its variance, shrunk to that of its parent."""
-    for k in range(length):
-        here = path[start + k] * nodes.words
+    for k in range(path.length):
+        here = head_at(nodes, path, k)
         n = np.float64(nodes.ints[here + COUNT])
         means[k] = nodes.reals[here // index(2) + MEAN]
         squares = nodes.reals[here // index(2) + SQUARES]
@@ -45,9 +46,9 @@ def derive(nodes, path, start, length, rules, means, variances):
 
 
 @inlined
-def predict(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
+def predict(nodes, path, rules, means, variances, stops, fresh, forecasts, tree, i):
     """AGGREGATE, VARIANCE and LEAF. An empty leaf repeats its parent where evidence is a density, else it says 0."""
-    mix(rules[0], length, means, variances, stops, fresh, forecasts, tree, i)
+    mix(rules[0], path.length, means, variances, stops, fresh, forecasts, tree, i)
 
 
 @inlined
@@ -76,10 +77,10 @@ def mix(repeats_parent, length, means, variances, stops, fresh, forecasts, tree,
 
 
 @inlined
-def likelihoods(nodes, path, start, length, rules, means, variances, label, given):
+def likelihoods(nodes, path, rules, means, variances, label, given):
     """Evidence of each node for the label: a density up to a factor that all nodes share."""
     student, bound, _, _ = rules
-    for k in range(length):
+    for k in range(path.length):
         if not student:
             given[k] = _square_evidence(means[k], label, bound)
         elif variances[k] == 0.0:
@@ -145,13 +146,13 @@ def rules_of(numbers):
 
 
 @called
-def halve(nodes, used, tree, rules):
+def halve(nodes, tree, rules):
     """Halve the counts of a tree whose root's is full (halving.py); means and variances stay."""
-    n_trees = index(used.shape[0])
-    for number in range(ROOT, used[tree]):
+    n_trees = index(nodes.used.shape[0])
+    for number in range(ROOT, nodes.used[tree]):
         here = row_of(number, tree, n_trees) * nodes.words
         nodes.reals[here // index(2) + SQUARES] /= nodes.ints[here + COUNT]
-    rows = halve_counts(nodes, used, tree, COUNT, COUNT + index(1))
+    rows = halve_counts(nodes, tree, COUNT, COUNT + index(1))
     for k in range(rows.shape[0]):
         here = rows[k] * nodes.words
         nodes.reals[here // index(2) + SQUARES] *= nodes.ints[here + COUNT]

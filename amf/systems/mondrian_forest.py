@@ -38,6 +38,7 @@ from amf.jit.vectors import LANES
 from amf.kernels.composition import tree_kernels
 from amf.memory.arena import CHILD, COUNT, DISTINCT, STATS, TIME
 from amf.memory.binding import LIFETIME, RULES
+from amf.memory.paths import head_at, row_at
 from amf.statistics.class_counts import halve, update, weigh_counts
 from amf.statistics.interface import Statistics, every_leaf
 from amf.statistics.number_means import NUMBER_MEANS, SQUARES, mix
@@ -61,8 +62,8 @@ def _rules_of(numbers):
 
 
 @inlined
-def _birth(nodes, path, start, k):
-    return nodes.reals[path[start + k - index(1)] * nodes.words // index(2) + TIME] if k > index(0) else 0.0
+def _birth(nodes, path, k):
+    return nodes.reals[head_at(nodes, path, k - index(1)) // index(2) + TIME] if k > index(0) else 0.0
 
 
 # What forecasts see.
@@ -90,11 +91,11 @@ def _make_shown(is_leaf: Any) -> Any:
     """The function that tells how many nodes of a path forecasts see (Statistics.shown), for kernels."""
 
     @inlined
-    def shown(nodes, path, start, length, rules):
-        for k in range(length):
-            if is_leaf(nodes, path[start + k] * nodes.words, rules):
+    def shown(nodes, path, rules):
+        for k in range(path.length):
+            if is_leaf(nodes, head_at(nodes, path, k), rules):
                 return k + index(1)
-        return length
+        return path.length
 
     return shown
 
@@ -112,22 +113,21 @@ def _discount(nodes, root, rules):
 
 
 @inlined
-def _branch_off(
-    mode, draw, rules, first, second, nodes, path, start, length, outer, extensions, stopping, stops, fresh
-):  # fmt: skip
+def _branch_off(mode, draw, rules, nodes, path, outer, numbers):
     """Fill `stops` with the shares of the nodes' own forecasts, `fresh` with those of the tables of nodes above which
     the sample branches off; what is left of 1 is the root's prior. Returns the mean depths of the sample and of these.
     """
-    lifetime, smooths, leaf = rules[1], rules[4], length - index(1)
-    discount = _discount(nodes, path[start], rules) if smooths and outer < length else 0.0
+    lifetime, smooths, leaf = rules[1], rules[4], path.length - index(1)
+    discount = _discount(nodes, row_at(path, index(0)), rules) if smooths and outer < path.length else 0.0
+    stops, fresh = numbers.stops, numbers.fresh
     remaining, depth, shown_depth = 1.0, 0.0, 0.0
-    for k in range(length):
+    for k in range(path.length):
         stops[k] = fresh[k] = 0.0
-    for k in range(outer, length):
-        rate, until = extensions[k], lifetime
+    for k in range(outer, path.length):
+        rate, until = numbers.extensions[k], lifetime
         if k < leaf:
-            until = nodes.reals[path[start + k] * nodes.words // index(2) + TIME]
-        age = until - _birth(nodes, path, start, k)
+            until = nodes.reals[head_at(nodes, path, k) // index(2) + TIME]
+        age = until - _birth(nodes, path, k)
         hazard = rate * age if rate > 0.0 else 0.0
         branches = -expm1(-hazard)
         if branches > 0.0:
@@ -160,60 +160,58 @@ def _customers(nodes, here, child, label):
 
 
 @inlined
-def _derive(nodes, path, start, length, rules, discounts, scales):
+def _derive(nodes, path, rules, discounts, scales):
     """Discount d of each node, and 1 / sum of its customers. The last one is a leaf to forecasts."""
     n_classes, lifetime, _, _, smooths, _ = rules
     if not smooths:
-        for k in range(length):
-            scales[k] = 1.0 / nodes.ints[path[start + k] * nodes.words + COUNT]
+        for k in range(path.length):
+            scales[k] = 1.0 / nodes.ints[head_at(nodes, path, k) + COUNT]
         return
-    discount = _discount(nodes, path[start], rules) if length > index(0) else 0.0
-    for k in range(length):
-        here = path[start + k] * nodes.words
+    discount = _discount(nodes, row_at(path, index(0)), rules) if path.length > index(0) else 0.0
+    for k in range(path.length):
+        here = head_at(nodes, path, k)
         customers, until = np.int64(nodes.ints[here + COUNT]), lifetime
-        if k < length - index(1):
+        if k < path.length - index(1):
             until = nodes.reals[here // index(2) + TIME]
             child, customers = index(nodes.ints[here + CHILD]) * nodes.words, np.int64(0)
             for label in range(n_classes):
                 customers += _customers(nodes, here, child, label)
-        discounts[k] = exp(-discount * (until - _birth(nodes, path, start, k)))
+        discounts[k] = exp(-discount * (until - _birth(nodes, path, k)))
         scales[k] = 1.0 / customers
 
 
 @inlined
-def _predict(nodes, path, start, length, rules, discounts, scales, stops, fresh, forecasts, tree, i):
+def _predict(nodes, path, rules, discounts, scales, stops, fresh, forecasts, tree, i):
     """Class probabilities. From the leaf upwards, since a node's forecast is its labels and a share of its parent's.
 
     stops, fresh: used up.
     """
     n_classes, _, _, _, smooths, _ = rules
-    if length == index(0):
+    if path.length == index(0):
         for label in range(n_classes):
             forecasts[tree, i, label] = 1.0 / n_classes
     elif smooths:
-        _predict_smoothed(nodes, path, start, length, n_classes, discounts, scales, stops, fresh, forecasts, tree, i)
+        _predict_smoothed(nodes, path, n_classes, discounts, scales, stops, fresh, forecasts, tree, i)
     else:
-        for k in range(length):
+        for k in range(path.length):
             stops[k] *= scales[k]
         for first in range(index(0), n_classes, index(LANES)):
-            weigh_counts(nodes.ints, nodes.words, STATS + first, path, start, length, stops, fresh)
+            weigh_counts(nodes.ints, nodes.words, STATS + first, path.rows, path.start, path.length, stops, fresh)
             for lane in range(min(index(LANES), n_classes - first)):
                 forecasts[tree, i, first + lane] = fresh[lane]
 
 
 @inlined
-def _predict_smoothed(
-    nodes, path, start, length, n_classes, discounts, scales, stops, fresh, forecasts, tree, i
-):  # fmt: skip
+def _predict_smoothed(nodes, path, n_classes, discounts, scales, stops, fresh, forecasts, tree, i):
     rest = 1.0
-    for k in range(length):
+    for k in range(path.length):
         rest -= stops[k] + fresh[k]
     rest, carried = max(rest, 0.0), 0.0
     for label in range(n_classes):
         forecasts[tree, i, label] = 0.0
-    for j in range(length):
-        k = length - index(1) - j
-        here = path[start + k] * nodes.words
+    for j in range(path.length):
+        k = path.length - index(1) - j
+        here = head_at(nodes, path, k)
         tables = nodes.ints[here + DISTINCT]
         of_customer = (stops[k] + carried) * scales[k]
         discounted = of_customer * discounts[k]
@@ -248,9 +246,9 @@ def _forecast_of(nodes, here, rules, discount, scale, label, above, k):
 
 
 @inlined
-def _predict_number(nodes, path, start, length, rules, means, variances, stops, fresh, forecasts, tree, i):
+def _predict_number(nodes, path, rules, means, variances, stops, fresh, forecasts, tree, i):
     """Mean and variance of a number by the shares of the nodes; all but the shares is as in number_means.py."""
-    mix(True, length, means, variances, stops, fresh, forecasts, tree, i)
+    mix(True, path.length, means, variances, stops, fresh, forecasts, tree, i)
 
 
 CLASSES = Statistics(

@@ -8,7 +8,7 @@ from trees import nodes_of
 
 import amf
 from amf.jit.decorators import exported, index
-from amf.memory.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS, Nodes
+from amf.memory.arena import CHILD, COUNT, DISTINCT, LARGEST_COUNT, STATS
 from amf.statistics import class_counts, number_means
 from amf.statistics.number_means import MEAN, SQUARES
 
@@ -53,10 +53,8 @@ def halve(forest):
     rules, part = (True, 0.0, False, False), number_means.halve
     if forest.class_labels is not None:
         rules, part = (index(len(forest.class_labels)), 1.0, True, False, False), class_counts.halve
-    blocks = arena.ints, arena.floats, arena.reals, arena.boxes
-    nodes = Nodes(*blocks, arena.hulls, index(arena.layout.head), index(arena.layout.box))
     for tree in range(arena.n_trees):
-        exported(part)(nodes, arena.used, index(tree), rules)
+        exported(part)(arena.nodes, index(tree), rules)
 
 
 def halved(heads, words):

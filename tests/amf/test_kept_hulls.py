@@ -123,8 +123,9 @@ def test_entries_begin_where_an_int32_can_say():
     nodes = SimpleNamespace(
         hulls=np.broadcast_to(np.int32(0), rows * hull_room(20)),
         ints=np.broadcast_to(np.int32(0), rows * head),
+        used=np.zeros(1, np.uint64),
         words=index(head),
     )
-    first, length, end = getattr(region, "py_func", region)(nodes, np.zeros(1, np.uint64), index(0))
+    first, length, end = getattr(region, "py_func", region)(nodes, index(0))
     assert (first, length) == (0, rows * hull_room(20))
     assert 2**30 < end < 2**31
