@@ -55,6 +55,7 @@ from amf.adaptation.state import (
     WATCHES,
     new_trees_forecast_compiled,
 )
+from amf.adaptation.tree_roles import n_active
 from amf.adaptation.univariate import Kind
 from amf.jit.decorators import called, inlined
 
@@ -221,12 +222,10 @@ def begin(state):
     state.phase[0] = BEGINS
     state.usual[:] = 0.0
     state.gains[:] = 0.0
-    n_active = 0
-    for tree in range(state.roles.shape[0]):
-        n_active += state.roles[tree] == ACTIVE
-    state.swaps[0] += n_active
+    n = n_active(state)
+    state.swaps[0] += n
     for tree in range(state.roles.shape[0]):
         # All trees are about to learn the same samples.
-        if state.roles[tree] != ACTIVE and n_active < state.to_be_active[0]:
+        if state.roles[tree] != ACTIVE and n < state.to_be_active[0]:
             state.roles[tree] = ACTIVE
-            n_active += 1
+            n += 1

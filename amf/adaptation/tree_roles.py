@@ -121,12 +121,13 @@ def replace_trees(nodes, state, n_samples, review_every, trivial):
             # The samples on which a tree was tried in vain are no reason to ask it.
             is_known = state.judged[tree] > 0.0 and _is_mature(state, tree, first, n_samples, old_enough)
             state.roles[tree] = STANDING_BY if is_known and _loss(state, tree) <= _NEARLY * mean else SILENT
-            if state.roles[tree] == STANDING_BY and _n_active(state) < state.to_be_active[0]:
+            if state.roles[tree] == STANDING_BY and n_active(state) < state.to_be_active[0]:
                 state.roles[tree] = ACTIVE
 
 
 @inlined
-def _n_active(state):
+def n_active(state):
+    """How many trees are active."""
     n = 0
     for tree in range(state.roles.shape[0]):
         n += state.roles[tree] == ACTIVE
@@ -136,7 +137,7 @@ def _n_active(state):
 @called
 def set_aside(state):
     """Let no more than half of all trees be active, those of the least losses."""
-    for _ in range(_n_active(state) - most_old_compiled(state.roles.shape[0])):
+    for _ in range(n_active(state) - most_old_compiled(state.roles.shape[0])):
         _, worst = _loss_of_active(state)
         state.roles[worst] = SILENT
 

@@ -113,11 +113,11 @@ def fresh_state(n_classes: int) -> NDArray[np.float64]:
     return np.concatenate((state, _of_new_classes(n_classes), linear_models.fresh_state(n_classes)))
 
 
-def with_classes(state: NDArray[np.float64], n_classes: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
-    """State with so many classes beside these, of which there was no label yet. max_bytes: of the forest."""
+def with_another_class(state: NDArray[np.float64], n_classes: int, max_bytes: int) -> NDArray[np.float64]:
+    """State with one more class, of which there was no label yet. max_bytes: of the forest."""
     end = _end_of_classes(n_classes)
-    linear = linear_models.with_outputs(state[end:], n_classes, n_more, max_bytes)
-    return np.concatenate((state[:end], _of_new_classes(n_more), linear))
+    linear = linear_models.with_outputs(state[end:], n_classes, 1, max_bytes)
+    return np.concatenate((state[:end], _of_new_classes(1), linear))
 
 
 def _of_new_classes(n: int) -> NDArray[np.float64]:

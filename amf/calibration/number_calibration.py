@@ -55,6 +55,7 @@ from amf.calibration.number_stacking import (
     N_STACKED,
     NEITHER_IS_NEGATIVE,
     WORTHS,
+    Layers,
     are_models_sound,
     follow_stack,
     fresh_models,
@@ -206,8 +207,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     of_ridge, linear = models[:begin], models[begin:]
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, index(1)))
     beside = np.empty(x.shape[1])
-    said = np.empty(N_LAYERS + index(1))  # below the first model, ..., above the last
-    by_model, corrections, response = np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1)
+    layers = Layers(np.empty(N_LAYERS + index(1)), np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1))
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = mean_over_trees(forecasts, i)
         _say_plainly(aggregate, spread, raw, i)
@@ -219,10 +219,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         followed = blend + drift_of(state, _DRIFT)
         linear_models.enter(x, i, linear, index(1), entered)
         by_ridge = ridge.respond(x, i, linear, of_ridge)
-        stack(
-            followed, state[_USUAL], by_ridge, entered, state, _STACKED, linear, said, by_model, corrections, response
-        )
-        calibrated[i, MEAN] = mean = said[N_LAYERS]
+        stack(followed, state[_USUAL], by_ridge, entered, state, _STACKED, linear, layers)
+        calibrated[i, MEAN] = mean = layers.said[N_LAYERS]
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
@@ -249,10 +247,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + square(label - blend), _SMALLEST)
                     counts = min(_MOST_USUAL * state[_USUAL] * weight, 1.0)
                     follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
-                    follow_stack(
-                        label, weight, state[_USUAL], entered, state, _STACKED,
-                        linear, said, by_model, corrections, response,
-                    )  # fmt: skip
+                    follow_stack(label, weight, state[_USUAL], entered, state, _STACKED, linear, layers)
                 _remember(aggregate, leaf, label, state)
                 follow_median(label - mean, state, _ERROR)
             _follow_labels(label, state)

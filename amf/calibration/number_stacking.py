@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,19 @@ _SCALE, _EXTREMES = index(len(WORTHS)), index(len(WORTHS) + linear_models.N_SCAL
 N_STACKED = int(_EXTREMES) + N_EXTREMES
 _BLOCK = 2048.0
 """Labels: of some hundred the extremes are no limits, and next ones are often beyond them."""
+
+
+class Layers(NamedTuple):
+    """What `stack` fills for a row, float64, and `follow_stack` reads; the lowest model comes first."""
+
+    said: Any
+    """(N_LAYERS + 1,), the mean below each model, and above the last one."""
+    by_model: Any
+    """(N_LAYERS,), what each model says by itself."""
+    corrections: Any
+    """(N_LAYERS,), how far each would move the mean below it."""
+    response: Any
+    """(1,), to work in."""
 
 
 def fresh_models() -> NDArray[np.float64]:
@@ -81,12 +95,12 @@ def linear_begins(models, n_features):
 
 
 @inlined
-def stack(below, usual, by_ridge, entered, state, at, linear, said, by_model, corrections, response):
-    """Fill said (models + 1,) with the mean below each model, the first of which is `below`, and above the last one,
-    by_model (models,) with what these say by themselves, and corrections (models,) with how far they would move it.
+def stack(below, usual, by_ridge, entered, state, at, linear, layers):
+    """Fill `layers` for a row: the mean below the lowest model is `below`.
 
-    usual: squared error of the trees. by_ridge: NaN where it knows nothing. response: float64 (1,), to work in.
+    usual: squared error of the trees. by_ridge: NaN where it knows nothing.
     """
+    said, by_model, corrections, response = layers
     least, greatest = extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
     centre = linear_models.mean_of(state, at + _SCALE)
@@ -105,8 +119,9 @@ def stack(below, usual, by_ridge, entered, state, at, linear, said, by_model, co
 
 
 @inlined
-def follow_stack(label, weight, usual, entered, state, at, linear, said, by_model, corrections, errors):
-    """Follow one label, to which `stack` gave this. weight: of a squared error. errors: float64 (1,), to work in."""
+def follow_stack(label, weight, usual, entered, state, at, linear, layers):
+    """Follow one label, to which `stack` gave these `layers`. weight: of a squared error."""
+    said, by_model, corrections, errors = layers
     centre, unit = linear_models.mean_of(state, at + _SCALE), math.sqrt(usual)
     for model in range(N_LAYERS):
         judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)

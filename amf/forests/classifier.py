@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf.calibration import linear_models
-from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_classes
+from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_another_class
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels, label_of_one
 from amf.inputs.labels import Classes, Label, distinct, scalars
@@ -164,6 +164,6 @@ class ForestClassifier(Forest[Params]):
 
     def _admit(self, label: Label) -> None:
         if self.params.calibration:
-            self._calibration = with_classes(self._calibration, len(self._classes), 1, self.params.max_bytes)
+            self._calibration = with_another_class(self._calibration, len(self._classes), self.params.max_bytes)
         self._classes.add(label)
         self._relayout()

@@ -53,24 +53,30 @@ def unreadable_records(where: str, why: str, fault: tuple[str, str]) -> Partitio
     return PartitionStopped("unreadable-records", f"{where}: the next records {what}: {why}", hint)
 
 
-def output_refused(partition: int, why: str) -> str:
-    return (
-        f"partition {partition}: the broker refuses even the dead letter of the next record: {why}. Have the topics of "
-        "outputs and dead letters take it (max.message.bytes, message.timestamp.*, cleanup.policy), then start again"
+def output_refused(partition: int, why: str) -> PartitionStopped:
+    return PartitionStopped(
+        "output-refused",
+        f"partition {partition}: the broker refuses even the dead letter of the next record: {why}",
+        "Have the topics of outputs and dead letters take it (max.message.bytes, message.timestamp.*, cleanup.policy), "
+        "then start again",
     )
 
 
-def commit_forgotten(partition: int, found: int, known: int) -> str:
-    return (
+def commit_forgotten(partition: int, found: int, known: int) -> PartitionStopped:
+    return PartitionStopped(
+        "group-rewound",
         f"partition {partition}: the broker has the group at offset {found}, but this worker committed {known}: the "
         "broker lost commits, or somebody set the group back, and whether the last transaction took effect cannot be "
-        "told. Set the group behind the last record whose prediction or dead letter is there (header source-offset), "
-        f"to {known} at least, then start again"
+        "told",
+        "Set the group behind the last record whose prediction or dead letter is there (header source-offset), to "
+        f"{known} at least, then start again",
     )
 
 
-def state_lost(partition: int, times: int, why: str) -> str:
-    return (
+def state_lost(partition: int, times: int, why: str) -> PartitionStopped:
+    return PartitionStopped(
+        "state-lost",
         f"partition {partition}: its models were lost again after {times} attempts to load them, none of which came to "
-        f"a checkpoint: {why}. See to the disk of models.spill and to the store, then start again: only time is lost"
+        f"a checkpoint: {why}",
+        "See to the disk of models.spill and to the store, then start again: only time is lost",
     )

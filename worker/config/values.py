@@ -134,30 +134,24 @@ def integer(low: int, high: int) -> Kind[int]:
 
 
 def positive_number() -> Kind[float]:
-    def parse(value: Plain) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
-            return float(value)
-        raise ValueError
-
-    return Kind("a number above 0", parse, float)
+    return _number("a number above 0", lambda value: 0 < value < math.inf)
 
 
 def number(low: float, high: float) -> Kind[float]:
-    def parse(value: Plain) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
-            return float(value)
-        raise ValueError
-
-    return Kind(f"a number between {low:g} and {high:g}", parse, float)
+    return _number(f"a number between {low:g} and {high:g}", lambda value: low <= value <= high)
 
 
 def positive_share() -> Kind[float]:
+    return _number("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+
+
+def _number(expected: str, fits: Callable[[float], bool]) -> Kind[float]:
     def parse(value: Plain) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+        if isinstance(value, int | float) and not isinstance(value, bool) and fits(value):
             return float(value)
         raise ValueError
 
-    return Kind("a number above 0 and at most 1", parse, float)
+    return Kind(expected, parse, float)
 
 
 def optional(kind: Kind[T]) -> Kind[T | None]:

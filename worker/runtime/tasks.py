@@ -178,7 +178,7 @@ class Tasks(Mapping[int, Task]):
         saved_offset = task.checkpointer.saved_offset if task.is_at_work else None
         wait_s = self._reloads.next_pause_s(number, saved_offset)
         if wait_s is None:
-            return PartitionStopped("state-lost", state_lost(number, MOST_RELOADS, str(error)))
+            return state_lost(number, MOST_RELOADS, str(error))
         when = f" in {wait_s:g} s" if wait_s else ""
         _log.error("state-lost", f"partition {number} is loaded again{when}", detail=error, partition=number)
         self.drop([number])

@@ -174,8 +174,7 @@ class Transactions:
         if given_up is None:
             _log.error("output-refused", "a dead letter goes out in place of an output", detail=error)
         else:
-            why = output_refused(given_up, str(error))
-            self._give_up(pending, given_up, PartitionStopped("output-refused", why))
+            self._give_up(pending, given_up, output_refused(given_up, str(error)))
 
     def _give_up(self, pending: Pending, number: int, why: PartitionStopped) -> None:
         self._given_up[number] = why
@@ -225,5 +224,4 @@ class Transactions:
         self._rewound_since_s = {number: self._rewound_since_s.get(number, now_s) for number in rewound}
         for number, since_s in self._rewound_since_s.items():
             if now_s - since_s >= REWOUND_S:
-                why = commit_forgotten(number, rewound[number], self._committed[number])
-                self._give_up(pending, number, PartitionStopped("group-rewound", why))
+                self._give_up(pending, number, commit_forgotten(number, rewound[number], self._committed[number]))

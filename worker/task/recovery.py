@@ -243,17 +243,9 @@ class Recovery:
         )
         # Somebody may have come this far before, from another checkpoint: what is written last has to count.
         before = checkpoints.newest(offset)
-        written = checkpoints.write(
-            offset=offset,
-            start_offset=offset,
-            engine=amf.ENGINE,
-            created_ms=self._clock.wall_ms(),
-            dirty=models,
-            revision=0 if before is None or before.state_hash == manifest.state_hash else before.revision + 1,
-            origin=f"gap after offset {manifest.offset} of lineage {manifest.location.lineage} ({manifest.state_hash})",
-            partitions=self._partitions,
-            intake=self._intake,
-        )
+        revision = 0 if before is None or before.state_hash == manifest.state_hash else before.revision + 1
+        origin = f"gap after offset {manifest.offset} of lineage {manifest.location.lineage} ({manifest.state_hash})"
+        written = self._write_first(checkpoints, offset, models, origin, revision)
         record_gap(self._store, self._location, offset)
         return checkpoints, written
 
@@ -286,12 +278,24 @@ class Recovery:
             partition=self._location.partition,
             offset=offset,
         )
+        return self._write_first(checkpoints, offset, models, origin)
+
+    def _write_first(
+        self,
+        checkpoints: Checkpoints,
+        offset: int,
+        models: Mapping[str, Source],
+        origin: str | None,
+        revision: int = 0,
+    ) -> Manifest:
+        """Write the checkpoint with which a lineage begins: these models at this offset."""
         return checkpoints.write(
             offset=offset,
             start_offset=offset,
             engine=amf.ENGINE,
             created_ms=self._clock.wall_ms(),
             dirty=models,
+            revision=revision,
             origin=origin,
             partitions=self._partitions,
             intake=self._intake,
