@@ -105,14 +105,26 @@ def _try_setting(config: Config, store: ObjectStore | None) -> Iterator[Finding]
     if store is not None and all(finding.level != "failed" for finding in findings):
         source = KafkaInput(config)
         try:
-            yield from dry_runs(config, state, store, source, SystemClock())
+            warm_url = config.checkpoint.warm_start
+            warm_store = None if warm_url is None else open_store(warm_url)
+            yield from dry_runs(config, state, store, source, SystemClock(), warm_store)
         finally:
             source.close()
 
 
-def dry_runs(config: Config, state: TopicState, store: ObjectStore, source: Input, clock: Clock) -> Iterator[Finding]:
-    """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused."""
-    dry_run = DryRun(config, state.topic_id, state.partitions, store, clock)
+def dry_runs(
+    config: Config,
+    state: TopicState,
+    store: ObjectStore,
+    source: Input,
+    clock: Clock,
+    warm_store: ObjectStore | None = None,
+) -> Iterator[Finding]:
+    """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused.
+
+    `warm_store` is that of `checkpoint.warm_start`.
+    """
+    dry_run = DryRun(config, state.topic_id, state.partitions, store, clock, warm_store)
     # The first question about a group makes a new broker's coordinator, which takes some seconds.
     patience = partial(retry, clock, Deadline.after(clock, _ANSWERS_WITHIN_S), "the group")
     stops: dict[str, list[tuple[int, str]]] = defaultdict(list)
