@@ -27,6 +27,9 @@ DOWNTIME_S = 3600.0
 """Longest time that all workers may be down without a gap, to which retention should leave room."""
 CADENCES = 10
 """And so many checkpoints may fail in a row."""
+NO_LIMIT = 2**63 - 1
+"""Of the age of a record, as brokers have it."""
+_TIME_LIMITS = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 _PROBE_FOLDER = "probe"
 
 
@@ -129,7 +132,22 @@ def of_output(topic: str, settings: Mapping[str, str], replicas: int, of_source:
             "for as long as the input (retention.ms), or by when they come (message.timestamp.type=LogAppendTime)"
         )
         findings.append(Finding("warning", sentence))
+    if by_event and of_source.get("message.timestamp.type", "CreateTime") == "CreateTime":
+        findings += _of_time_limits(topic, settings, of_source)
     return findings
+
+
+def _of_time_limits(topic: str, settings: Mapping[str, str], of_source: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the topic takes what has the time of a record of the input, whatever that is."""
+    for name in _TIME_LIMITS:
+        if int(settings.get(name, NO_LIMIT)) < int(of_source.get(name, 0)):
+            sentence = (
+                f"topic {topic}: {name}={settings[name]}, and the input's is {of_source[name]}: records have the time "
+                "of the event that they are about, and one that the input takes and this topic does not stops its "
+                f"partition (output-refused). Have this topic take as much ({name}), or go by when records come "
+                "(message.timestamp.type=LogAppendTime)"
+            )
+            yield Finding("warning", sentence)
 
 
 def _of_replicas(topic: str, settings: Mapping[str, str], replicas: int) -> Finding:

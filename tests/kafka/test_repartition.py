@@ -42,7 +42,8 @@ class Job:
         self.events, self.predictions, self.dead = (topics.name(kind) for kind in ("events", "predictions", "dead"))
         self.group = topics.name("group")
         self.internal = f"{self.group}-{self.events}-repartition"
-        broker.create_topic(self.events, partitions, {"retention.ms": "86400000"})
+        settings = {"retention.ms": "86400000", "message.timestamp.after.max.ms": "7200000"}
+        broker.create_topic(self.events, partitions, settings)
         broker.create_topic(self.predictions, partitions)
         broker.create_topic(self.dead)
         self.folder = folder
@@ -236,6 +237,7 @@ def test_the_internal_topic_is_kept_as_the_input_and_may_be_made_beforehand(job:
     assert f"ok      topic {job.internal}: {PARTITIONS} partitions" in connected.stdout
     settings = topic_settings(job.broker, job.internal)
     assert (settings["retention.ms"], settings["cleanup.policy"]) == ("86400000", "delete")
+    assert settings["message.timestamp.after.max.ms"] == "7200000"
 
 
 def test_where_the_internal_topic_must_not_be_made_the_error_says_what_to_do(job: Job):
