@@ -13,20 +13,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from worker.adapters.kafka import KafkaTopic
+from worker.adapters.kafka import KafkaTopic, Offsets
 from worker.adapters.kafka.topic import CLIENT_VERSION
 from worker.base.errors import AlreadyExists, Fatal, WorkerError
 from worker.base.ports import ObjectStore, TopicState
 from worker.base.refusals import partitions_added, topic_recreated
 from worker.checkpoint import Location, Manifest
 from worker.checkpoint.siblings import of_another_partition, of_another_topic
-from worker.config import Config, history_of
+from worker.config import Config, history_of, repartition
 from worker.config.values import mask_url
 
 DOWNTIME_S = 3600.0
 """Longest time that all workers may be down without a gap, to which retention should leave room."""
 CADENCES = 10
 """And so many checkpoints may fail in a row."""
+NO_LIMIT = 2**63 - 1
+"""Of the age of a record, as brokers have it."""
+_TIME_LIMITS = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 _PROBE_FOLDER = "probe"
 
 
@@ -129,7 +132,22 @@ def of_output(topic: str, settings: Mapping[str, str], replicas: int, of_source:
             "for as long as the input (retention.ms), or by when they come (message.timestamp.type=LogAppendTime)"
         )
         findings.append(Finding("warning", sentence))
+    if by_event and of_source.get("message.timestamp.type", "CreateTime") == "CreateTime":
+        findings += _of_time_limits(topic, settings, of_source)
     return findings
+
+
+def _of_time_limits(topic: str, settings: Mapping[str, str], of_source: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the topic takes what has the time of a record of the input, whatever that is."""
+    for name in _TIME_LIMITS:
+        if int(settings.get(name, NO_LIMIT)) < int(of_source.get(name, 0)):
+            sentence = (
+                f"topic {topic}: {name}={settings[name]}, and the input's is {of_source[name]}: records have the time "
+                "of the event that they are about, and one that the input takes and this topic does not stops its "
+                f"partition (output-refused). Have this topic take as much ({name}), or go by when records come "
+                "(message.timestamp.type=LogAppendTime)"
+            )
+            yield Finding("warning", sentence)
 
 
 def _of_replicas(topic: str, settings: Mapping[str, str], replicas: int) -> Finding:
@@ -149,6 +167,47 @@ def of_protocol(broker_settings: Mapping[str, str]) -> Finding:
     if "consumer" not in protocols.split(",") or "inter.broker.protocol.version" in broker_settings:
         return Finding("failed", "group.protocol: consumer needs brokers of Kafka 4.0 or later; take classic")
     return Finding("ok", f"group.protocol: consumer, with {CLIENT_VERSION}")
+
+
+def of_forwarder(config: Config, partitions: int) -> list[Finding]:
+    """Whether the forwarder of `input.repartition` goes on where it was, or begins with what is nobody's yet.
+
+    `partitions` of the input, whose internal topic is there. Raises WorkerError.
+    """
+    own, topic = repartition.of_forwarder(config), config.input.topic
+    internal = KafkaTopic(own, own.output.topic)
+    if internal.is_mock:
+        return []
+    group, of_worker = own.kafka["group.id"], config.kafka["group.id"]
+    # In this order: an offset is committed before the first record is forwarded.
+    has_forwarded = any(internal.ends().values())
+    if _has_committed(own, partitions):
+        return [Finding("ok", f"group {group}: forwards {topic} from where it was")]
+    if has_forwarded:
+        sentence = (
+            f"group {group} has no committed offsets on {topic} though its records are in {own.output.topic}: they "
+            "have expired or were deleted, and to forward all again would double them. Commit for each partition the "
+            "offset after the last header origin-offset there (kafka-consumer-groups --reset-offsets), or begin anew "
+            "under another kafka.group.id"
+        )
+        return [Finding("failed", sentence)]
+    if _has_committed(config, partitions):
+        sentence = (
+            f"group {of_worker} has worked off {topic} itself, without input.repartition: forwarded from input.start "
+            "on, its records would be predicted once more, or left out, by models that know nothing of them. Take "
+            "another kafka.group.id; or, where that is meant, delete the group's offsets of the topic while no worker "
+            "runs (kafka-consumer-groups --delete-offsets)"
+        )
+        return [Finding("failed", sentence)]
+    return [Finding("ok", f"group {group}: begins to forward {topic} (input.start: {config.input.start})")]
+
+
+def _has_committed(config: Config, partitions: int) -> bool:
+    """Whether the group of a configuration has been anywhere in its topic. Raises WorkerError."""
+    topic = config.input.topic
+    needs = (f"READ on topic {topic}", f"READ on group {config.kafka['group.id']}")
+    committed = Offsets(config, needs).committed(range(partitions))
+    return any(offset is not None for offset in committed.values())
 
 
 def of_checkpoints(config: Config, state: TopicState, store: ObjectStore) -> Finding:

@@ -35,7 +35,7 @@ from worker.base.status import Board, Status
 from worker.base.watchdog import Guard
 from worker.checkpoint import MOST_WRITES, Location
 from worker.config import Address, Config, history_of, repartition
-from worker.preflight import Finding, examine, probe
+from worker.preflight import Finding, examine, of_forwarder, probe
 from worker.repartition.forwarder import Forwarder
 from worker.repartition.model_key import key_reader
 from worker.runtime.loop import Worker
@@ -279,8 +279,8 @@ def _forwarder(
     source = KafkaInput(own)
     partitions = start.ask("broker", lambda: admin.facts(config.input.topic)).partitions
     metrics.forwarder_topic_partitions.set(partitions)
-    if not start.ask("internal topic", lambda: make_internal_topic(admin, config)):
-        _require_offsets(own, partitions, source, start)
+    start.ask("internal topic", lambda: make_internal_topic(admin, config))
+    _require(start.ask("committed offsets", lambda: of_forwarder(config, partitions)))
     return Forwarder(
         own,
         key_reader(own),
@@ -292,22 +292,6 @@ def _forwarder(
         SystemClock(),
         board,
     )
-
-
-def _require_offsets(config: Config, partitions: int, source: KafkaInput, start: Retry) -> None:
-    """Raises WorkerError where the forwarders have forwarded, but the group has forgotten how far they came."""
-    internal = KafkaTopic(config, config.output.topic)
-    # In this order: an offset is committed before the first record is forwarded.
-    if start.ask("broker", lambda: internal.is_mock) or not any(start.ask("internal topic", internal.ends).values()):
-        return
-    committed = start.ask("committed offsets", lambda: source.committed(range(partitions)))
-    if all(offset is None for offset in committed.values()):
-        raise Fatal(
-            f"group {config.kafka['group.id']} has no committed offsets on {config.input.topic} though its records are "
-            f"in {config.output.topic}: they have expired or were deleted, and to forward all again would double them. "
-            "Commit for each partition the offset after the last header origin-offset there (kafka-consumer-groups "
-            "--reset-offsets), or begin anew under another kafka.group.id"
-        )
 
 
 def _run_both(

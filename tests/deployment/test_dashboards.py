@@ -57,6 +57,16 @@ def test_no_dashboard_is_bound_to_one_prometheus() -> None:
         assert all(panel["targets"] for panel in dashboard["panels"] if panel["type"] != "row")
 
 
+def test_each_query_is_of_the_namespace_that_was_chosen() -> None:
+    chosen = 'job="$job", namespace=~"$namespace"'
+    for path in FOLDER.glob("*.json"):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                selected = re.findall(r"(?<=\{)[^{}]+(?=\})", target["expr"])
+                assert selected, panel["title"]
+                assert all(each.startswith(chosen) for each in selected), panel["title"]
+
+
 def test_the_provisioning_is_yaml_that_names_a_prometheus_and_a_folder() -> None:
     folder = FOLDER.parent / "provisioning"
     [source] = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker, Message, committed_offsets, read_all
@@ -42,7 +42,8 @@ class Job:
         self.events, self.predictions, self.dead = (topics.name(kind) for kind in ("events", "predictions", "dead"))
         self.group = topics.name("group")
         self.internal = f"{self.group}-{self.events}-repartition"
-        broker.create_topic(self.events, partitions, {"retention.ms": "86400000"})
+        settings = {"retention.ms": "86400000", "message.timestamp.after.max.ms": "7200000"}
+        broker.create_topic(self.events, partitions, settings)
         broker.create_topic(self.predictions, partitions)
         broker.create_topic(self.dead)
         self.folder = folder
@@ -236,6 +237,7 @@ def test_the_internal_topic_is_kept_as_the_input_and_may_be_made_beforehand(job:
     assert f"ok      topic {job.internal}: {PARTITIONS} partitions" in connected.stdout
     settings = topic_settings(job.broker, job.internal)
     assert (settings["retention.ms"], settings["cleanup.policy"]) == ("86400000", "delete")
+    assert settings["message.timestamp.after.max.ms"] == "7200000"
 
 
 def test_where_the_internal_topic_must_not_be_made_the_error_says_what_to_do(job: Job):
@@ -275,6 +277,28 @@ def test_a_group_that_forgot_its_offsets_does_not_forward_all_again(job: Job):
         assert worker.process.wait(60) == 1
         assert f"group {group} has no committed offsets on {job.events}" in worker.log()
     assert read_all(job.broker.bootstrap, job.internal) == forwarded
+
+
+def test_a_group_that_has_worked_without_it_does_not_predict_all_again(job: Job):
+    job.feed(60, SEED)
+    of_group = Consumer({"bootstrap.servers": job.broker.bootstrap, "group.id": job.group})
+    of_group.commit(offsets=[TopicPartition(job.events, 0, 7)], asynchronous=False)
+    of_group.close()
+    said = f"group {job.group} has worked off {job.events} itself, without input.repartition"
+    assert job.command("check", "--create-topics") == (0, "")
+    connected = subprocess.run(
+        [sys.executable, "-m", "worker", "check", str(job.config), "--connect"],
+        capture_output=True, text=True, timeout=60, env={"INSTANCE": "x"},
+    )  # fmt: skip
+    assert (connected.returncode, f"failed  {said}" in connected.stdout) == (1, True)
+    with job.worker("a") as worker:
+        assert worker.process.wait(60) == 1
+        assert said in worker.log()
+    assert read_all(job.broker.bootstrap, job.internal) == []
+    assert forgotten(job.broker.admin(), job.group)
+    with job.worker("a") as worker:
+        job.require_exact(60, worker)
+        assert worker.terminate() == 0
 
 
 def forgotten(admin: AdminClient, group: str) -> bool:

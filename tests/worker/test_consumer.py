@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.worker.support.configurations import document
+from worker.adapters.kafka import consumer
 from worker.adapters.kafka.consumer import KafkaInput
-from worker.base.errors import PartitionStopped
+from worker.base.errors import Fatal, PartitionStopped
 from worker.config import loads
 
 
@@ -98,3 +99,30 @@ def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(sour
     client.consume.side_effect = consume
     records, gone = source.consume(100, 0.0)
     assert ([*records], gone) == ([1], {})
+
+
+def outside(source: KafkaInput, client: Mock, *troubles: int) -> None:
+    """A read of a client that has been out of its group for too long, since which it has met these troubles."""
+    client.memberid.return_value = ""
+    source._member_s = source._looked_s = float("-inf")
+    for code in troubles:
+        source._admission(KafkaError(code, "of the broker"))
+    read(source, client)
+
+
+def test_who_is_out_of_its_group_since_the_broker_does_not_know_it_any_more_ends(
+    source: KafkaInput, client: Mock
+) -> None:
+    """As where its password was changed: only a start reads the new one."""
+    with pytest.raises(Fatal, match=r"no member of its group for .* check kafka\.sasl\.mechanism and the user's name"):
+        outside(source, client, KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
+
+
+def test_who_is_out_of_its_group_for_another_reason_joins_anew(
+    source: KafkaInput, client: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anew = Mock(**{"memberid.return_value": "another", "consume.return_value": []})
+    monkeypatch.setattr(consumer, "client", lambda *_: anew)
+    outside(source, client, KafkaError._AUTHENTICATION, KafkaError._TRANSPORT)
+    client.close.assert_called_once()
+    anew.subscribe.assert_called_once()

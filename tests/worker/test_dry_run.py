@@ -9,6 +9,7 @@ import pytest
 
 from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import config
+from tests.worker.support.keyed import KEYS, drained_bench
 from tests.worker.support.stores import DictStore
 from worker.base.errors import AlreadyExists, NotFound, Transient
 from worker.base.ports import TopicState
@@ -220,6 +221,44 @@ def test_a_gap_that_is_accepted_is_no_trouble_and_makes_no_lineage() -> None:
     bench.broker.logs[0].low = 2
     assert [level for level, _ in told(bench)] == ["ok"]
     assert [level for level, _ in told(bench, config(on_gap="fail"))] == ["failed", "ok"]
+
+
+def begun_with(warm_store: DictStore, **changes: Any) -> list[tuple[str, str]]:
+    """What is said of a start of three partitions, without checkpoints, that begins with the models of this store."""
+    bench = Bench(3)
+    state = TopicState(bench.setting.topic_id, 3, {})
+    settings, source = with_models(bench, **changes), bench.worker().input
+    settings = replace(settings, checkpoint=replace(settings.checkpoint, lineage="anew"))
+    found = dry_runs(settings, state, bench.store, source, bench.clock, warm_store)
+    return [(finding.level, finding.sentence) for finding in found]
+
+
+def test_models_that_a_history_would_begin_with_are_looked_at_and_not_read() -> None:
+    source = drained_bench()
+    for name in [each for each in source.store.objects if each.endswith(".segment")]:
+        source.store.objects[name] = b""
+    said = f"{len(KEYS)} models are saved, all with the parameters that they have here"
+    assert begun_with(source.store) == [("ok", said)]
+
+
+def test_models_that_a_history_would_begin_with_and_refuse_are_named() -> None:
+    [(level, sentence)] = begun_with(drained_bench().store, n_estimators=20)
+    assert level == "failed"
+    assert sentence.startswith(f"spec-changed: {len(KEYS)} of {len(KEYS)} saved models have other parameters here")
+    assert "n_estimators was 2 and is 20" in sentence
+
+
+def test_a_folder_from_which_no_history_can_begin_is_said_before_a_worker_meets_it() -> None:
+    [(level, sentence)] = begun_with(DictStore())
+    assert level == "failed"
+    assert sentence.endswith("found none (and so with partitions 1, 2)")
+
+
+def test_a_history_that_has_begun_is_not_compared_with_what_it_would_begin_with(saved: Bench) -> None:
+    state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
+    source = saved.worker("asking").input
+    [of_models] = dry_runs(saved.config, state, saved.store, source, saved.clock, DictStore())
+    assert (of_models.level, of_models.sentence[:18]) == ("ok", "3 models are saved")
 
 
 def test_a_store_that_only_looks_changed() -> None:

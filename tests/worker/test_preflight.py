@@ -92,6 +92,33 @@ def test_what_is_published_must_stay(settings: dict[str, str], of_source: dict[s
     assert [finding.level for finding in found] == expected
 
 
+HOUR, NO_LIMIT = "3600000", str(checks.NO_LIMIT)
+AHEAD, BEHIND = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_source", "expected"),
+    [
+        ({AHEAD: HOUR, BEHIND: NO_LIMIT}, {AHEAD: HOUR, BEHIND: NO_LIMIT}, 0),
+        ({AHEAD: HOUR}, {AHEAD: NO_LIMIT}, 1),
+        ({AHEAD: HOUR, BEHIND: HOUR}, {AHEAD: NO_LIMIT, BEHIND: DAY_MS}, 2),
+        ({AHEAD: NO_LIMIT}, {AHEAD: HOUR}, 0),
+        ({AHEAD: HOUR}, {}, 0),
+        ({}, {AHEAD: NO_LIMIT}, 0),
+        # Which the broker gives them: it refuses none of those.
+        ({AHEAD: HOUR, **BY_ARRIVAL}, {AHEAD: NO_LIMIT}, 0),
+        # And these have it of the broker, so that they are never far from now.
+        ({AHEAD: HOUR}, {AHEAD: NO_LIMIT, **BY_ARRIVAL}, 0),
+    ],
+)
+def test_what_is_published_must_be_taken_whatever_its_time(
+    settings: dict[str, str], of_source: dict[str, str], expected: int
+) -> None:
+    _, *found = of_output("predictions", {**WEEK, **settings}, 1, {**WEEK, **of_source})
+    assert [finding.level for finding in found] == ["warning"] * expected
+    assert all("message.timestamp." in finding.sentence for finding in found)
+
+
 def test_what_is_said_of_outputs_names_the_settings() -> None:
     both = {"cleanup.policy": "compact,delete", "retention.ms": DAY_MS}
     _, compacted, short = of_output("predictions", both, 1, {"retention.ms": "-1"})

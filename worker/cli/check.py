@@ -20,7 +20,7 @@ from worker.base.refusals import SPEC_CHANGED
 from worker.base.retry import retry
 from worker.cli.terminal import progress, status
 from worker.config import Config, repartition
-from worker.preflight import Finding, examine, probe
+from worker.preflight import Finding, examine, of_forwarder, probe
 from worker.service import SystemClock
 from worker.task.dry_run import DryRun, SpecChanges
 
@@ -55,6 +55,8 @@ def connect(config: Config) -> Iterator[Finding]:
     yield of_store
     if all(finding.level == "ok" for finding in topics):
         taken = repartition.of_worker(config) if config.input.repartition else config
+        if config.input.repartition:
+            yield from _try_forwarder(config)
         yield from _try_setting(taken, store if of_store.level != "failed" else None)
     registry = open_registry(config)
     if registry is not None:
@@ -90,6 +92,18 @@ def _try_broker(config: Config) -> Iterator[Finding]:
             yield Finding("ok", f"topic {topic}: {facts.partitions} partitions, id {facts.topic_id}")
 
 
+def _try_forwarder(config: Config) -> Iterator[Finding]:
+    """Where the forwarder would begin; a broker is given the time that it takes to make a coordinator of the group."""
+    clock = SystemClock()
+    deadline = Deadline.after(clock, _ANSWERS_WITHIN_S)
+    try:
+        with status("asking the broker for the group"):
+            partitions = KafkaAdmin(config).facts(config.input.topic).partitions
+            yield from retry(clock, deadline, "the group", lambda: of_forwarder(config, partitions))
+    except WorkerError as error:
+        yield Finding("failed", str(error))
+
+
 def _try_setting(config: Config, store: ObjectStore | None) -> Iterator[Finding]:
     """The settings of the topics and the checkpoints, as far as there is an input by now, and a store that works."""
     try:
@@ -105,14 +119,26 @@ def _try_setting(config: Config, store: ObjectStore | None) -> Iterator[Finding]
     if store is not None and all(finding.level != "failed" for finding in findings):
         source = KafkaInput(config)
         try:
-            yield from dry_runs(config, state, store, source, SystemClock())
+            warm_url = config.checkpoint.warm_start
+            warm_store = None if warm_url is None else open_store(warm_url)
+            yield from dry_runs(config, state, store, source, SystemClock(), warm_store)
         finally:
             source.close()
 
 
-def dry_runs(config: Config, state: TopicState, store: ObjectStore, source: Input, clock: Clock) -> Iterator[Finding]:
-    """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused."""
-    dry_run = DryRun(config, state.topic_id, state.partitions, store, clock)
+def dry_runs(
+    config: Config,
+    state: TopicState,
+    store: ObjectStore,
+    source: Input,
+    clock: Clock,
+    warm_store: ObjectStore | None = None,
+) -> Iterator[Finding]:
+    """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused.
+
+    `warm_store` is that of `checkpoint.warm_start`.
+    """
+    dry_run = DryRun(config, state.topic_id, state.partitions, store, clock, warm_store)
     # The first question about a group makes a new broker's coordinator, which takes some seconds.
     patience = partial(retry, clock, Deadline.after(clock, _ANSWERS_WITHIN_S), "the group")
     stops: dict[str, list[tuple[int, str]]] = defaultdict(list)

@@ -23,9 +23,13 @@ line and what was expected. `amf-worker check FILE --verbose` prints the effecti
 What `kafka` holds are librdkafka's properties: TLS and SASL go there. Those on which the guarantees rest
 (`isolation.level`, `transactional.id`, ...) are reserved: setting one is an error that says why. With ACLs a
 worker's user needs READ on the input topic and the group, WRITE on the output and dead-letter topics and on the
-transactional id `<group.id>:<group.instance.id>` (prefix `<group.id>:` without instance ids, and with
-`input.repartition`); DESCRIBE_CONFIGS on the topics lets it check their settings. What is missing is named, and so is
-what to do.
+transactional id `<group.id>:<group.instance.id>` (prefix `<group.id>:` without instance ids, with
+`input.repartition` and with `run --processes`); DESCRIBE_CONFIGS on the topics lets it check their settings, and with
+`group.protocol: consumer` that on the cluster. With `input.repartition` it also needs READ on the group
+`<group.id>-repartition`, and READ, WRITE and DESCRIBE_CONFIGS on the topic `<group.id>-<input.topic>-repartition`, and
+CREATE unless that is made beforehand. `produce` and `reset` need WRITE on the input topic, `check --create-topics`
+CREATE. What is missing is named, and so is what to do. A secret is read at the start alone: where it was changed, start
+the workers anew.
 
 A key changes the models or it does not, which matters when it is changed while there are checkpoints:
 

@@ -6,7 +6,7 @@ manifest has their specs, which decide whether they would be refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import amf
@@ -14,7 +14,7 @@ from worker.base.errors import AlreadyExists, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore
 from worker.base.records import Bounds, CommittedOffset
-from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel
+from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, Source
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config, history_of
 from worker.state.entry import Fetch, Prefetch
@@ -22,6 +22,7 @@ from worker.state.model import spec_of
 from worker.state.model_store import ModelStore
 from worker.state.targets import forest_of
 from worker.task.recovery import Recovery, Terms
+from worker.task.warm_start import WarmStart
 
 _CHANGES_SHOWN = 3
 
@@ -49,12 +50,23 @@ class SpecChanges:
 class DryRun:
     """The start of all partitions of a topic, one after the other."""
 
-    def __init__(self, config: Config, topic_id: str, partitions: int, store: ObjectStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: Config,
+        topic_id: str,
+        partitions: int,
+        store: ObjectStore,
+        clock: Clock,
+        warm_store: ObjectStore | None = None,
+    ) -> None:
+        """`warm_store` is that of `checkpoint.warm_start`."""
         self.models = SpecChanges()
         """Of the partitions that were tried."""
         self._config = config
         self._topic_id = topic_id
         self._store = store
+        begun = Location(*history_of(config), topic_id, 0).topic_prefix
+        self._warm_start = None if warm_store is None else _Unread(warm_store, partitions, begun)
         self._metrics = Metrics()
         self._terms = Terms.of(config, partitions)
         self._clock = clock
@@ -62,36 +74,40 @@ class DryRun:
 
     def start(self, partition: int, committed: CommittedOffset | None, bounds: Bounds) -> None:
         """Try it, with the group's offset and the records that the broker has. Raises PartitionStopped, WorkerError."""
+        warm_start = self._warm_start
         location = Location(*history_of(self._config), self._topic_id, partition)
         # What one of them would write is nothing to the next: all of it together takes ever longer to look through.
         overlay = OverlayStore(self._store)
-        recovery = Recovery(overlay, location, self._terms, self._clock, self._metrics)
+        recovery = Recovery(overlay, location, self._terms, self._clock, self._metrics, warm_start)
         opened = recovery.open(committed, bounds, self._without_models)
-        self._compare(opened.manifest)
+        self._compare(self._store, opened.manifest, opened.manifest.models)
+        if warm_start is not None:
+            for manifest, keys in warm_start.take():
+                self._compare(warm_start.store, manifest, keys)
 
     def _without_models(
         self, saved: Iterable[tuple[str, SavedModel]], offset: int, fetch: Fetch, prefetch: Prefetch
     ) -> ModelStore:
         return ModelStore(self._config.models.params_for)
 
-    def _compare(self, manifest: Manifest) -> None:
+    def _compare(self, store: ObjectStore, manifest: Manifest, keys: Collection[str]) -> None:
         models, decoder = self._config.models, DECODERS[self._config.input.codec]
-        self.models.total += len(manifest.models)
-        for key, entry in manifest.models.items():
-            if entry.spec != spec_of(key, models.params_for(key), decoder):
-                self.models.changed.setdefault(self._change(manifest, key), []).append(key)
+        self.models.total += len(keys)
+        for key in keys:
+            if manifest.models[key].spec != spec_of(key, models.params_for(key), decoder):
+                self.models.changed.setdefault(self._change(store, manifest, key), []).append(key)
 
-    def _change(self, manifest: Manifest, key: str) -> str:
+    def _change(self, store: ObjectStore, manifest: Manifest, key: str) -> str:
         """What has changed of a model: of each kind, which has the same overrides, one is looked at."""
         kind = tuple(override.match for override in self._config.models.overrides_for(key))
         if kind not in self._of_kind:
             where = ", ".join(f"models.overrides {match!r}" for match in kind) or "models.default"
-            self._of_kind[kind] = f"{where}: {self._difference(manifest, key)}"
+            self._of_kind[kind] = f"{where}: {self._difference(store, manifest, key)}"
         return self._of_kind[kind]
 
-    def _difference(self, manifest: Manifest, key: str) -> str:
+    def _difference(self, store: ObjectStore, manifest: Manifest, key: str) -> str:
         try:
-            was = amf.loads(Checkpoints(self._store, manifest.location).load_one(manifest, key))
+            was = amf.loads(Checkpoints(store, manifest.location).load_one(manifest, key))
         except (WorkerError, amf.FormatError) as error:
             return f"what it was cannot be read: {error}"
         now = forest_of(key, self._config.models.params_for(key))
@@ -103,6 +119,31 @@ class DryRun:
         # it know which features were named, or how values were written.
         shown = [name if name == "seed" else f"{name} was {then[name]} and is {by_now[name]}" for name in differing]
         return ", ".join(shown) or "features or input.codec"
+
+
+class _Unread(WarmStart):
+    """Notes which models a partition would begin with, and reads none of them."""
+
+    def __init__(self, store: ObjectStore, partitions: int, begun: str) -> None:
+        super().__init__(store, partitions, begun)
+        self.store = store
+        self._manifests: Sequence[Manifest] | None = None
+        self._taken: list[tuple[Manifest, list[str]]] = []
+
+    def models_of(self, partition: int) -> tuple[str, Mapping[str, Source]]:
+        self._taken = self.keys_of(partition, self.manifests())
+        return "", {}
+
+    def manifests(self) -> Sequence[Manifest]:
+        """Read once: as many partitions as there may be would all ask for the same."""
+        if self._manifests is None:
+            self._manifests = super().manifests()
+        return self._manifests
+
+    def take(self) -> list[tuple[Manifest, list[str]]]:
+        """The models of the last partition; none where it has begun before."""
+        taken, self._taken = self._taken, []
+        return taken
 
 
 class OverlayStore:

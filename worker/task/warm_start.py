@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Manifest, Source, history
@@ -27,17 +27,24 @@ class WarmStart:
 
         Raises WorkerError if there is no telling.
         """
-        manifests = history(self._store, but=self._begun)
-        # Of models that are in several partitions, since some were added, the last one counts.
-        owners = {key: n for n, manifest in enumerate(manifests) for key in manifest.models}
-        mine = [key for key in owners if partition_of(key.encode(), self._partitions) == partition]
+        manifests = self.manifests()
         sources: dict[str, Source] = {}
-        for n, manifest in enumerate(manifests):
-            keys = [key for key in mine if owners[key] == n]
+        for manifest, keys in self.keys_of(partition, manifests):
             sources |= Checkpoints(self._store, manifest.location).sources(manifest, keys)
         return self._origin(manifests), sources
 
+    def manifests(self) -> Sequence[Manifest]:
+        """The checkpoints whose models are taken. Raises WorkerError if there is no telling."""
+        return history(self._store, but=self._begun)
+
+    def keys_of(self, partition: int, manifests: Sequence[Manifest]) -> list[tuple[Manifest, list[str]]]:
+        """Which models of each checkpoint this partition gets."""
+        # Of models that are in several partitions, since some were added, the last one counts.
+        owners = {key: n for n, manifest in enumerate(manifests) for key in manifest.models}
+        mine = [key for key in owners if partition_of(key.encode(), self._partitions) == partition]
+        return [(manifest, [key for key in mine if owners[key] == n]) for n, manifest in enumerate(manifests)]
+
     @staticmethod
-    def _origin(manifests: list[Manifest]) -> str:
+    def _origin(manifests: Sequence[Manifest]) -> str:
         places = ", ".join(f"{each.location.prefix} at offset {each.offset} ({each.state_hash})" for each in manifests)
         return f"warm start from {places}"

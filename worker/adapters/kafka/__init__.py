@@ -8,6 +8,7 @@ from worker.adapters.kafka.errors import decision
 from worker.adapters.kafka.group import KafkaGroup
 from worker.adapters.kafka.internal import make_internal_topic
 from worker.adapters.kafka.mock import start_mock_cluster
+from worker.adapters.kafka.offsets import Offsets
 from worker.adapters.kafka.producer import KafkaOutput, transactional_id
 from worker.adapters.kafka.properties import placing, require_properties
 from worker.adapters.kafka.publisher import KafkaPublisher
@@ -20,6 +21,7 @@ __all__ = [
     "KafkaOutput",
     "KafkaPublisher",
     "KafkaTopic",
+    "Offsets",
     "decision",
     "make_internal_topic",
     "placing",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from worker.adapters.kafka.errors import client, error_of, explained, failure, forbidden
+from worker.adapters.kafka.errors import Admission, client, error_of, explained, failure, forbidden
 from worker.adapters.kafka.messages import Pieces, record_of
 from worker.adapters.kafka.offsets import Offsets
 from worker.base.errors import Abort, Fatal, PartitionStopped, Transient
@@ -55,7 +55,8 @@ class KafkaInput:
         self._properties = config.consumer_properties() | {"enable.partition.eof": "true"}
         self._ends: dict[int, int] = {}
         self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
-        self._consumer: Consumer = client(Consumer, self._properties)
+        self._admission = Admission()
+        self._consumer: Consumer = client(Consumer, self._properties, self._admission)
         self._is_open = True
         self._offsets = Offsets(config, self._needs)
         self._rejoined_s: list[float] = []
@@ -149,7 +150,9 @@ class KafkaInput:
         """A client whose session has ended may come back to its group late or never, and says nothing about it.
 
         librdkafka's issue 3437. The group's rebalances end within max.poll.interval.ms, and what takes longer, be it
-        that the broker is away, is not made worse by a new client.
+        that the broker is away, is not made worse by a new client. Where the broker does not know us any more, as after
+        a change of the password, none helps: the worker ends, as it does at a start, and the next one reads the secret
+        anew. Raises WorkerError.
         """
         now = time.monotonic()
         if now - self._looked_s < LOOK_EVERY_S:
@@ -158,7 +161,9 @@ class KafkaInput:
         if self._is_member():
             self._member_s = now
         elif now - self._member_s > self._outside_s:
-            self._rejoin(f"no member of its group for {now - self._member_s:.0f} s")
+            reason = f"no member of its group for {now - self._member_s:.0f} s"
+            self._admission.require(reason)
+            self._rejoin(reason)
 
     def _is_member(self) -> bool:
         return bool(self._member_id())
@@ -210,7 +215,7 @@ class KafkaInput:
         self._unproven.clear()
         self._unreadable.clear()
         self.close()
-        self._consumer, self._is_open = client(Consumer, self._properties), True
+        self._consumer, self._is_open = client(Consumer, self._properties, self._admission), True
         self.subscribe(self._listener)
 
     def hold(self, partitions: Sequence[int]) -> None:

@@ -12,7 +12,13 @@ from worker.config import Config, repartition
 
 _log = Log(__name__)
 
-_AS_THE_INPUT = ("max.message.bytes", "retention.bytes", "retention.ms")
+_AS_THE_INPUT = (
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "retention.bytes",
+    "retention.ms",
+)
 _OWN = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
 
 

@@ -40,6 +40,13 @@ def transactional_id(config: Config) -> str:
     return f"{config.kafka['group.id']}:{instance}"
 
 
+def _allowed(config: Config, transactional_id: str | None) -> str:
+    """What an ACL has to name: who has no name of its own is another one at each start."""
+    if transactional_id is None or config.kafka.get("group.instance.id"):
+        return str(transactional_id)
+    return f"{transactional_id.partition(':')[0]}: (a prefix: without kafka.group.instance.id each start has another)"
+
+
 class KafkaOutput:
     """A producer: transactional where the delivery is exactly-once, else idempotent. See `Output`."""
 
@@ -53,7 +60,7 @@ class KafkaOutput:
             f"READ on group {config.kafka['group.id']}",
             f"WRITE on topic {config.output.topic}",
             f"WRITE on topic {config.dead_letter.topic}",
-            f"WRITE on transactional.id {transactional_id}",
+            f"WRITE on transactional.id {_allowed(config, transactional_id)}",
             "IDEMPOTENT_WRITE on cluster",
         )
         self._admission = Admission()
