@@ -13,7 +13,7 @@ from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS
 from worker.base.errors import Abort, StopCode
 from worker.base.lag import Lag
 from worker.base.log import LogEvent
-from worker.base.metrics import TOP_FEATURES, WORST_MODELS, Metrics
+from worker.base.metrics import JUDGED_SAMPLES, TOP_FEATURES, WORST_MODELS, Metrics
 from worker.base.records import Record
 from worker.base.series import ByPartition
 from worker.codec.dead_letters import REJECT_CODES
@@ -114,6 +114,23 @@ def test_the_worst_models_are_named_and_all_are_counted() -> None:
     assert {labels.model: ratio for labels, ratio in metrics.worst_model_loss_ratio.series().items()} == {"both": 3.0}
     metrics.set_verdicts([])
     assert metrics.worst_model_loss_ratio.series() == {}
+
+
+def test_of_a_model_that_was_reset_nothing_is_shown_any_more() -> None:
+    bench = Bench(interval_s=60.0, tombstones="reset")
+    bench.feed(*"ab" * JUDGED_SAMPLES)
+    worker = bench.worker().join().turns(3)
+
+    def shown() -> tuple[int, float]:
+        bench.clock.sleep(GAUGES_EVERY_S)
+        worker.turns(2)
+        return len(worker.metrics.model_samples.series()), sum(worker.metrics.models_judged.series().values())
+
+    assert shown() == (1, 1)
+    bench.broker.logs[0].append(b"k", None)
+    assert shown() == (0, 0)
+    bench.feed("a", key="other")
+    assert shown() == (1, 0)
 
 
 def test_a_worker_at_work_shows_how_its_models_rank_and_what_each_partition_takes() -> None:

@@ -214,6 +214,21 @@ def test_added_partitions_may_start_with_new_models() -> None:
     assert bench.published(2) == bench.expected(2)
 
 
+def test_a_broker_that_has_not_heard_of_added_partitions_takes_none_away() -> None:
+    bench, topic = watched(on_repartition="new-models")
+    worker, before = bench.worker().join(0), topic.now
+    add_a_partition(bench, topic)
+    look(bench, worker)
+    topic.now = before
+    look(bench, worker)
+    assert list(worker.metrics.topic_partitions.series().values()) == [3]
+    worker.take(0, 1)
+    for number in (0, 1):
+        bench.feed("a", partition=number)
+    worker.turns(3).close()
+    assert [(bench.newest(number).offset, bench.newest(number).partitions) for number in (0, 1)] == [(1, 3), (1, 3)]
+
+
 def test_partitions_that_were_added_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     bench, topic = watched(on_repartition="new-models")
     worker = bench.worker().join()
