@@ -57,3 +57,13 @@ def test_kernels_equal_the_reference(setting, d, k, grid, missing):
     np.testing.assert_allclose(
         forest.weighted_depth(x[:20]), [reference.weighted_depth(row) for row in later], rtol=1e-9
     )
+
+
+@pytest.mark.parametrize(("n_classes", "pseudo_counts"), [(2, 0.5), (3, 0.01)])
+def test_by_default_uniform_pseudo_counts_are_those_of_the_public_package(n_classes, pseudo_counts):
+    x, y = data(n_classes, 60, 2, n_classes, grid=None, missing=0.0)
+    said = [
+        amf.AMFClassifier(2, classes=range(n_classes), prior="dirichlet", dirichlet=dirichlet).predict_learn(x, y)
+        for dirichlet in (None, pseudo_counts)
+    ]
+    np.testing.assert_array_equal(*said)

@@ -116,6 +116,7 @@ def test_no_rows_are_no_trouble_and_no_forests_are():
         ({"slots": [-1, 0]}, r"slots\[0\] is -1, where there is no forest"),
         ({"slots": [0]}, r"X has shape \(2, 3\), slots \(1,\)"),
         ({"labels": [0, 2]}, r"labels\[1\] is 2, its forest has the classes 0 to 1"),
+        ({"slots": [1, 0], "labels": [2, 3]}, r"labels\[0\] is 2, its forest has the classes 0 to 1"),
         ({"labels": [0]}, r"labels have shape \(1,\) for 2 rows"),
         ({"labels": [0.9, 1.0]}, "labels must be whole numbers, they are float64"),
         ({"slots": [0, 1.2]}, "slots must be whole numbers, they are float64"),

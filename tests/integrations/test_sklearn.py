@@ -315,6 +315,12 @@ def test_a_fit_that_fails_leaves_what_was_fitted_before(change: dict[str, Any]) 
     assert not hasattr(new, "classes_")
 
 
+def test_there_may_be_more_classes_than_a_forest_takes_by_default() -> None:
+    n = amf.AMFClassifierParams().max_classes + 1
+    estimator = AMFClassifier(1).partial_fit([[0.0], [1.0]], [0, n - 1], classes=range(n))
+    assert estimator.predict_proba([[0.0]]).shape == (1, n)
+
+
 @pytest.mark.parametrize(("n_jobs", "threads"), [(None, 1), (2, 2), (-1, 4), (-2, 3), (-9, 1), (np.int64(-1), 4)])
 def test_jobs_are_counted_as_joblib_does(n_jobs: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)

@@ -40,6 +40,7 @@ DATES = {"a": 18262.0, "b": 1577836800000.0}
         (MAP, {"features": {"a": 1.5, "b": None, "c": "red"}}, Event({"a": 1.5, "b": None, "c": "red"}, None, None)),
         (MAP, {"features": {"a": 3}, "label": "x", "id": "7"}, Event({"a": 3.0}, "x", "7")),
         (MAP, {"features": {"a": True, "b": False}}, Event({"a": 1.0, "b": 0.0}, None, None)),
+        ({"type": "map", "values": "null"}, {"features": {"a": None}}, Event({"a": None}, None, None)),
         (MAP, {"features": {"a": 3}, "label": True}, Event({"a": 3.0}, True, None)),
         (MAP, {"features": {"a": 3}, "label": 2}, Event({"a": 3.0}, 2, None)),
         (MAP, {"features": {"a": 3}, "label": 2.5}, Event({"a": 3.0}, 2.5, None)),

@@ -9,6 +9,7 @@ from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore
 from worker.base.errors import CorruptCheckpoint
 from worker.checkpoint import Checkpoints, segments
+from worker.checkpoint.catalogue import Usage
 
 
 def test_dead_bytes_stay_below_half_of_the_living(checkpoints: Checkpoints, store: DictStore) -> None:
@@ -60,6 +61,14 @@ def test_small_segments_stay_few(checkpoints: Checkpoints, monkeypatch: pytest.M
         assert sum(size < 50 for size in manifest.segments.values()) <= 4 + 1
         assert manifest.models["large"] == large
     assert loaded(checkpoints, manifest) == state
+
+
+def test_of_many_small_segments_those_are_merged_that_are_no_larger_than_all_before_them() -> None:
+    alike = {f"s{n:03d}": Usage(10, 1, 10) for n in range(segments.SMALL_SEGMENTS)}
+    assert segments.to_rewrite(alike, 0) == set(), "so many may stay"
+    assert segments.to_rewrite(alike | {"zz": Usage(10, 1, 10)}, 0) == {*alike, "zz"}
+    # What has been merged before is larger than all that came since, and is not copied again and again.
+    assert segments.to_rewrite(alike | {"merged": Usage(1_000, 9, 1_000)}, 0) == set(alike)
 
 
 def test_compaction_refuses_damaged_models(store: DictStore, checkpoints: Checkpoints) -> None:

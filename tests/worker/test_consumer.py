@@ -6,12 +6,13 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.worker.support.configurations import document
 from worker.adapters.kafka import consumer
 from worker.adapters.kafka.consumer import KafkaInput
-from worker.base.errors import Fatal, PartitionStopped
+from worker.base.errors import Abort, Fatal, PartitionStopped, Transient, WorkerError
+from worker.base.records import CommittedOffset
 from worker.config import loads
 
 
@@ -126,3 +127,86 @@ def test_who_is_out_of_its_group_for_another_reason_joins_anew(
     outside(source, client, KafkaError._AUTHENTICATION, KafkaError._TRANSPORT)
     client.close.assert_called_once()
     anew.subscribe.assert_called_once()
+
+
+def test_where_a_partition_ends_is_seen_anew_once_it_is_read_from_elsewhere(source: KafkaInput, client: Mock) -> None:
+    read(source, client, Message(0, 9, KafkaError._PARTITION_EOF))
+    assert source.end_seen(0) == 9
+    source.assign({0: 3})
+    assert source.end_seen(0) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "", False, True), Transient),
+        (KafkaError(KafkaError._TIMED_OUT), Transient),
+        (KafkaError(KafkaError.ILLEGAL_GENERATION), Abort),
+    ],
+)
+def test_a_commit_that_may_have_come_through_is_told_from_one_that_has_not(
+    source: KafkaInput, client: Mock, error: KafkaError, kind: type[WorkerError]
+) -> None:
+    client.commit.side_effect = KafkaException(error)
+    with pytest.raises(kind, match="commit of offsets"):
+        source.commit({0: CommittedOffset(3)})
+
+
+# Membership
+
+
+class Passing:
+    """The module `time`, which passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch, client: Mock) -> Passing:
+    """Each new client is the same one, and so is the time until it passes."""
+    passing = Passing()
+    monkeypatch.setattr(consumer, "client", lambda kind, properties: client)
+    monkeypatch.setattr(consumer, "time", passing)
+    return passing
+
+
+def joined(client: Mock) -> int:
+    """How often a client has joined the group."""
+    return int(client.subscribe.call_count)
+
+
+def test_a_client_that_is_no_member_is_replaced_and_the_next_one_has_as_long(passing: Passing, client: Mock) -> None:
+    """Else one would follow the other each second while a broker is away, until the worker took itself for a twin."""
+    source = KafkaInput(loads(document(), {}))
+    source.subscribe(Mock())
+    client.memberid.return_value, longest_s = "", source._outside_s
+    for n in (2, 3):
+        passing.now_s += longest_s - 1
+        read(source, client)
+        assert joined(client) == n - 1
+        passing.now_s += 2
+        read(source, client)
+        assert joined(client) == n
+
+
+def test_a_member_that_is_fenced_again_and_again_gives_way_and_one_that_is_now_and_then_does_not(
+    passing: Passing, client: Mock
+) -> None:
+    source = KafkaInput(loads(document(), {}))
+    source.subscribe(Mock())
+    fenced = Message(0, 0, KafkaError._FATAL)
+    for _ in range(2 * consumer.MOST_REJOINS):
+        passing.now_s += consumer.REJOIN_S
+        read(source, client, fenced)
+    assert joined(client) == 1 + 2 * consumer.MOST_REJOINS
+    for _ in range(consumer.MOST_REJOINS - 1):
+        read(source, client, fenced)
+    with pytest.raises(Fatal, match=r"is there another with its group\.instance\.id"):
+        read(source, client, fenced)

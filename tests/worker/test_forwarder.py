@@ -303,3 +303,22 @@ def test_a_broker_that_refuses_transactions_for_hours_is_not_asked_all_the_time_
     assert attempts < 3700
     bound.turns(200)
     assert [offset for _, _, offset in bench.forwarded()] == list(range(100))
+
+
+def test_a_partition_that_goes_while_nothing_more_is_read_is_not_read_on_afterwards() -> None:
+    bench = ForwarderBench(partitions=2)
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
+    one, two = bench.forwarder("one").join().turns(2), bench.forwarder("two")
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
+    for number in (0, 1):
+        bench.feed_shops(*"abcdef", partition=number)
+    for _ in range(5):
+        bench.clock.now_s += 10
+        one.turn()
+    assert one.forwarder._paused == {0, 1}
+    two.join(1)
+    one.turns(20)
+    two.turns(20)
+    assert sorted((number, offset) for _, number, offset in bench.forwarded()) == [
+        (number, offset) for number in (0, 1) for offset in range(6)
+    ]

@@ -9,8 +9,11 @@ import pytest
 
 from tests.worker.support.bench import PIECES, Bench, Bound, gathering, lose_and_come_back
 from tests.worker.support.fake_clients import FakeOutput
+from tests.worker.support.fakes import FakeClock
 from worker.base.errors import Abort, StateLost, Unknown
 from worker.base.records import Membership
+from worker.runtime.loop import LOOK_EVERY_S
+from worker.runtime.pace import LEAST_PIECE_S, Pace
 from worker.runtime.reloads import Reloads
 from worker.state.model_store import ModelStore
 
@@ -60,6 +63,37 @@ def test_each_piece_waits_for_its_share_of_the_interval_and_the_last_one_for_the
     assert waits == pytest.approx([2.5] * 2 * PIECES)
     assert worker.outcomes() == {"committed": 2}
     assert bench.published() == bench.expected()
+
+
+def test_while_a_partition_opens_records_are_not_waited_for_as_long_as_between_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(partitions=2)
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, interval_s=10.0))
+    worker = bench.worker().join(0)
+    worker.predict_often(PIECES)
+    waits: list[float] = []
+    consume = worker.input.consume
+
+    def noted(most: int, timeout_s: float) -> object:
+        waits.append(timeout_s)
+        return consume(most, timeout_s)
+
+    worker.askers.is_done_within = lambda seconds: False
+    worker.take(0, 1)
+    worker.turn()
+    monkeypatch.setattr(worker.input, "consume", noted)
+    worker.turn()
+    worker.askers.is_done_within = lambda seconds: True
+    worker.turns(2)
+    assert waits[0] == LOOK_EVERY_S < waits[-1]
+
+
+def test_an_interval_has_no_pieces_that_are_shorter_than_a_few_milliseconds() -> None:
+    """Each piece has a price of its own, however little has come."""
+    clock = FakeClock()
+    pace = Pace(0.01, clock)
+    assert pace.next_piece_s() == pytest.approx(LEAST_PIECE_S)
 
 
 def test_a_transaction_that_is_full_does_not_wait() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import math
 import re
@@ -11,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +24,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.availability import give_up
 from tests.worker.support.observations import fill
 from tests.worker.support.promtool import complaints
-from worker.adapters.http import parse, serve
+from worker.adapters.http import Server, parse, serve
+from worker.adapters.http import server as http_server
+from worker.adapters.http.messages import Request, Response
 from worker.base.errors import ConfigError
 from worker.base.metrics import Metrics
 from worker.base.series import ByModel
@@ -267,6 +271,36 @@ def test_a_client_that_has_not_sent_its_request_is_no_trouble_at_the_end(
         server.close()
         assert client.recv(1) == b""
     assert (caplog.records, capfd.readouterr().err) == ([], "")
+
+
+def test_where_all_connections_are_taken_who_waits_for_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that do not come to the end of their request go before it, though they are younger."""
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    async def answer(request: Request) -> Response:
+        if request.path == "/slow":
+            is_asked.set()
+            while not may_answer.is_set():
+                await asyncio.sleep(0.005)
+        return Response(200, request.path.encode())
+
+    server = Server(socket.create_server((HOST, 0)), answer)
+    with closing(server), ExitStack() as held:
+
+        def connected(data: bytes) -> socket.socket:
+            connection = held.enter_context(socket.create_connection((HOST, server.port), timeout=30))
+            connection.sendall(data)
+            return connection
+
+        patient = connected(b"GET /slow HTTP/1.1\r\n\r\n")
+        assert is_asked.wait(30)
+        for _ in range(2):
+            connected(b"GET /never HTTP/1.1\r\nX-Slow: ")
+        _until(lambda: len(server._reading) == 2)
+        assert connected(b"GET /quick HTTP/1.1\r\n\r\n").recv(1000).endswith(b"/quick")
+        may_answer.set()
+        assert patient.recv(1000).endswith(b"/slow")
 
 
 def test_without_file_descriptors_it_says_so_once_a_second_at_most(

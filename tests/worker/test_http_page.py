@@ -254,6 +254,7 @@ def test_models_are_read_page_by_page(worker: Server) -> None:
         keys += [each["key"] for each in page["models"]]
         path = page["next"]
     assert sorted(keys) == sorted(KEYS)
+    assert ask(worker, f"/models?limit={len(KEYS)}").json()["next"] is None, "there would be an empty page"
 
 
 def test_who_asks_the_same_soon_gets_the_same_answer(worker: Server, monkeypatch: pytest.MonkeyPatch) -> None:

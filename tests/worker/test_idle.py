@@ -83,10 +83,11 @@ def test_a_span_has_a_unit(main: Main, tmp_path: Path, span: str, found: int) ->
     assert len(main("inspect", url, "--idle", span)[1].splitlines()) == found
 
 
-def test_of_a_model_in_several_lineages_the_newest_time_counts(main: Main, tmp_path: Path) -> None:
+@pytest.mark.parametrize("newest", ["main", "next"])
+def test_of_a_model_in_several_lineages_the_newest_time_counts(main: Main, tmp_path: Path, newest: str) -> None:
     url = f"file://{tmp_path}/store"
-    save(url, {"a": 0, "b": 0})
-    save(url, {"a": 99 * DAY_MS, "b": 0}, lineage="next")
+    for lineage in ("main", "next"):
+        save(url, {"a": 99 * DAY_MS if lineage == newest else 0, "b": 0}, lineage=lineage)
     assert main("inspect", url, "--idle", "30d")[1] == "b\n"
 
 

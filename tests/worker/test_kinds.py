@@ -94,6 +94,17 @@ def test_a_number_that_comes_as_text_is_counted_and_logged_once(caplog: pytest.L
     }  # fmt: skip
 
 
+def test_of_changes_in_batches_that_are_committed_together_the_first_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    task, metrics = a_task(), Metrics()
+    task.process(records(*((key, {"amount": 1.5}, "x") for key in "mn")))
+    result = task.process(records(("m", {"amount": "3"}, "x"), first=10))
+    result.add(task.process(records(("n", {"amount": "4"}, "x"), first=11)))
+    reports.count(metrics, 3, result, 0)
+    assert told(metrics) == NONE | {"number-to-text": 2}
+    [event] = [each for line in caplog.records if isinstance(each := getattr(line, "event", None), LogEvent)]
+    assert (event.fields["offset"], event.fields["model"], event.fields["count"]) == (10, "m", 2)
+
+
 def test_a_label_that_changes_its_kind_is_no_feature_of_that_name(caplog: pytest.LogCaptureFixture) -> None:
     task, metrics = a_task(), Metrics()
     for result in (

@@ -104,6 +104,36 @@ def test_a_checkpoint_that_fails_is_made_up_for_by_the_next() -> None:
     assert bench.newest().models.keys() == {"k", "other"}
 
 
+def test_a_checkpoint_of_an_offset_alone_that_fails_is_written_later_though_nothing_comes() -> None:
+    """Without labels no model has changed, and a restart would replay all of it."""
+    bench = Bench(interval_s=10.0)
+    worker = bench.worker().join().turns(1)
+    bench.clock.now_s += 10
+    bench.feed(None, None)
+    worker.faults.at("store create", Transient("x"))
+    worker.turns(2)
+    assert bench.checkpoints().offsets() == [0]
+    bench.clock.now_s += 10
+    worker.turns(2)
+    assert bench.checkpoints().offsets() == [0, 2]
+
+
+def test_the_time_that_a_checkpoint_took_is_counted() -> None:
+    bench = Bench(interval_s=60.0)
+    worker = bench.worker().join().turns(1)
+    [(before_s, n)] = worker.metrics.checkpoint_duration_seconds.series().values()
+    bench.feed("a")
+    worker.turn()
+
+    def pass_time() -> None:
+        bench.clock.now_s += 7.0
+
+    worker.faults.at("store create", pass_time)
+    worker.close()
+    [(after_s, n_after)] = worker.metrics.checkpoint_duration_seconds.series().values()
+    assert (n_after, after_s) == (n + 1, pytest.approx(before_s + 7.0, abs=1.0))
+
+
 def test_where_the_last_checkpoint_is_damaged_the_next_one_holds_every_model() -> None:
     bench = Bench(interval_s=0.001)
     worker = bench.worker().join()

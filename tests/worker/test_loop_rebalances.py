@@ -9,6 +9,7 @@ from worker.base.errors import Abort, Transient, Unknown
 from worker.runtime.executor import LAST_ATTEMPTS
 from worker.runtime.loop import REVOKE_S
 from worker.runtime.pending import LONGEST_PAUSE_S
+from worker.task.checkpointer import Checkpointer
 from worker.task.restorer import RETRY_S
 
 # Transactions
@@ -103,6 +104,37 @@ def test_partitions_that_are_given_up_are_saved_and_lost_ones_are_not() -> None:
     two.take(1)
     two.turns(2)
     assert two.replayed() == 1
+
+
+def test_all_partitions_that_are_given_up_are_on_their_way_to_the_store_before_one_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of those that the store does not take in time the next owner replays more: the costliest go first."""
+    bench = Bench(partitions=3, interval_s=60.0)
+    worker = bench.worker().join().turns(2)
+    for number in range(3):
+        bench.feed("a", partition=number)
+    worker.turn()
+    for number, cost_s in enumerate((1.0, 3.0, 2.0)):
+        worker.checkpointer(number).add_replay_cost(cost_s)
+    started: list[int] = []
+    begin = Checkpointer.start
+
+    def noted(checkpointer: Checkpointer, position: int) -> None:
+        started.append(checkpointer._location.partition)
+        begin(checkpointer, position)
+
+    at_first_wait: list[int] = []
+
+    def done_within(seconds: float) -> bool:
+        at_first_wait.extend(started if not at_first_wait else ())
+        return True
+
+    monkeypatch.setattr(Checkpointer, "start", noted)
+    worker.pool.is_done_within = done_within
+    worker.close()
+    assert at_first_wait == [1, 2, 0]
+    assert [bench.newest(number).offset for number in range(3)] == [1, 1, 1]
 
 
 def test_records_of_a_partition_that_is_taken_away_meanwhile_are_dropped() -> None:

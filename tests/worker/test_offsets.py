@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, TopicPartition
 
 from tests.worker.support.fakes import config
-from worker.adapters.kafka.offsets import Offsets
+from worker.adapters.kafka.offsets import EARLIEST, LATEST, Offsets
 from worker.base.errors import Transient
+from worker.base.records import Bounds
 
 
 class Admin:
@@ -39,3 +40,20 @@ def test_a_partition_of_which_the_broker_names_no_offsets_is_asked_about_again(
     with pytest.raises(Transient, match="the partition may have no leader"):
         offsets.bounds(0)
     assert offsets.bounds(0) == (3, 7, 9)
+
+
+def test_where_records_end_is_asked_for_with_and_without_those_of_open_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition would else wait for ever for what an open transaction has written."""
+    asked: list[Any] = []
+
+    class Asking(Admin):
+        def list_offsets(self, of: dict[TopicPartition, Any], **options: Any) -> dict[TopicPartition, Future[Any]]:
+            asked.append((*of.values(), options["isolation_level"]))
+            return super().list_offsets(of, **options)
+
+    monkeypatch.setattr("worker.adapters.kafka.offsets.client", lambda kind, properties: Asking(3, 7, 9))
+    assert Offsets(config(), []).bounds(0) == Bounds(low=3, high=7, end=9)
+    of_all, of_committed = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+    assert asked == [(EARLIEST, of_all), (LATEST, of_committed), (LATEST, of_all)]

@@ -32,6 +32,12 @@ def revisions(bench: Bench) -> list[tuple[int, int]]:
     return sorted((manifest.offset, drawn.index(manifest.revision)) for manifest in found)
 
 
+def test_one_of_another_version_tells_nothing() -> None:
+    ours = Pointer("main", 3, 0, "hash")
+    assert Pointer.read(ours.metadata()) == ours
+    assert Pointer.read(msgspec.structs.replace(ours, version=ours.version + 1).metadata()) is None
+
+
 def test_it_names_the_newest_checkpoint_known_at_the_commit() -> None:
     bench = Bench(interval_s=60.0)
     bench.feed("a", "b")

@@ -295,3 +295,21 @@ def test_where_each_takes_any_free_port_nobody_knows_the_others(tmp_path, monkey
     monkeypatch.setattr(processes, "run", lambda commands, **_: started.extend(commands) or 0)
     assert cli.main(["run", str(tmp_path / "worker.yaml"), "--processes", "2"]) == 0
     assert ["--workers-at" in command for command in started] == [False, False]
+
+
+def test_who_has_lived_for_a_while_begins_with_the_first_pause_again(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
+    member = processes._Member("process 1 of 1", ["no-such-program-anywhere"])
+    pauses = []
+    for lived_s in (0.0, 0.0, 0.0, processes.STEADY_S, 0.0):
+        member._started_s = now[0]
+        now[0] += lived_s
+        member.fail("ended")
+        pauses.append(member.start_at_s - now[0])
+    assert pauses == [1.0, 2.0, 4.0, 1.0, 2.0]
+    for _ in range(processes.MOST_FAILURES):
+        member._started_s = now[0]
+        member.fail("ended")
+    assert member.start_at_s - now[0] == processes.LONGEST_PAUSE_S
+    assert member.has_given_up

@@ -14,7 +14,7 @@ from tests.worker.support.values import outcome
 from worker.adapters.kafka import registry as adapter
 from worker.adapters.kafka.reading import JsonValidator
 from worker.base.errors import ConfigError, Transient, WorkerError
-from worker.base.records import Event
+from worker.base.records import Event, Reject
 from worker.codec import codec_of
 from worker.config import effective, loads
 
@@ -41,6 +41,28 @@ def test_a_machine_without_memory_or_stack_makes_no_dead_letters(
         with pytest.raises(shortage):
             events.decode(value, MAX_BYTES)
     assert isinstance(events.decode(value, MAX_BYTES), Event)
+
+
+def test_what_a_library_says_of_an_object_is_said_alike_by_every_process(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dead letter of a record has to be the same when it is made again."""
+    events, registry = open_codec("avro", stub_registry.url)
+    value = framed(stub_registry.add("events-value", event_schema(MAP)), b"\x02")
+    reasons = set()
+    for address in (0x7F00DEADBEEF, 0x7F00C0FFEE00):
+
+        def refuse(_: bytes, address: int = address) -> object:
+            raise ValueError(f"cannot read from <BytesIO object at {address:#x}>\nat all" + 300 * "!")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(registry._schemas, "read_avro", refuse)
+            found = events.decode(value, MAX_BYTES)
+            assert isinstance(found, Reject)
+            reasons.add(found.reason)
+    [reason] = reasons
+    assert "cannot read from <BytesIO object> at all!!" in reason
+    assert len(reason) < 300
 
 
 FAULTS = ["down", "silent", "endless", "drop by drop", "page", "empty", 500, 503, 429, 401, 404]
@@ -95,6 +117,29 @@ def test_a_registry_that_failed_is_left_alone_for_a_while(stub_registry: StubReg
         with pytest.raises(Transient):
             events.decode(framed(number, b"x"), MAX_BYTES)
     assert stub_registry.asked.total() == 1
+
+
+@pytest.mark.parametrize("status", [408, 429])
+def test_a_registry_that_has_too_much_to_do_refuses_nothing(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """It says so as a registry does, and a start is to wait for it."""
+    answers, _ = open_codec("avro", stub_registry.url)
+    busy = status, {"error_code": status, "message": "come again later"}
+    monkeypatch.setattr(stub_registry, "answer", lambda method, path, body: busy)
+    with pytest.raises(Transient, match=f"HTTP status {status}"):
+        answers.prepare()
+
+
+def test_a_schema_that_is_not_registered_is_not_asked_for_with_every_record(stub_registry: StubRegistry) -> None:
+    events, _ = open_codec("avro", stub_registry.url)
+    for _ in range(3):
+        with pytest.raises(Transient, match="has no schema of id 7"):
+            events.decode(framed(7, b"x"), MAX_BYTES)
+    assert stub_registry.asked.total() == 1
+    with pytest.raises(Transient, match="has no schema of id 8"):
+        events.decode(framed(8, b"x"), MAX_BYTES)
+    assert stub_registry.asked.total() == 2, "of the one nothing follows for the other"
 
 
 def test_a_schema_is_asked_for_once(stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch) -> None:

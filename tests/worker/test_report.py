@@ -273,6 +273,13 @@ def test_a_feature_with_more_texts_than_columns_is_named(tmp_path: Path) -> None
         assert notes == ([f"{expected}raise it, or make 'shop' the model key"] if named else [])
 
 
+def test_a_number_has_one_column_and_is_not_full_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("\n".join(["amount,y", *(f"{row % 7},{row % 2}" for row in range(60))]))
+    rows = open_rows(tmp_path / "rows.csv", label="y")
+    settings = config_of_rows({"models.default.max_categories": "1"})
+    assert [note for note in evaluate(rows, settings).report.notes if "max_categories" in note] == []
+
+
 # As a page
 
 

@@ -8,10 +8,12 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from tests.worker.support.bench import Bench, Bound
+from tests.worker.support.bench import Bench, Bound, gathering
 from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS
 from worker.base.errors import Abort, StopCode
-from worker.base.metrics import TOP_FEATURES, WORST_MODELS, Metrics
+from worker.base.lag import Lag
+from worker.base.log import LogEvent
+from worker.base.metrics import JUDGED_SAMPLES, TOP_FEATURES, WORST_MODELS, Metrics
 from worker.base.records import Record
 from worker.base.series import ByPartition
 from worker.codec.dead_letters import REJECT_CODES
@@ -73,6 +75,21 @@ def test_a_partition_has_no_checkpoint_before_it_is_open() -> None:
     assert written_s == bench.newest().created_ms / 1000
 
 
+def test_dead_letters_that_are_committed_together_are_logged_with_the_last_of_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(max_consecutive=10)
+    worker = gathering(bench)
+    for _ in range(3):
+        bench.feed_bad(1)
+        worker.turn()
+    bench.clock.now_s += 10
+    worker.turn()
+    events = [each for line in caplog.records if isinstance(each := getattr(line, "event", None), LogEvent)]
+    [letters] = [event.fields for event in events if event.name == "dead-letter"]
+    assert (letters["count"], letters["offset"]) == (3, 2)
+
+
 # What forecasts are worth
 
 
@@ -97,6 +114,23 @@ def test_the_worst_models_are_named_and_all_are_counted() -> None:
     assert {labels.model: ratio for labels, ratio in metrics.worst_model_loss_ratio.series().items()} == {"both": 3.0}
     metrics.set_verdicts([])
     assert metrics.worst_model_loss_ratio.series() == {}
+
+
+def test_of_a_model_that_was_reset_nothing_is_shown_any_more() -> None:
+    bench = Bench(interval_s=60.0, tombstones="reset")
+    bench.feed(*"ab" * JUDGED_SAMPLES)
+    worker = bench.worker().join().turns(3)
+
+    def shown() -> tuple[int, float]:
+        bench.clock.sleep(GAUGES_EVERY_S)
+        worker.turns(2)
+        return len(worker.metrics.model_samples.series()), sum(worker.metrics.models_judged.series().values())
+
+    assert shown() == (1, 1)
+    bench.broker.logs[0].append(b"k", None)
+    assert shown() == (0, 0)
+    bench.feed("a", key="other")
+    assert shown() == (1, 0)
 
 
 def test_a_worker_at_work_shows_how_its_models_rank_and_what_each_partition_takes() -> None:
@@ -272,6 +306,19 @@ def test_a_producer_whose_clock_is_ahead_hides_no_lag() -> None:
     assert 300 <= (seconds or 0) < 320
 
 
+def test_a_batch_in_which_one_record_is_ahead_hides_no_lag() -> None:
+    lag, now_ms = Lag(), 1_000_000
+    lag.took([now_ms - 300_000, now_ms])
+    assert lag.seconds(1, now_ms) == 300.0
+
+
+def test_records_that_come_out_of_order_do_not_make_a_backlog_older() -> None:
+    lag, now_ms = Lag(), 1_000_000
+    lag.took([now_ms - 5_000])
+    lag.took([now_ms - 300_000])
+    assert lag.seconds(1, now_ms) == 5.0
+
+
 def test_a_record_from_the_future_does_not_hide_the_lag() -> None:
     bench = Bench(interval_s=60.0)
     bench.feed("a", "b", "a")
@@ -329,3 +376,12 @@ def test_answers_are_scored_in_the_metrics() -> None:
     assert shown["amf_covered_predictions_total"] == [sum(inside)]
     assert 0 < sum(inside) < 3
     assert shown["amf_learned_samples_total"] == [7]
+
+
+def test_the_weighted_depth_is_a_mean_over_predictions() -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b", "a", None)
+    bench.feed("a", "b", key="other")
+    worker = bench.worker().join().turns(2)
+    [(_, n)] = worker.metrics.weighted_depth.series().values()
+    assert n == sum(worker.metrics.predictions_total.series().values()) == 6

@@ -161,6 +161,7 @@ def test_a_history_is_moved_in_bounded_memory(tmp_path: Path, monkeypatch: pytes
     assert peak_bytes(lambda: resharding.reshard([old], source, target, 3)) < 12 * 2**20
     moved = [found for found in history(target) if found.models]
     assert sum(len(found.models) for found in moved) == 64
+    assert sum(len(found.segments) for found in moved) < 48, "not a file for each, once there is no more memory"
     everything = loaded(Checkpoints(source, old.location), old)
     for found in moved:
         for key, data in loaded(Checkpoints(target, found.location), found).items():
@@ -358,10 +359,13 @@ def test_a_group_that_is_ahead_of_its_checkpoints_is_refused(drained: Bench) -> 
     assert told.startswith("step 2 is not done: events[0]: the newest checkpoint is at offset")
 
 
-def test_a_new_partition_that_was_worked_on_is_refused(drained: Bench) -> None:
+@pytest.mark.parametrize("offset", [1, 4])
+def test_a_new_partition_that_was_worked_on_is_refused(drained: Bench, offset: int) -> None:
     add_partition(drained, "main")
-    drained.broker.committed[2] = 4
-    with pytest.raises(WorkerError, match=r"events\[2\]: the group is at offset 4 of a partition .* know nothing"):
+    drained.broker.committed[2] = offset
+    with pytest.raises(
+        WorkerError, match=rf"events\[2\]: the group is at offset {offset} of a partition .* know nothing"
+    ):
         drained_.require_drained(*drain(drained))
 
 

@@ -51,3 +51,33 @@ def test_few_answers_are_kept_whatever_is_asked_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(routes, "MOST_ANSWERS", 3)
     assert questions(*"abcd", *"bcd") == 4
     assert questions(*"abcd", "a") == 5
+
+
+class Slow(Board):
+    """Keeps questions until it is told to answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Future[Any]] = []
+
+    def ask(self, question: Question) -> Future[Any]:
+        self.waiting.append(super().ask(question))
+        return self.waiting[-1]
+
+
+def test_a_question_that_waits_for_the_loop_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks again and again while the loop is busy must not fill the queue of questions."""
+    monkeypatch.setattr(routes, "ANSWER_S", 0.01)
+    monkeypatch.setattr(routes, "FRESH_S", 0.0)
+    board = Slow()
+
+    async def request() -> list[int]:
+        answer = Routes(Metrics(), board, lambda: None, None, is_local=False)
+        statuses = [(await answer(Request("GET", "/models/k", "", {}))).status for _ in range(3)]
+        monkeypatch.setattr(routes, "ANSWER_S", 10.0)
+        [question] = board.waiting
+        assert question.set_running_or_notify_cancel(), "somebody gave up waiting, but not for all of them"
+        question.set_result(None)
+        return [*statuses, (await answer(Request("GET", "/models/k", "", {}))).status]
+
+    assert asyncio.run(request()) == [503, 503, 503, 404]

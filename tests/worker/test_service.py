@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ import pytest
 
 import amf
 from tests.kafka.servers import free_ports
+from tests.worker.support.bench import of_input, saved_bench
 from tests.worker.support.configurations import document
 from tests.worker.support.fakes import FakeClock
 from worker import service
 from worker.base.errors import ConfigError, WorkerError
+from worker.base.ports import TopicState
 from worker.base.retry import Retry
 from worker.config import Config, loads
 from worker.service import Pulse, SystemClock, _announce, _run_both, watched
-from worker.until import Until, ends_of
+from worker.until import Until, ends_of, known_part
 
 
 class Loop:
@@ -217,6 +220,17 @@ def test_a_run_says_which_records_it_waits_for_that_are_not_there(caplog: pytest
     [said] = caplog.records
     assert said.event.name == "end-ahead"
     assert "partition 0 ends at 10, the run at 11, partition 2 ends at 0, the run at 100" in said.getMessage()
+
+
+@pytest.mark.parametrize(("on_repartition", "partitions"), [("fail", 2), ("new-models", 3)])
+def test_a_run_with_an_end_leaves_added_partitions_alone_where_a_worker_would_refuse_them(
+    on_repartition: str, partitions: int
+) -> None:
+    bench = saved_bench(2)
+    config = of_input(bench.config, on_repartition=on_repartition)
+    facts = TopicState("topic-id", 3, dict.fromkeys(range(3), 0))
+    assert known_part(config, facts, bench.store).partitions == partitions
+    assert known_part(config, replace(facts, partitions=2), bench.store).partitions == 2
 
 
 @pytest.mark.parametrize(

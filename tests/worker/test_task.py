@@ -207,6 +207,13 @@ def test_one_good_record_begins_the_count_anew() -> None:
     assert here.process(records(bad, bad, labelled("k"), bad, bad)).stop is None
 
 
+def test_a_batch_without_dead_letters_begins_the_count_anew() -> None:
+    here = partition(config(max_consecutive=2))
+    bad = ("k", b"{")
+    batches = [bad, bad], [labelled("k")], [bad, bad]
+    assert [here.process(records(*batch)).stop for batch in batches] == [None, None, None]
+
+
 # Memory
 
 

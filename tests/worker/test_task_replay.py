@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.worker.support.fakes import config
 from tests.worker.support.tasks import drawn, labelled, partition, records, state, taken
+from worker.task.task import Task
 
 
 @given(st.integers(0, 10**9), st.lists(st.integers(0, 40), max_size=6), st.sampled_from(["reset", "dead-letter"]))
@@ -40,6 +41,18 @@ def test_replay_from_any_snapshot_is_what_live_was(seed: int, saved_at: int, die
     assert state(again) == state(live)
     assert again.position == live.position
     assert again.process(source[died_at:]).outgoing == live.process(source[died_at:]).outgoing
+
+
+def test_a_replay_whose_last_records_are_missing_is_not_over_before_that_is_proven() -> None:
+    """What has their offsets may be markers of transactions, or records that were predicted are lost."""
+    here, source = Task(3, config(), 1_000_000), records(*[labelled("k")] * 8)
+    here.open(here.load((), 0), 0, live_from=5, last_epoch=0)
+    here.add([*source[:3], *source[7:]])
+    here.take(3)
+    assert (here.position, here.has_leapt, here.has_replayed) == (3, True, False)
+    assert here.prove().offset == 5
+    here.add(source[7:])
+    assert (here.has_leapt, here.has_replayed) == (False, True)
 
 
 def test_replay_tells_how_much_it_learned() -> None:

@@ -120,6 +120,15 @@ def test_a_failed_look_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count("needs DESCRIBE on topic events") == 1
 
 
+def test_a_look_that_fails_again_after_one_that_did_not_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    bench, topic = watched()
+    worker, there = bench.worker().join(), topic.now
+    for now in (WorkerError("no ACL"), there, WorkerError("no ACL")):
+        topic.now = now
+        look(bench, worker)
+    assert caplog.text.count("no ACL") == 2
+
+
 def with_outputs() -> tuple[Bench, dict[str, Topic], Board]:
     """The topics of outputs and dead letters are looked at, too; what is missing is on the board."""
     bench, source = watched()
@@ -203,6 +212,33 @@ def test_added_partitions_may_start_with_new_models() -> None:
     worker.close()
     assert [bench.newest(number).partitions for number in (0, 2)] == [3, 3]
     assert bench.published(2) == bench.expected(2)
+
+
+def test_a_broker_that_has_not_heard_of_added_partitions_takes_none_away() -> None:
+    bench, topic = watched(on_repartition="new-models")
+    worker, before = bench.worker().join(0), topic.now
+    add_a_partition(bench, topic)
+    look(bench, worker)
+    topic.now = before
+    look(bench, worker)
+    assert list(worker.metrics.topic_partitions.series().values()) == [3]
+    worker.take(0, 1)
+    for number in (0, 1):
+        bench.feed("a", partition=number)
+    worker.turns(3).close()
+    assert [(bench.newest(number).offset, bench.newest(number).partitions) for number in (0, 1)] == [(1, 3), (1, 3)]
+
+
+def test_partitions_that_were_added_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench, topic = watched(on_repartition="new-models")
+    worker = bench.worker().join()
+    add_a_partition(bench, topic)
+    for _ in range(3):
+        look(bench, worker)
+    assert caplog.text.count("topic events has 3 partitions instead of 2") == 1
+    add_a_partition(bench, topic)
+    look(bench, worker)
+    assert caplog.text.count("topic events has 4 partitions instead of 3") == 1
 
 
 def test_a_partition_that_is_being_opened_learns_of_partitions_that_were_added_meanwhile() -> None:

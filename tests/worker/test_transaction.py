@@ -12,6 +12,7 @@ from tests.worker.support.fakes import FakeClock, Faults
 from worker.base.errors import Abort, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import CommittedOffset, Outgoing, Record
+from worker.runtime.pending import STEADY_PARTS
 from worker.runtime.transaction import REWOUND_S, Pending, Transactions
 
 OUTPUTS = [Outgoing("predictions", b"k", b"%d" % i, [], 0) for i in range(3)]
@@ -246,6 +247,20 @@ def test_after_a_row_of_failures_parts_become_as_large_as_they_were() -> None:
         pending.advance()
         parts += 1
     assert parts < 30
+
+
+def test_what_was_too_much_at_once_is_not_tried_again_before_some_parts_were_committed() -> None:
+    """Else every second transaction would fail where a broker takes no more in time."""
+    pending, sizes = Pending(None), []
+    pending.add(0, [Record(i, 0, b"k", b"", []) for i in range(100)], [OUTPUTS[0]] * 100, CommittedOffset(100))
+    for _ in range(10):
+        pending.cut()
+        pending.failed(sent=True)
+    for _ in range(STEADY_PARTS + 3):
+        pending.cut()
+        sizes.append(pending.size())
+        pending.advance()
+    assert sizes == [*[1] * (STEADY_PARTS + 1), 2, 4]
 
 
 def test_pauses_of_a_transaction_that_never_succeeds_have_an_end() -> None:
