@@ -247,6 +247,16 @@ def test_a_copy_goes_its_own_way(system, copied):
     assert (twin.dumps(), forest.dumps()) == (became, became)
 
 
+def test_a_copy_does_not_see_the_next_row_either(system):
+    """One row at a time finds room where many have new memory reserved for them, which hides what is shared."""
+    forest, *_ = system.learned()
+    x, y = system.stream(20, 5, seed=9)
+    for row in range(20):
+        twin, before = forest.copy(), forest.dumps()
+        forest.partial_fit(x[row : row + 1], y[row : row + 1])
+        assert twin.dumps() == before
+
+
 def test_a_copy_is_saved_while_the_forest_learns_on(system):
     """As a worker saves a model: a copy before each step, its bytes made in another thread."""
     x, y = system.stream(400, 5, seed=4)

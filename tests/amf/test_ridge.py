@@ -51,6 +51,24 @@ def test_moments_that_follow_are_those_of_all_rows(missing):
     assert ridge.is_sound(state, 5)
 
 
+@pytest.mark.parametrize(
+    ("n_before", "usual", "stays"),
+    [(100, 1e-5, False), (100, 2e-3, True), (100, 0.0, True), (2_100, 1e-5, True)],
+    ids=["a great fall", "a small one", "no error at all", "a stream that rests"],
+)
+def test_rows_lose_their_weight_where_errors_fall_a_lot_among_the_first_labels_alone(n_before, usual, stays):
+    rng, n = np.random.default_rng(5), n_before + 1
+    x, errors = rng.normal(size=(n, 2)), np.ones(n)
+    errors[-1] = usual
+    weight = []
+    for rows in (n_before, n):
+        linear, state = fresh(2)
+        learn(x[:rows], x[:rows, 0], np.ones(rows), errors[:rows], linear, state)
+        weight.append(state[0])
+    assert (weight[1] > 0.99 * weight[0]) == stays
+    assert ridge.is_sound(state, 2)
+
+
 def test_features_that_come_later_are_as_if_they_had_been_missing():
     rng = np.random.default_rng(1)
     x, weights, usual = rng.normal(size=(300, 3)), np.ones(300), np.ones(300)
