@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker, Message, committed_offsets, read_all
@@ -138,6 +138,23 @@ def test_models_named_by_a_field_learn_from_events_of_all_partitions(job: Job):
         job.feed(300, SEED + 1)
         job.require_exact(1200, a)
         assert a.terminate() == 0
+
+
+def test_an_internal_topic_that_retention_has_emptied_stops_nobody(job: Job):
+    """It is written in transactions: what is gone behind the last prediction are their markers."""
+    job.feed(60, SEED)
+    with job.worker("a") as a:
+        job.require_exact(60, a)
+        assert a.terminate() == 0
+    admin, ends = job.broker.admin(), [TopicPartition(job.internal, n, OFFSET_END) for n in range(PARTITIONS)]
+    emptied = admin.delete_records(ends)
+    assert all(each.result(30).low_watermark > 0 for each in emptied.values())
+    job.feed(60, SEED + 1)
+    keyed = sum("shop" in json.loads(each.value or b"") for each in read_all(job.broker.bootstrap, job.events))
+    with job.worker("a") as a:
+        predictions = read_all(job.broker.bootstrap, job.predictions, until=keyed, timeout=60)
+        assert (len(predictions), a.terminate()) == (keyed, 0), a.log()
+    job._require_learned_in_order(predictions)
 
 
 @pytest.mark.full

@@ -217,6 +217,34 @@ def test_a_retention_gap_that_is_accepted_goes_on_under_another_lineage(unsaved:
     assert unsaved.learned()[12:] == [(12, 8)]
 
 
+@pytest.mark.parametrize("aborted", [False, True])
+def test_markers_and_what_was_aborted_may_be_deleted(job: Job, aborted: bool) -> None:
+    job.create_input()
+    job.feed(10, transactional=True)
+    job.run()
+    if aborted:
+        job.abort(10)
+        job.run()
+    job.delete_records(before=22 if aborted else 11)
+    job.run()
+    job.feed(2, transactional=True)
+    job.run()
+    assert job.learned() == [*((n, n) for n in range(10)), *((22 + n if aborted else 11 + n, 10 + n) for n in range(2))]
+    assert {lineage_of(message) for message in job.published()} == {"main"}
+
+
+def test_records_of_an_open_transaction_are_not_taken_for_markers(job: Job) -> None:
+    job.create_input()
+    job.feed(10, transactional=True)
+    with job.transaction(5):
+        with job.running():
+            assert len(job.published(10)) == 10
+        assert job.covered() == 11
+    job.run()
+    assert [learned for _, learned in job.learned()] == [*range(15)]
+    assert job.covered() == 17
+
+
 @pytest.mark.parametrize("on_gap", ["fail", "accept"])
 def test_records_that_vanish_in_a_replay(
     unsaved: Job, on_gap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -52,18 +52,33 @@ class Job:
 
     def feed(self, n: int, partition: int = 0, *, transactional: bool = False) -> None:
         """Events of one model for each partition; each is a batch of its own."""
-        properties = {"bootstrap.servers": self.broker.bootstrap, "linger.ms": 0}
-        producer = Producer({**properties, **({"transactional.id": self.events} if transactional else {})})
         if transactional:
-            producer.init_transactions(WITHIN_S)
-            producer.begin_transaction()
+            with self.transaction(n, partition):
+                return
+        self._send(Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 0}), n, partition)
+
+    @contextmanager
+    def transaction(self, n: int, partition: int = 0, *, abort: bool = False) -> Iterator[None]:
+        """So many events in a transaction that is open for as long as this takes."""
+        properties = {"bootstrap.servers": self.broker.bootstrap, "linger.ms": 0, "transactional.id": self.events}
+        producer = Producer(properties)
+        producer.init_transactions(WITHIN_S)
+        producer.begin_transaction()
+        self._send(producer, n, partition)
+        yield
+        (producer.abort_transaction if abort else producer.commit_transaction)(WITHIN_S)
+
+    def abort(self, n: int) -> None:
+        """Events that no reader sees."""
+        with self.transaction(n, abort=True):
+            return
+
+    def _send(self, producer: Producer, n: int, partition: int) -> None:
         for _ in range(n):
             i = self.sent[partition] = self.sent.get(partition, 0) + 1
             event = {"id": str(i), "features": [i % 7, i % 3], "label": "ab"[i % 2]}
             producer.produce(self.events, json.dumps(event), f"model-{partition}", partition=partition)
             assert producer.flush(WITHIN_S) == 0
-        if transactional:
-            producer.commit_transaction(WITHIN_S)
 
     def config(self, **changes: Sections) -> Config:
         return loads(self.text(**changes), {})
@@ -149,6 +164,12 @@ class Job:
     def learned(self) -> list[tuple[int, int]]:
         """(offset, how many events the model had learned) of every prediction."""
         return [(offset_of(each), json.loads(each.value or b"")["learned"]) for each in self.published()]
+
+    def covered(self) -> int:
+        """Up to where the newest checkpoint covers the one partition there is."""
+        [listing] = describe(open_store(f"file://{self.folder}/checkpoints"))
+        assert listing.newest is not None
+        return listing.newest.covered
 
     def checkpoints(self) -> dict[str, Any]:
         """Offset, state and number of partitions of the newest checkpoint in each folder, by lineage and partition."""

@@ -102,6 +102,31 @@ def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(sour
     assert ([*records], gone) == ([1], {})
 
 
+def test_an_end_counts_once_what_came_before_it_is_returned(source: KafkaInput, client: Mock) -> None:
+    """Who is asked in a callback to give a partition up does not have the records of that read yet, nor will it."""
+    end, seen = Message(0, 9, KafkaError._PARTITION_EOF), list[int | None]()
+    pieces = [[Message(0, 7), end, *[Message(1, n) for n in range(254)]], []]
+
+    def consume(most: int, timeout_s: float) -> list[Message]:
+        seen.append(source.end_seen(0))
+        return pieces.pop(0)
+
+    client.consume.side_effect = consume
+    source.consume(1000, 0.0)
+    assert (seen, source.end_seen(0)) == ([None, None], 9)
+    source.hold([0])
+    assert source.end_seen(0) is None
+
+
+def test_an_end_behind_records_that_are_read_again_does_not_count(source: KafkaInput, client: Mock) -> None:
+    client.seek.side_effect = KafkaException(KafkaError(KafkaError._STATE))
+    source.assign({0: 7}, {0: 3})
+    end = Message(0, 9, KafkaError._PARTITION_EOF)
+    assert (read(source, client, Message(0, 7), end), source.end_seen(0)) == (({}, {}), None)
+    client.seek.side_effect = None
+    assert (read(source, client, Message(0, 7), end), source.end_seen(0)) == (({0: [7]}, {}), 9)
+
+
 def outside(source: KafkaInput, client: Mock, *troubles: int) -> None:
     """A read of a client that has been out of its group for too long, since which it has met these troubles."""
     client.memberid.return_value = ""

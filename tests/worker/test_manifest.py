@@ -161,7 +161,7 @@ def test_the_delta_of_a_delta_is_refused(store: DictStore) -> None:
     write(checkpoints, 2, {"a": b"new"}, base)
     delta = files(store, "manifest")[-1]
     header, entries = taken_apart(store.objects[delta])
-    changes = {"base": delta.rpartition("/")[2], "offset": 3}
+    changes = {"base": delta.rpartition("/")[2], "offset": 3, "covered": 3}
     forge(store, HERE.prefix, 3, put_together(header | changes, entries))
     reader = Checkpoints(store, HERE)
     assert reader.newest().offset == 2

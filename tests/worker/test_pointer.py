@@ -133,6 +133,7 @@ def test_of_two_states_of_one_checkpoint_that_which_was_committed_is_taken() -> 
         location=bench.checkpoints().location,
         start_offset=0,
         offset=5,
+        covered=5,
         revision=1,
         created_ms=0,
         state_hash="one state",

@@ -210,9 +210,10 @@ class Input(Protocol):
         ...
 
     def end_seen(self, partition: int) -> int | None:
-        """Offset at which there was no further record when all before it had been consumed; None if none was seen.
+        """Offset before which there is no record that `consume` has not returned since `assign`; None if none was seen.
 
-        Markers of transactions have offsets too, so it may be past the last record's.
+        Markers of transactions have offsets too, and so has what was aborted: it may be past the last record's. What a
+        transaction has written that is still open lies behind it.
         """
         ...
 

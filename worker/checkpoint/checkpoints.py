@@ -158,6 +158,7 @@ class Checkpoints:
         dirty: Mapping[str, Source],
         removed: Collection[str] = (),
         previous: Manifest | None = None,
+        covered: int = 0,
         revision: int = 0,
         origin: str | None = None,
         partitions: int | None = None,
@@ -165,6 +166,7 @@ class Checkpoints:
     ) -> Manifest:
         """Write the state at `offset`: the `previous` checkpoint less `removed`, with `dirty` on top.
 
+        `covered` counts where it is beyond `offset`: no record lies between the two.
         Models that did not change are not written again, except to reclaim space. Each source is asked once, in their
         order, when the models before it are on their way. Raises CorruptCheckpoint if models of `previous` are damaged:
         write all models without it then.
@@ -182,6 +184,7 @@ class Checkpoints:
                 location=self.location,
                 start_offset=start_offset,
                 offset=offset,
+                covered=max(offset, covered),
                 revision=revision,
                 created_ms=created_ms,
                 models=carried.plus(written, sizes),
@@ -316,9 +319,9 @@ class Checkpoints:
                 unreadable.add(offset_of(name))
             else:
                 orphans.append(name)
-        # Names say which offset is newer; of those at one offset the later revision is.
-        newest_first = sorted(found.items(), key=lambda each: (offset_of(each[0]), each[1].revision), reverse=True)
-        return dict(newest_first), orphans, max(unreadable)
+        # Names say which offset is newer; of those at one offset the later revision is, or what covers more.
+        newest_first = sorted(found, key=lambda name: (offset_of(name), *found[name].rank), reverse=True)
+        return {name: found[name] for name in newest_first}, orphans, max(unreadable)
 
     def diverged(self, offset: int) -> list[str]:
         """Keys of models on which the checkpoints at this offset do not agree. None is what determinism promises.

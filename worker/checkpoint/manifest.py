@@ -42,6 +42,11 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     location: Location
     start_offset: Size
     offset: Size
+    covered: Size
+    """Up to where no record lies behind `offset`, as far as that was seen; at least `offset`.
+
+    What has these offsets are markers of transactions, or was aborted: when retention deletes it, nothing is lost.
+    """
     revision: Size = 0
     """Higher after each change out of band, which no record makes, but a configuration that starts models anew, say.
 
@@ -286,7 +291,10 @@ def _entries(header: Header, frames: Iterator[bytes]) -> dict[str, ModelEntry]:
 def readable(
     store: ObjectStore, folder: str, names: Iterable[str], on_problem: Callable[[str], None]
 ) -> Iterator[Manifest]:
-    """The manifests of these names, which are sorted by offset; at one offset the last revision goes first."""
+    """The manifests of these names, which are sorted by offset.
+
+    At one offset the last revision goes first, and of one revision what covers most.
+    """
     reader = Reader(store, folder)
     for _, together in groupby(names, offset_of):
         found = []
@@ -297,8 +305,8 @@ def readable(
                 continue  # Collected as garbage since it was listed.
             except CorruptCheckpoint as error:
                 on_problem(str(error))
-        # Sorting is stable: of several of one revision everybody takes the same one.
-        yield from sorted(found, key=lambda manifest: -manifest.revision)
+        # Sorting is stable: of several that are alike everybody takes the same one.
+        yield from sorted(found, key=lambda manifest: (-manifest.revision, -manifest.covered))
 
 
 def problem_of(state: About, segments: Iterable[str], folder: str, offset: int) -> str | None:
@@ -310,6 +318,8 @@ def problem_of(state: About, segments: Iterable[str], folder: str, offset: int) 
         return f"belongs to {state.location.prefix}"
     if state.offset != offset or state.start_offset > offset:
         return f"holds the records from {state.start_offset} to {state.offset}, its name says {offset}"
+    if state.covered < offset:
+        return f"holds the records up to {offset}, and covers them up to {state.covered}"
     if any(offset_of(name) > offset for name in segments):
         return "points into a later segment"
     return None

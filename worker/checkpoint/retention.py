@@ -27,10 +27,16 @@ class Content(msgspec.Struct, frozen=True):
     segments: frozenset[str]
     base: str | None = None
     """The manifest that this one is the difference to, where it is one."""
+    covered: int = 0
 
     @classmethod
     def of(cls, header: Header) -> Content:
-        return cls(header.created_ms, header.revision, frozenset(header.segments), header.base)
+        return cls(header.created_ms, header.revision, frozenset(header.segments), header.base, header.covered)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Of several at one offset the highest is the newest."""
+        return self.revision, self.covered
 
 
 def expired(

@@ -5,7 +5,7 @@ Asked of the broker, before `reshard` writes anything. What is missing is refuse
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from worker.adapters.kafka import KafkaAdmin, KafkaGroup, KafkaInput
@@ -114,8 +114,7 @@ def require_drained(old: Sequence[Manifest], partitions: int, source: Input, clo
             raise missing(
                 2, f"{topic}[{number}]: the newest checkpoint is at offset {manifest.offset}, the group at {at.offset}"
             )
-    offsets = {manifest.location.partition: manifest.offset for manifest in old}
-    if unread := dict(_unread(offsets, source, clock)):
+    if unread := dict(_unread(old, source, clock)):
         shown = ", ".join(f"{topic}[{number}] from offset {offset} on" for number, offset in unread.items())
         raise missing(2, f"there are records that no model has learned: {shown}")
 
@@ -125,12 +124,16 @@ def missing(step: int, fact: str) -> Fatal:
     return Fatal(f"step {step} is not done: {fact}. Nothing was written", STEPS)
 
 
-def _unread(offsets: Mapping[int, int], source: Input, clock: Clock) -> Iterator[tuple[int, int]]:
-    """Partitions with records from these offsets on, and the first of them.
+def _unread(old: Sequence[Manifest], source: Input, clock: Clock) -> Iterator[tuple[int, int]]:
+    """Partitions with records behind these checkpoints, and the first of them.
 
-    The end alone does not tell: behind the last record there may be markers of transactions.
+    The end alone does not tell: behind the last record there may be markers of transactions, some of them deleted.
     """
-    behind = {number: offset for number, offset in offsets.items() if source.bounds(number).high > offset}
+    behind = dict[int, int]()
+    for manifest in old:
+        (low, high, _), number = source.bounds(manifest.location.partition), manifest.location.partition
+        if high > manifest.offset:
+            behind[number] = low if manifest.offset < low <= manifest.covered else manifest.offset
     if not behind:
         return
     source.assign(behind)

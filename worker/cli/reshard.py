@@ -57,7 +57,7 @@ def reshard(
     done, total = 0, sum(map(len, kept))
     models = (pair for manifest, keys in zip(old, kept, strict=True) for pair in _read(source, manifest, keys))
     for number, some in _divided(models, partitions):
-        location, offset = places[number]
+        location, offset, _ = places[number]
         written, new_sizes = Checkpoints(target, location).write_models(offset, some)
         entries[number] |= written
         sizes[number] |= new_sizes
@@ -70,6 +70,7 @@ def reshard(
                 location=location,
                 start_offset=offset,
                 offset=offset,
+                covered=covered,
                 revision=0,
                 # Not the time of day: then a repetition writes the same files.
                 created_ms=max(manifest.created_ms for manifest in old),
@@ -81,7 +82,7 @@ def reshard(
                 intake=old[0].intake if all(manifest.intake == old[0].intake for manifest in old) else None,
             )
         )
-        for number, (location, offset) in enumerate(places)
+        for number, (location, offset, covered) in enumerate(places)
     ]
 
 
@@ -124,11 +125,11 @@ def _in_their_place(manifest: Manifest, partitions: int, *, drop_astray: bool) -
 
 def _places(
     old: Sequence[Manifest], partitions: int, topic: tuple[str, str] | None, into: str | None
-) -> list[tuple[Location, int]]:
-    """Location and first offset of each new partition."""
+) -> list[tuple[Location, int, int]]:
+    """Location and first offset of each new partition, and up to where that covers it."""
     was = before_gap(old[0].location)
     name, topic_id = topic or (was.topic, was.topic_id)
-    offsets = [0 if topic else manifest.offset for manifest in old]
+    offsets = [(0, 0) if topic else (manifest.offset, manifest.covered) for manifest in old]
     lineage = into or f"{was.lineage}~{partitions}"
     kind = folder_name()
     try:
@@ -139,7 +140,7 @@ def _places(
     return [
         (
             Location(was.group, lineage, name, topic_id, number),
-            offsets[number] if number < len(offsets) else 0,
+            *(offsets[number] if number < len(offsets) else (0, 0)),
         )
         for number in range(partitions)
     ]
@@ -154,8 +155,8 @@ def _hashes(kept: Iterable[dict[str, ModelEntry]], partitions: int) -> list[str]
     return [state_hash(models) for models in going]
 
 
-def _require_unused(store: ObjectStore, places: Iterable[tuple[Location, int]], hashes: Iterable[str]) -> None:
-    for (location, offset), expected in zip(places, hashes, strict=True):
+def _require_unused(store: ObjectStore, places: Iterable[tuple[Location, int, int]], hashes: Iterable[str]) -> None:
+    for (location, offset, _), expected in zip(places, hashes, strict=True):
         there = Checkpoints(store, location)
         if not (offsets := there.offsets()):
             continue

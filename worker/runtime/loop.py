@@ -188,8 +188,8 @@ class Worker:
         saved.sort(key=lambda task: -task.checkpointer.replay_s)
         # Several are written at a time; of those that do not come to it the next owner replays more.
         for task in saved:
-            if task.checkpointer.can_start(task.position):
-                task.checkpointer.start(task.position)
+            if task.checkpointer.can_start(reach := self._tasks.reach(task)):
+                task.checkpointer.start(reach)
         for task in saved:
             self._save(task, deadline)
         self._forget(partitions)
@@ -333,15 +333,15 @@ class Worker:
             except StateLost as error:
                 self._reload(task, error)
         by_checkpointer = {task.checkpointer: task for task in self._tasks.at_work()}
-        ready = [saving for saving, task in by_checkpointer.items() if saving.can_start(task.position)]
+        ready = [saving for saving, task in by_checkpointer.items() if saving.can_start(self._tasks.reach(task))]
         while (first := self._tasks.policy.most_urgent(by_checkpointer, ready)) is not None:
-            first.start(by_checkpointer[first].position)
+            first.start(self._tasks.reach(by_checkpointer[first]))
             ready.remove(first)
 
     def _save(self, task: Task, deadline: Deadline) -> None:
         """Write the last checkpoint of a partition, if there is time for it."""
         try:
-            task.checkpointer.save(task.position, deadline)
+            task.checkpointer.save(self._tasks.reach(task), deadline)
         except PartitionStopped as error:
             self._stop({task.number: error})
         except StateLost as error:

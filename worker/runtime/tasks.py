@@ -16,7 +16,7 @@ from worker.checkpoint import Location, Policy
 from worker.config import Config, history_of
 from worker.runtime.reloads import MOST_RELOADS, Reloads
 from worker.state.cache import Cache
-from worker.task.checkpointer import Checkpointer
+from worker.task.checkpointer import Checkpointer, Reach
 from worker.task.processor import bytes_of
 from worker.task.recovery import Opened, Recovery, Terms
 from worker.task.requirements import next_is_missing, require_not_beyond
@@ -131,9 +131,14 @@ class Tasks(Mapping[int, Task]):
             saving = Checkpointer(outcome, self.policy, self._clock, self._metrics, *pools)
             saving.repartitioned(self._terms.partitions)
             task.go_by(outcome.checkpoints.location.lineage)
-            task.open(outcome.models, outcome.position, outcome.live_from, saving, outcome.last_epoch)
+            covered, low = outcome.manifest.covered, outcome.low
+            task.open(outcome.models, outcome.position, outcome.live_from, saving, outcome.last_epoch, covered, low)
             self.read([task])
             yield task, None
+
+    def reach(self, task: Task) -> Reach:
+        """How far the state of one that is open goes."""
+        return task.reach(self._input.end_seen(task.number))
 
     def buffered(self, most_records: int, most_bytes: int) -> tuple[int, float]:
         """How many records were read and are not taken yet, and how many transactions of these sizes they are."""
@@ -141,8 +146,8 @@ class Tasks(Mapping[int, Task]):
         return len(records), max(len(records) / most_records, bytes_of(records) / most_bytes)
 
     def read(self, tasks: Sequence[Task]) -> None:
-        """Have partitions read, each from its position on."""
-        places = {task.number: task.commit_point for task in tasks}
+        """Have partitions read, each from its next record on."""
+        places = {task.number: task.place for task in tasks}
         self._input.assign(
             {number: place.offset for number, place in places.items()},
             {number: place.leader_epoch for number, place in places.items()},
@@ -162,7 +167,11 @@ class Tasks(Mapping[int, Task]):
         if isinstance(task.gone, PartitionStopped):
             raise task.gone
         if task.gone is not None:
-            if self._config.input.on_gap == "accept" and self._input.bounds(task.number).low > task.position:
+            low = self._input.bounds(task.number).low
+            if task.begins_at(low):
+                self.read([task])
+                return True
+            if self._config.input.on_gap == "accept" and low > task.position:
                 return False
             raise next_is_missing(where, task.gone)
         if task.ends_in_replay(self._input.end_seen(task.number)):
@@ -208,9 +217,9 @@ class Tasks(Mapping[int, Task]):
         self._metrics.topic_partitions.set(self._terms.partitions)
         for task in self.at_work():
             task.checkpointer.repartitioned(self._terms.partitions)
-            saved_offset = task.checkpointer.saved_offset
-            if task.number in begins and saved_offset is not None:
-                margin = saved_offset - begins[task.number]
+            covered = task.checkpointer.covered
+            if task.number in begins and covered is not None:
+                margin = covered - begins[task.number]
                 self._metrics.retention_margin_records.set(margin, partition=task.number)
 
     def _recovery(self, number: int) -> Recovery:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import amf
 from worker.base.errors import CorruptCheckpoint, PartitionStopped, StateLost, WorkerError
@@ -27,6 +28,15 @@ _log = Log(__name__)
 
 _AFTER_FAILURE_S = 5.0
 """A store that failed is left alone for so long, though the recovery budget is spent."""
+
+
+class Reach(NamedTuple):
+    """How far a state goes."""
+
+    offset: int
+    """That of the next record, as far as it is committed."""
+    covered: int
+    """Up to where it is known that no record lies behind `offset`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +80,8 @@ class Checkpointer:
         self._start_offset, self._origin = opened.manifest.start_offset, opened.manifest.origin
         self._previous: Manifest | None = opened.manifest
         """What the next checkpoint builds on; None where it is damaged, so that the next one has to hold everything."""
-        self._snapshot_at = opened.position
-        """Offset of the last snapshot that was not in vain."""
+        self._snapshot_at: Reach | None = Reach(opened.position, opened.manifest.covered)
+        """Of the last snapshot; None where that was in vain."""
         self._pointer = self._opened = Pointer.to(opened.manifest)
         self.must_be_saved = False
         """Whether the state was changed without a record, and the newest checkpoint is of before that."""
@@ -93,6 +103,11 @@ class Checkpointer:
     def saved_offset(self) -> int | None:
         """Offset of the newest checkpoint; None where it is damaged and not made up for yet."""
         return None if self._previous is None else self._previous.offset
+
+    @property
+    def covered(self) -> int | None:
+        """Up to where retention may delete records without harm to the newest checkpoint; None as above."""
+        return None if self._previous is None else self._previous.covered
 
     @property
     def metadata(self) -> str:
@@ -141,32 +156,32 @@ class Checkpointer:
         """Whether the last checkpoint was started longer ago than an interval."""
         return self._policy.is_over(self._clock.monotonic() - self.last_s)
 
-    def can_start(self, position: int) -> bool:
-        """Whether there is something to save at this offset, and the store can take it: it did not fail just now."""
+    def can_start(self, reach: Reach) -> bool:
+        """Whether there is something to save of this state, and the store can take it: it did not fail just now."""
         is_cleaning = self._cleaning is not None and self._cleaning.running()
         if self._writing is not None or is_cleaning or self._clock.monotonic() < self._retry_s:
             return False
-        return self._is_dirty(position)
+        return self._is_dirty(reach)
 
     def change_out_of_band(self) -> None:
         """The state was changed without a record: nothing may be committed before that is saved."""
         self.must_be_saved = True
 
-    def save(self, position: int, deadline: Deadline) -> None:
-        """Checkpoint the state at this offset and wait for it until the deadline. Raises PartitionStopped, StateLost.
+    def save(self, reach: Reach, deadline: Deadline) -> None:
+        """Checkpoint the state that goes so far and wait for it until the deadline. Raises PartitionStopped, StateLost.
 
         A clean-up has what is left of the time: who ends now may never come to it again.
         """
         self._finish(wait_s=deadline.remaining())
-        if self._writing is None and self._is_dirty(position):
-            self.start(position)
+        if self._writing is None and self._is_dirty(reach):
+            self.start(reach)
             self._finish(wait_s=deadline.remaining())
         self._finish_cleaning(wait_s=deadline.remaining())
 
-    def start(self, position: int) -> None:
-        """Start a checkpoint of the state at this offset; none may be on its way."""
+    def start(self, reach: Reach) -> None:
+        """Start a checkpoint of the state that goes so far; none may be on its way."""
         copies, removed = self._models.snapshot()
-        self._snapshot_at = position
+        self._snapshot_at, position = reach, reach.offset
         previous, partitions, out_of_band = self._previous, self._partitions, self.must_be_saved
         pointer, committed = self._pointer, self._committed or self._opened
         created_ms = self._clock.wall_ms()
@@ -188,13 +203,15 @@ class Checkpointer:
                 dirty={key: copy.take for key, copy in sorted(copies.items())},
                 removed=removed,
                 previous=previous,
+                covered=reach.covered,
                 revision=revision,
                 origin=self._origin,
                 partitions=partitions,
                 intake=self._intake,
             )
             self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
-            self._compare(lambda: {position: self._checkpoints.diverged(position)})
+            if previous is None or previous.offset != position or copies or removed:  # else it is that of the last one
+                self._compare(lambda: {position: self._checkpoints.diverged(position)})
             is_untidy = self._checkpoints.is_untidy(manifest)
             return _Written(manifest, self._cleaners.submit(self._clean_up, manifest, known) if is_untidy else None)
 
@@ -212,9 +229,13 @@ class Checkpointer:
         if self._cleaning is not None:
             self._cleaning.cancel()
 
-    def _is_dirty(self, position: int) -> bool:
-        """Whether the last snapshot is not of this state, or not of this offset, from which replay would start."""
-        return position != self._snapshot_at or self._models.dirty
+    def _is_dirty(self, reach: Reach) -> bool:
+        """Whether the last snapshot is not of this state, or not of this offset, from which replay would start.
+
+        Nor is it where more is covered by now: retention may delete that, and nobody could tell it from lost records.
+        """
+        last = self._snapshot_at
+        return last is None or reach.offset != last.offset or reach.covered > last.covered or self._models.dirty
 
     def _clean_up(self, manifest: Manifest, committed: int | None) -> None:
         """Now and then after a checkpoint: remove what nobody needs any more.
@@ -286,7 +307,7 @@ class Checkpointer:
         )
         self._metrics.checkpoint_failures_total.add(1)
         self._models.snapshot_failed(writing.removed)
-        self._snapshot_at = -1
+        self._snapshot_at = None
         if isinstance(error, CorruptCheckpoint):
             # What the last checkpoint points into is damaged; the models in memory are not.
             self._models.mark_all_changed()

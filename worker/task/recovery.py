@@ -74,6 +74,8 @@ class Opened:
     checkpoints: Checkpoints
     manifest: Manifest
     """The newest checkpoint, on which the next one builds."""
+    low: int
+    """First offset that the partition had; before it there was no record of those to take."""
     models: ModelStore
     reader: ModelReader
     """Gives the models that only that checkpoint has."""
@@ -161,7 +163,7 @@ class Recovery:
                     start.checkpoints.pass_over(f"the checkpoint at offset {manifest.offset}: {error}")
                     continue
                 try:
-                    return self._opened(start, manifest, models, reader, offset)
+                    return self._opened(start, manifest, models, reader, offset, bounds.low)
                 except BaseException:
                     models.close()
                     raise
@@ -173,7 +175,7 @@ class Recovery:
         raise no_checkpoint(self._where, start.checkpoints, start.live_from)
 
     def _opened(
-        self, start: _Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int
+        self, start: _Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int, low: int
     ) -> Opened:
         checkpoints, live_from = start.checkpoints, max(offset, start.live_from)
         require_agreement(checkpoints, manifest.offset)
@@ -184,6 +186,7 @@ class Recovery:
         return Opened(
             checkpoints,
             manifest,
+            low,
             models,
             reader,
             offset,
@@ -222,14 +225,16 @@ class Recovery:
         """First record to take after a checkpoint in a topic that begins at `low`. Raises PartitionStopped.
 
         That is the checkpoint's offset, or `low` where the records before it are lost and the configuration accepts it.
+        What the checkpoint covers were no records, and is no loss.
         """
-        offset = manifest.offset
-        if low > offset and self._terms.on_gap == "fail":
+        is_gap = low > manifest.covered
+        if is_gap and self._terms.on_gap == "fail":
             raise retention_gap(manifest, low, live_from)
-        if max(offset, low) < live_from:
+        offset = low if is_gap else manifest.offset
+        if offset < live_from:
             require_engine(manifest, live_from)
             require_intake(manifest, self._intake, live_from)
-        return max(offset, low)
+        return offset
 
     def _after_gap(self, manifest: Manifest, models: Mapping[str, Source], offset: int) -> tuple[Checkpoints, Manifest]:
         """Go on at `offset` with the models of an earlier checkpoint: the first checkpoint of a lineage of its own."""
@@ -334,6 +339,7 @@ class Recovery:
             created_ms=self._clock.wall_ms(),
             dirty={},
             previous=manifest,
+            covered=manifest.covered,
             revision=checkpoints.unused_revision(manifest.offset, manifest.revision),
             origin=manifest.origin,
             partitions=self._partitions,

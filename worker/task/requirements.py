@@ -5,7 +5,7 @@ What a function raises, or returns, is a PartitionStopped with the numbers and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import amf
@@ -13,7 +13,7 @@ from worker.base.errors import PartitionStopped
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
 from worker.base.records import Record
-from worker.base.refusals import partitions_added, topic_recreated
+from worker.base.refusals import SPEC_CHANGED, partitions_added, topic_recreated
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.checkpoint.siblings import of_another_topic
 
@@ -146,13 +146,25 @@ def divergence(location: Location, offset: int, keys: Sequence[str]) -> Partitio
     )
 
 
+def log_refused(partition: int, changed: Collection[str], of: int) -> None:
+    """Name the models whose events will be dead letters."""
+    _log.error(
+        "spec-changed",
+        f"partition {partition}: {len(changed)} of {of} models, {min(changed)!r} among them, were "
+        "made with other parameters than the configuration gives them: their events are refused",
+        hint=SPEC_CHANGED,
+        partition=partition,
+        count=len(changed),
+    )
+
+
 def retention_gap(manifest: Manifest, low: int, live_from: int) -> PartitionStopped:
     """For a topic that begins after the checkpoint."""
     offset = manifest.offset
     return PartitionStopped(
         "retention-gap",
         f"{manifest.location.title}: the checkpoint is at offset {offset}, the group at {live_from}, but the topic "
-        f"begins at {low}: {low - offset} records that the models need are gone",
+        f"begins at {low}: {low - manifest.covered} records that the models need are gone",
         "Go on without them under a lineage of its own (input.on_gap: accept), and let retention.ms exceed "
         f"checkpoint.interval by far; or {_BEGIN_ANEW}",
     )

@@ -23,10 +23,8 @@ from operator import attrgetter
 import amf
 from worker.base.errors import CorruptCheckpoint, PartitionStopped
 from worker.base.lag import Lag
-from worker.base.log import Log
 from worker.base.ports import SchemaRegistry
 from worker.base.records import CommittedOffset, Event, Outgoing, Record, Reject
-from worker.base.refusals import SPEC_CHANGED
 from worker.base.terms import State
 from worker.checkpoint import SavedModel
 from worker.codec.dead_letters import DECODERS
@@ -36,11 +34,9 @@ from worker.state.cache import Cache
 from worker.state.entry import Fetch, Prefetch
 from worker.state.model_store import ModelStore
 from worker.task.allowance import Allowance
-from worker.task.checkpointer import Checkpointer
+from worker.task.checkpointer import Checkpointer, Reach
 from worker.task.processor import Arrivals, BatchResult, Processor, bytes_of
-from worker.task.requirements import require_not_replaced
-
-_log = Log(__name__)
+from worker.task.requirements import log_refused, require_not_replaced
 
 ANSWERS_BYTES = 32 * 2**20
 """Memory of answers of one partition that are not bytes yet, about."""
@@ -78,6 +74,8 @@ class Task:
         """Whether a record that comes proves that all that was predicted is there."""
         self._last_epoch: int | None = None
         self._leader_epoch: int | None = None
+        self._covered = self._low = 0
+        """Up to where no record lies behind the position, if that is further; where the partition begins, if known."""
         self.buffer: list[Record] = []
         """Records that were read and are not taken yet."""
         self.gone: str | PartitionStopped | None = None
@@ -130,20 +128,10 @@ class Task:
         except BaseException:
             loaded.close()
             raise
-        self._log_refused(loaded)
-        return loaded
-
-    def _log_refused(self, loaded: ModelStore) -> None:
-        """At the start: by its dead letters alone it would be found out late."""
+        # At the start: by its dead letters alone it would be found out late.
         if self._config.models.on_spec_change == "fail" and (changed := loaded.changed_specs()):
-            _log.error(
-                "spec-changed",
-                f"partition {self.number}: {len(changed)} of {len(loaded)} models, {min(changed)!r} among them, were "
-                "made with other parameters than the configuration gives them: their events are refused",
-                hint=SPEC_CHANGED,
-                partition=self.number,
-                count=len(changed),
-            )
+            log_refused(self.number, changed, len(loaded))
+        return loaded
 
     def open(
         self,
@@ -152,21 +140,38 @@ class Task:
         live_from: int,
         checkpointer: Checkpointer | None = None,
         last_epoch: int | None = None,
+        covered: int = 0,
+        low: int = 0,
     ) -> None:
         """Go on from this state: replay the records in [position, live_from), those after them are live.
 
-        last_epoch: the leader epoch of the last record before live_from, where it is known.
+        last_epoch: the leader epoch of the last record before live_from, where it is known. covered: up to where no
+        record lies behind the position. low: where the partition begins, which is no further.
         """
         self._become(State.REPLAY)
         self.models.close()
         self.models, self._checkpointer = models, checkpointer
         self.position, self.live_from, self._last_epoch = position, live_from, last_epoch
         self._leader_epoch = last_epoch if position == live_from else None
+        self._covered, self._low = covered, low
 
     @property
     def commit_point(self) -> CommittedOffset:
         """Its position, with what is to be committed along with it from now on."""
         return CommittedOffset(self.position, self.checkpointer.metadata, self._leader_epoch)
+
+    @property
+    def place(self) -> CommittedOffset:
+        """From where it is read: its position, or where the partition begins by now, if no record lies between."""
+        is_gone = self.position < self._low <= self._covered
+        return CommittedOffset(self._low) if is_gone else self.commit_point
+
+    def begins_at(self, low: int) -> bool:
+        """Whether it can be read on though the partition begins there by now: what was deleted were no records."""
+        if not max(self.position, self._low) < low <= self._covered:
+            return False
+        self.gone, self._low = None, low
+        return True
 
     @property
     def checkpointer(self) -> Checkpointer:
@@ -221,6 +226,7 @@ class Task:
 
     def wait(self, until_s: float, trouble: str | None = None) -> None:
         """The next records are dropped, and read again by then; `trouble` is what they need and is not there."""
+        self.reach(None)
         self._waiting_from = self._state
         self._become(State.WAITING)
         self.trouble, self.wait_until_s = trouble, until_s
@@ -291,6 +297,12 @@ class Task:
         at_end = self._state in (State.REPLAY, State.LIVE) and not self.buffer and (end_seen or 0) >= high
         n = 0 if at_end else max(0, high - max(self.position, 0))
         return n, self._lag.seconds(n, now_ms)
+
+    def reach(self, end_seen: int | None) -> Reach:
+        """How far its state goes, by the end that was seen; in a replay that may be the end of a log that lost some."""
+        if self._state is State.LIVE and (self.buffer or not self._is_past_end):
+            self._covered = max(self._covered, self.buffer[0].offset if self.buffer else end_seen or 0)
+        return Reach(self.position, max(self.position, self._covered))
 
     def n_to_take(self, allowance: Allowance) -> int:
         """How many records to take next: to be replayed or to be predicted, never both; one at least, if there are any.

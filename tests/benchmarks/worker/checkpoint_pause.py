@@ -93,7 +93,7 @@ def _turns(task: Task, keys: list[str]) -> Pauses:
 
     task.models.hold = timed  # type: ignore[method-assign]
     started = time.perf_counter()
-    task.checkpointer.start(task.position)
+    task.checkpointer.start(task.reach(None))
     spent[-1] += time.perf_counter() - started
     while task.checkpointer.is_writing:
         task.buffer = _records(keys, task.position, rng)

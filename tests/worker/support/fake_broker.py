@@ -46,6 +46,10 @@ class Log:
         self.high = offset + 1
         return offset
 
+    def mark(self, n: int) -> None:
+        """Leave out so many offsets at the end, as markers of transactions do, and what was aborted."""
+        self.high += n
+
     def truncate(self, offset: int) -> None:
         """Lose what lies from this offset on, as where a replica takes over that did not have it yet."""
         self.former.append(self.records)

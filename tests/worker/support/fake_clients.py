@@ -67,14 +67,16 @@ class FakeInput:
             raise WorkerError("the consumer cannot go on: fenced by a static member of the same name")
         records: dict[int, list[Record]] = {}
         missing: Gone = {}
+        ends: dict[int, int] = {}
         self._moved.clear()
         if self.reads_ahead():
-            self._fetch(max_records, records, missing)
+            self._fetch(max_records, records, missing, ends)
         self._serve()
         for number in self._moved:
-            records.pop(number, None)
-            missing.pop(number, None)
-        self._fetch(max_records - sum(map(len, records.values())), records, missing)
+            for found in (records, missing, ends):
+                found.pop(number, None)
+        self._fetch(max_records - sum(map(len, records.values())), records, missing, ends)
+        self._ends |= ends
         self.broker.clock.now_s += timeout_s / 4
         return records, missing
 
@@ -180,7 +182,7 @@ class FakeInput:
     def _current(self) -> Metadata:
         return Metadata(self.name, self.broker.group.generation) if self.is_member else self._metadata
 
-    def _fetch(self, most: int, records: dict[int, list[Record]], missing: Gone) -> None:
+    def _fetch(self, most: int, records: dict[int, list[Record]], missing: Gone, ends: dict[int, int]) -> None:
         away = self.paused | self.broker.leaderless
         for number in sorted(self.positions.keys() - away - records.keys() - missing.keys()):
             log, position = self.broker.logs[number], self.positions[number]
@@ -191,8 +193,10 @@ class FakeInput:
                 records[number] = some
                 self.positions[number], self._epochs[number] = some[-1].offset + 1, some[-1].leader_epoch
                 most -= len(some)
-            elif not log.after(position, 1):
-                self._ends[number] = log.high
+            if number not in missing and not log.after(self.positions[number], 1):
+                ends[number] = log.high
+                if log.high > self.positions[number]:  # The client goes on behind markers, which it does not show.
+                    self.positions[number], self._epochs[number] = log.high, log.epochs[-1][0]
 
     def _is_beyond_end(self, log: Log, number: int) -> bool:
         """Whether the log ends before the position, or has lost the record before it, which its epoch tells."""

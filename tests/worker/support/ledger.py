@@ -30,6 +30,11 @@ class Written(NamedTuple):
     """The highest offset that had ever been committed."""
 
 
+def rank(manifest: Manifest) -> tuple[int, int, int]:
+    """The furthest manifest has the highest one."""
+    return manifest.offset, manifest.revision, manifest.covered
+
+
 class Ledger(DictStore):
     """Remembers every manifest that a worker ever wrote."""
 
@@ -106,12 +111,12 @@ class Ledger(DictStore):
         """Names of the manifests there that workers wrote, the newest first."""
         there = [name for name in self._manifests if name in self.objects and name.rpartition("/")[0] == folder]
         manifests = self._manifests
-        return sorted(there, key=lambda name: (manifests[name].offset, manifests[name].revision, name), reverse=True)
+        return sorted(there, key=lambda name: (*rank(manifests[name]), name), reverse=True)
 
     def newest(self, number: int) -> Manifest | None:
         """The furthest manifest of a partition that is still there."""
         there = [each.manifest for each in self.written[number] if each.name in self.objects]
-        return max(there, key=lambda manifest: (manifest.offset, manifest.revision), default=None)
+        return max(there, key=rank, default=None)
 
     def oldest(self, number: int) -> int | None:
         """Offset of the first manifest of a partition that is still there."""

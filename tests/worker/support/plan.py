@@ -92,6 +92,8 @@ class Plan:
     disaster: str | None
     seconds_per_record: float
     """Time that it takes to send a record of a transaction."""
+    marked: bool
+    """Whether what is produced has a marker at its end, as transactions have."""
     pieces: int
     """How often records are predicted before they are committed."""
     static: bool
@@ -134,6 +136,7 @@ class Plan:
             entries=rng.choice((1, 2, 2, 3)),
             steps=(steps := rng.randint(8, 40)),
             pieces=1 + 2 * (steps % 2),
+            marked=steps % 5 == 0,
             batch_records=rng.choice((1, 2, 3, 5, 10)),
             fault_rate=rng.choice((0.01, 0.03, 0.06, 0.12)),
             faults=tuple(faults),

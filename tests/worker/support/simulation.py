@@ -159,6 +159,8 @@ class Simulation:
             key, value = self._source.draw(number)
             headers = [("trace", b"%d" % i)] if i % 2 else []
             self.broker.logs[number].append(key, value, headers, gap=self.rng.choice((0, 0, 0, 0, 1, 3)))
+            if self.plan.marked:
+                self.broker.logs[number].mark(1 + i % 2)
 
     def _start(self, entry: int) -> Process:
         """A new process for a slot; under a static name it takes the place of the old one, be that alive or not."""
@@ -215,7 +217,7 @@ class Simulation:
             self._repair()
             self._bury()
         self.config = config
-        self._deployments.append(({number: log.high for number, log in self.broker.logs.items()}, config))
+        self._deployments.append(({number: log.end for number, log in self.broker.logs.items()}, config))
         self._calm = False
         self.start_all()
 
@@ -271,7 +273,7 @@ class Simulation:
             readers = [
                 each.input.positions[number] for each in self._processes if each.alive and each.input.reads(number)
             ]
-            needed = min([0 if newest is None else newest.offset, *readers])
+            needed = min([0 if newest is None else newest.covered, *readers])
             log.low = max(log.low, min(needed, self.rng.randint(0, log.high)))
 
     # --- what happens at a call ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -54,6 +55,7 @@ class KafkaInput:
         self._topic = config.input.topic
         self._properties = config.consumer_properties() | {"enable.partition.eof": "true"}
         self._ends: dict[int, int] = {}
+        """Ends of partitions behind what `consume` has returned of them since they were assigned."""
         self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
         self._admission = Admission()
         self._consumer: Consumer = client(Consumer, self._properties, self._admission)
@@ -105,17 +107,18 @@ class KafkaInput:
         self._prove()
         records: dict[int, list[Record]] = defaultdict(list)
         missing: Gone = {}
+        ends: dict[int, int] = {}
         self._moved.clear()
         for message in self._pieces.of(self._consumer.consume, max_records, timeout_s):
             if self._moved:
-                self._drop_moved(records, missing)
+                self._drop_moved(records, missing, ends)
             error = message.error()
             if message.partition() in self._unreadable:
                 pass
             elif error is None:
                 records[message.partition()].append(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._ends[message.partition()] = message.offset()
+                ends[message.partition()] = message.offset()
             elif error.code() in _OUT_OF_RANGE and message.partition() is not None:
                 missing[message.partition()] = error.str()
                 self._unproven.pop(message.partition(), None)
@@ -134,16 +137,19 @@ class KafkaInput:
         missing |= self._unreadable
         if strange := self._of_another_id():
             self._take_anew(strange)
-        self._drop_moved(records, missing)
+        self._drop_moved(records, missing, ends)
         for number in self._unproven:
             records.pop(number, None)  # They are read again.
+            ends.pop(number, None)
+        # Not earlier: who is asked in a callback to save a partition does not have these records yet.
+        self._ends |= ends
         return records, missing
 
-    def _drop_moved(self, records: dict[int, list[Record]], missing: Gone) -> None:
+    def _drop_moved(self, *found: dict[int, Any]) -> None:
         """Drop what came of partitions before a callback moved them; of each piece the client has done so itself."""
         for number in self._moved:
-            records.pop(number, None)
-            missing.pop(number, None)
+            for by_partition in found:
+                by_partition.pop(number, None)
         self._moved.clear()
 
     def _look_after_membership(self) -> None:
@@ -223,6 +229,7 @@ class KafkaInput:
         self._moved.update(partitions)
         for number in partitions:
             self._unproven.pop(number, None)
+            self._ends.pop(number, None)
         if read:
             self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in read])
         # An answer to the group that takes nothing yet. A place that is not meant, be the partition paused, may win
