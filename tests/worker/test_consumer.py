@@ -197,7 +197,7 @@ class Passing:
 def passing(monkeypatch: pytest.MonkeyPatch, client: Mock) -> Passing:
     """Each new client is the same one, and so is the time until it passes."""
     passing = Passing()
-    monkeypatch.setattr(consumer, "client", lambda kind, properties: client)
+    monkeypatch.setattr(consumer, "client", lambda *_: client)
     monkeypatch.setattr(consumer, "time", passing)
     return passing
 
