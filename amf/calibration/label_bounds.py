@@ -1,8 +1,9 @@
-"""Quantiles that go no further than labels do.
+"""Forecasts of numbers that go no further than labels do.
 
-A spread is alike on both sides, and labels may not be: counts and amounts end at 0. So each of two quantiles is bounded
-by the extremes of the last 256 to 512 labels where that has lost less of late, as quantiles lose (pinball loss).
-Extremes are exact, block by block: ones that decay would leave out what labels come back to again and again.
+A spread is alike on both sides, and labels may not be: counts and amounts end at 0. So the extremes of the last 256 to
+512 labels are bounds of all that is published, each where the quantile on its side has lost less of late with it, as
+quantiles lose (pinball loss). Extremes are exact, block by block: ones that decay would leave out what labels come back
+to again and again.
 
 state, from `at` on: N_BOUNDS numbers: the least label of the block of labels that is not full yet, and of the one
 before it, and the greatest ones; the losses of late of the lower quantile as it is and as it is bounded, and of the
@@ -10,6 +11,8 @@ upper one.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from amf.jit.decorators import index, inlined
 
@@ -34,28 +37,29 @@ def extremes_of(state, at):
 
 
 @inlined
-def bounded_quantiles(low, inner_low, inner_high, high, state, at):
-    """Both quantiles, no further out than labels of late and no further in than the two numbers between them."""
+def within_labels(number, state, at):
+    """The number, no further out than labels of late."""
     least, greatest = extremes_of(state, at)
-    return min(max(low, least), inner_low), max(min(high, greatest), inner_high)
+    return min(max(number, least), greatest)
 
 
 @inlined
-def are_bounds_better(state, at):
-    """Whether the lower quantile has lost less of late where it was bounded, and whether the upper one has."""
-    return (
-        state[at + _LOWER + _BOUNDED] < _BETTER * state[at + _LOWER],
-        state[at + _UPPER + _BOUNDED] < _BETTER * state[at + _UPPER],
-    )
+def bounds_of(state, at):
+    """Between which forecasts stay: the least and the greatest label of late, each where the quantile on its side has
+    lost less with such a bound; else it is infinite."""
+    least, greatest = extremes_of(state, at)
+    is_lower_better = state[at + _LOWER + _BOUNDED] < _BETTER * state[at + _LOWER]
+    is_upper_better = state[at + _UPPER + _BOUNDED] < _BETTER * state[at + _UPPER]
+    return least if is_lower_better else -np.inf, greatest if is_upper_better else np.inf
 
 
 @inlined
-def follow_bounds(label, low, least, high, greatest, share, state, at):
+def follow_bounds(label, low, high, share, state, at):
     """Take in what the quantiles of this share and of 1 - share have lost, as they are and bounded."""
     _lose(label - low, share, state, at + _LOWER)
-    _lose(label - least, share, state, at + _LOWER + _BOUNDED)
+    _lose(label - within_labels(low, state, at), share, state, at + _LOWER + _BOUNDED)
     _lose(label - high, 1.0 - share, state, at + _UPPER)
-    _lose(label - greatest, 1.0 - share, state, at + _UPPER + _BOUNDED)
+    _lose(label - within_labels(high, state, at), 1.0 - share, state, at + _UPPER + _BOUNDED)
 
 
 @inlined

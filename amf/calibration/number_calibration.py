@@ -11,14 +11,15 @@ the features: a sum of effects of single features they know sooner (number_stack
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
 below and above by factors that follow the labels which fell outside of the 5 % and the 95 % quantile (adaptive
-conformal inference), it makes these what they are called. Each goes no further than labels do where that is better
-(label_bounds.py): the quantiles of a count are not negative. Stretched by one more factor, that of the squared errors
+conformal inference), it makes these what they are called. Stretched by one more factor, that of the squared errors
 over the squared spreads, it is the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and
 else 0, both are 0. The median, which of skewed labels is not their mean, is the one of three that has lost least of
 late, where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean,
 moved by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while
 the spread that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean
-and spread: there the median is that of the labels.
+and spread: there the median is that of the labels. At last mean, median and quantiles stay where labels are, on each
+side where that is better (label_bounds.py): a count is not negative. What is learned goes by the numbers without these
+bounds.
 
 All are state of the forest and change with labelled rows only, one row after the other.
 
@@ -44,8 +45,7 @@ from amf.calibration.corrections import LARGEST_SUM
 from amf.calibration.label_bounds import (
     LOSSES_OF_QUANTILES,
     N_BOUNDS,
-    are_bounds_better,
-    bounded_quantiles,
+    bounds_of,
     follow_bounds,
     follow_extremes,
 )
@@ -220,29 +220,30 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         linear_models.enter(x, i, linear, index(1), entered)
         by_ridge = ridge.respond(x, i, linear, of_ridge)
         stack(followed, state[_USUAL], by_ridge, entered, state, _STACKED, linear, layers)
-        calibrated[i, MEAN] = mean = layers.said[N_LAYERS]
+        mean = layers.said[N_LAYERS]
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
         median = min(max(mean + spread * state[_MIDDLE], lowest), highest)
-        calibrated[i, MEDIAN] = likeliest = _likeliest_median(median, mean, spread, state)
+        likeliest = _likeliest_median(median, mean, spread, state)
         low, high = min(lowest, likeliest), max(highest, likeliest)
-        least, greatest = bounded_quantiles(low, min(mean, likeliest), max(mean, likeliest), high, state, _BOUNDS)
-        is_lower_better, is_upper_better = are_bounds_better(state, _BOUNDS)
-        lowest, highest = least if is_lower_better else low, greatest if is_upper_better else high
-        calibrated[i, LOWER], calibrated[i, UPPER] = lowest, highest
-        calibrated[i, STD] = _standard_deviation(mean - lowest, highest - mean, spread, state)
+        least, greatest = bounds_of(state, _BOUNDS)
+        calibrated[i, MEAN] = published = min(max(mean, least), greatest)
+        calibrated[i, MEDIAN] = min(max(likeliest, least), greatest)
+        calibrated[i, LOWER] = lowest = min(max(low, least), greatest)
+        calibrated[i, UPPER] = highest = min(max(high, least), greatest)
+        calibrated[i, STD] = _standard_deviation(published - lowest, highest - published, spread, state)
         if labelled[i]:
             label, counts = labels[i], 1.0
             if mean == mean:
                 remember_losses(
-                    square(mean - label), square(aggregate - label), square(state[_MEAN] - label), state, _LOSSES
+                    square(published - label), square(aggregate - label), square(state[_MEAN] - label), state, _LOSSES
                 )
                 if not _is_blown_up(spread, state):
                     _judge_medians(median, mean, label, state)
                 if spread > 0.0:
                     _follow_variance(min(square(label - mean), _FAR_OUT * state[_USUAL]), square(spread), state)
                     _follow(label, low, median, high, state)
-                    follow_bounds(label, low, least, high, greatest, _TAIL, state, _BOUNDS)
+                    follow_bounds(label, low, high, _TAIL, state, _BOUNDS)
                 if state[_USUAL] > 0.0:
                     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + square(label - blend), _SMALLEST)
                     counts = min(_MOST_USUAL * state[_USUAL] * weight, 1.0)

@@ -3,7 +3,7 @@
 A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of labels, as
 would have been best so far, adds what that was off of late where it helps, and shares of the differences to a linear
 model of the features, and then to one of their squares (reference_stacking.py), where that helps, and stretches its
-intervals until 5 % of the labels fall below and 5 % above, no further than labels go where that is better.
+intervals until 5 % of the labels fall below and 5 % above. What it publishes stays where labels are, if that is better.
 """
 
 from __future__ import annotations
@@ -150,22 +150,20 @@ class Bounds:
     losses: np.ndarray = field(default_factory=lambda: np.zeros((2, 2)))
 
     @property
-    def recent(self) -> list[float]:
-        return last_blocks(self.labels, 256)
+    def extremes(self) -> tuple[float, float]:
+        labels = last_blocks(self.labels, 256) or [0.0]
+        return min(labels), max(labels)
 
-    def bounded(self, low: float, inner: tuple[float, float], high: float) -> tuple[float, float]:
-        labels = self.recent or [0.0]
-        return min(max(low, min(labels)), min(inner)), max(min(high, max(labels)), max(inner))
+    def apply(self, forecast: float) -> float:
+        """The forecast within the extremes, on each side on which the quantile has lost a twentieth less so."""
+        below, above = (bounded < 0.95 * lost for lost, bounded in self.losses)
+        least, greatest = self.extremes
+        return min(max(forecast, least if below else -math.inf), greatest if above else math.inf)
 
-    def choose(self, low: float, inner: tuple[float, float], high: float) -> tuple[float, float]:
-        least, greatest = self.bounded(low, inner, high)
-        (as_low, as_least), (as_high, as_greatest) = self.losses
-        return least if as_least < 0.95 * as_low else low, greatest if as_greatest < 0.95 * as_high else high
-
-    def judge(self, low: float, inner: tuple[float, float], high: float, y: float) -> None:
-        least, greatest = self.bounded(low, inner, high)
-        lost = [[pinball(y - low, TAIL), pinball(y - least, TAIL)]]
-        lost.append([pinball(y - high, 1 - TAIL), pinball(y - greatest, 1 - TAIL)])
+    def judge(self, low: float, high: float, y: float) -> None:
+        low_within, high_within = np.clip([low, high], *self.extremes)
+        lost = [[pinball(y - low, TAIL), pinball(y - low_within, TAIL)]]
+        lost.append([pinball(y - high, 1 - TAIL), pinball(y - high_within, 1 - TAIL)])
         self.losses = (1 - 1 / 256) * self.losses + lost
 
 
@@ -360,8 +358,7 @@ class Quantiles:
 
     def three(self, forecast: float, scale: float, usual: float = math.inf) -> tuple[float, float, float]:
         """Those of 5, 50 and 95 %."""
-        low, median, high = self.stretched(forecast, scale, usual)
-        low, high = self.bounds.choose(low, (forecast, median), high)
+        low, median, high = map(self.bounds.apply, self.stretched(forecast, scale, usual))
         return low, median, high
 
     def quantile(self, forecast: float, scale: float, probability: float) -> float:
@@ -373,13 +370,14 @@ class Quantiles:
     def std(self, forecast: float, scale: float, usual: float = math.inf) -> float:
         """At least that of a label which is one of three: a tail's quantile a twentieth of the time, or the mean."""
         low, _, high = self.three(forecast, scale, usual)
-        implied = TAIL * ((forecast - low) ** 2 + (high - forecast) ** 2)
+        mean = self.bounds.apply(forecast)
+        implied = TAIL * ((mean - low) ** 2 + (high - mean) ** 2)
         return max(scale * math.exp(self.factor / 2), math.sqrt(implied))
 
     def learn(self, forecast: float, scale: float, y: float, usual: float = math.inf) -> None:
         """A label outside widens its side, one inside narrows it by 1/19 of that: at rest one in twenty is outside. One
         above the median moves that up, one below down: at rest as many are above as below."""
-        low, median, high = self.stretched(forecast, scale, usual)
+        low, _, high = self.stretched(forecast, scale, usual)
         medians = self.medians(forecast, scale)
         if scale**2 <= 1024 * usual:
             errors = [abs(y - median) for median in medians]
@@ -387,7 +385,7 @@ class Quantiles:
         self.errors.learn(y - forecast)
         if scale == 0:
             return
-        self.bounds.judge(low, (forecast, median), high, y)
+        self.bounds.judge(low, high, y)
         if self.typical == 0:
             self.typical = scale**2
         step, most = max(2 / (self.n + 20), 1 / 512), 16 * self.typical

@@ -202,7 +202,7 @@ class RegressionForest:
         mean, scale = self.centre(outlook, x), self.scale(outlook)
         usual = self.blend.usual if self.calibration else math.inf
         three, std = self.quantiles.three(mean, scale, usual), self.quantiles.std(mean, scale, usual)
-        return Forecast(mean, outlook.origin + outlook.mean, std, three)
+        return Forecast(self.quantiles.bounds.apply(mean), outlook.origin + outlook.mean, std, three)
 
     def weighted_depth(self, x: np.ndarray) -> float:
         return sum(tree.weighted_depth(x) for tree in self.trees) / len(self.trees)
@@ -213,7 +213,7 @@ class RegressionForest:
         outlook, share = self.outlook(x), 1.0
         if outlook is not None and self.calibration:
             centre, blend, usual = self.centre(outlook, x), self.blend.forecast(outlook), self.blend.usual
-            forecasts = centre, outlook.origin + outlook.mean, self.blend.mean
+            forecasts = self.quantiles.bounds.apply(centre), outlook.origin + outlook.mean, self.blend.mean
             self.losses.add(*((forecast - y) ** 2 for forecast in forecasts))
             self.quantiles.learn(centre, self.scale(outlook), y, usual)
             if usual > 0:
