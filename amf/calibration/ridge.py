@@ -7,16 +7,17 @@ fallen to a 32nd of what they were among the first 2,000, so have the weights of
 that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the
 first value of a feature on, so that no offset drowns what varies; no value counts more than so many standard
 deviations. Each feature is penalised in units of its own deviation, by as much as three tenths of a row would tell of
-it. A value that is missing is the mean.
+it. A value that is missing is the mean. Where a label is forecast none is further from the mean than one of the rows so
+far can be: of as many as n rows weigh, the root of n deviations.
 
 The weights are solved for (Cholesky) after each of the first labels, later after every sixteenth part of them, at the
-latest after 64: so a row costs d^2 / 2 products, and there are at most 64 features, which need 18 kB.
+latest after 64: so a row costs d^2 / 2 products. Of more than 64 features the first 64 are used, which need 18 kB.
 
-state, of d features: float64 (6 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
-the weights are solved for next, the first label, the mean of all less this one, and the most that a squared error was,
-but for what has been forgotten with it; of each feature its weight, how far a value counts, the mean less the first
-value, and the moment with the label; then those of the features among themselves, the lower triangle row by row. What
-comes of later features stands behind that of the others in each part.
+state, of d features that are used: float64 (6 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels,
+that after which the weights are solved for next, the first label, the mean of all less this one, and the most that a
+squared error was, but for what has been forgotten with it; of each feature its weight, how far a value counts, the mean
+less the first value, and the moment with the label; then those of the features among themselves, the lower triangle row
+by row. What comes of later features stands behind that of the others in each part.
 
 [1] B. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
@@ -41,8 +42,8 @@ _KEPT = 1.0 - 1.0 / 1000.0
 """What is left of all weights at the next label."""
 _PENALTY = 0.3
 """Of a weight for each deviation of a feature, in rows."""
-_FURTHEST, _FURTHEST_COUNTED = 5.0, 64.0
-"""Standard deviations from the mean that a feature is taken as at most where a label is forecast, and learned."""
+_FURTHEST_LEARNED = 64.0
+"""Standard deviations from the mean that a feature is taken as at most where a label is learned."""
 _FEW = 8.0
 """Labels after which there are standard deviations that bound values."""
 _SHARE_BETWEEN, _MOST_BETWEEN = 1.0 / 16.0, 64.0
@@ -64,14 +65,15 @@ _MOST_LABELS = 2.0**53
 
 
 def n_numbers(n_features: int) -> int:
-    """Of the state of so many features; 0 where there are none, or too many."""
-    return _parts(n_features)[-1] if 0 < n_features <= MOST_FEATURES else 0
+    """Of the state of so many features; 0 where there are none."""
+    return _parts(n_features)[-1] if n_features else 0
 
 
 def _parts(n_features: int) -> list[int]:
     """Where the parts of the state begin, each of which grows at its end, and where the last one ends."""
-    rows = [_N_OWN + row * n_features for row in range(_N_ROWS + 1)]
-    return [0, *rows, rows[-1] + n_features * (n_features + 1) // 2]
+    n_used = min(n_features, MOST_FEATURES)
+    rows = [_N_OWN + row * n_used for row in range(_N_ROWS + 1)]
+    return [0, *rows, rows[-1] + n_used * (n_used + 1) // 2]
 
 
 def with_features(state: NDArray[np.float64], n_features: int, n_now: int) -> NDArray[np.float64]:
@@ -95,16 +97,23 @@ def _is_in_range(state, n_features):
     sound &= 0.0 <= state[_DUE] <= _MOST_LABELS + _MOST_BETWEEN
     sound &= 0.0 <= state[_MOST_USUAL] < np.inf
     sound &= abs(state[_FIRST]) <= _LARGEST_WEIGHT and abs(state[_LEVEL]) <= _LARGEST_WEIGHT
-    for j in range(n_features):
+    n_used = _used_of(n_features)
+    for j in range(n_used):
         at = _SLOPES + j
-        furthest, mean = state[at + n_features], state[at + index(2) * n_features]
+        furthest, mean = state[at + n_used], state[at + index(2) * n_used]
         sound &= 0.0 <= furthest < np.inf and abs(mean) <= _FARTHEST
-        sound &= abs(state[at]) * furthest <= 2.0 * _FURTHEST * _LARGEST_WEIGHT
-        sound &= abs(state[at + index(3) * n_features]) <= _LARGEST_MOMENT
-        sound &= state[_moments_of(j, n_features) + j] >= 0.0
-    for moment in state[_moments_of(index(0), n_features) :]:
+        sound &= abs(state[at]) * furthest <= 2.0 * _LARGEST_WEIGHT * math.sqrt(2.0 / (1.0 - _KEPT))
+        sound &= abs(state[at + index(3) * n_used]) <= _LARGEST_MOMENT
+        sound &= state[_moments_of(j, n_used) + j] >= 0.0
+    for moment in state[_moments_of(index(0), n_used) :]:
         sound &= abs(moment) <= _LARGEST_MOMENT
     return sound
+
+
+@inlined
+def _used_of(n_features):
+    """How many of so many features are used."""
+    return min(n_features, index(MOST_FEATURES))
 
 
 @inlined
@@ -115,9 +124,10 @@ def _moments_of(j, n_features):
 
 @inlined
 def _beside_mean(x, i, j, linear, state, n_features):
-    """How far a value is from the mean of its feature; 0 where it is missing."""
+    """How far a value is from the mean of its feature, of so many that are used; 0 where it is missing."""
     value, mean = x[i, j], state[_SLOPES + index(2) * n_features + j]
-    beside = min(max(value - linear_models.first_of(j, linear, index(1), n_features), -_FARTHEST), _FARTHEST) - mean
+    first = linear_models.first_of(j, linear, index(1), index(x.shape[1]))
+    beside = min(max(value - first, -_FARTHEST), _FARTHEST) - mean
     return beside if value == value else 0.0
 
 
@@ -127,7 +137,7 @@ def respond(x, i, linear, state):
     which know the first values of features."""
     if state.shape[0] == 0 or state[_WEIGHT] == 0.0:
         return np.nan
-    n_features, response = index(x.shape[1]), state[_FIRST] + state[_LEVEL]
+    n_features, response = _used_of(index(x.shape[1])), state[_FIRST] + state[_LEVEL]
     for j in range(n_features):
         slope, furthest = state[_SLOPES + j], state[_SLOPES + n_features + j]
         beside = _beside_mean(x, i, j, linear, state, n_features)
@@ -140,7 +150,7 @@ def follow(x, i, linear, label, weight, usual, state, beside):
     """Follow one label. weight: of the row, 1 at most. usual: squared error. beside: float64 (d,), to work in."""
     if state.shape[0] == 0:
         return
-    n_features = index(x.shape[1])
+    n_features = _used_of(index(x.shape[1]))
     _weigh_by_errors(usual, state, n_features)
     if state[_LABELS] == 0.0:
         state[_FIRST] = label
@@ -157,7 +167,7 @@ def follow(x, i, linear, label, weight, usual, state, beside):
         at, moments = _SLOPES + j, _moments_of(j, n_features)
         off = _beside_mean(x, i, j, linear, state, n_features)
         if state[_LABELS] > _FEW and state[moments + j] > 0.0:
-            most = _FURTHEST_COUNTED * math.sqrt(state[moments + j] / before)
+            most = _FURTHEST_LEARNED * math.sqrt(state[moments + j] / before)
             off = min(max(off, -most), most)
         beside[j] = off
         state[at + index(2) * n_features] += new * off
@@ -213,4 +223,4 @@ def _solve(state, n_features):
     for j in range(n_features):
         is_weight = deviations[j] > 0.0 and abs(solution[j]) <= _LARGEST_WEIGHT
         state[_SLOPES + j] = solution[j] / deviations[j] if is_weight else 0.0
-        state[_SLOPES + n_features + j] = _FURTHEST * deviations[j]
+        state[_SLOPES + n_features + j] = math.sqrt(total) * deviations[j]

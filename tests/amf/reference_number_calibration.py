@@ -233,12 +233,13 @@ class Stack(Layer):
 @dataclass
 class Ridge(Layer):
     """Weighted least squares on all rows, of which each label leaves .999 of the weights, with a penalty of .3 rows on
-    each feature in standard deviations, solved anew now and then; nothing where there are more than 64 features. Errors
-    that fall to a 32nd take the weights along."""
+    each feature in standard deviations, solved anew now and then. A value is no further from the mean than it would be
+    if all others were the mean. The first 64 features count. Errors that fall to a 32nd take the weights along."""
 
     n_features: int = 0
 
     def __post_init__(self) -> None:
+        self.n_features = min(self.n_features, 64)
         self.rows: list[np.ndarray] = []  # less the first value of each feature
         self.labels: list[float] = []
         self.weights: list[float] = []
@@ -249,7 +250,7 @@ class Ridge(Layer):
 
     def off(self, x: np.ndarray) -> np.ndarray:
         """How far values are from the mean; a missing one is the mean, as is one of a feature that never came."""
-        off = x - self.first - self.centre
+        off = x[: self.n_features] - self.first - self.centre
         return np.where(np.isnan(off), 0.0, off)
 
     def by_model(self, x: np.ndarray, forecast: float) -> float:
@@ -258,9 +259,7 @@ class Ridge(Layer):
         return float(self.level + self.slopes @ np.clip(self.off(x), -self.furthest, self.furthest))
 
     def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
-        if self.n_features > 64:
-            return
-        self.first = np.where(np.isnan(self.first), x, self.first)
+        self.first = np.where(np.isnan(self.first), x[: self.n_features], self.first)
         off = self.off(x)
         if len(self.rows) >= 8:
             bound = np.where(self.variances > 0, 64 * np.sqrt(self.variances), math.inf)
@@ -283,8 +282,8 @@ class Ridge(Layer):
     def solve(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> None:
         deviations = np.sqrt(self.variances)
         varies = deviations > 0
-        self.slopes, self.furthest = np.zeros(self.n_features), 5 * deviations
         scaled, total = rows[:, varies] / deviations[varies], weights.sum()
+        self.slopes, self.furthest = np.zeros(self.n_features), math.sqrt(total) * deviations
         moments = (scaled.T * weights) @ scaled / total + np.diag(np.full(varies.sum(), 0.3 / total))
         solution = np.linalg.solve(moments, (scaled.T * weights) @ labels / total)
         self.slopes[varies] = solution / deviations[varies]

@@ -8,6 +8,7 @@
     noise        long: labels without a signal, beside the same
     irrelevant   long: a hundred features that tell nothing, beside the same
     time         long: the number of the row as a feature, where nothing changes and where something does
+    real         long: some 250 labels of real tables, beside refitted batch learners
     order        long: labels that come sorted, late, or in another unit
     drift        long: streams of MOA's generators that change, adaptive forests beside MOA's
     small        many small forests, calls for a single event
@@ -53,6 +54,7 @@ from tests.benchmarks.learners import (
     label_order,
     many_worlds,
     quality,
+    real_tables,
     regressors,
     serialization,
     small_forests,
@@ -110,6 +112,7 @@ QUALITY = {
     "irrelevant": irrelevant_features.main,
     "time": time_as_feature.main,
     "order": label_order.main,
+    "real": real_tables.main,
     "drift": concept_drift.main,
 }
 

