@@ -24,6 +24,21 @@ _EXIT_CODES = "exit codes: 0 done, 1 failed, 2 unusable configuration or command
 _Add = Callable[..., argparse.ArgumentParser]
 
 
+class _Command(argparse.ArgumentParser):
+    """Takes a list of words wherever they stand: argparse alone takes those before the next option, be it none."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        found, left = super().parse_known_args(args, namespace)
+        listed = [each.dest for each in self._get_positional_actions() if each.nargs == "*"]
+        if not listed:
+            return found, left
+        [name] = listed
+        ends = left.index("--") if "--" in left else len(left)
+        words = [*(word for word in left[:ends] if not word.startswith("-")), *left[ends + 1 :]]
+        setattr(found, name, [*getattr(found, name), *words])
+        return found, [word for word in left[:ends] if word.startswith("-")]
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `command` of what it parses is the function to run."""
     made = argparse.ArgumentParser(
@@ -33,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--version", action="version", version=f"amf-worker {__version__}")
-    add = partial(_command, made.add_subparsers(metavar="COMMAND", required=True))
+    add = partial(_command, made.add_subparsers(metavar="COMMAND", required=True, parser_class=_Command))
     _add_init(add)
     _add_run(add)
     _add_check(add)
