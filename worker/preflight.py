@@ -204,9 +204,7 @@ def of_forwarder(config: Config, partitions: int) -> list[Finding]:
 
 def _has_committed(config: Config, partitions: int) -> bool:
     """Whether the group of a configuration has been anywhere in its topic. Raises WorkerError."""
-    topic = config.input.topic
-    needs = (f"READ on topic {topic}", f"READ on group {config.kafka['group.id']}")
-    committed = Offsets(config, needs).committed(range(partitions))
+    committed = Offsets(config).committed(range(partitions))
     return any(offset is not None for offset in committed.values())
 
 
