@@ -117,6 +117,12 @@ def test_a_forwarder_says_whether_its_group_has_it(monkeypatch: pytest.MonkeyPat
     bench = ForwarderBench()
     forwarder = bench.forwarder()
     assert forwarder.board.forwarder_trouble == "the forwarders' group has not assigned partitions yet"
+    forwarder.input.connection = "the last connection failed: invalid credentials"
+    forwarder.start()
+    forwarder.turns(1)
+    refused = "the forwarders' group has not assigned partitions yet: the last connection failed: invalid credentials"
+    assert forwarder.board.forwarder_trouble == refused
+    forwarder.input.connection = None
     forwarder.join().turns(1)
     assert forwarder.board.forwarder_trouble is None
     member = forwarder.input.membership

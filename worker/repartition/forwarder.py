@@ -114,7 +114,7 @@ class Forwarder:
         # While a transaction is open only the callbacks are wanted, not more records than must be held.
         records, missing = self._input.consume(1 if pending else limits.max_records, limits.interval_s)
         member = self._input.membership()
-        self._standing.observe(member)
+        self._standing.observe(member, self._input.trouble())
         self._board.forwarder_trouble = self._standing.trouble()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.

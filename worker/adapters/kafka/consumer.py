@@ -298,6 +298,9 @@ class KafkaInput:
         # The client's own thread may change both at any time: only what is between two equal ids is of that id.
         return Membership(before if before == self._member_id() else "", metadata)
 
+    def trouble(self) -> str | None:
+        return self._admission.recent()
+
     def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
         try:
             self._consumer.commit(offsets=positions(self._topic, offsets), asynchronous=False)
