@@ -41,7 +41,7 @@ class Job:
         self.broker = broker
         self.events, self.predictions, self.dead = (topics.name(kind) for kind in ("events", "predictions", "dead"))
         self.group = topics.name("group")
-        self.internal = f"{self.group}-{self.events}-repartition"
+        self.internal = f"{self.group}--{self.events}-repartition"
         settings = {"retention.ms": "86400000", "message.timestamp.after.max.ms": "7200000"}
         broker.create_topic(self.events, partitions, settings)
         broker.create_topic(self.predictions, partitions)
