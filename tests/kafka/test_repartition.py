@@ -352,6 +352,33 @@ def test_a_group_that_has_worked_without_it_does_not_predict_all_again(job: Job)
         assert worker.terminate() == 0
 
 
+def test_a_group_that_has_worked_with_it_does_not_predict_all_again_without(job: Job):
+    job.feed(60, SEED)
+    with job.worker("a") as worker:
+        job.require_exact(60, worker)
+        assert worker.terminate() == 0
+    predictions = read_all(job.broker.bootstrap, job.predictions)
+    with_it = job.config.read_text()
+    without = with_it.replace('"repartition": true', '"repartition": false').replace("field:shop", "key")
+    job.config.write_text(without)
+    assert without.count('"repartition": false') == 1
+    said = f"group {job.group} has worked off {job.events} through {job.internal}, with input.repartition"
+    connected = subprocess.run(
+        [sys.executable, "-m", "worker", "check", str(job.config), "--connect"],
+        capture_output=True, text=True, timeout=60, env={"INSTANCE": "x"},
+    )  # fmt: skip
+    assert (connected.returncode, f"failed  {said}" in connected.stdout) == (1, True)
+    with job.worker("a") as worker:
+        assert worker.process.wait(60) == 1
+        assert said in worker.log()
+    assert read_all(job.broker.bootstrap, job.predictions) == predictions
+    job.config.write_text(with_it)
+    with job.worker("a") as worker:
+        job.feed(60, SEED + 1)
+        job.require_exact(120, worker)
+        assert worker.terminate() == 0
+
+
 def forgotten(admin: AdminClient, group: str) -> bool:
     """Delete a group, which needs to be empty: its static member is gone once its session has ended."""
     [future] = admin.delete_consumer_groups([group]).values()

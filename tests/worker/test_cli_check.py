@@ -223,6 +223,7 @@ def test_of_a_store_that_fails_it_is_said_once(worker_yaml: Path, monkeypatch: p
             raise Transient("no answer")
 
     monkeypatch.setattr(check, "_try_broker", lambda _: [Finding("ok", "broker: answers")])
+    monkeypatch.setattr(check, "_try_group", lambda _: [])
     monkeypatch.setattr(check, "KafkaTopic", Topic)
     monkeypatch.setattr(check, "open_store", lambda _: Silent())
     found = list(check.connect(load(worker_yaml, {})))

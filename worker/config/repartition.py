@@ -65,15 +65,23 @@ def problems(config: Config) -> Iterator[tuple[str, str]]:
         yield from _field_problems(config)
     if config.input.repartition:
         internal = internal_topic(config)
-        try:
-            topic_name().parse(internal)
-        except ValueError:
-            yield "input.repartition", f"expected kafka.group.id and input.topic to make a topic name, found {internal}"
-        if internal.find(_BETWEEN) != internal.rfind(_BETWEEN):
-            expected = f"kafka.group.id and input.topic to be told apart in it, without {_BETWEEN} of their own"
-            yield "input.repartition", f"expected {expected}, found {internal}"
+        if (problem := problem_of_name(config)) is not None:
+            yield "input.repartition", problem
         if internal in (config.output.topic, config.dead_letter.topic):
             yield "input.repartition", f"expected a topic of its own, found {internal} at another key too"
+
+
+def problem_of_name(config: Config) -> str | None:
+    """Why group and topic make no name of an internal topic, None where they do."""
+    internal = internal_topic(config)
+    try:
+        topic_name().parse(internal)
+    except ValueError:
+        return f"expected kafka.group.id and input.topic to make a topic name, found {internal}"
+    if internal.find(_BETWEEN) != internal.rfind(_BETWEEN):
+        expected = f"kafka.group.id and input.topic to be told apart in it, without {_BETWEEN} of their own"
+        return f"expected {expected}, found {internal}"
+    return None
 
 
 def _field_problems(config: Config) -> Iterator[tuple[str, str]]:
