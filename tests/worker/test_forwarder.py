@@ -10,7 +10,7 @@ import pytest
 
 from tests.worker.support.fakes import Crash
 from tests.worker.support.forwarders import INTERNAL, MAX_MESSAGE_BYTES, ForwarderBench
-from worker.base.errors import Abort, WorkerError
+from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.records import Membership, Outgoing
 from worker.base.standing import OUTSIDE_S
 from worker.repartition.note import Note
@@ -314,6 +314,17 @@ def test_markers_that_come_later_are_noted_once_and_kept_by_the_next_forwarder()
         idle.close()
         assert "commit" not in idle.faults.seen
     goes_on(bench)
+
+
+def test_a_note_whose_commit_came_to_nothing_is_committed_again() -> None:
+    """The offset alone does not tell: it is that of the commit before."""
+    bench = ForwarderBench()
+    bench.feed_shops("a")
+    one = bench.forwarder("one").join().turns(3)
+    bench.broker.logs[0].mark(1)
+    one.faults.at("commit", Unknown("no answer"))
+    one.turns(4)
+    assert bench.broker.metadata == {0: "forwarder since partitions 1, no record from 1 to 2"}
 
 
 def test_an_input_without_transactions_is_committed_along_with_its_records_alone() -> None:
