@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -202,11 +202,33 @@ def of_forwarder(config: Config, partitions: int) -> list[Finding]:
     return [Finding("ok", f"group {group}: begins to forward {topic} (input.start: {config.input.start})")]
 
 
+def of_group(config: Config, partitions: int) -> list[Finding]:
+    """Whether the group of a worker without `input.repartition` has worked with it before.
+
+    `partitions` of the input. Raises WorkerError where the broker does not tell yet; who may not ask of the internal
+    topic is taken for one that has none.
+    """
+    of_worker = repartition.of_worker(replace(config, input=replace(config.input, repartition=True)))
+    if repartition.problem_of_name(config) is not None or KafkaTopic(config, config.input.topic).is_mock:
+        return []
+    try:
+        if not _has_committed(of_worker, partitions) or _has_committed(config, partitions):
+            return []
+    except Fatal:
+        return []
+    group, topic, internal = config.kafka["group.id"], config.input.topic, of_worker.input.topic
+    sentence = (
+        f"group {group} has worked off {topic} through {internal}, with input.repartition: without it, from "
+        "input.start on, its records would be predicted once more, or left out, by models that know nothing of them. "
+        "Set input.repartition: true, or take another kafka.group.id; or, where that is meant, delete the group's "
+        f"offsets of {internal} while no worker runs (kafka-consumer-groups --delete-offsets)"
+    )
+    return [Finding("failed", sentence)]
+
+
 def _has_committed(config: Config, partitions: int) -> bool:
     """Whether the group of a configuration has been anywhere in its topic. Raises WorkerError."""
-    topic = config.input.topic
-    needs = (f"READ on topic {topic}", f"READ on group {config.kafka['group.id']}")
-    committed = Offsets(config, needs).committed(range(partitions))
+    committed = Offsets(config).committed(range(partitions))
     return any(offset is not None for offset in committed.values())
 
 

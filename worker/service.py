@@ -35,7 +35,7 @@ from worker.base.status import Board, Status
 from worker.base.watchdog import Guard
 from worker.checkpoint import MOST_WRITES, Location
 from worker.config import Address, Config, history_of, repartition
-from worker.preflight import Finding, examine, of_forwarder, probe
+from worker.preflight import Finding, examine, of_forwarder, of_group, probe
 from worker.repartition.forwarder import Forwarder
 from worker.repartition.model_key import key_reader
 from worker.runtime.loop import Worker
@@ -226,6 +226,8 @@ def build(
         looks = {name: topic.beside(name).ask for name in (config.output.topic, config.dead_letter.topic)}
         outputs = OutputMonitor(looks, board, clock)
         monitor = TopicMonitor(config.input.topic, facts, config.input.on_repartition, topic.ask, clock, outputs)
+        if not config.input.repartition:
+            _require(start.ask("committed offsets", lambda: of_group(config, facts.partitions)))
         if until is not None:
             facts = start.ask("checkpoints", partial(known_part, config, facts, store))
         _require(start.ask("checkpoints", lambda: list(examine(config, topic, facts, store))))

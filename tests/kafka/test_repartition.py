@@ -41,7 +41,7 @@ class Job:
         self.broker = broker
         self.events, self.predictions, self.dead = (topics.name(kind) for kind in ("events", "predictions", "dead"))
         self.group = topics.name("group")
-        self.internal = f"{self.group}-{self.events}-repartition"
+        self.internal = f"{self.group}--{self.events}-repartition"
         settings = {"retention.ms": "86400000", "message.timestamp.after.max.ms": "7200000"}
         broker.create_topic(self.events, partitions, settings)
         broker.create_topic(self.predictions, partitions)
@@ -66,16 +66,22 @@ class Job:
         )  # fmt: skip
         return done.returncode, done.stderr if done.returncode else ""
 
-    def feed(self, n: int, seed: int) -> None:
+    def feed(self, n: int, seed: int, *, transactional: bool = False) -> None:
         """Events without a key, so that those of one shop lie in all partitions; one in fifty names no shop."""
         rng = random.Random(seed)
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": True})
+        how = {"transactional.id": f"{self.events}-feeder"} if transactional else {"enable.idempotence": True}
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, **how})
+        if transactional:
+            producer.init_transactions(60)
+            producer.begin_transaction()
         for i in range(n):
             x = rng.random()
             value = {"id": f"{seed}-{i}", "features": [x, rng.random()], "label": x > 0.5, "shop": rng.choice(SHOPS)}
             if rng.random() < 0.02:
                 del value["shop"]
             producer.produce(self.events, json.dumps(value), partition=i % PARTITIONS)
+        if transactional:
+            producer.commit_transaction(60)
         assert producer.flush(60) == 0
 
     def require_exact(self, n: int, *workers: WorkerProcess) -> None:
@@ -155,6 +161,34 @@ def test_an_internal_topic_that_retention_has_emptied_stops_nobody(job: Job):
         predictions = read_all(job.broker.bootstrap, job.predictions, until=keyed, timeout=60)
         assert (len(predictions), a.terminate()) == (keyed, 0), a.log()
     job._require_learned_in_order(predictions)
+
+
+def test_an_input_in_transactions_that_retention_has_emptied_stops_no_forwarder(job: Job):
+    """What is gone behind the last record that was forwarded are markers; the group still stands at that record."""
+    job.feed(60, SEED, transactional=True)
+    group = f"{job.group}-repartition"
+    with job.worker("a") as a:
+        job.require_exact(60, a)
+        within(30, a, lambda: all("no record from" in each for each in notes(job, group)))
+        assert a.terminate() == 0
+    assert committed_offsets(job.broker.bootstrap, group, job.events) == dict.fromkeys(range(PARTITIONS), 20)
+    admin, ends = job.broker.admin(), [TopicPartition(job.events, n, OFFSET_END) for n in range(PARTITIONS)]
+    assert {each.result(30).low_watermark for each in admin.delete_records(ends).values()} == {21}
+    job.feed(60, SEED + 1, transactional=True)
+    forwarded = len(read_all(job.broker.bootstrap, job.internal))
+    with job.worker("a") as a:
+        keyed = sum("shop" in json.loads(each.value or b"") for each in read_all(job.broker.bootstrap, job.events))
+        assert keyed > 50
+        found = read_all(job.broker.bootstrap, job.internal, until=forwarded + keyed, timeout=60)
+        assert (len(found), a.terminate()) == (forwarded + keyed, 0), a.log()
+
+
+def notes(job: Job, group: str) -> list[str]:
+    """What is committed along with the group's offsets on the input."""
+    asking = Consumer({"bootstrap.servers": job.broker.bootstrap, "group.id": group})
+    found = asking.committed([TopicPartition(job.events, n) for n in range(PARTITIONS)], timeout=30)
+    asking.close()
+    return [each.metadata or "" for each in found]
 
 
 @pytest.mark.full
@@ -315,6 +349,33 @@ def test_a_group_that_has_worked_without_it_does_not_predict_all_again(job: Job)
     assert forgotten(job.broker.admin(), job.group)
     with job.worker("a") as worker:
         job.require_exact(60, worker)
+        assert worker.terminate() == 0
+
+
+def test_a_group_that_has_worked_with_it_does_not_predict_all_again_without(job: Job):
+    job.feed(60, SEED)
+    with job.worker("a") as worker:
+        job.require_exact(60, worker)
+        assert worker.terminate() == 0
+    predictions = read_all(job.broker.bootstrap, job.predictions)
+    with_it = job.config.read_text()
+    without = with_it.replace('"repartition": true', '"repartition": false').replace("field:shop", "key")
+    job.config.write_text(without)
+    assert without.count('"repartition": false') == 1
+    said = f"group {job.group} has worked off {job.events} through {job.internal}, with input.repartition"
+    connected = subprocess.run(
+        [sys.executable, "-m", "worker", "check", str(job.config), "--connect"],
+        capture_output=True, text=True, timeout=60, env={"INSTANCE": "x"},
+    )  # fmt: skip
+    assert (connected.returncode, f"failed  {said}" in connected.stdout) == (1, True)
+    with job.worker("a") as worker:
+        assert worker.process.wait(60) == 1
+        assert said in worker.log()
+    assert read_all(job.broker.bootstrap, job.predictions) == predictions
+    job.config.write_text(with_it)
+    with job.worker("a") as worker:
+        job.feed(60, SEED + 1)
+        job.require_exact(120, worker)
         assert worker.terminate() == 0
 
 

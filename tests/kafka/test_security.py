@@ -21,7 +21,8 @@ from tests.kafka.broker import committed_offsets, read_all
 from tests.kafka.configurations import Sections, configuration
 from tests.kafka.secured import SecuredBroker
 from tests.kafka.workers import WorkerProcess, require_each_once, wait_for_progress
-from worker.adapters.kafka import KafkaOutput, producer
+from tests.worker.support.fake_clients import NoListener
+from worker.adapters.kafka import KafkaInput, KafkaOutput, producer
 from worker.adapters.kafka.errors import Admission, client, explained, failure
 from worker.base.errors import Abort, ConfigError, Fatal, Transient, Unanswered, WorkerError
 from worker.base.records import CommittedOffset, Membership, Outgoing
@@ -272,6 +273,18 @@ def test_a_worker_that_is_refused_ends_and_says_what_to_do(name: str, endings: d
     assert last["event"] == "ended", log[-4000:]
     assert re.search(REASONS[name], last["fact"]), last
     assert "hunter" not in log
+
+
+def test_a_consumer_that_is_not_let_in_says_why_as_soon_as_it_reads(secured: SecuredBroker, tmp_path: Path) -> None:
+    """A start ends before that; a password may be changed later, or be another one at another broker."""
+    path = write_config(secured, tmp_path, "works", scram("works"))
+    source = KafkaInput(load(path, {"KAFKA_PASSWORD": "hunter2-of-nobody"}))
+    source.subscribe(NoListener())
+    deadline = time.monotonic() + 10
+    while source.trouble() is None and time.monotonic() < deadline:
+        source.consume(1, 0.1)
+    assert re.search(REASONS["wrong-password"], source.trouble() or "")
+    source.close()
 
 
 def test_who_is_refused_publishes_nothing(secured: SecuredBroker, endings: dict[str, tuple[int, str]]) -> None:

@@ -35,7 +35,6 @@ def test_check_is_one_line_where_nothing_is_wrong(main: Main, worker_yaml: Path)
     [
         ("chek.crcs: true", 'No such configuration property: "chek.crcs"'),
         ("socket.timeout.ms: soon", 'Invalid value for configuration property "socket.timeout.ms"'),
-        ("security.protocol: ssl, ssl.ca.location: /no/ca.pem", "ssl.ca.location failed"),
         ("security.protocol: hunter2", 'Invalid value *** for configuration property "security.protocol"'),
         ("security.protocol: sasl_ssl, sasl.mechanism: hunter2", "Unsupported SASL mechanism: ***"),
     ],
@@ -52,6 +51,36 @@ def test_check_names_a_property_that_the_client_does_not_take(
         assert err.startswith(f"amf-worker: {worker_yaml}:4: kafka: librdkafka refuses the properties: ")
         assert said in err
         assert "hunter2" not in err
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [(None, "No such file or directory"), ("nonsense", "is it PEM, of what is asked for")],
+)
+def test_a_file_that_cannot_be_used_is_named_with_its_property(
+    main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | None, fault: str
+) -> None:
+    """OpenSSL itself calls a missing one "BIO lib"."""
+    path, text = worker_yaml.with_name("some.pem"), worker_yaml.read_text()
+    if content is not None:
+        path.write_text(content)
+    for given, shown in ((path, path), ("${FILE}", "***")):
+        monkeypatch.setenv("FILE", str(path))
+        changed = text.replace("kafka: {", f'kafka: {{security.protocol: ssl, {name}: "{given}", ')
+        worker_yaml.write_text(changed)
+        for command in (("check",), ("run", "--set", "metrics.listen=127.0.0.1:0")):
+            code, _, err = main(command[0], worker_yaml, *command[1:])
+            assert code == 2
+            assert f"{worker_yaml}:4: kafka.{name}: the file {shown} cannot be used: {fault}" in err
+
+
+def test_a_folder_in_place_of_a_file_is_named(main: Main, worker_yaml: Path) -> None:
+    given = f'ssl.key.location: "{worker_yaml.parent}"'
+    worker_yaml.write_text(worker_yaml.read_text().replace("kafka: {", f"kafka: {{security.protocol: ssl, {given}, "))
+    code, out, err = main("check", worker_yaml)
+    assert (code, out) == (2, "")
+    assert f"kafka.ssl.key.location: the file {worker_yaml.parent} cannot be used: Is a directory" in err
 
 
 def test_run_names_the_line_of_a_property_that_the_client_does_not_take(main: Main, worker_yaml: Path) -> None:
@@ -194,6 +223,7 @@ def test_of_a_store_that_fails_it_is_said_once(worker_yaml: Path, monkeypatch: p
             raise Transient("no answer")
 
     monkeypatch.setattr(check, "_try_broker", lambda _: [Finding("ok", "broker: answers")])
+    monkeypatch.setattr(check, "_try_group", lambda _: [])
     monkeypatch.setattr(check, "KafkaTopic", Topic)
     monkeypatch.setattr(check, "open_store", lambda _: Silent())
     found = list(check.connect(load(worker_yaml, {})))

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.worker.support.configurations import document
-from worker.adapters.kafka import consumer
+from worker.adapters.kafka import consumer, errors
 from worker.adapters.kafka.consumer import KafkaInput
 from worker.base.errors import Abort, Fatal, PartitionStopped, Transient, WorkerError
 from worker.base.records import CommittedOffset
@@ -152,6 +152,20 @@ def test_who_is_out_of_its_group_for_another_reason_joins_anew(
     outside(source, client, KafkaError._AUTHENTICATION, KafkaError._TRANSPORT)
     client.close.assert_called_once()
     anew.subscribe.assert_called_once()
+
+
+def test_what_a_connection_has_failed_of_is_told_for_a_while(
+    source: KafkaInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passing, source._admission = Passing(), errors.Admission()  # not that of the client that the source was made with
+    monkeypatch.setattr(errors, "time", passing)
+    assert source.trouble() is None
+    source._admission(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
+    source._admission(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    said = "the last connection failed: invalid credentials; check kafka.sasl.mechanism and the user's name and secret"
+    assert (source.trouble() or "").startswith(said)
+    passing.sleep(errors.RECENT_S)
+    assert source.trouble() is None
 
 
 def test_where_a_partition_ends_is_seen_anew_once_it_is_read_from_elsewhere(source: KafkaInput, client: Mock) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
+from tests.worker.support.fakes import Crash
 from tests.worker.support.forwarders import INTERNAL, MAX_MESSAGE_BYTES, ForwarderBench
-from worker.base.errors import Abort, WorkerError
+from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.records import Membership, Outgoing
 from worker.base.standing import OUTSIDE_S
+from worker.repartition.note import Note
 
 # What is forwarded
 
@@ -114,6 +117,12 @@ def test_a_forwarder_says_whether_its_group_has_it(monkeypatch: pytest.MonkeyPat
     bench = ForwarderBench()
     forwarder = bench.forwarder()
     assert forwarder.board.forwarder_trouble == "the forwarders' group has not assigned partitions yet"
+    forwarder.input.connection = "the last connection failed: invalid credentials"
+    forwarder.start()
+    forwarder.turns(1)
+    refused = "the forwarders' group has not assigned partitions yet: the last connection failed: invalid credentials"
+    assert forwarder.board.forwarder_trouble == refused
+    forwarder.input.connection = None
     forwarder.join().turns(1)
     assert forwarder.board.forwarder_trouble is None
     member = forwarder.input.membership
@@ -245,6 +254,170 @@ def test_an_offset_beyond_the_end_is_no_gap() -> None:
         forwarder.turns(1)
     assert "on_gap" not in str(raised.value), "that would not help"
     assert f"set the group {bench.config.kafka['group.id']} to that offset" in str(raised.value)
+
+
+# Offsets that no record has
+
+
+def marked_bench(**settings: Any) -> ForwarderBench:
+    """Three records, two offsets behind them that no record has, and a forwarder that is gone; then all was deleted."""
+    bench = ForwarderBench(**settings)
+    bench.feed_shops("a", "b", "c")
+    bench.broker.logs[0].mark(2)
+    bench.forwarder("one").join().turns(3).close()
+    retire_all(bench)
+    return bench
+
+
+def retire_all(bench: ForwarderBench) -> None:
+    log = bench.broker.logs[0]
+    log.low = log.high
+
+
+def goes_on(bench: ForwarderBench, name: str = "next") -> None:
+    """What comes next is forwarded as if nothing had happened."""
+    before = bench.forwarded()
+    offset = bench.broker.logs[0].append(None, b'{"shop": "d"}')
+    bench.forwarder(name).join().turns(4).close()
+    assert bench.forwarded() == [*before, (b"d", 0, offset)]
+    assert bench.broker.committed == {0: offset + 1}
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "accept"])
+def test_markers_of_transactions_may_be_deleted_behind_the_last_record(on_gap: str) -> None:
+    bench = marked_bench(on_gap=on_gap)
+    assert bench.broker.committed == {0: 3}, "a commit beyond the last record would hide that the end of a log is lost"
+    goes_on(bench)
+
+
+def test_markers_may_be_deleted_where_there_never_was_a_record() -> None:
+    bench = ForwarderBench()
+    bench.broker.logs[0].mark(101)
+    bench.forwarder("one").join().turns(3).close()
+    retire_all(bench)
+    goes_on(bench)
+
+
+def test_markers_that_come_later_are_noted_once_and_kept_by_the_next_forwarder() -> None:
+    bench = ForwarderBench()
+    bench.feed_shops("a")
+    one = bench.forwarder("one").join().turns(3)
+    bench.broker.logs[0].mark(1)
+    one.turns(2)
+    n_commits = one.faults.seen.count("commit")
+    one.turns(5)
+    assert one.faults.seen.count("commit") == n_commits
+    one.close()
+    retire_all(bench)
+    for name in ("two", "three"):
+        idle = bench.forwarder(name).join().turns(3)
+        idle.close()
+        assert "commit" not in idle.faults.seen
+    goes_on(bench)
+
+
+def test_a_note_whose_commit_came_to_nothing_is_committed_again() -> None:
+    """The offset alone does not tell: it is that of the commit before."""
+    bench = ForwarderBench()
+    bench.feed_shops("a")
+    one = bench.forwarder("one").join().turns(3)
+    bench.broker.logs[0].mark(1)
+    one.faults.at("commit", Unknown("no answer"))
+    one.turns(4)
+    assert bench.broker.metadata == {0: "forwarder since partitions 1, no record from 1 to 2"}
+
+
+def test_an_input_without_transactions_is_committed_along_with_its_records_alone() -> None:
+    bench = ForwarderBench()
+    bench.feed_shops("a", "b")
+    forwarder = bench.forwarder().join().turns(6)
+    assert forwarder.faults.seen.count("commit") == 2, "the start, and the records"
+
+
+def test_markers_that_are_deleted_while_nothing_more_is_read_stop_nobody() -> None:
+    bench = ForwarderBench(partitions=2)
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
+    one = bench.forwarder("one").join().turns(2)
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
+    bench.feed_shops(*"abcd", partition=1)
+    one.turn()
+    bench.broker.logs[0].mark(3)
+    for _ in range(4):
+        bench.clock.now_s += 10
+        one.turn()
+    assert one.forwarder._paused == {0, 1}
+    retire_all(bench)
+    one.turns(20)
+    bench.feed_shops("e")
+    one.turns(2)
+    assert sorted(bench.forwarded()) == [(b"a", 1, 0), (b"b", 1, 1), (b"c", 1, 2), (b"d", 1, 3), (b"e", 0, 3)]
+
+
+def test_a_record_behind_what_was_noted_is_missed() -> None:
+    bench = marked_bench()
+    bench.feed_shops("d")
+    retire_all(bench)
+    with pytest.raises(WorkerError, match=r"events\[0\]: the next record to forward is 3, there are 6 to 6"):
+        bench.forwarder("two").join().turns(2)
+
+
+def test_a_log_that_has_lost_its_end_is_told_from_deleted_markers() -> None:
+    bench = marked_bench()
+    log = bench.broker.logs[0]
+    log.low = 0
+    log.truncate(2)
+    bench.feed_shops("d", "e")
+    log.low = 3
+    with pytest.raises(WorkerError, match="the next record to forward is 3, there are 3 to 4"):
+        bench.forwarder("two").join().turns(2)
+
+
+def test_a_part_of_a_transaction_does_not_pass_for_the_whole() -> None:
+    """It is committed with the note of the whole: the records between them are not markers."""
+    bench = ForwarderBench()
+    bench.feed_shops(*"abcd")
+    bench.broker.logs[0].mark(1)
+    one = bench.forwarder("one").join()
+    one.faults.at("commit", None, *[Abort("NOT_ENOUGH_REPLICAS")] * 3, None, Crash())
+    with pytest.raises(Crash):
+        one.turns(20)
+    assert bench.broker.committed == {0: 2}
+    one.input.expire()
+    bench.broker.logs[0].low = 4
+    with pytest.raises(WorkerError, match="the next record to forward is 2, there are 4 to 5"):
+        bench.forwarder("two").join().turns(2)
+
+
+def test_a_start_is_not_committed_with_what_is_known_of_the_end() -> None:
+    """The records between them are read, but not forwarded yet."""
+    bench = ForwarderBench()
+    bench.feed_shops("a")
+    bench.broker.logs[0].mark(1)
+    one = bench.forwarder("one").join().turns(1)
+    assert bench.broker.committed == {0: 0}
+    one.input.expire()
+    retire_all(bench)
+    with pytest.raises(WorkerError, match="the next record to forward is 0, there are 2 to 2"):
+        bench.forwarder("two").join().turns(2)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "note"),
+    [
+        ("forwarder since partitions 3", Note(3)),
+        ("forwarder since partitions 3, no record from 5 to 8", Note(3, 5, 8)),
+        ("forwarder since partitions 3, and more", None),
+        ("forwarder since partitions", None),
+        ("", None),
+    ],
+)
+def test_a_note_says_what_it_was_made_of(metadata: str, note: Note | None) -> None:
+    assert Note.read(metadata) == note
+    if note is not None:
+        assert note.metadata() == metadata
+        assert [note.covered(offset) for offset in (0, 4)] == [0, 4]
+        assert note.covered(9) == 9
+        assert note.covered(note.bare_from) == note.bare_to
 
 
 # Faults

@@ -136,6 +136,31 @@ def test_keys_become_tombstones(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("CONFIG", "--set", "models.max_models=5", "a", "b"),
+        ("CONFIG", "a", "--set", "models.max_models=5", "b"),
+        ("--set", "models.max_models=5", "CONFIG", "a", "b"),
+        ("CONFIG", "a", "b", "--set", "models.max_models=5"),
+    ],
+)
+def test_keys_may_stand_before_options_and_behind_them(
+    main: Main, config: Path, published: list[tuple[str, bytes, bytes | None]], words: tuple[str, ...]
+) -> None:
+    assert main("reset", *(config if word == "CONFIG" else word for word in words))[0] == 0
+    assert [key for _, key, _ in published] == [b"a", b"b"]
+
+
+def test_keys_that_look_like_options_stand_behind_two_dashes(
+    main: Main, config: Path, published: list[tuple[str, bytes, bytes | None]]
+) -> None:
+    assert main("reset", config, "--set", "models.max_models=5", "a", "--", "-b", "--set")[0] == 0
+    assert [key for _, key, _ in published] == [b"a", b"-b", b"--set"]
+    code, _, err = main("reset", config, "--set", "models.max_models=5", "a", "--unknown")
+    assert (code, "unrecognized arguments: --unknown" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("change", "keys", "reason"),
     [
         ("tombstones: dead-letter", ["a"], "would end as a dead letter"),

@@ -36,7 +36,7 @@ def test_a_partition_of_which_the_broker_names_no_offsets_is_asked_about_again(
 ) -> None:
     clients = [Admin(*answers), Admin(3, 7, 9)]
     monkeypatch.setattr("worker.adapters.kafka.offsets.client", lambda kind, properties: clients.pop(0))
-    offsets = Offsets(config(), [])
+    offsets = Offsets(config())
     with pytest.raises(Transient, match="the partition may have no leader"):
         offsets.bounds(0)
     assert offsets.bounds(0) == (3, 7, 9)
@@ -54,6 +54,6 @@ def test_where_records_end_is_asked_for_with_and_without_those_of_open_transacti
             return super().list_offsets(of, **options)
 
     monkeypatch.setattr("worker.adapters.kafka.offsets.client", lambda kind, properties: Asking(3, 7, 9))
-    assert Offsets(config(), []).bounds(0) == Bounds(low=3, high=7, end=9)
+    assert Offsets(config()).bounds(0) == Bounds(low=3, high=7, end=9)
     of_all, of_committed = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
     assert asked == [(EARLIEST, of_all), (LATEST, of_committed), (LATEST, of_all)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import config
 from tests.worker.support.stores import DictStore
 from worker import preflight as checks
-from worker.base.errors import AlreadyExists, Transient, WorkerError
+from worker.base.errors import AlreadyExists, Fatal, Transient, WorkerError
 from worker.base.ports import TopicState
+from worker.base.records import CommittedOffset
 from worker.config import Config
 from worker.preflight import of_checkpoints, of_input, of_output, of_protocol, probe
 
@@ -172,6 +174,49 @@ def test_what_the_broker_does_not_tell_is_a_warning() -> None:
         ("warning", "DESCRIBE_CONFIGS on cluster"),
         ("ok", "lineage main: no checkpoints yet"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("committed", "group", "levels"),
+    [
+        ((), "amf", []),
+        (("events",), "amf", []),
+        (("amf--events-repartition",), "amf", ["failed"]),
+        # Where that was meant it has gone on since.
+        (("amf--events-repartition", "events"), "amf", []),
+        # What is no topic was none before.
+        (("a~b--events-repartition",), "a~b", []),
+        (Fatal("Topic authorization failed"), "amf", []),
+    ],
+)
+def test_a_group_that_worked_with_input_repartition_does_not_begin_anew_without_it(
+    committed: tuple[str, ...] | WorkerError, group: str, levels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Offsets:
+        def __init__(self, config: Config) -> None:
+            self.topic = config.input.topic
+
+        def committed(self, partitions: range) -> dict[int, CommittedOffset | None]:
+            if isinstance(committed, WorkerError):
+                raise committed
+            return dict.fromkeys(partitions) | ({1: CommittedOffset(7)} if self.topic in committed else {})
+
+    monkeypatch.setattr(checks, "Offsets", Offsets)
+    monkeypatch.setattr(checks, "KafkaTopic", lambda *_: SimpleNamespace(is_mock=False))
+    settings = replace(SETTINGS, kafka={**SETTINGS.kafka, "group.id": group})
+    findings = checks.of_group(settings, 3)
+    assert [finding.level for finding in findings] == levels
+    assert all("group amf has worked off events through amf--events-repartition" in each.sentence for each in findings)
+
+
+def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_: object) -> Any:
+        raise Transient("the coordinator is loading")
+
+    monkeypatch.setattr(checks, "Offsets", silent)
+    monkeypatch.setattr(checks, "KafkaTopic", lambda *_: SimpleNamespace(is_mock=False))
+    with pytest.raises(Transient):
+        checks.of_group(SETTINGS, 1)
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,10 @@ def test_it_goes_in_with_user_and_password_and_shows_them_nowhere(caplog: pytest
 def test_a_missing_library_and_a_missing_file_are_errors_of_the_configuration(
     stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"schema_registry.*No such file"):
+    with pytest.raises(ConfigError, match=r"schema_registry\.ca_location: the file /nowhere/ca\.pem .*No such file"):
         open_codec("avro", stub_registry.url, ", ca_location: /nowhere/ca.pem")
+    with pytest.raises(ConfigError, match=rf"schema_registry\.ca_location: the file {__file__} cannot be used"):
+        open_codec("avro", stub_registry.url, f", ca_location: {__file__}")
     monkeypatch.setitem(__import__("sys").modules, "confluent_kafka.schema_registry", None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[registry\]'"):
         open_codec("avro", stub_registry.url)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import product
+
 import pytest
 
 from tests.worker.support.configurations import document
@@ -65,14 +68,31 @@ def test_the_internal_topic_must_have_a_name(group: str, topic: str) -> None:
         load(group=group, topic=topic)
 
 
+def test_no_two_pipelines_share_an_internal_topic() -> None:
+    """The events of the one would become models of the other."""
+    words = ("a", "b", "a-b", "b-c", "a-", "-b", "-", "a--b", "--", "a-repartition", "repartition")
+    taken: dict[str, tuple[str, str]] = {}
+    for group, topic in product(words, words):
+        with suppress(ConfigError):
+            name = repartition.internal_topic(load(group=f'"{group}"', topic=f'"{topic}"'))
+            assert taken.setdefault(name, (group, topic)) == (group, topic)
+    assert len(taken) > 30
+
+
+@pytest.mark.parametrize(("group", "topic"), [("a--b", "c"), ("a", "b--c"), ("a-", "b"), ("a", "-b")])
+def test_names_that_cannot_be_told_apart_are_refused(group: str, topic: str) -> None:
+    with pytest.raises(ConfigError, match=r"input\.repartition: expected kafka\.group\.id and input\.topic to be told"):
+        load(group=f'"{group}"', topic=f'"{topic}"')
+
+
 def test_the_internal_topic_is_a_topic_of_its_own() -> None:
-    with pytest.raises(ConfigError, match=r"input\.repartition: expected a topic of its own, found amf-events-repart"):
-        load(output="amf-events-repartition")
+    with pytest.raises(ConfigError, match=r"input\.repartition: expected a topic of its own, found amf--events-repart"):
+        load(output="amf--events-repartition")
 
 
 def test_the_forwarder_reads_the_input_in_a_group_of_its_own_exactly_once() -> None:
     config = repartition.of_forwarder(load())
-    assert (config.input.topic, config.output.topic) == ("events", "amf-events-repartition")
+    assert (config.input.topic, config.output.topic) == ("events", "amf--events-repartition")
     assert config.consumer_properties()["group.id"] == "amf-repartition"
     assert config.consumer_properties()["client.id"] == "me"
     assert (config.input.start, config.delivery) == ("latest", "exactly-once")
@@ -90,6 +110,6 @@ def test_no_two_workers_or_forwarders_have_one_transactional_id() -> None:
 
 def test_the_worker_reads_the_internal_topic_from_its_beginning() -> None:
     config = repartition.of_worker(load())
-    assert (config.input.topic, config.output.topic) == ("amf-events-repartition", "predictions")
+    assert (config.input.topic, config.output.topic) == ("amf--events-repartition", "predictions")
     assert config.consumer_properties()["group.id"] == "amf"
     assert (config.input.start, config.delivery) == ("earliest", "at-least-once")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.worker.support.bench import saved_bench
 from tests.worker.support.fakes import config
 from tests.worker.support.tasks import codes, header, labelled, partition, records, state, taken, value_of
 from worker.checkpoint import SavedModel
@@ -124,3 +126,16 @@ def test_nothing_is_saved_out_of_band_where_no_model_changed() -> None:
     here = partition(config(on_spec_change="restart"), taken(before.models.snapshot()[0]), 1, live_from=1)
     assert here.go_live() is False
     assert state(here) == state(before)
+
+
+@pytest.mark.parametrize(("on_spec_change", "said"), [("fail", 1), ("restart", 0)])
+def test_models_that_are_refused_are_named_once_as_the_partition_comes(
+    on_spec_change: str, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = saved_bench()
+    models = config(on_spec_change=on_spec_change, n_estimators=3).models
+    bench.config = replace(bench.config, models=models)
+    bench.worker("two").join().turns(3)
+    lines = [each.getMessage() for each in caplog.records if "their events are refused" in each.getMessage()]
+    assert len(lines) == said
+    assert all(line.startswith("partition 0: 1 of 1 models, ") for line in lines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
@@ -109,6 +111,22 @@ def test_time_without_a_look_is_not_spent_out_of_the_group() -> None:
     assert standing.trouble() is None
     standing.observe(Membership("", None))
     assert standing.trouble() == "no member of the group for 65 s: does the broker answer?"
+
+
+def test_a_worker_that_no_broker_lets_in_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    worker = bench.worker().join_idle()
+    worker.input.connection = why = "the last connection failed: invalid credentials"
+    second(worker, bench)
+    assert worker.board.status.unready == f"the group has not assigned partitions yet: {why}"
+    worker.take(0)
+    bench.clock.sleep(GAUGES_EVERY_S)
+    second(worker, bench)
+    assert worker.board.status.unready is None, "one connection of several may fail"
+    monkeypatch.setattr(worker.input, "membership", lambda: Membership("", None))
+    bench.clock.sleep(OUTSIDE_S + 1.0)
+    second(worker, bench)
+    assert re.fullmatch(rf"no member of the group for \d+ s: {why}", worker.board.status.unready or "")
 
 
 def test_a_worker_whose_forwarder_is_out_of_its_group_is_not_ready() -> None:

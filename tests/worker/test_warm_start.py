@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,16 @@ from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError, WorkerError
+from worker.base.ports import TopicState
 from worker.base.records import Record
 from worker.checkpoint import history
 from worker.cli import files, main, saving
+from worker.cli.check import dry_runs
 from worker.cli.dataset import open_rows
 from worker.cli.evaluate import evaluate
 from worker.cli.predictions import PredictionsFile
 from worker.repartition.partitioner import partition_of
+from worker.task import warm_start
 from worker.task.task import Task
 from worker.task.warm_start import WarmStart
 
@@ -112,6 +116,38 @@ def test_without_anything_to_start_from_there_is_no_start(source: Bench, bench: 
     with pytest.raises(WorkerError, match="found none"):
         bench.worker().join().turns(1)
     assert bench.store.objects == {}
+
+
+def test_a_key_is_placed_once_however_many_partitions_there_are(
+    source: Bench, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes some microseconds, of ten million keys a minute."""
+    placed: list[bytes] = []
+
+    def place(key: bytes, partitions: int) -> int:
+        placed.append(key)
+        return partition_of(key, partitions)
+
+    monkeypatch.setattr(warm_start, "partition_of", place)
+    with ThreadPoolExecutor(3) as askers:
+        found = list(askers.map(WarmStart(source.store, 3).models_of, range(3)))
+    assert sorted(placed) == sorted(key.encode() for key in KEYS)
+    assert sorted(key for _, models in found for key in models) == sorted(KEYS)
+    placed.clear()
+    state, asking = TopicState(bench.setting.topic_id, 3, {}), bench.worker("asking").input
+    settings = replace(bench.config, checkpoint=replace(bench.config.checkpoint, lineage="anew"))
+    [finding] = dry_runs(settings, state, DictStore(), asking, bench.clock, source.store)
+    assert (finding.level, len(placed)) == ("ok", len(KEYS))
+
+
+def test_models_that_the_source_has_by_now_are_placed_anew(source: Bench) -> None:
+    warm = WarmStart(source.store, 3)
+    before = [set(warm.models_of(number)[1]) for number in range(3)]
+    feed_keys(source, "a", ["new"])
+    source.worker("two").join().turns(3).close()
+    after = [set(warm.models_of(number)[1]) for number in range(3)]
+    added = {number: {"new"} if number == partition_of(b"new", 3) else set() for number in range(3)}
+    assert [after[number] - before[number] for number in range(3)] == [*added.values()]
 
 
 # evaluate --save

@@ -221,6 +221,10 @@ class Input(Protocol):
         """Who this member is now; to be taken with the records and handed back with their offsets."""
         ...
 
+    def trouble(self) -> str | None:
+        """What a connection to a broker has failed of a moment ago; None where none has."""
+        ...
+
     def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
         """Commit offsets outside of a transaction (at-least-once).
 

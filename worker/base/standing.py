@@ -21,9 +21,12 @@ class Standing:
         """When the group last had it as a member."""
         self._seen_s = self._member_s
         """When it was last asked about: between two looks at it, as while a transaction waits, nothing is known."""
+        self._connection: str | None = None
+        """What a connection to a broker had failed of a moment before that."""
 
-    def observe(self, member: Membership) -> None:
-        """Who it is to its group now."""
+    def observe(self, member: Membership, trouble: str | None = None) -> None:
+        """Who it is to its group now, and what its connections have failed of lately."""
+        self._connection = trouble
         self._seen_s = self._clock.monotonic()
         if member.id:
             self._member_s = self._seen_s
@@ -31,8 +34,9 @@ class Standing:
     def trouble(self) -> str | None:
         """Why it gets no records, None where it does."""
         if not self.has_joined:
-            return f"{self._group} has not assigned partitions yet"
+            why = "" if self._connection is None else f": {self._connection}"
+            return f"{self._group} has not assigned partitions yet{why}"
         outside_s = self._seen_s - self._member_s
         if outside_s > OUTSIDE_S:
-            return f"no member of {self._group} for {outside_s:.0f} s: does the broker answer?"
+            return f"no member of {self._group} for {outside_s:.0f} s: {self._connection or 'does the broker answer?'}"
         return None

@@ -6,22 +6,33 @@ Nothing here imports a library, so that --help is there at once; `worker.cli.com
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from worker import __version__
-from worker.cli import commands
-
-T = TypeVar("T", int, float)
+from worker.cli import commands, words
 
 _EXIT_CODES = "exit codes: 0 done, 1 failed, 2 unusable configuration or command line, 130 interrupted by Ctrl-C"
 
 
 _Add = Callable[..., argparse.ArgumentParser]
+
+
+class _Command(argparse.ArgumentParser):
+    """Takes a list of words wherever they stand: argparse alone takes those before the next option, be it none."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        found, left = super().parse_known_args(args, namespace)
+        listed = [each.dest for each in self._get_positional_actions() if each.nargs == "*"]
+        if not listed:
+            return found, left
+        [name] = listed
+        ends = left.index("--") if "--" in left else len(left)
+        more = [*(word for word in left[:ends] if not word.startswith("-")), *left[ends + 1 :]]
+        setattr(found, name, [*getattr(found, name), *more])
+        return found, [word for word in left[:ends] if word.startswith("-")]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--version", action="version", version=f"amf-worker {__version__}")
-    add = partial(_command, made.add_subparsers(metavar="COMMAND", required=True))
+    add = partial(_command, made.add_subparsers(metavar="COMMAND", required=True, parser_class=_Command))
     _add_init(add)
     _add_run(add)
     _add_check(add)
@@ -77,7 +88,7 @@ def _add_run(add: _Add) -> None:
     run.add_argument(
         "--until",
         metavar="END",
-        type=_ends,
+        type=words.ends,
         help="stop in order at the end of the topic as it is now (end), or of some partitions (0:1000,1:2000: the "
         "offset after the last record); the other partitions are left as they are, such as those that were added since "
         "the newest checkpoint; with input.repartition the topic is the internal one, and nothing is forwarded",
@@ -85,13 +96,15 @@ def _add_run(add: _Add) -> None:
     run.add_argument(
         "--processes",
         metavar="N",
-        type=_processes,
+        type=words.processes,
         default=1,
         help="so many workers, each a process and a member of the group, or one for each core (auto); those that end "
         "unasked are started again. They have the configuration in common, but for numbers added to their "
         "kafka.group.instance.id, and ports from that of metrics.listen on",
     )
-    run.add_argument("--workers-at", metavar="PORTS", type=_ports, default=(), help=argparse.SUPPRESS)  # of --processes
+    run.add_argument(
+        "--workers-at", metavar="PORTS", type=words.ports, default=(), help=argparse.SUPPRESS
+    )  # of --processes
 
 
 def _add_check(add: _Add) -> None:
@@ -115,7 +128,7 @@ def _add_check(add: _Add) -> None:
     check.add_argument(
         "--partitions",
         metavar="N",
-        type=_above_zero(int),
+        type=words.above_zero(int),
         default=4,
         help="with --create-topics: partitions of a new input topic (default: 4); the other topics get as many as it",
     )
@@ -131,7 +144,7 @@ def _add_commands_on_rows(add: _Add) -> None:
     _add_rows(produce, config_required=True)
     _add_settings(produce)
     produce.add_argument(
-        "--rate", metavar="R", type=_above_zero(float), help="events a second (default: at full speed)"
+        "--rate", metavar="R", type=words.above_zero(float), help="events a second (default: at full speed)"
     )
 
     evaluate = add(
@@ -187,7 +200,7 @@ def _add_settings(
         "--set",
         metavar="KEY=VALUE",
         dest="settings",
-        type=_setting,
+        type=words.setting,
         action="append",
         default=[],
         help=f"{what}; may be repeated",
@@ -207,7 +220,7 @@ def _add_commands_on_models(add: _Add) -> None:
     which.add_argument(
         "--idle",
         metavar="SPAN",
-        type=_span,
+        type=words.span,
         help="only the keys of models that learned nothing for so long (30d, 12h), before the newest record learned",
     )
     which.add_argument(
@@ -225,7 +238,7 @@ def _add_commands_on_models(add: _Add) -> None:
         help="the largest first, or the idlest, or by key (default: samples)",
     )
     listed.add_argument(
-        "--limit", metavar="N", type=_above_zero(int), default=20, help="at most so many of a topic (default: 20)"
+        "--limit", metavar="N", type=words.above_zero(int), default=20, help="at most so many of a topic (default: 20)"
     )
 
     reset = add(
@@ -267,12 +280,14 @@ def _add_demo(add: _Add) -> None:
     demo = add(
         "demo", commands.demo, "watch a worker at work on an embedded broker, and come back after a kill", "demo"
     )
-    demo.add_argument("--seconds", metavar="S", type=_above_zero(float), default=45.0, help="how long (default: 45)")
     demo.add_argument(
-        "--models", metavar="N", type=_above_zero(int), default=6, help="how many model keys (default: 6)"
+        "--seconds", metavar="S", type=words.above_zero(float), default=45.0, help="how long (default: 45)"
     )
     demo.add_argument(
-        "--rate", metavar="R", type=_above_zero(float), default=3000.0, help="events a second (default: 3000)"
+        "--models", metavar="N", type=words.above_zero(int), default=6, help="how many model keys (default: 6)"
+    )
+    demo.add_argument(
+        "--rate", metavar="R", type=words.above_zero(float), default=3000.0, help="events a second (default: 3000)"
     )
     demo.add_argument("--input", metavar="FILE", help="rows to send, a CSV or .npz file (default: made up)")
 
@@ -337,60 +352,9 @@ def _add_rows(parser: argparse.ArgumentParser, *, config_required: bool) -> None
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", metavar="COL", help="and the column of the model keys")
     keys.add_argument(
-        "--keys", metavar="N", type=_above_zero(int), default=1, help="row i belongs to model-{i mod N} (default: 1)"
+        "--keys",
+        metavar="N",
+        type=words.above_zero(int),
+        default=1,
+        help="row i belongs to model-{i mod N} (default: 1)",
     )
-
-
-def _ends(text: str) -> Literal["end"] | dict[int, int]:
-    """A type of argument: `end`, or the end of each partition."""
-    if text == "end":
-        return "end"
-    if re.fullmatch(r"\d+:\d+(,\d+:\d+)*", text, re.ASCII):
-        pairs = [each.split(":") for each in text.split(",")]
-        ends = {int(partition): int(offset) for partition, offset in pairs}
-        if len(ends) == len(pairs):
-            return ends
-    raise argparse.ArgumentTypeError(
-        f"expected `end`, or PARTITION:OFFSET,... with each partition once, found {text!r}"
-    )
-
-
-def _setting(text: str) -> tuple[str, str]:
-    """A type of argument: a name and a value."""
-    name, equals, value = text.partition("=")
-    if not (re.fullmatch(r"[\w.]+", name) and equals):
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE such as n_estimators=20, found {text!r}")
-    return name, value
-
-
-def _processes(text: str) -> int | Literal["auto"]:
-    """A type of argument: how many processes."""
-    return "auto" if text == "auto" else _above_zero(int)(text)
-
-
-def _ports(text: str) -> tuple[int, ...]:
-    """A type of argument: numbers of ports."""
-    return tuple(map(int, text.split(",")))
-
-
-def _above_zero(kind: Callable[[str], T]) -> Callable[[str], T]:
-    """A type of argument: what `kind` makes of the text, if that is a number above 0."""
-
-    def parse(text: str) -> T:
-        with suppress(ValueError):
-            value = kind(text)
-            if 0 < value < float("inf"):
-                return value
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
-
-    return parse
-
-
-def _span(text: str) -> float:
-    """A type of argument: a time span in seconds."""
-    parsed = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
-    if parsed is None:
-        raise argparse.ArgumentTypeError(
-            f"expected a number of days, hours, minutes or seconds as in 30d, found {text!r}"
-        )
-    return float(parsed[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[parsed[2]]

@@ -20,7 +20,7 @@ from worker.base.refusals import SPEC_CHANGED
 from worker.base.retry import retry
 from worker.cli.terminal import progress, status
 from worker.config import Config, repartition
-from worker.preflight import Finding, examine, of_forwarder, probe
+from worker.preflight import Finding, examine, of_forwarder, of_group, probe
 from worker.service import SystemClock
 from worker.task.dry_run import DryRun, SpecChanges
 
@@ -55,8 +55,7 @@ def connect(config: Config) -> Iterator[Finding]:
     yield of_store
     if all(finding.level == "ok" for finding in topics):
         taken = repartition.of_worker(config) if config.input.repartition else config
-        if config.input.repartition:
-            yield from _try_forwarder(config)
+        yield from _try_group(config)
         yield from _try_setting(taken, store if of_store.level != "failed" else None)
     registry = open_registry(config)
     if registry is not None:
@@ -92,14 +91,17 @@ def _try_broker(config: Config) -> Iterator[Finding]:
             yield Finding("ok", f"topic {topic}: {facts.partitions} partitions, id {facts.topic_id}")
 
 
-def _try_forwarder(config: Config) -> Iterator[Finding]:
-    """Where the forwarder would begin; a broker is given the time that it takes to make a coordinator of the group."""
-    clock = SystemClock()
+def _try_group(config: Config) -> Iterator[Finding]:
+    """Where the forwarder would begin, or what else the group has done before.
+
+    A broker is given the time that it takes to make a coordinator of the group.
+    """
+    clock, look = SystemClock(), of_forwarder if config.input.repartition else of_group
     deadline = Deadline.after(clock, _ANSWERS_WITHIN_S)
     try:
         with status("asking the broker for the group"):
             partitions = KafkaAdmin(config).facts(config.input.topic).partitions
-            yield from retry(clock, deadline, "the group", lambda: of_forwarder(config, partitions))
+            yield from retry(clock, deadline, "the group", lambda: look(config, partitions))
     except WorkerError as error:
         yield Finding("failed", str(error))
 

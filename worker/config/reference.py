@@ -26,7 +26,7 @@ worker's user needs READ on the input topic and the group, WRITE on the output a
 transactional id `<group.id>:<group.instance.id>` (prefix `<group.id>:` without instance ids, with
 `input.repartition` and with `run --processes`); DESCRIBE_CONFIGS on the topics lets it check their settings, and with
 `group.protocol: consumer` that on the cluster. With `input.repartition` it also needs READ on the group
-`<group.id>-repartition`, and READ, WRITE and DESCRIBE_CONFIGS on the topic `<group.id>-<input.topic>-repartition`, and
+`<group.id>-repartition`, and READ, WRITE and DESCRIBE_CONFIGS on the topic `<group.id>--<input.topic>-repartition`, and
 CREATE unless that is made beforehand. `produce` and `reset` need WRITE on the input topic, `check --create-topics`
 CREATE. What is missing is named, and so is what to do. A secret is read at the start alone: where it was changed, start
 the workers anew.

@@ -1,6 +1,6 @@
 """With `input.repartition` events pass through an internal topic that is keyed by model: who reads and writes what.
 
-    input.topic --- forwarder, group <group.id>-repartition ---> <group.id>-<input.topic>-repartition --- worker --->
+    input.topic --- forwarder, group <group.id>-repartition ---> <group.id>--<input.topic>-repartition --- worker --->
 
 The forwarder and the worker are given configurations of their own, so that neither knows of the other.
 """
@@ -16,6 +16,9 @@ from worker.config.values import topic_name
 
 _FIELD = "field:"
 _SUFFIX = "-repartition"
+_BETWEEN = "--"
+"""Between group and topic: once in their name, it tells where the one ends and the other begins. With a single dash the
+group a of the topic b-c would share a topic with the group a-b of the topic c, and learn from its events."""
 
 
 def key_field(config: Config) -> str | None:
@@ -26,7 +29,7 @@ def key_field(config: Config) -> str | None:
 
 def internal_topic(config: Config) -> str:
     """Name of the topic that is keyed by model."""
-    return f"{config.kafka['group.id']}-{config.input.topic}{_SUFFIX}"
+    return f"{config.kafka['group.id']}{_BETWEEN}{config.input.topic}{_SUFFIX}"
 
 
 def of_worker(config: Config) -> Config:
@@ -62,12 +65,23 @@ def problems(config: Config) -> Iterator[tuple[str, str]]:
         yield from _field_problems(config)
     if config.input.repartition:
         internal = internal_topic(config)
-        try:
-            topic_name().parse(internal)
-        except ValueError:
-            yield "input.repartition", f"expected kafka.group.id and input.topic to make a topic name, found {internal}"
+        if (problem := problem_of_name(config)) is not None:
+            yield "input.repartition", problem
         if internal in (config.output.topic, config.dead_letter.topic):
             yield "input.repartition", f"expected a topic of its own, found {internal} at another key too"
+
+
+def problem_of_name(config: Config) -> str | None:
+    """Why group and topic make no name of an internal topic, None where they do."""
+    internal = internal_topic(config)
+    try:
+        topic_name().parse(internal)
+    except ValueError:
+        return f"expected kafka.group.id and input.topic to make a topic name, found {internal}"
+    if internal.find(_BETWEEN) != internal.rfind(_BETWEEN):
+        expected = f"kafka.group.id and input.topic to be told apart in it, without {_BETWEEN} of their own"
+        return f"expected {expected}, found {internal}"
+    return None
 
 
 def _field_problems(config: Config) -> Iterator[tuple[str, str]]:

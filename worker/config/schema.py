@@ -78,7 +78,7 @@ class Input:
         default=False,
         metadata=key(
             kinds.boolean(),
-            "Whether events pass through a topic <group.id>-<topic>-repartition that is keyed by model.",
+            "Whether events pass through a topic <group.id>--<topic>-repartition that is keyed by model.",
             Decides.HISTORY,
         ),
     )

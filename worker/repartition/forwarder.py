@@ -9,7 +9,7 @@ and so the process; the offsets say where the next one goes on.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import amf
 from worker.base.errors import Fatal, PartitionStopped
@@ -26,6 +26,7 @@ from worker.codec import envelope
 from worker.codec.dead_letters import unpublished
 from worker.config import Config
 from worker.repartition.model_key import KeyOf
+from worker.repartition.note import Note, beginning
 from worker.runtime.pending import Pending
 from worker.runtime.transaction import Transactions
 
@@ -35,11 +36,6 @@ PATIENCE_S = 60.0
 """Longest time to open a producer at a broker that answers, or to find out where partitions start.
 
 Well below max.poll.interval.ms.
-"""
-_OURS = "forwarder since partitions "
-"""What is committed along with offsets, before the number of partitions that the input had when the group began.
-
-The leader epochs of such offsets are those of the records before them.
 """
 
 
@@ -73,6 +69,12 @@ class Forwarder:
         self._board.forwarder_trouble = self._standing.trouble()
         self._positions: dict[int, int] = {}
         """Offset of the next record to be read, by partition that is owned."""
+        self._epochs: dict[int, int | None] = {}
+        """Leader epochs of the records before them, as far as they are known."""
+        self._covered: dict[int, int] = {}
+        """Up to where no record lies behind them, as far as it was seen."""
+        self._noted: dict[int, int] = {}
+        """Up to where that is committed, or about to be."""
         self._starts: dict[int, int] = {}
         """Those of them that were chosen here and are not committed."""
         self._waiting: dict[int, list[Record]] = defaultdict(list)
@@ -112,13 +114,14 @@ class Forwarder:
         # While a transaction is open only the callbacks are wanted, not more records than must be held.
         records, missing = self._input.consume(1 if pending else limits.max_records, limits.interval_s)
         member = self._input.membership()
-        self._standing.observe(member)
+        self._standing.observe(member, self._input.trouble())
         self._board.forwarder_trouble = self._standing.trouble()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
             if number in self._positions:
                 self._waiting[number] += some
-                self._positions[number] = some[-1].offset + 1
+                self._positions[number], self._epochs[number] = some[-1].offset + 1, some[-1].leader_epoch
+        self._look_at_ends()
         for number, why in missing.items():
             if isinstance(why, PartitionStopped):
                 raise Fatal(why.fact, why.hint)
@@ -148,19 +151,18 @@ class Forwarder:
         asked = range(max([self._partitions, *(number + 1 for number in partitions)]))
         committed = retry(self._clock, deadline, "committed offsets", lambda: self._input.committed(asked))
         if self._began_with is None:
-            self._began_with = _beginning(committed.values(), self._partitions)
+            self._began_with = beginning(committed.values(), self._partitions)
         for number in partitions:
             known = committed[number]
             if known is None:
                 bounds, added = self._bounds(number, deadline), number >= self._began_with
                 self._starts[number] = bounds.low if added or self._config.input.start == "earliest" else bounds.high
             self._positions[number] = self._starts[number] if known is None else known.offset
-        # Whoever sets offsets may leave the epoch of an earlier commit, but not what is committed here along with them.
-        epochs = {
-            number: each.leader_epoch
-            for number in partitions
-            if (each := committed[number]) is not None and each.metadata.startswith(_OURS)
-        }
+            # Whoever sets offsets may leave the epoch of an earlier commit, but not the note.
+            if known is not None and (note := Note.read(known.metadata)) is not None:
+                self._epochs[number] = known.leader_epoch
+                self._covered[number] = self._noted[number] = note.covered(known.offset)
+        epochs = {number: self._epochs[number] for number in partitions if number in self._epochs}
         self._input.assign({number: self._positions[number] for number in partitions}, epochs)
         self._paused.difference_update(partitions)
 
@@ -174,8 +176,8 @@ class Forwarder:
         self._paused.difference_update(partitions)
         for number in partitions:
             for part in (
-                self._positions, self._starts, self._waiting, self._lags, self._rejects, self._streaks,
-                self._letters,
+                self._positions, self._epochs, self._covered, self._noted, self._starts, self._waiting, self._lags,
+                self._rejects, self._streaks, self._letters,
             ):  # fmt: skip
                 part.pop(number, None)
         for family in (self._metrics.forwarder_lag_records, self._metrics.forwarder_lag_seconds):
@@ -201,14 +203,19 @@ class Forwarder:
             self._lags[number].took([record.timestamp_ms for record in records])
         if self._starts:
             # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
-            pending.offsets = {number: self._offset(start) for number, start in self._starts.items()}
+            # What was read behind them is not forwarded yet, so that nothing is known of where there are no records.
+            metadata = self._note().metadata()
+            pending.offsets = {number: CommittedOffset(start, metadata) for number, start in self._starts.items()}
             self._starts = {}
             self._transactions.pending = pending
             return
         waiting, self._waiting = self._waiting, defaultdict(list)
         for number, records in waiting.items():
-            behind = self._offset(records[-1].offset + 1, records[-1].leader_epoch)
-            pending.add(number, records, self._rekeyed(number, records), behind)
+            pending.add(number, records, self._rekeyed(number, records), self._reached(number))
+        # Also by itself: what it covers may be deleted by the time that another record comes.
+        for number, position in self._positions.items():
+            if self._covered.get(number, 0) > max(position, self._noted.get(number, 0)):
+                pending.offsets[number] = self._reached(number)
         if pending.offsets:
             self._transactions.pending = pending
 
@@ -273,16 +280,32 @@ class Forwarder:
                 f"Where the records before {end} are what they were, set the group {self._config.kafka['group.id']} "
                 "to that offset (kafka-consumer-groups --reset-offsets); else begin anew under another kafka.group.id"
             )
+        if position < low <= self._covered.get(number, 0):
+            self._input.assign({number: low})  # What has been deleted were no records.
+            return
         if self._config.input.on_gap == "fail":
             raise Fatal(f"{where}: {why}. Where it has been deleted, input.on_gap: accept goes on without it")
         _log.warning("gap-accepted", f"{where}: going on without those between (input.on_gap)", partition=number)
         self._positions[number] = self._starts[number] = low
+        self._epochs.pop(number, None)
         self._input.assign({number: low})
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _offset(self, offset: int, leader_epoch: int | None = None) -> CommittedOffset:
-        return CommittedOffset(offset, f"{_OURS}{self._began_with}", leader_epoch)
+    def _look_at_ends(self) -> None:
+        for number in self._positions:
+            if (end := self._input.end_seen(number)) is not None:
+                self._covered[number] = max(end, self._covered.get(number, 0))
+
+    def _reached(self, number: int) -> CommittedOffset:
+        """What is to be committed once all is that was read of a partition."""
+        position, covered = self._positions[number], self._covered.get(number, 0)
+        self._noted[number] = covered
+        return CommittedOffset(position, self._note(position, covered).metadata(), self._epochs.get(number))
+
+    def _note(self, bare_from: int = 0, bare_to: int = 0) -> Note:
+        assert self._began_with is not None, "it is asked for as partitions come"
+        return Note(self._began_with, bare_from, bare_to)
 
     def _bounds(self, number: int, deadline: Deadline) -> Bounds:
         return retry(self._clock, deadline, "offsets", lambda: self._input.bounds(number))
@@ -305,16 +328,6 @@ class Forwarder:
             self._metrics.forwarder_lag_records.set(n, input_partition=number)
             if seconds is not None:
                 self._metrics.forwarder_lag_seconds.set(seconds, input_partition=number)
-
-
-def _beginning(committed: Iterable[CommittedOffset | None], partitions: int) -> int:
-    """With how many partitions the group began, of which these are the committed offsets; `partitions` if it does now.
-
-    Where all offsets were set by others, nothing tells: 0, so that of a partition without one nothing is lost.
-    """
-    known = [each.metadata for each in committed if each is not None]
-    counts = [int(each.removeprefix(_OURS)) for each in known if each.startswith(_OURS)]
-    return min(counts, default=0 if known else partitions)
 
 
 class _Rekeying:

@@ -127,7 +127,7 @@ class Worker:
         self._read_again()
         self._consume()
         member = self._input.membership()
-        self._reporter.standing.observe(member)
+        self._reporter.standing.observe(member, self._input.trouble())
         self._executor.renew(member)
         self._stop(self._executor.commit(at_once=False))
         self._open_assigned()

@@ -199,7 +199,11 @@ class Transactions:
             output.close()
 
     def _was_committed(self, pending: Pending) -> bool:
-        """Ask whether the part took effect; its offsets were committed all or none. Raises Transient."""
+        """Ask whether the part took effect; its offsets were committed all or none. Raises Transient.
+
+        Without outputs the offsets may be those of a commit before, with something else along with them: such a part is
+        sent again, which changes nothing where it was committed.
+        """
         offsets = pending.part_offsets()
         if not offsets:
             return False
@@ -213,7 +217,7 @@ class Transactions:
             raise Transient(f"the broker has the group at {rewound} (by partition), but {known} was committed")
         self._rewound_since_s.clear()
         pending.unknown = False
-        return all(found[number] >= each.offset for number, each in offsets.items())
+        return pending.size() > 0 and all(found[number] >= each.offset for number, each in offsets.items())
 
     def _give_up_forgotten(self, pending: Pending, rewound: Mapping[int, int]) -> None:
         """Give up the partitions whose commits the broker has forgotten for good.

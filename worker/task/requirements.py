@@ -5,7 +5,7 @@ What a function raises, or returns, is a PartitionStopped with the numbers and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import amf
@@ -13,7 +13,7 @@ from worker.base.errors import PartitionStopped
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
 from worker.base.records import Record
-from worker.base.refusals import SPEC_CHANGED, partitions_added, topic_recreated
+from worker.base.refusals import partitions_added, topic_recreated
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.checkpoint.siblings import of_another_topic
 
@@ -143,18 +143,6 @@ def divergence(location: Location, offset: int, keys: Sequence[str]) -> Partitio
         "them: a worker has learned something else from the same records",
         "Stop all workers, find out which (a faulty machine, another build), delete the checkpoints from offset "
         f"{offset} on and start the good ones again: they learn from the checkpoint before it",
-    )
-
-
-def log_refused(partition: int, changed: Collection[str], of: int) -> None:
-    """Name the models whose events will be dead letters."""
-    _log.error(
-        "spec-changed",
-        f"partition {partition}: {len(changed)} of {of} models, {min(changed)!r} among them, were "
-        "made with other parameters than the configuration gives them: their events are refused",
-        hint=SPEC_CHANGED,
-        partition=partition,
-        count=len(changed),
     )
 
 

@@ -17,6 +17,7 @@ from worker.base.errors import PartitionStopped, StateLost, Transient
 from worker.base.log import Log
 from worker.base.ports import Clock, Input
 from worker.base.records import Bounds, CommittedOffset
+from worker.base.refusals import SPEC_CHANGED
 from worker.base.retry import backoff_s
 from worker.task.recovery import Opened, Recovery
 from worker.task.task import Task
@@ -121,7 +122,7 @@ class Restorer:
                 attempt.unanswered = 0
                 if attempt.stop is not None and attempt.stop[0].are_as_in(offsets):
                     raise attempt.stop[1]
-                attempt.job = self._loaders.submit(attempt.recovery.open, *offsets, attempt.task.load)
+                attempt.job = self._loaders.submit(_open, attempt, offsets)
             return attempt.job.result(timeout=0)
         except PartitionStopped as error:
             if attempt.job is None:
@@ -154,6 +155,21 @@ class Restorer:
             wait_s = backoff_s(attempt.unanswered, RETRY_S, LONGEST_RETRY_S)
         attempt.offsets = attempt.job = None
         attempt.not_before_s = self._clock.monotonic() + wait_s
+
+
+def _open(attempt: _Attempt, offsets: _Offsets) -> Opened:
+    """The state of a partition; models that are refused are named: by dead letters alone it would be found out late."""
+    task, opened = attempt.task, attempt.recovery.open(*offsets, attempt.task.load)
+    if refused := task.refused(opened.models):
+        _log.error(
+            "spec-changed",
+            f"partition {task.number}: {len(refused)} of {len(opened.models)} models, {min(refused)!r} among them, "
+            "were made with other parameters than the configuration gives them: their events are refused",
+            hint=SPEC_CHANGED,
+            partition=task.number,
+            count=len(refused),
+        )
+    return opened
 
 
 def _close(job: Future[Opened]) -> None:

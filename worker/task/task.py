@@ -36,7 +36,7 @@ from worker.state.model_store import ModelStore
 from worker.task.allowance import Allowance
 from worker.task.checkpointer import Checkpointer, Reach
 from worker.task.processor import Arrivals, BatchResult, Processor, bytes_of
-from worker.task.requirements import log_refused, require_not_replaced
+from worker.task.requirements import require_not_replaced
 
 ANSWERS_BYTES = 32 * 2**20
 """Memory of answers of one partition that are not bytes yet, about."""
@@ -128,10 +128,11 @@ class Task:
         except BaseException:
             loaded.close()
             raise
-        # At the start: by its dead letters alone it would be found out late.
-        if self._config.models.on_spec_change == "fail" and (changed := loaded.changed_specs()):
-            log_refused(self.number, changed, len(loaded))
         return loaded
+
+    def refused(self, models: ModelStore) -> list[str]:
+        """Keys of the models of which all events will be dead letters."""
+        return models.changed_specs() if self._config.models.on_spec_change == "fail" else []
 
     def open(
         self,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from array import array
 from collections.abc import Mapping, Sequence
 
 from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Manifest, Source, history
 from worker.repartition.partitioner import partition_of
+
+_NONE = -1
 
 
 class WarmStart:
@@ -21,6 +25,9 @@ class WarmStart:
         self._store = store
         self._partitions = partitions
         self._begun = begun
+        self._lock = threading.Lock()
+        self._placed: tuple[Sequence[str], Sequence[array[int]]] = (), ()
+        """Of checkpoints, by their states: partitions of the models in the order of keys, _NONE if it is not taken."""
 
     def models_of(self, partition: int) -> tuple[str, Mapping[str, Source]]:
         """Where they are from, and the models of this partition, as `Checkpoints.sources`.
@@ -39,10 +46,31 @@ class WarmStart:
 
     def keys_of(self, partition: int, manifests: Sequence[Manifest]) -> list[tuple[Manifest, list[str]]]:
         """Which models of each checkpoint this partition gets."""
-        # Of models that are in several partitions, since some were added, the last one counts.
-        owners = {key: n for n, manifest in enumerate(manifests) for key in manifest.models}
-        mine = [key for key in owners if partition_of(key.encode(), self._partitions) == partition]
-        return [(manifest, [key for key in mine if owners[key] == n]) for n, manifest in enumerate(manifests)]
+        return [
+            (manifest, [key for key, place in zip(sorted(manifest.models), places, strict=True) if place == partition])
+            for manifest, places in zip(manifests, self._places(manifests), strict=True)
+        ]
+
+    def _places(self, manifests: Sequence[Manifest]) -> Sequence[array[int]]:
+        """Found once for all partitions, though each of them may be the first to ask: keys take long to hash.
+
+        There may be ten million of them, so nothing else is kept; checkpoints of one state have the same keys.
+        """
+        states = [manifest.state_hash for manifest in manifests]
+        with self._lock:
+            known, placed = self._placed
+            if states != known:
+                # Of models that are in several partitions, since some were added, the last one counts.
+                owners = {key: n for n, manifest in enumerate(manifests) for key in manifest.models}
+                placed = [
+                    array("i", [self._place(key) if owners[key] == n else _NONE for key in sorted(manifest.models)])
+                    for n, manifest in enumerate(manifests)
+                ]
+                self._placed = states, placed
+            return placed
+
+    def _place(self, key: str) -> int:
+        return partition_of(key.encode(), self._partitions)
 
     @staticmethod
     def _origin(manifests: Sequence[Manifest]) -> str:

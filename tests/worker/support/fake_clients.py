@@ -40,6 +40,8 @@ class FakeInput:
         """Whether a `consume` takes records before its callbacks: they may then be of partitions that are given up."""
         self.replaced = False
         """Whether another member has taken this one's static name."""
+        self.connection: str | None = None
+        """What a connection has failed of a moment ago."""
         self.doubts: Doubts | None = None
         """What became of its transactions, where the test looks whether the worker asks without need."""
         self.forgetful = False
@@ -127,6 +129,9 @@ class FakeInput:
         metadata = self._current()
         self.hook("metadata:done")
         return Membership(metadata.member, metadata)
+
+    def trouble(self) -> str | None:
+        return self.connection
 
     def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
         self.hook("commit offsets")

@@ -15,7 +15,7 @@ from worker.config import repartition
 from worker.repartition.forwarder import Forwarder
 from worker.repartition.model_key import key_reader
 
-INTERNAL = "group-events-repartition"
+INTERNAL = "group--events-repartition"
 MAX_MESSAGE_BYTES = 10_000
 
 

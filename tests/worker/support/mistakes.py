@@ -179,7 +179,7 @@ MISTAKES = {
     # What an unknown outcome means.
     "a broker that has forgotten commits is believed": mistake("runtime.transaction", "if rewound:", "if False:"),
     "a doubt that never ends": mistake(
-        "runtime.transaction", "        pending.unknown = False\n        return all", "        return all"
+        "runtime.transaction", "        pending.unknown = False\n        return pending", "        return pending"
     ),
     # Where to start.
     "a group that was set back is taken as it is": mistake("task.requirements", "if committed < newest:", "if False:"),

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.adapters.kafka.errors import Admission, client, error_of, explained, failure, forbidden
 from worker.adapters.kafka.messages import Pieces, record_of
-from worker.adapters.kafka.offsets import Offsets
+from worker.adapters.kafka.offsets import Offsets, needs_of_reader
 from worker.base.errors import Abort, Fatal, PartitionStopped, Transient
 from worker.base.log import Log
 from worker.base.ports import Gone, Listener
@@ -56,11 +56,11 @@ class KafkaInput:
         self._properties = config.consumer_properties() | {"enable.partition.eof": "true"}
         self._ends: dict[int, int] = {}
         """Ends of partitions behind what `consume` has returned of them since they were assigned."""
-        self._needs = (f"READ on topic {self._topic}", f"READ on group {self._properties['group.id']}")
+        self._needs = needs_of_reader(config)
         self._admission = Admission()
         self._consumer: Consumer = client(Consumer, self._properties, self._admission)
         self._is_open = True
-        self._offsets = Offsets(config, self._needs)
+        self._offsets = Offsets(config)
         self._rejoined_s: list[float] = []
         self._released_s = time.monotonic()
         """When the name of this member was last its own, or when it began to ask for it."""
@@ -297,6 +297,9 @@ class KafkaInput:
             return Membership("", None)
         # The client's own thread may change both at any time: only what is between two equal ids is of that id.
         return Membership(before if before == self._member_id() else "", metadata)
+
+    def trouble(self) -> str | None:
+        return self._admission.recent()
 
     def commit(self, offsets: Mapping[int, CommittedOffset]) -> None:
         try:

@@ -4,7 +4,9 @@ runtime's."""
 from __future__ import annotations
 
 import logging
+import math
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 CALL_S = 10.0
 """Longest wait for one answer of the broker."""
+RECENT_S = 60.0
+"""Connections that fail are tried again every 10 s at least; what was heard longer ago than a few of them is over."""
 
 _VALUE = re.compile(r'(?<=Invalid value )".*"(?= for )|(?<=Unsupported SASL mechanism: ).*', re.DOTALL)
 """Where librdkafka repeats the value of a property. A secret may have been given to the wrong one."""
@@ -150,10 +154,16 @@ class Admission:
     def __init__(self) -> None:
         self.trouble: KafkaError | None = None
         """What the last connection that failed has failed of."""
+        self._heard_s = -math.inf
 
     def __call__(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the reason
-            self.trouble = error
+            self.trouble, self._heard_s = error, time.monotonic()
+
+    def recent(self) -> str | None:
+        """That trouble in words, if it is no older than what one that lasts would have been heard again in."""
+        is_recent = time.monotonic() - self._heard_s < RECENT_S
+        return explained(self.trouble, "the last connection failed") if is_recent and self.trouble is not None else None
 
     def require(self, what: str) -> None:
         """Raises WorkerError where the broker does not know us. Troubles with TLS may be a broker that goes down."""

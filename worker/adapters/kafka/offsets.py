@@ -28,12 +28,17 @@ _GRACE_S = 1.0
 """The client keeps its own deadline; beyond that this one does."""
 
 
+def needs_of_reader(config: Config) -> tuple[str, str]:
+    """What the broker must allow who reads the input as a member of the group, or asks how far that is."""
+    return f"READ on topic {config.input.topic}", f"READ on group {config.kafka['group.id']}"
+
+
 class Offsets:
     """Questions that any thread may ask, each by itself. They raise Transient, or an error that names a permission."""
 
-    def __init__(self, config: Config, needs: Sequence[str]) -> None:
+    def __init__(self, config: Config) -> None:
         self._topic = config.input.topic
-        self._needs = needs
+        self._needs = needs_of_reader(config)
         self._properties = config.admin_properties()
         self._of_group = self._properties | {
             "group.id": config.kafka["group.id"], "isolation.level": "read_committed", "enable.auto.commit": "false"

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from worker.adapters.kafka.consumer import positions
 from worker.adapters.kafka.errors import CALL_S, Admission, client, decision, error_of, failure, refused, unanswered
+from worker.adapters.kafka.offsets import needs_of_reader
 from worker.base.aside import Aside
 from worker.base.errors import Abort, Refused, Transient, Unanswered, Unknown, WorkerError
 from worker.base.failpoints import failpoint
@@ -56,8 +57,7 @@ class KafkaOutput:
         self._failed: KafkaError | None = None
         self._is_closed = False
         self._needs = (
-            f"READ on topic {self._topic}",
-            f"READ on group {config.kafka['group.id']}",
+            *needs_of_reader(config),
             f"WRITE on topic {config.output.topic}",
             f"WRITE on topic {config.dead_letter.topic}",
             f"WRITE on transactional.id {_allowed(config, transactional_id)}",

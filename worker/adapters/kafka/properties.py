@@ -12,6 +12,10 @@ from confluent_kafka.admin import AdminClient
 from worker.adapters.kafka.errors import PropertyRefused, client
 from worker.base.errors import ConfigError
 from worker.config import Config
+from worker.config.text import MASK
+
+_OF_FILES = (".location", ".file")
+"""How the properties end that name a file."""
 
 
 def require_properties(config: Config) -> None:
@@ -36,7 +40,21 @@ def placing(config: Config) -> Iterator[None]:
         name = _meant(str(error), config.kafka_origins)
         if name is None:
             raise
-        raise ConfigError(f"{config.kafka_origins[name].place}: {error}") from error
+        raise ConfigError(f"{config.kafka_origins[name].place}: {_about_file(config, name, error)}") from error
+
+
+def _about_file(config: Config, name: str, error: PropertyRefused) -> str:
+    """What is wrong with a property; of one that names a file, with that, of which OpenSSL says "BIO lib" at most."""
+    if not name.endswith(_OF_FILES):
+        return str(error)
+    path = config.kafka[name]
+    try:
+        with open(path, "rb"):
+            fault = f"is it PEM, of what is asked for, and its password the right one? {error}"
+    except (OSError, ValueError) as unreadable:
+        fault = (isinstance(unreadable, OSError) and unreadable.strerror) or "this is no path"
+    shown = MASK if config.kafka_origins[name].is_reference else path
+    return f"kafka.{name}: the file {shown} cannot be used: {fault}"
 
 
 def _meant(said: str, names: Iterable[str]) -> str | None:

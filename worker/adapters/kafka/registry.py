@@ -209,7 +209,10 @@ class ConfluentRegistry:
             raise ConfigError(
                 f"codecs avro and json-schema need a library that is missing ({error.name}): pip install '.[registry]'"
             ) from None
-        except (ValueError, OSError) as error:
+        except OSError as error:  # also what is no PEM
+            where = f"the file {self._config.ca_location} cannot be used"
+            raise ConfigError(f"schema_registry.ca_location: {where}: {error.strerror or error}") from None
+        except ValueError as error:
             raise ConfigError(f"schema_registry: the client refuses it: {error}") from None
 
 
