@@ -49,7 +49,7 @@ from amf.serialization.soundness import fault_of, fault_of_scaling
 from amf.state.forest_state import ForestState
 
 MAGIC = b"AMFF"
-FORMAT = 3
+FORMAT = 4
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
 _NOT_OURS = "the header of the forest is not as this version writes it"

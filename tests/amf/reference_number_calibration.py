@@ -113,41 +113,71 @@ class Worth:
 
 @dataclass
 class Recent:
-    """A mean of recent errors, in which one of more than 64 usual ones counts as those, and what it is worth."""
+    """A mean of recent errors of a forecast, by which it could be corrected, and what that is worth. No correction is
+    larger than 64 usual errors, and no error counts as more."""
 
     rate: float
     mean: float = 0.0
     worth: Worth = field(default_factory=Worth)
 
-    def learn(self, error: float, usual: float) -> None:
-        weight, bound = 1 / (16 * usual + error**2), 64 * math.sqrt(usual)
-        self.mean = min(max(self.mean, -bound), bound)
-        self.worth.learn(self.mean, error, weight)
-        self.mean += self.rate * (min(max(error, -bound), bound) - self.mean)
+    def correction(self, forecast: float, bound: float) -> float:
+        return min(max(self.mean, -bound), bound)
+
+    def learn(self, forecast: float, y: float, usual: float) -> None:
+        error, bound = y - forecast, 64 * math.sqrt(usual)
+        correction = self.correction(forecast, bound)
+        self.worth.learn(correction, error, 1 / (16 * usual + error**2))
+        self.mean = correction + self.rate * (min(max(error, -bound), bound) - correction)
+
+
+@dataclass
+class Level(Recent):
+    """A mean of recent labels instead, which a forecast could be moved to."""
+
+    mean: float = math.nan
+
+    def correction(self, forecast: float, bound: float) -> float:
+        return min(max(self.mean - forecast, -bound), bound)
+
+    def learn(self, forecast: float, y: float, usual: float) -> None:
+        error = y - forecast
+        self.worth.learn(self.correction(forecast, 64 * math.sqrt(usual)), error, 1 / (16 * usual + error**2))
+
+    def note(self, y: float) -> None:
+        """Every label, also one before which there was no forecast."""
+        self.mean = y if math.isnan(self.mean) else self.mean + self.rate * (y - self.mean)
 
 
 @dataclass
 class Drift:
-    """What the blend was off of late: of three means of errors the one that surely has helped most, or none."""
+    """What the blend was off of late, or where labels are: of three means of errors and three levels the one that
+    surely has helped most, or none."""
 
-    means: list[Recent] = field(default_factory=lambda: [Recent(1 / 2), Recent(1 / 8), Recent(1 / 64)])
+    errors: list[Recent] = field(default_factory=lambda: [Recent(1 / 2), Recent(1 / 8), Recent(1 / 64)])
+    levels: list[Level] = field(default_factory=lambda: [Level(1.0), Level(1 / 8), Level(1 / 64)])
 
-    def forecast(self) -> float:
-        best = max(self.means, key=lambda each: each.worth.sure_gain)
-        return best.worth.share * best.mean if best.worth.sure_gain > 0 else 0.0
+    def forecast(self, forecast: float, usual: float) -> float:
+        best = max([*self.errors, *self.levels], key=lambda each: each.worth.sure_gain)
+        share = best.worth.share if best.worth.sure_gain > 0 else 0.0
+        return share * best.correction(forecast, 64 * math.sqrt(usual)) if share else 0.0
 
-    def learn(self, error: float, usual: float) -> None:
-        for each in self.means if usual > 0 else ():
-            each.learn(error, usual)
+    def learn(self, forecast: float, y: float, usual: float) -> None:
+        for each in [*self.errors, *self.levels] if usual > 0 else ():
+            each.learn(forecast, y, usual)
+
+    def note(self, y: float) -> None:
+        for level in self.levels:
+            level.note(y)
 
 
 @dataclass
 class Bounds:
-    """The labels of the last block of 256 that is full, and of the one that is not; and what the quantiles of 5 and
-    95 % have lost of late, as they are and bounded by the extremes of these labels."""
+    """The labels of the last block of 256 that is full, and of the one that is not; what the quantiles of 5 and 95 %
+    have lost of late, as they are and bounded by the extremes of these labels; and the shares of labels beyond."""
 
     labels: list[float] = field(default_factory=list)
     losses: np.ndarray = field(default_factory=lambda: np.zeros((2, 2)))
+    beyond: np.ndarray = field(default_factory=lambda: np.zeros(2))
 
     @property
     def extremes(self) -> tuple[float, float]:
@@ -155,8 +185,9 @@ class Bounds:
         return min(labels), max(labels)
 
     def apply(self, forecast: float) -> float:
-        """The forecast within the extremes, on each side on which the quantile has lost a twentieth less so."""
-        below, above = (bounded < 0.95 * lost for lost, bounded in self.losses)
+        """The forecast within the extremes, on each side on which the quantile has lost a twentieth less so, and on
+        which no more than a twentieth of the labels is new."""
+        below, above = (self.losses[:, 1] < 0.95 * self.losses[:, 0]) & (self.beyond < TAIL)
         least, greatest = self.extremes
         return min(max(forecast, least if below else -math.inf), greatest if above else math.inf)
 
@@ -165,6 +196,8 @@ class Bounds:
         lost = [[pinball(y - low, TAIL), pinball(y - low_within, TAIL)]]
         lost.append([pinball(y - high, 1 - TAIL), pinball(y - high_within, 1 - TAIL)])
         self.losses = (1 - 1 / 256) * self.losses + lost
+        least, greatest = self.extremes
+        self.beyond += (np.array([y < least, y > greatest]) - self.beyond) / 64
 
 
 def last_blocks(labels: list[float], size: int) -> list[float]:
