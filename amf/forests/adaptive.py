@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from amf.adaptation.state import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, most_kept, state_of
 from amf.forests.amf import AMFClassifier, AMFRegressor
-from amf.forests.description import Adaptation, Role, TreeStanding, survey
+from amf.forests.description import Adaptation, Role, TreeStanding
 from amf.forests.forest import Forest
 from amf.params import AdaptiveAMFClassifierParams, AdaptiveAMFRegressorParams
 from amf.systems import amf_classifier, amf_regressor
@@ -45,18 +45,12 @@ class _AdaptiveForest(Forest[Params]):
             )
             return Adaptation(forecasting, int(state.swaps[0]), tuple(self.feature_weights.tolist()), trees)
 
-    def feature_usage(self) -> NDArray[np.float64]:
-        with self._turn:
-            heads = (heads for heads, asked in zip(self._heads(), self._forecasts, strict=True) if asked)
-            return survey(heads, self.n_features).usage
-
     @property
     def _state(self) -> State:
         return state_of(self._adaptation, self.params.n_estimators, self.n_features)
 
     @property
     def _forecasts(self) -> NDArray[np.bool_]:
-        """Of each tree whether it is asked."""
         asked: NDArray[np.bool_] = self._state.roles != SILENT
         return asked
 
