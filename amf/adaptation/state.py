@@ -37,6 +37,21 @@ _BY_FEATURE = ("tree_gains", "weights", "gains", "table", "bounds", "kept_labels
 """The parts of the state that grow when features come, or with the room for samples: all others stay as they are."""
 
 
+class Terms(NamedTuple):
+    """On which a forest adapts."""
+
+    n_background: int
+    """Trees that are not active in the beginning."""
+    review_every: int
+    """Labelled samples between two reviews."""
+    most_kept: int
+    """Samples that trees may learn once more, at most."""
+
+
+NEVER = Terms(0, 1, 0)
+"""Those of a forest that does not adapt."""
+
+
 class State(NamedTuple):
     """The parts of the state of n trees and d features, views of float64."""
 
@@ -172,9 +187,11 @@ def room_in(flat: NDArray[np.float64], n_trees: int, n_features: int) -> int:
     return max(int(flat.shape[0]) - size_of(n_trees, n_features, 0), 0) // (n_features + 1)
 
 
-def fresh_state(n_trees: int, n_background: int) -> NDArray[np.float64]:
-    """State of a forest that has no features yet."""
-    flat = np.zeros(size_of(n_trees, 0, 0))
+def fresh_state(n_trees: int, terms: Terms) -> NDArray[np.float64]:
+    """State of a forest that has no features yet; empty where it does not adapt."""
+    if terms is NEVER:
+        return np.empty(0)
+    flat, n_background = np.zeros(size_of(n_trees, 0, 0)), terms.n_background
     state = state_of(flat, n_trees, 0)
     # All trees begin alike: those in the background know no less than the others.
     state.roles[:] = [ACTIVE] * (n_trees - n_background) + [STANDING_BY] * n_background
@@ -211,15 +228,9 @@ def with_features(
     return grown
 
 
-def is_sound(
-    state: State,
-    n_background: int,
-    review_every: int,
-    n_samples: int,
-    moves: NDArray[np.int64],
-    n_classes: int | None,
-) -> bool:
+def is_sound(state: State, terms: Terms, n_samples: int, moves: NDArray[np.int64], n_classes: int | None) -> bool:
     """Whether samples could have left this state. n_classes: None where labels are numbers."""
+    n_background, review_every, _ = terms
     n_trees, last = state.roles.shape[0], n_samples - n_samples % review_every
     births, roles, varied = state.births, state.roles, max(int(np.count_nonzero(moves)), 1)
     checks = (

@@ -7,9 +7,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.adaptation.state import ACTIVE, SILENT, STANDING_BY, State, fresh_state, is_sound, most_kept, state_of
+from amf.adaptation.state import ACTIVE, SILENT, STANDING_BY, Terms, most_kept
 from amf.forests.amf import AMFClassifier, AMFRegressor
-from amf.forests.description import Adaptation, Role, TreeStanding, survey
+from amf.forests.description import Adaptation, Role, TreeStanding
 from amf.forests.forest import Forest
 from amf.params import AdaptiveAMFClassifierParams, AdaptiveAMFRegressorParams
 from amf.systems import amf_classifier, amf_regressor
@@ -31,13 +31,13 @@ class _AdaptiveForest(Forest[Params]):
         two values were seen cannot be cut: its weight is 0.
         """
         with self._turn:
-            return np.where(self._scaling.moves > 0, self._state.weights, 0.0)
+            return np.where(self._scaling.moves > 0, self._adapted.weights, 0.0)
 
     @property
     def adaptation(self) -> Adaptation:
         """How the forest has changed with its samples."""
         with self._turn:
-            state, forecasting = self._state, int(np.count_nonzero(self._forecasts))
+            state, forecasting = self._adapted, int(np.count_nonzero(self._forecasts))
             columns = state.roles, self.n_samples - self._births, state.losses, state.judged
             trees = tuple(
                 TreeStanding(_ROLES[role], age, loss / max(judged, 1.0) if judged else None)
@@ -45,57 +45,22 @@ class _AdaptiveForest(Forest[Params]):
             )
             return Adaptation(forecasting, int(state.swaps[0]), tuple(self.feature_weights.tolist()), trees)
 
-    def feature_usage(self) -> NDArray[np.float64]:
-        with self._turn:
-            heads = (heads for heads, asked in zip(self._heads(), self._forecasts, strict=True) if asked)
-            return survey(heads, self.n_features).usage
-
-    @property
-    def _state(self) -> State:
-        return state_of(self._adaptation, self.params.n_estimators, self.n_features)
-
     @property
     def _forecasts(self) -> NDArray[np.bool_]:
-        """Of each tree whether it is asked."""
-        asked: NDArray[np.bool_] = self._state.roles != SILENT
+        asked: NDArray[np.bool_] = self._adapted.roles != SILENT
         return asked
 
     @property
-    def _n_background(self) -> int:
+    def _terms(self) -> Terms:
         # 0.29 * 100 is a little less than 29.
-        return int(self.params.background * self.params.n_estimators + 1e-9)
-
-    def _fresh_adaptation(self) -> NDArray[np.float64]:
-        return fresh_state(self.params.n_estimators, self._n_background)
+        n_background = int(self.params.background * self.params.n_estimators + 1e-9)
+        return Terms(n_background, self.params.review_every, most_kept(self.n_features, self.params.max_bytes))
 
     @property
     def _purity(self) -> float:
         # Trees that rehearse have their first samples on the scale of all of them. Others have split them while the
         # spread that was known was small, into two to three times as many cells, in which rare labels are found.
         return 3.0 * float(self.params.purity)
-
-    @property
-    def _review_every(self) -> int:
-        return self.params.review_every
-
-    @property
-    def _most_kept(self) -> int:
-        return most_kept(self.n_features, self.params.max_bytes)
-
-    @property
-    def _n_kept(self) -> int:
-        return self.n_samples - int(self._state.beginning[0])
-
-    @property
-    def _births(self) -> NDArray[np.int64]:
-        births: NDArray[np.int64] = self._state.births.astype(np.int64)
-        return births
-
-    def _has_adapted_soundly(self) -> bool:
-        n_classes = None if self.class_labels is None else len(self.class_labels)
-        return is_sound(
-            self._state, self._n_background, self.params.review_every, self.n_samples, self._scaling.moves, n_classes
-        )  # fmt: skip
 
 
 class AdaptiveAMFClassifier(_AdaptiveForest[AdaptiveAMFClassifierParams], AMFClassifier):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from amf.calibration.losses import Losses
 from amf.inputs.labels import Label
-from amf.jit.decorators import index, kernel
-from amf.kernels.aggregation import LARGEST_ODDS, stop_probability
-from amf.memory.arena import CHILD, COUNT, FEATURE, ODDS, ROOT, Arena, chunk_end, row_of
+from amf.kernels.survey import Found
 
 Role = Literal["active", "standing-by", "silent"]
 
@@ -81,80 +79,21 @@ class Description:
 
 
 class Survey(NamedTuple):
-    """What one pass over all nodes finds, means over trees."""
+    """What one look at each node finds, means over trees."""
 
     usage: NDArray[np.float64]
-    max_depth: int
+    mean_depth: float
     mean_weighted_depth: float
+    max_depth: int
     n_leaves: int
+    lifetimes: NDArray[np.float64]
 
-
-def survey(trees: Iterable[NDArray[np.int32]], n_features: int) -> Survey:
-    """Look at every node of the trees once, given by their heads (arena.py); CHILD counts from 0 at the root.
-
-    usage: float64 (d,), for each feature the share of the learned samples' posterior that goes on at a split on it,
-    (samples below the split / samples) * P(the pruning reaches it and goes on), summed over its splits.
-    """
-    usage = np.zeros(n_features)
-    totals = np.zeros(3)
-    grown = 0
-    for heads in trees:
-        if heads.size:
-            grown += 1
-            flat = heads.reshape(-1)
-            _visit(flat, flat.view(np.float64), heads.shape[1], usage, totals)
-    means = totals / max(grown, 1)
-    return Survey(usage / max(grown, 1), int(totals[0]), float(means[1]), int(totals[2]))
-
-
-def end_at(heads: NDArray[np.int32], hides: NDArray[np.bool_]) -> None:
-    """Let forecasts end at the nodes (n,) that hide what is below them: `survey` takes them for leaves.
-
-    heads: (n, words) of a tree, which are changed.
-    """
-    heads.view(np.float64)[hides & (heads[:, CHILD] > 0), ODDS] = LARGEST_ODDS
-
-
-def mean_depth(arena: Arena) -> float:
-    """Depth of the leaf of a learned sample, mean over samples and trees; 0 before the first sample.
-
-    A sample is one deeper for every split that it has passed, so no way down a tree needs to be walked.
-    """
-    return float(_mean_depth(arena.ints, arena.used, index(arena.layout.head)))
-
-
-@kernel
-def _visit(ints, reals, words, usage, totals):
-    """Add one tree: its usage, and to totals the largest depth, the mean weighted depth, the leaves."""
-    samples = max(ints[COUNT], 1)
-    nodes, depths, reaches = [0], [0], [1.0]
-    while len(nodes) > 0:
-        here, depth, reach = nodes.pop() * words, depths.pop(), reaches.pop()
-        child, share = ints[here + CHILD], ints[here + COUNT] / samples
-        if child == 0:
-            totals[0] = max(totals[0], depth)
-            totals[2] += 1
-            continue
-        goes_on = reach * (1.0 - stop_probability(reals[here // 2 + ODDS]))
-        usage[ints[here + FEATURE]] += share * goes_on
-        totals[1] += share * goes_on
-        for side in range(2):
-            nodes.append(child + side)
-            depths.append(depth + 1)
-            reaches.append(goes_on)
-
-
-@kernel
-def _mean_depth(ints, used, words):
-    n_trees, depth = index(used.shape[0]), 0.0
-    for tree in range(n_trees):
-        number, passed = ROOT, 0
-        while number < used[tree]:
-            stop, row = chunk_end(number, used[tree]), row_of(number, tree, n_trees)
-            for here in range(row * words, (row + stop - number) * words, words):
-                if ints[here + CHILD] != 0:
-                    passed += ints[here + COUNT]
-            number = stop
-        if passed > 0:
-            depth += passed / ints[row_of(ROOT, tree, n_trees) * words + COUNT]
-    return depth / n_trees
+    @classmethod
+    def of(cls, look: Callable[..., None], asked: NDArray[np.bool_], n_features: int) -> Survey:
+        """What `look`, (asked, found), finds in the trees that are asked (survey.py)."""
+        found = Found(np.zeros(n_features), np.zeros(3), np.zeros(2), np.zeros(asked.size))
+        look(asked, found)
+        (depth, weighted, largest), (grown, n_leaves) = found.depths.tolist(), found.counts.tolist()
+        n_trees, grown = max(int(np.count_nonzero(asked)), 1), max(grown, 1.0)
+        means = found.usage / grown, depth / n_trees, weighted / grown
+        return cls(*means, int(largest), int(n_leaves), found.lifetimes)

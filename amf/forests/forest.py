@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from amf.calibration.losses import Losses
-from amf.forests.description import Adaptation, Description, mean_depth, survey
+from amf.forests.description import Adaptation, Description, Survey
 from amf.inputs.batch import BatchForecasts, names_of, require_names
 from amf.inputs.scalars import plain
 from amf.kernels.attributions import Attributions
 from amf.serialization import canonical
-from amf.serialization.packing import heads_of
 from amf.state.forest_state import ForestState
 from amf.state.system import Params
 from amf.state.threads import side_by_side, spans
@@ -66,7 +66,7 @@ class Forest(ForestState[Params]):
     def mean_depth(self) -> float:
         """Mean depth of a learned sample's leaf over samples and trees; 0 before the first sample."""
         with self._turn:
-            return mean_depth(self._arena)
+            return self._survey().mean_depth
 
     @property
     def losses(self) -> Losses | None:
@@ -78,14 +78,14 @@ class Forest(ForestState[Params]):
     def describe(self) -> Description:
         """The forest in numbers; `print` shows them as a sentence."""
         with self._turn:
-            found = survey(self._heads(), self.n_features)
+            found = self._survey()
             return Description(
                 n_trees=self.params.n_estimators,
                 n_samples=self.n_samples,
                 n_features=self.n_features,
                 n_nodes=self.n_nodes,
                 n_leaves=found.n_leaves,
-                mean_depth=self.mean_depth,
+                mean_depth=found.mean_depth,
                 max_depth=found.max_depth,
                 mean_weighted_depth=found.mean_weighted_depth,
                 nbytes=self.nbytes,
@@ -105,11 +105,17 @@ class Forest(ForestState[Params]):
         A diagnostic: a feature that is used much need not be causal, nor one of two equal features be used at all.
         """
         with self._turn:
-            return survey(self._heads(), self.n_features).usage
+            return self._survey(self._forecasts).usage
 
-    def _heads(self) -> Iterator[NDArray[np.int32]]:
-        """Heads of the nodes of each tree, with the odds of stopping at a node in ODDS."""
-        return heads_of(self._arena)
+    @property
+    def _forecasts(self) -> NDArray[np.bool_]:
+        """Of each tree whether forecasts are made of it."""
+        return np.ones(self.params.n_estimators, np.bool_)
+
+    def _survey(self, asked: NDArray[np.bool_] | None = None) -> Survey:
+        """What all trees look like, or those that are asked."""
+        words, trees = self._current().words, np.ones(self.params.n_estimators, np.bool_) if asked is None else asked
+        return Survey.of(partial(self._kernels.survey, words), trees, self.n_features)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.params.changed().items())

@@ -9,21 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.adaptation.rehearsal import has_room_to_spare, lacks_room, rows_before
 from amf.forests.forest import Forest
 from amf.geometry.boxes import padded_width
 from amf.inputs.batch import MOST_FORECASTS, ROWS_PER_CALL, SCRATCH, BatchForecasts
 from amf.inputs.scalars import plain, whole_numbers
 from amf.kernels.pipeline import SEGMENTS
 from amf.memory.addresses import gather_words
-from amf.memory.arena import spare
 from amf.memory.binding import (
-    CAPACITY,
     IS_CURRENT,
-    KEPT_ROOM,
     LARGEST,
-    LIMIT,
-    MOST_KEPT,
     N_ADAPTATION,
     N_BYTES,
     N_CALIBRATION,
@@ -34,10 +28,9 @@ from amf.memory.binding import (
     N_SAMPLES,
     N_TREES,
     N_WORDS,
-    REVIEW_EVERY,
 )
 from amf.params import check_whole
-from amf.state.forest_state import ONE_NODE
+from amf.state.room import have_room_to_spare, need_room
 from amf.state.threads import side_by_side
 from amf.state.turns import Turn, take_turns, together
 
@@ -276,20 +269,14 @@ class Group:
     def _reserve(self, mine: NDArray[np.int64], rooms: NDArray[np.int64]) -> None:
         """See to so many free rows in every tree of these forests, up to its limit."""
         words = self._words(mine).astype(np.int64)
-        capacity, rows = words[:, CAPACITY], words[:, LARGEST]
-        if words[:, MOST_KEPT].any():
-            rows = rows_before(rows, rooms // 2, words[:, REVIEW_EVERY], words[:, N_KEPT], words[:, MOST_KEPT])
-        may_grow = capacity < np.maximum(words[:, LIMIT], ONE_NODE)
-        keep_more = lacks_room(words[:, KEPT_ROOM], rooms // 2, words[:, N_KEPT], words[:, MOST_KEPT])
         # One by one, and all of them before anything is learned: memory that cannot be had ends the call here.
-        for i in np.flatnonzero(((rows + rooms > capacity) & may_grow) | keep_more).tolist():
+        for i in np.flatnonzero(need_room(words, rooms)).tolist():
             self._forest(mine[i])._bind(int(rooms[i]))
 
     def _give_up_room(self, mine: NDArray[np.int64]) -> None:
         """Give up memory that these forests have to spare."""
         words = self._words(mine).astype(np.int64)
-        keep_less = has_room_to_spare(words[:, KEPT_ROOM], words[:, REVIEW_EVERY], words[:, N_KEPT])
-        for i in np.flatnonzero(spare(words[:, CAPACITY], words[:, LARGEST]) | keep_less).tolist():
+        for i in np.flatnonzero(have_room_to_spare(words)).tolist():
             self._forest(mine[i])._give_up_room(int(words[i, LARGEST]), int(words[i, N_KEPT]))
 
     def _words(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:

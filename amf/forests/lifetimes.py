@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.forests.description import end_at
 from amf.forests.forest import Forest
-from amf.memory.arena import COUNT, TIME
 from amf.state.system import Params
-from amf.statistics import leaf_forecasts
 
 
 class LifetimeForest(Forest[Params]):
@@ -25,10 +21,8 @@ class LifetimeForest(Forest[Params]):
 
         It is the same in all trees, as long as none has forgotten one of the sides of its root for lack of memory.
         """
-        found = np.empty(self.params.n_estimators)
         with self._turn:
-            leaf_forecasts.lifetimes(self._arena.nodes, *self._schedule, found)
-        return found
+            return self._survey(np.zeros(self.params.n_estimators, np.bool_)).lifetimes
 
     @property
     @abstractmethod
@@ -53,8 +47,3 @@ class LifetimeForest(Forest[Params]):
     @property
     def _rules(self) -> tuple[Any, ...]:
         return len(self.class_labels or ()), *self._schedule, self._votes, self._inherits, self._least
-
-    def _heads(self) -> Iterator[NDArray[np.int32]]:
-        for heads, lifetime in zip(super()._heads(), self.lifetimes.tolist(), strict=True):
-            end_at(heads, (heads.view(np.float64)[:, TIME] >= lifetime) | (heads[:, COUNT] < self._least))
-            yield heads

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from amf.forests.classifier import ForestClassifier
-from amf.forests.description import end_at
 from amf.forests.forest import Forest
 from amf.forests.regressor import ForestRegressor
-from amf.memory.arena import COUNT, DISTINCT, TIME
 from amf.partition_params import MondrianForestClassifierParams, MondrianForestRegressorParams, MondrianParams
-from amf.statistics.number_means import SQUARES
 from amf.systems import mondrian_forest
 
 Params = TypeVar("Params", bound=MondrianParams)
@@ -32,19 +24,6 @@ class _MondrianForest(Forest[Params]):
     @property
     def _lifetime(self) -> float:
         return math.inf if self.params.lifetime is None else float(self.params.lifetime)
-
-    @abstractmethod
-    def _agrees(self, heads: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Of each node whether all its labels agree."""
-
-    def _heads(self) -> Iterator[NDArray[np.int32]]:
-        for heads in super()._heads():
-            hides = heads.view(np.float64)[:, TIME] >= self._lifetime
-            hides |= heads[:, COUNT] < self.params.min_samples_split
-            if not self.params.split_pure:
-                hides |= self._agrees(heads)
-            end_at(heads, hides)
-            yield heads
 
 
 class MondrianForestClassifier(
@@ -69,9 +48,6 @@ class MondrianForestClassifier(
         smooths, discount = params.smoothing == "ikn", params.discount or 0.0
         return len(self._classes), params.min_samples_split, params.split_pure, smooths, discount
 
-    def _agrees(self, heads: NDArray[np.int32]) -> NDArray[np.bool_]:
-        return heads[:, DISTINCT] <= 1
-
 
 class MondrianForestRegressor(
     _MondrianForest[MondrianForestRegressorParams], ForestRegressor[MondrianForestRegressorParams]
@@ -92,7 +68,3 @@ class MondrianForestRegressor(
     @property
     def _rules(self) -> tuple[Any, ...]:
         return 0.0, self.params.min_samples_split, self.params.split_pure, False, 0.0
-
-    def _agrees(self, heads: NDArray[np.int32]) -> NDArray[np.bool_]:
-        agree: NDArray[np.bool_] = heads.view(np.float64)[:, SQUARES] == 0.0
-        return agree

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from amf.forests.amf import AMFClassifier
-from amf.forests.unit_cube import CubeForest, chains_of
-from amf.memory.arena import ODDS
+from amf.forests.unit_cube import CubeForest
 from amf.params import AMFClassifierParams
 from amf.systems import unrestricted
 
@@ -64,10 +59,3 @@ class UnrestrictedAMFClassifier(CubeForest[AMFClassifierParams], AMFClassifier):
     family = "unrestricted-amf-classifier"
     _kernels = unrestricted.KERNELS
     in_unit_cube = True
-
-    def _heads(self) -> Iterator[NDArray[np.int32]]:
-        for heads in super()._heads():
-            inner, n_cells = chains_of(heads)
-            odds = heads.view(np.float64)[:, ODDS]
-            odds[inner] *= np.ldexp(1.0, np.minimum(n_cells, 1000)) - 1.0
-            yield heads

@@ -7,8 +7,12 @@ these probabilities equals the average over all prunings with the prior 2**-(num
 
 from __future__ import annotations
 
-from amf.jit.decorators import called, inlined
+import numpy as np
+
+from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import power_of_two
+from amf.memory.arena import N_CUTS, ODDS
+from amf.memory.paths import head_at
 
 # The odds of a node that has seen a million samples can leave the range of float64; beyond these bounds the
 # probability of stopping is 0 or 1 to the last bit anyway.
@@ -64,6 +68,46 @@ def clamped(odds):
     """Keep odds finite and positive; NaN, of which all comparisons are false, becomes the smallest."""
     positive = odds if odds > SMALLEST_ODDS else SMALLEST_ODDS
     return positive if positive < LARGEST_ODDS else LARGEST_ODDS
+
+
+@inlined
+def cuts_above(nodes, path, k):
+    """Cuts that have made the first cell of the node at this place of a path (cell_walk.py)."""
+    return np.int64(nodes.ints[head_at(nodes, path, k - index(1)) + N_CUTS]) if k > index(0) else 0
+
+
+@inlined
+def fill_stopping(aggregates, in_chains, nodes, path, numbers):
+    """Fill the odds of a single cell of the inner nodes of a path, and the probabilities of stopping there, or 0.
+
+    in_chains: whether a node stands for several cells; else for one.
+    """
+    for k in range(path.length - index(1)):
+        numbers.odds[k] = nodes.reals[head_at(nodes, path, k) // index(2) + ODDS]
+    for k in range(path.length - index(1)):
+        odds = numbers.odds[k]
+        if in_chains:
+            cuts = np.int64(nodes.ints[head_at(nodes, path, k) + N_CUTS])
+            odds = chain_odds(odds, cuts - cuts_above(nodes, path, k))
+        numbers.stopping[k] = stop_probability(odds) if aggregates else 0.0
+
+
+@inlined
+def revise(nodes, path, numbers, averaged, from_below):
+    """The upward pass: new odds of the nodes of a path. from_below: averaged forecast of what is below these.
+
+    averaged: float64, used up, as the odds among the numbers are.
+    """
+    odds, stopping, given = numbers.odds, numbers.stopping, numbers.given
+    # In three loops, of which the middle one, with the division, takes several nodes at a time.
+    for j in range(path.length):
+        k = path.length - index(1) - j
+        averaged[k] = from_below
+        from_below = average(stopping[k], given[k], from_below)
+    for k in range(path.length):
+        odds[k] = revised(odds[k], given[k], averaged[k])
+    for k in range(path.length):
+        nodes.reals[head_at(nodes, path, k) // index(2) + ODDS] = odds[k]
 
 
 @called

@@ -22,11 +22,12 @@ from amf.geometry.interface import Geometry
 from amf.geometry.samples import Sample
 from amf.geometry.scaling import centre
 from amf.jit.decorators import called, index, inlined
+from amf.kernels.aggregation import fill_stopping
 from amf.kernels.modes import EXISTING, share_out
-from amf.kernels.walk import DEPTH, LANES, fill_stopping
+from amf.kernels.walk import DEPTH, LANES
 from amf.memory.arena import FEATURE
 from amf.memory.paths import Path, head_at, scratch_of, upper_part
-from amf.statistics.interface import Statistics
+from amf.statistics.interface import Statistics, make_shown
 
 
 class Attributions(NamedTuple):
@@ -59,7 +60,7 @@ def make_way(*, aggregates: bool) -> Any:
         Returns (nodes that have a share, feature of the cut above the empty leaf: there is none). tree, sample, cell:
         float32 (2 d,), used up, for ways that extend the tree for the moment.
         """
-        fill_stopping(aggregates, trees.nodes, path, numbers)
+        fill_stopping(aggregates, False, trees.nodes, path, numbers)
         share_out(EXISTING, 0.0, trees.nodes, path, path.length, numbers)
         return path.length, index(0)
 
@@ -115,7 +116,7 @@ def _make_move(statistics: Statistics) -> Any:
 
 def _make_ask(statistics: Statistics, way: Any) -> Any:
     """The function that adds a row's way through one tree to the attributions, for kernels."""
-    derive, predict, shown, move = statistics.derive, statistics.predict, statistics.shown, _make_move(statistics)
+    derive, predict, shown, move = statistics.derive, statistics.predict, make_shown(statistics), _make_move(statistics)
 
     @inlined
     def ask(trees, tree, path, numbers, sample, cell, said, of_tree, i, found):

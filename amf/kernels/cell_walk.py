@@ -30,34 +30,12 @@ from amf.geometry.interface import become_leaf, become_parent, become_root
 from amf.geometry.samples import Sample, value_of
 from amf.jit.decorators import called, index, inlined, kernel
 from amf.jit.elementary import power_of_two
-from amf.kernels.aggregation import SMALLEST_ODDS, chain_odds, stop_probability
+from amf.kernels.aggregation import SMALLEST_ODDS, chain_odds, cuts_above, fill_stopping, revise, stop_probability
 from amf.kernels.forgetting import make_keep_in_bounds
-from amf.kernels.walk import DEPTH, revise
+from amf.kernels.walk import DEPTH
 from amf.memory.arena import CHILD, FEATURE, N_CUTS, ODDS, ROOT, THRESHOLD, TIME, row_of
 from amf.memory.paths import Path, head_at, row_at, scratch_of, upper_part
-from amf.statistics.interface import Statistics, without_prunings
-
-
-@inlined
-def never(nodes, root, rules):
-    """Lifetime of the partition that forecasts see, where they see all of it."""
-    return np.inf
-
-
-@inlined
-def _cuts_above(nodes, path, k):
-    """Cuts that have made the first cell of the node at this place of a path."""
-    return np.int64(nodes.ints[head_at(nodes, path, k - index(1)) + N_CUTS]) if k > index(0) else 0
-
-
-@inlined
-def _odds_above(nodes, row, n_cuts):
-    """ODDS of the upper part of a chain that is divided after `n_cuts` cuts: weight over the lower part's average."""
-    if nodes.ints[row * nodes.words + CHILD] == 0:
-        return 1.0
-    odds = nodes.reals[row * nodes.words // index(2) + ODDS]
-    passes = power_of_two(n_cuts - np.int64(nodes.ints[row * nodes.words + N_CUTS]))
-    return odds / (passes + (1.0 - passes) * odds)
+from amf.statistics.interface import Statistics, make_shown, without_prunings
 
 
 @called
@@ -108,7 +86,7 @@ def _leave(nodes, path, sample, tree_word, cell):
             time = nodes.reals[head_at(nodes, path, place - index(1)) // index(2) + TIME]
         word = word_of(cell, tree_word)
         held = row_at(path, place) * nodes.width
-        for n_cuts in range(_cuts_above(nodes, path, place) + 1, MAX_CUTS + 1):
+        for n_cuts in range(cuts_above(nodes, path, place) + 1, MAX_CUTS + 1):
             duration, feature, threshold = cut_of(cell, n_features, word)
             time += duration
             goes_right = value_of(sample, feature) > threshold
@@ -116,6 +94,26 @@ def _leave(nodes, path, sample, tree_word, cell):
                 return Exit(place, n_cuts, time, feature, threshold)
             word = enter_child(cell, n_features, word, feature, threshold, goes_right)
     return _no_exit(path)
+
+
+@inlined
+def _exit_of(trees, tree, path, sample, cell):
+    """An Exit. A tree that may not grow is left nowhere."""
+    if trees.growth.limit > index(0) and path.length > index(0):
+        return _leave(trees.nodes, path, sample, trees.random[tree], cell)
+    return _no_exit(path)
+
+
+@inlined
+def _odds_above(aggregates, nodes, path, left):
+    """ODDS of the upper part of the chain that a sample leaves, once it is divided: weight over the lower's average."""
+    if not aggregates:
+        return SMALLEST_ODDS
+    if left.place == path.length or nodes.ints[head_at(nodes, path, left.place) + CHILD] == 0:
+        return 1.0
+    here = head_at(nodes, path, left.place)
+    odds, passes = nodes.reals[here // index(2) + ODDS], power_of_two(left.n_cuts - np.int64(nodes.ints[here + N_CUTS]))
+    return odds / (passes + (1.0 - passes) * odds)
 
 
 @called
@@ -175,7 +173,7 @@ def _is_chain(nodes, path, n_features, tree_word, cell):
     _first_cell(nodes, path, place, n_features, cell)
     time = nodes.reals[head_at(nodes, path, place - index(1)) // index(2) + TIME] if place > index(0) else 0.0
     word = word_of(cell, tree_word)
-    n_cuts, last = _cuts_above(nodes, path, place) + 1, np.int64(nodes.ints[here + N_CUTS])
+    n_cuts, last = cuts_above(nodes, path, place) + 1, np.int64(nodes.ints[here + N_CUTS])
     while True:
         for j in range(n_features):
             if not (cell[j] <= boxes[low + j] and boxes[high + j] <= cell[n_features + j]):
@@ -192,19 +190,6 @@ def _is_chain(nodes, path, n_features, tree_word, cell):
             return False
     same_cut = index(nodes.ints[here + FEATURE]) == feature and nodes.floats[here + THRESHOLD] == threshold
     return same_cut and n_cuts == last and nodes.reals[here // index(2) + TIME] == time
-
-
-@inlined
-def _fill_stopping(aggregates, nodes, path, numbers):
-    """Fill the odds of a single cell of each inner node, and the probability of stopping in its chain."""
-    for k in range(path.length - index(1)):
-        if not aggregates:
-            numbers.stopping[k] = 0.0
-            continue
-        here = head_at(nodes, path, k)
-        n_cells = np.int64(nodes.ints[here + N_CUTS]) - _cuts_above(nodes, path, k)
-        numbers.odds[k] = nodes.reals[here // index(2) + ODDS]
-        numbers.stopping[k] = stop_probability(chain_odds(numbers.odds[k], n_cells))
 
 
 @inlined
@@ -225,7 +210,7 @@ def _share_out(aggregates, nodes, path, end, n_cuts, odds, numbers):
         return np.float64(max(length, index(1)) - index(1)), weighted_depth
     stop = 0.0
     if aggregates:
-        stop = stop_probability(chain_odds(odds, n_cuts - _cuts_above(nodes, path, end)))
+        stop = stop_probability(chain_odds(odds, n_cuts - cuts_above(nodes, path, end)))
     stops[end] = reach * stop
     fresh[end] = reach * (1.0 - stop)
     return np.float64(end + index(1)), weighted_depth + fresh[end]
@@ -256,7 +241,7 @@ def _make_learn(statistics: Statistics, *, aggregates: bool) -> Any:
             above += index(1)
             below = likelihood_of_empty(rules, first[end], second[end], below, label)
             numbers.odds[end] = upper
-            numbers.stopping[end] = stop_probability(chain_odds(upper, left.n_cuts - _cuts_above(nodes, path, end)))
+            numbers.stopping[end] = stop_probability(chain_odds(upper, left.n_cuts - cuts_above(nodes, path, end)))
         update(nodes, leaf * nodes.words, rules, label)
         for k in range(above):
             update(nodes, head_at(nodes, path, k), rules, label)
@@ -267,28 +252,35 @@ def _make_learn(statistics: Statistics, *, aggregates: bool) -> Any:
     return learn
 
 
-def _make_visit(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
+def _make_end(statistics: Statistics) -> Any:
+    """The function that tells where a forecast ends, for kernels."""
+    lifetime_of = statistics.lifetime_of
+
+    @inlined
+    def end_of(trees, path, left, seen):
+        """Where the sample leaves, if forecasts see that, else after the last of the nodes that are seen."""
+        is_seen = left.place < seen and left.time < lifetime_of(trees.nodes, row_at(path, index(0)), trees.rules)
+        return left.place if is_seen else seen
+
+    return end_of
+
+
+def _make_visit(statistics: Statistics, *, aggregates: bool) -> Any:
     """The function by which one tree predicts, then learns a sample that has gone down it, for kernels."""
-    derive, predict, shown = statistics.derive, statistics.predict, statistics.shown
-    learn = _make_learn(statistics, aggregates=aggregates)
+    derive, predict, shown = statistics.derive, statistics.predict, make_shown(statistics)
+    end_of, learn = _make_end(statistics), _make_learn(statistics, aggregates=aggregates)
 
     @inlined
     def visit(trees, tree, path, numbers, sample, cell, learns, label, publish, said, i):
         """The sample is row `i`. cell: float32 (2 d,), used up."""
-        nodes, rules, left, upper = trees.nodes, trees.rules, _no_exit(path), SMALLEST_ODDS
-        if trees.growth.limit > index(0) and path.length > index(0):
-            left = _leave(nodes, path, sample, trees.random[tree], cell)
-        if aggregates:
-            upper = _odds_above(nodes, row_at(path, left.place), left.n_cuts) if left.place < path.length else 1.0
-        seen = shown(nodes, path, rules)
-        # Where forecasts see it leave.
-        is_seen = left.place < seen and left.time < lifetime_of(nodes, row_at(path, index(0)), rules)
-        end = left.place if is_seen else seen
+        nodes, rules, left = trees.nodes, trees.rules, _exit_of(trees, tree, path, sample, cell)
+        upper, seen = _odds_above(aggregates, nodes, path, left), shown(nodes, path, rules)
+        end = end_of(trees, path, left, seen)
         # Nodes of the path that have a share in the forecast: those below a division have none.
         sharing = upper_part(path, min(end + index(1), seen))
         derive(nodes, sharing, rules, numbers.first, numbers.second)
         if path.length > index(0):
-            _fill_stopping(aggregates, nodes, path, numbers)
+            fill_stopping(aggregates, True, nodes, path, numbers)
         if publish:
             said.depths[tree, i, 0], said.depths[tree, i, 1] = _share_out(
                 aggregates, nodes, upper_part(path, seen), end, left.n_cuts, upper, numbers
@@ -303,11 +295,11 @@ def _make_visit(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -
     return visit
 
 
-def make_cell_walk(statistics: Statistics, lifetime_of: Any, *, aggregates: bool) -> Any:
+def make_cell_walk(statistics: Statistics, *, aggregates: bool) -> Any:
     """The walk for one kind of statistics, a function for kernels; arguments: see composition.py."""
     if not aggregates:
         statistics = without_prunings(statistics)
-    visit = _make_visit(statistics, lifetime_of, aggregates=aggregates)
+    visit = _make_visit(statistics, aggregates=aggregates)
 
     @inlined
     def pass_row(trees, tree, batch, i, publish, said, scratch, cell):
@@ -335,8 +327,9 @@ def make_cell_walk(statistics: Statistics, lifetime_of: Any, *, aggregates: bool
     return walk
 
 
-def make_cell_way(lifetime_of: Any, *, aggregates: bool) -> Any:
+def make_cell_way(statistics: Statistics, *, aggregates: bool) -> Any:
     """The way through a tree extended by the sample (attributions.py), for kernels; arguments: see composition.py."""
+    end_of = _make_end(statistics)
 
     @inlined
     def way(trees, tree, path, numbers, sample, cell):
@@ -344,15 +337,10 @@ def make_cell_way(lifetime_of: Any, *, aggregates: bool) -> Any:
 
         The empty leaf is the sample's own, where it leaves a chain. path: the part that is shown.
         """
-        nodes, left = trees.nodes, _no_exit(path)
-        if trees.growth.limit > index(0):
-            left = _leave(nodes, path, sample, trees.random[tree], cell)
-        is_seen = left.place < path.length and left.time < lifetime_of(nodes, row_at(path, index(0)), trees.rules)
-        end, odds = left.place if is_seen else path.length, 1.0
-        if aggregates and end < path.length:
-            odds = _odds_above(nodes, row_at(path, end), left.n_cuts)
-        _fill_stopping(aggregates, nodes, path, numbers)
-        _share_out(aggregates, nodes, path, end, left.n_cuts, odds, numbers)
+        nodes, left = trees.nodes, _exit_of(trees, tree, path, sample, cell)
+        end, upper = end_of(trees, path, left, path.length), _odds_above(aggregates, nodes, path, left)
+        fill_stopping(aggregates, True, nodes, path, numbers)
+        _share_out(aggregates, nodes, path, end, left.n_cuts, upper, numbers)
         return min(end + index(1), path.length), left.feature
 
     return way

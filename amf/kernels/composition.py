@@ -7,18 +7,20 @@ from typing import Any
 
 from amf.geometry.interface import BOXES, Geometry
 from amf.kernels.attributions import make_attributions, make_way
-from amf.kernels.cell_walk import make_cell_walk, make_cell_way, never
+from amf.kernels.cell_walk import make_cell_walk, make_cell_way
 from amf.kernels.pipeline import Kernels, make_kernels
 from amf.kernels.reviews import Adapting
+from amf.kernels.survey import make_survey
 from amf.kernels.walk import make_walk, share_by_prunings
 from amf.statistics.interface import Statistics
 
 
 @cache
-def _make_parts(statistics: Statistics, share: Any, geometry: Geometry, aggregates: bool) -> tuple[Any, Any]:
-    """(the walk, the attributions) of such trees, which are compiled once for forests that adapt and that do not."""
+def _make_parts(statistics: Statistics, share: Any, geometry: Geometry, aggregates: bool) -> tuple[Any, Any, Any]:
+    """(the walk, the attributions, the survey) of such trees, compiled once for forests that adapt and that do not."""
     attribute = make_attributions(statistics, make_way(aggregates=aggregates), geometry)
-    return make_walk(statistics, share, geometry, aggregates=aggregates), attribute
+    walk = make_walk(statistics, share, geometry, aggregates=aggregates)
+    return walk, attribute, make_survey(statistics, aggregates=aggregates)
 
 
 def tree_kernels(
@@ -39,19 +41,17 @@ def tree_kernels(
     else it is that of the leaf, or what `share` makes of it. geometry: how trees divide space. adapting: of systems
     whose forests adapt (adaptation/), else None.
     """
-    walk, attribute = _make_parts(statistics, share, geometry, aggregates)
-    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute, adapting)
+    walk, attribute, survey = _make_parts(statistics, share, geometry, aggregates)
+    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute, survey, adapting)
 
 
-def cell_kernels(
-    name: str, statistics: Statistics, calibrate: Any, lifetime_of: Any = never, *, aggregates: bool = True
-) -> Kernels:
+def cell_kernels(name: str, statistics: Statistics, calibrate: Any, *, aggregates: bool = True) -> Kernels:
     """The kernels of the system with this name, whose trees are parts of a partition of [0, 1]^d (cell_walk.py, [AMF]
     Alg. 1-3).
 
-    calibrate: see class_calibration.py, number_calibration.py. lifetime_of: (nodes, root, rules) -> lifetime of the
-    partition that forecasts see. aggregates: whether a forecast is averaged over prunings; else it is that of the leaf.
+    calibrate: see class_calibration.py, number_calibration.py. aggregates: whether a forecast is averaged over
+    prunings; else it is that of the leaf.
     """
-    walk = make_cell_walk(statistics, lifetime_of, aggregates=aggregates)
-    attribute = make_attributions(statistics, make_cell_way(lifetime_of, aggregates=aggregates), BOXES)
-    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute)
+    walk, survey = make_cell_walk(statistics, aggregates=aggregates), make_survey(statistics, aggregates=aggregates)
+    attribute = make_attributions(statistics, make_cell_way(statistics, aggregates=aggregates), BOXES)
+    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute, survey)

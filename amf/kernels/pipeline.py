@@ -90,6 +90,8 @@ class Kernels(NamedTuple):
     attribute: Callable[..., None]
     """(words, x, found): what each feature moved the forecasts of the rows x, float64 (n, d), see `attribute` of
     attributions.py. Changes nothing of the forest."""
+    survey: Callable[..., None]
+    """(words, asked, found): what the trees that are asked, bool (n_trees,), look like, see survey.py."""
 
 
 @inlined
@@ -229,11 +231,12 @@ def _make_adapting_gather(calibrate: Any, adapting: Adapting, walk_prepared: Any
 
 
 def make_kernels(
-    system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, adapting: Adapting | None = None
+    system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, survey: Any, adapting: Adapting | None = None
 ) -> Kernels:
     """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
 
-    calibrate: see class_calibration.py. attribute: see attributions.py. adapting: of systems whose forests do.
+    calibrate: see class_calibration.py. attribute, survey: see attributions.py, survey.py. adapting: of systems whose
+    forests do.
     """
 
     @called
@@ -258,6 +261,9 @@ def make_kernels(
         stride, n_outputs = padded(words[N_FEATURES]), np.intp(words[N_OUTPUTS])
         attribute(trees_of(words), origin, x, stride, n_outputs, roles, found)
 
+    def survey_trees(words, asked, found):
+        survey(trees_of(words), asked, found)
+
     pass_rows = _make_pass_rows(walk_prepared, called(gather))
 
     def run(
@@ -273,7 +279,7 @@ def make_kernels(
                 outputs[here], raw[here], depths[here],
             )  # fmt: skip
 
-    own: dict[str, Any] = {"run": run, "walk_trees": walk_trees, "gather": gather, "attribute_rows": attribute_rows}
-    for name, function in own.items():
-        function.__qualname__ = f"{system}.{name}"
-    return Kernels(_PREPARE, _RECENTRE, *map(kernel, own.values()))
+    own: Any = run, walk_trees, gather, attribute_rows, survey_trees
+    for function in own:
+        function.__qualname__ = f"{system}.{function.__name__}"
+    return Kernels(_PREPARE, _RECENTRE, *map(kernel, own))

@@ -20,12 +20,12 @@ from amf.geometry.samples import Sample, Weights
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import log1p
 from amf.jit.rng import uniform
-from amf.kernels.aggregation import average, odds_of_split, revised, stop_probability
+from amf.kernels.aggregation import fill_stopping, odds_of_split, revise
 from amf.kernels.forgetting import make_keep_in_bounds
 from amf.kernels.modes import EXISTING, SAMPLED, draw_of, share_out
 from amf.memory.arena import ODDS, TIME, row_of
 from amf.memory.paths import Path, head_at, row_at, scratch_of, upper_part
-from amf.statistics.interface import Statistics, without_prunings
+from amf.statistics.interface import Statistics, make_shown, without_prunings
 
 LANES = index(16)
 """Trees that a sample descends in at a time."""
@@ -124,33 +124,6 @@ def _pure_until(purity, nodes, root, n_features):
 
 
 @inlined
-def fill_stopping(aggregates, nodes, path, numbers):
-    """Fill the odds of the inner nodes of a path, and the probabilities of stopping there, or 0."""
-    for k in range(path.length - index(1)):
-        numbers.odds[k] = nodes.reals[head_at(nodes, path, k) // index(2) + ODDS]
-    for k in range(path.length - index(1)):
-        numbers.stopping[k] = stop_probability(numbers.odds[k]) if aggregates else 0.0
-
-
-@inlined
-def revise(nodes, path, numbers, averaged, from_below):
-    """The upward pass: new odds of the nodes of a path. from_below: averaged forecast of what is below these.
-
-    averaged: float64, used up, as the odds among the numbers are.
-    """
-    odds, stopping, given = numbers.odds, numbers.stopping, numbers.given
-    # In three loops, of which the middle one, with the division, takes several nodes at a time.
-    for j in range(path.length):
-        k = path.length - index(1) - j
-        averaged[k] = from_below
-        from_below = average(stopping[k], given[k], from_below)
-    for k in range(path.length):
-        odds[k] = revised(odds[k], given[k], averaged[k])
-    for k in range(path.length):
-        nodes.reals[head_at(nodes, path, k) // index(2) + ODDS] = odds[k]
-
-
-@inlined
 def share_by_prunings(mode, draw, rules, nodes, path, outer, numbers):
     """How the average over prunings shares out a forecast, see `tree_kernels` of composition.py."""
     return share_out(mode, draw, nodes, path, outer, numbers)
@@ -245,7 +218,7 @@ def _make_learn(statistics: Statistics, geometry: Geometry, *, aggregates: bool)
 
 def _make_visit(statistics: Statistics, share: Any, geometry: Geometry, *, aggregates: bool) -> Any:
     """The function by which one tree predicts, then learns a sample that has gone down it, for kernels."""
-    derive, shown, outer_part = statistics.derive, statistics.shown, geometry.outer_part
+    derive, shown, outer_part = statistics.derive, make_shown(statistics), geometry.outer_part
     forecast, learn = _make_forecast(statistics, share), _make_learn(statistics, geometry, aggregates=aggregates)
 
     @inlined
@@ -256,7 +229,7 @@ def _make_visit(statistics: Statistics, share: Any, geometry: Geometry, *, aggre
         derive(nodes, seen, trees.rules, numbers.first, numbers.second)
         outer = path.length
         if path.length > index(0):
-            fill_stopping(aggregates, nodes, path, numbers)
+            fill_stopping(aggregates, False, nodes, path, numbers)
         if path.length > index(0) and (learns or mode != EXISTING):
             # Nothing that a row brings along may show in its forecast, nor the weights that it changes.
             known = Weights(by.values, by.at if mode == EXISTING else before.at)

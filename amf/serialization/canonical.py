@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.adaptation.state import room_in, size_of, state_of, with_features
+from amf.adaptation.state import is_sound, room_in, size_of, with_features
 from amf.geometry.boxes import padded_width
 from amf.geometry.scaling import Scaling, strides_of
 from amf.memory.arena import Arena
@@ -239,12 +239,12 @@ def _has_read_adaptation(forest: ForestState[Any], reader: _Reader) -> bool:
         return True
     n_trees, d = forest.params.n_estimators, forest.n_features
     forest._adaptation = reader.array(_F8, size_of(n_trees, d, 0)).copy()
-    beginning = float(state_of(forest._adaptation, n_trees, d).beginning[0])
-    if not 0.0 <= beginning <= forest.n_samples:
+    if not 0.0 <= float(forest._adapted.beginning[0]) <= forest.n_samples:
         return False
-    kept = reader.array(_F8, min(forest._n_kept, forest._most_kept) * (d + 1))
+    kept = reader.array(_F8, min(forest._n_kept, forest._terms.most_kept) * (d + 1))
     forest._adaptation = np.concatenate((forest._adaptation, kept))
-    return forest._has_adapted_soundly()
+    n_classes = None if forest.class_labels is None else len(forest.class_labels)
+    return is_sound(forest._adapted, forest._terms, forest.n_samples, forest._scaling.moves, n_classes)
 
 
 def _read_trees(forest: ForestState[Any], reader: _Reader) -> None:

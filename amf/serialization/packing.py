@@ -6,8 +6,6 @@ believed: whatever the words are, no kernel that goes down the trees will leave 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,16 +23,8 @@ _PAIR = index(2)
 
 def pack(arena: Arena, packed: NDArray[np.int32]) -> None:
     """Fill `packed`, which has as many words as all nodes together."""
-    _pack_into(packed, arena, arena.layout.box)
-
-
-def heads_of(arena: Arena) -> Iterator[NDArray[np.int32]]:
-    """The heads of each tree in turn, int32 (n, words), without the boxes; copies."""
-    packed, stop = np.empty((arena.n_nodes, arena.layout.head), np.int32), 0
-    _pack_into(packed.reshape(-1), arena, 0)
-    for size in arena.sizes.tolist():
-        start, stop = stop, stop + size
-        yield packed[start:stop]
+    words, width = index(arena.layout.head), index(arena.layout.box)
+    _pack(arena.ints, arena.boxes, arena.used, words, width, packed, packed.view(np.float32))
 
 
 def unpack(packed: NDArray[np.int32], arena: Arena, n_features: int) -> str:
@@ -54,14 +44,9 @@ def unpack(packed: NDArray[np.int32], arena: Arena, n_features: int) -> str:
     return _FAULTS[fault]
 
 
-def _pack_into(packed: NDArray[np.int32], arena: Arena, width: int) -> None:
-    words = index(arena.layout.head)
-    _pack(arena.ints, arena.boxes, arena.used, words, index(width), packed, packed.view(np.float32))
-
-
 @kernel
 def _pack(ints, boxes, used, words, width, packed, bounds):
-    """Fill `packed` and `bounds`, int32 and float32 views of the same words; where width is 0, with heads alone."""
+    """Fill `packed` and `bounds`, int32 and float32 views of the same words."""
     n_trees, at = index(used.shape[0]), index(0)
     for tree in range(n_trees):
         number = ROOT

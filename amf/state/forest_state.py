@@ -6,14 +6,12 @@ before it begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.adaptation.rehearsal import has_room_to_spare, lacks_room, room_to_keep, rows_before
-from amf.adaptation.state import room_in, size_of, with_features
+from amf.adaptation.state import fresh_state
 from amf.geometry.scaling import Scaling, first_infinite
 from amf.inputs.batch import (
     ROWS_PER_CALL,
@@ -26,23 +24,18 @@ from amf.inputs.batch import (
     rows_at_once,
 )
 from amf.inputs.scalars import plain
-from amf.jit.decorators import index
 from amf.jit.rng import seed_words
-from amf.jit.vectors import LANES
-from amf.kernels.forgetting import shrink
 from amf.kernels.pipeline import SEGMENTS
-from amf.memory.arena import LARGEST_BLOCK, ROOT, Arena, Layout, room_for, spare, whole_chunks
-from amf.memory.binding import KEPT_ROOM, LARGEST, N_KEPT, Binding, Reached, Reals, Wholes
-from amf.params import MODES, check_whole
-from amf.state.system import NO_STATE, Params, System
+from amf.memory.arena import Arena
+from amf.memory.binding import LARGEST, N_KEPT, Binding
+from amf.params import check_whole
+from amf.state.room import ForestMemory
+from amf.state.system import NO_STATE, Params
 from amf.state.threads import side_by_side, spans
 from amf.state.turns import take_turns
 
-_SMALLEST_TREE = 16  # rows, below which a tree never splits
-ONE_NODE = 8  # rows of a tree that never splits
-
 _FROM_THE_FIRST = np.zeros(1, np.int64)
-_LARGEST, _N_KEPT, _KEPT_ROOM = int(LARGEST), int(N_KEPT), int(KEPT_ROOM)
+_LARGEST, _N_KEPT = int(LARGEST), int(N_KEPT)
 
 
 class LostForestError(RuntimeError):
@@ -62,8 +55,8 @@ class _Lost:
         )
 
 
-class ForestState(System[Params]):
-    """Trees, features, generators and calibration of a forest, and how rows pass through them."""
+class ForestState(ForestMemory[Params]):
+    """A forest, and how rows pass through it."""
 
     @classmethod
     def _bare(cls, params: Params, n_threads: int) -> Self:
@@ -81,7 +74,7 @@ class ForestState(System[Params]):
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())
         self._calibration = self._fresh_calibration() if params.calibration else NO_STATE
-        self._adaptation = self._fresh_adaptation()
+        self._adaptation = fresh_state(params.n_estimators, self._terms)
         self._binding = Binding()
 
     def _start(self) -> None:
@@ -107,26 +100,6 @@ class ForestState(System[Params]):
         value = plain(value)
         check_whole("n_threads", value, 1, 10_000)
         self._n_threads = value
-
-    @property
-    def n_samples(self) -> int:
-        """Labelled samples learned."""
-        return int(self._scaling.n_labelled[0])
-
-    @property
-    def n_features(self) -> int:
-        """Features d, 0 before the first call that learns."""
-        return self._scaling.n_features
-
-    @property
-    def n_nodes(self) -> int:
-        """Nodes over all trees."""
-        return self._arena.n_nodes
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held by the trees, the per-feature state and those of the calibration and the adaptation."""
-        return self._arena.nbytes + self._scaling.nbytes + self._calibration.nbytes + self._adaptation.nbytes
 
     def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
         with self._turn:
@@ -239,80 +212,6 @@ class ForestState(System[Params]):
         )  # fmt: skip
         self._give_up_room(int(binding.words[_LARGEST]), int(binding.words[_N_KEPT]))
 
-    def _give_up_room(self, rows: int, kept: int) -> None:
-        """Give up memory that so many rows in the largest tree, and so many kept samples, leave free."""
-        if self._most_kept and has_room_to_spare(self._kept_room, self._review_every, kept):
-            self._let_keep(self.n_samples, kept)
-        if spare(self._arena.capacity, rows):
-            self._binding.expire()
-            self._arena.give_up_room(rows)
-
-    def _bind(self, room: int) -> Binding:
-        """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit.
-
-        It holds until it expires: when the forest learns a label of a new kind, takes up features, is bound with more
-        room or gives some up.
-        """
-        arena, binding, rows = self._arena, self._current(), 0
-        if self._most_kept:
-            kept, n_labels = int(binding.words[_N_KEPT]), room // 2
-            if lacks_room(int(binding.words[_KEPT_ROOM]), n_labels, kept, self._most_kept):
-                self._let_keep(self.n_samples + n_labels, kept + n_labels)
-                self._current()
-            rows = self._rows_before(int(binding.words[_LARGEST]), n_labels, kept)
-        rows, allowed = max(rows, int(binding.words[_LARGEST])) + room, self._allowed or ONE_NODE
-        if rows > arena.capacity and arena.capacity < allowed:
-            binding.expire()
-            before = arena.nbytes
-            arena.make_room(rows, allowed)
-            # Nothing else has changed, and forests that are small grow with every few samples.
-            binding.move(arena.blocks, arena.capacity, arena.nbytes - before)
-        return binding
-
-    def _rows_before(self, rows: int, n_labels: int, kept: int) -> int:
-        """How many rows the largest tree, which has so many, may have before it learns one of so many labels."""
-        return int(rows_before(rows, n_labels, self._review_every, kept, self._most_kept))
-
-    @property
-    def _kept_room(self) -> int:
-        """For how many samples that are kept there is room."""
-        return room_in(self._adaptation, self.params.n_estimators, self.n_features)
-
-    def _let_keep(self, n_samples: int, kept: int) -> None:
-        """Have room for so many kept ones of so many samples."""
-        rows = room_to_keep(n_samples, self._review_every, kept, self._most_kept)
-        self._binding.expire()
-        self._adaptation = with_features(
-            self._adaptation, self.params.n_estimators, self.n_features, [], self.n_samples, rows
-        )  # fmt: skip
-
-    def _current(self) -> Binding:
-        """The forest as kernels see it, with the memory that it has."""
-        if not self._binding.is_current:
-            self._write_binding()
-        return self._binding
-
-    def _write_binding(self) -> None:
-        arena, scaling, layout = self._arena, self._scaling, self._arena.layout
-        reached = Reached(
-            used=arena.used, random=self._words, calibration=self._calibration, adaptation=self._adaptation,
-            origin=scaling.origin, lowest=scaling.lowest, highest=scaling.highest, last=scaling.last,
-            moves=scaling.moves, strides=scaling.strides, pairs=scaling.pairs, weights=scaling.weights,
-            n_labelled=scaling.n_labelled,
-        )  # fmt: skip
-        largest, n_nodes = arena.largest_and_all
-        wholes = Wholes(
-            n_trees=arena.n_trees, head_words=layout.head, box_words=layout.box, hull_words=layout.hull_room,
-            capacity=arena.capacity, limit=self._allowed, largest=largest, n_features=self.n_features,
-            pair_words=scaling.pairs.shape[1], adaptive=scaling.adaptive,
-            n_outputs=self._n_outputs, n_calibration=self._calibration.shape[0],
-            mode=MODES.index(self._mode), n_adaptation=self._adaptation.shape[0], review_every=self._review_every,
-            most_kept=self._most_kept, kept_room=self._kept_room, n_kept=self._n_kept, n_nodes=n_nodes,
-            n_samples=self.n_samples, n_bytes=self.nbytes,
-        )  # fmt: skip
-        reals = Reals(self._purity, *self._pauses, self._lifetime)
-        self._binding.write(arena.blocks, reached, wholes, reals, self._rules)
-
     def _run_threads(
         self,
         words: NDArray[np.uint64],
@@ -343,54 +242,3 @@ class ForestState(System[Params]):
             if strays:
                 kernels.recentre(words)
             start = stop
-
-    def _shrink(self, tree: int, limit: int) -> None:
-        """Let a tree forget until it may split again within so many rows."""
-        shrink(self._arena.nodes, index(tree), index(limit))
-
-    def _needs_to_forget(self, n_nodes: int) -> bool:
-        """Whether a tree with so many nodes is one that learning would not leave."""
-        return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
-
-    def _layout(self) -> Layout:
-        return Layout(self._stats_room, room_for(self.n_features))
-
-    def _relayout(self) -> None:
-        """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""
-        self._binding.expire()
-        arena, layout = self._arena, self._layout()
-        # As if as many samples were kept as may be: a limit that follows them would depend on how rows are batched.
-        adaptation = 0
-        if self._adaptation.size:
-            adaptation = 8 * size_of(self.params.n_estimators, self.n_features, self._most_kept)
-        beside_rows = self._scaling.nbytes + self._calibration.nbytes + adaptation + arena.used.nbytes + 4 * LANES
-        rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)
-        rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
-        self._allowed = rows if rows >= _SMALLEST_TREE else 0
-        at_least = max(self._allowed, _SMALLEST_TREE)
-        if arena.capacity + 2 > at_least:
-            for tree in np.flatnonzero(arena.used + index(2) > at_least).tolist():
-                self._shrink(tree, at_least)
-        if arena.capacity > at_least:
-            arena.reserve(at_least)
-        arena.relayout(layout)
-
-    def _require_room_for_features(self, n_more: int) -> None:
-        """Raises ValueError where the forest cannot take up so many more features."""
-        n_features = self.n_features + n_more
-        if n_features > self.params.max_features:
-            raise ValueError(f"{n_features} features are more than max_features={self.params.max_features}")
-
-    def _grow_calibration(self, known: int, like: Sequence[int | None]) -> None:
-        if self.params.calibration:
-            self._calibration = self._calibration_with(known, like)
-
-    def _grow_features(self, like: Sequence[int | None]) -> None:
-        known, room = self.n_features, self._kept_room
-        self._scaling.grow(like)
-        self._grow_calibration(known, like)
-        if self._adaptation.size:
-            n_trees, rows = self.params.n_estimators, min(room, self._most_kept)
-            self._adaptation = with_features(self._adaptation, n_trees, known, like, self.n_samples, rows)
-        self._relayout()
-        self._arena.imitate(known, like)

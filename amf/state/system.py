@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from amf.adaptation.state import NEVER, Terms
 from amf.geometry.boxes import LARGEST
 from amf.inputs.batch import BatchForecasts, Labels
 from amf.inputs.labels import Label
@@ -65,10 +66,6 @@ class System(ABC, Generic[Params]):
     def _recall(self, classes: Any) -> None:
         """Take the labels over that the bytes of a forest name. Raises ValueError for any that cannot be its own."""
 
-    def _has_adapted_soundly(self) -> bool:
-        """Whether the state of the adaptation could be."""
-        return True
-
     @abstractmethod
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         """Whether the statistics in the heads of a tree could be."""
@@ -113,29 +110,10 @@ class System(ABC, Generic[Params]):
     def _calibration_with(self, known: int, like: Sequence[int | None]) -> NDArray[np.float64]:
         """State of the calibration, of so many features, with one more for each entry of `like` (linear_models.py)."""
 
-    def _fresh_adaptation(self) -> NDArray[np.float64]:
-        """State of the adaptation (adaptation/) of a forest that has no features yet; empty: it does not adapt."""
-        return NO_STATE
-
     @property
-    def _review_every(self) -> int:
-        """Labelled samples between two reviews of a forest that adapts."""
-        return 1
-
-    @property
-    def _most_kept(self) -> int:
-        """Samples that trees of a forest that adapts may learn once more, at most."""
-        return 0
-
-    @property
-    def _n_kept(self) -> int:
-        """Samples that are kept for this."""
-        return 0
-
-    @property
-    def _births(self) -> NDArray[np.int64]:
-        """Labelled samples before the first one of each tree."""
-        return np.zeros(self.params.n_estimators, np.int64)
+    def _terms(self) -> Terms:
+        """On which the forest adapts (adaptation/)."""
+        return NEVER
 
     @property
     def _follows_forecasts(self) -> bool:

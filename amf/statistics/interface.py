@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from amf.jit.decorators import inlined
+import numpy as np
+
+from amf.jit.decorators import index, inlined
+from amf.memory.paths import head_at, row_at
 
 
 @inlined
@@ -34,9 +37,15 @@ def _say_the_same(rules, value, above):
 
 
 @inlined
-def _show_all(nodes, path, rules):
-    """Nodes of a path that forecasts are made of, where trees hide nothing."""
-    return path.length
+def _hides_nothing(nodes, here, rules, lifetime):
+    """Whether a node hides what is below it, where none does."""
+    return False
+
+
+@inlined
+def _never(nodes, root, rules):
+    """Lifetime of what forecasts see of a tree, where they see all of it."""
+    return np.inf
 
 
 class Statistics(NamedTuple):
@@ -68,9 +77,26 @@ class Statistics(NamedTuple):
     """(nodes, path, rules, first, second, label, given): each node's own forecast of the label."""
     likelihood_of_empty: Callable[..., Any] = _charge_nothing
     """(rules, first, second, likelihood, label) -> that of a fresh leaf, of its parent's: what it is charged."""
-    shown: Callable[..., Any] = _show_all
-    """(nodes, path, rules) -> nodes of the path that forecasts are made of: the others are hidden below the last of
-    these, which to forecasts is a leaf."""
+    hides: Callable[..., Any] = _hides_nothing
+    """(nodes, here, rules, lifetime) -> whether to forecasts this node is a leaf: what is below it is hidden."""
+    lifetime_of: Callable[..., Any] = _never
+    """(nodes, root, rules) -> lifetime of what forecasts see of the tree with this root."""
+
+
+def make_shown(statistics: Statistics) -> Any:
+    """The function that tells how many nodes of a path forecasts are made of, for kernels: the others are hidden."""
+    hides, lifetime_of = statistics.hides, statistics.lifetime_of
+
+    @inlined
+    def shown(nodes, path, rules):
+        if path.length > index(0):
+            lifetime = lifetime_of(nodes, row_at(path, index(0)), rules)
+            for k in range(path.length):
+                if hides(nodes, head_at(nodes, path, k), rules, lifetime):
+                    return k + index(1)
+        return path.length
+
+    return shown
 
 
 def without_prunings(statistics: Statistics) -> Statistics:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from amf.geometry.boxes import varied
-from amf.jit.decorators import index, inlined, kernel
+from amf.jit.decorators import index, inlined
 from amf.jit.elementary import exp, log
-from amf.memory.arena import COUNT, ROOT, STATS, TIME, row_of
+from amf.memory.arena import COUNT, STATS, TIME
 from amf.memory.binding import RULES
-from amf.memory.paths import head_at, row_at
+from amf.memory.paths import head_at
 from amf.statistics.class_counts import halve, update
 from amf.statistics.interface import Statistics, every_leaf
 from amf.statistics.number_means import NUMBER_MEANS, mix
@@ -46,8 +46,9 @@ def rules_of(numbers):
 
 
 @inlined
-def _lifetime(nodes, root, factor, exponent):
-    """The lifetime of what is shown of a tree: factor * n**exponent, of the labels that its root has counted."""
+def _lifetime_of(nodes, root, rules):
+    """factor * n**exponent, of the n labels that the root has counted."""
+    factor, exponent = rules[1], rules[2]
     if exponent < 0.0:
         low, half = root * nodes.width, nodes.width // index(2)
         exponent = 1.0 / (2.0 + varied(nodes.boxes, low, low + half, half))
@@ -55,30 +56,8 @@ def _lifetime(nodes, root, factor, exponent):
 
 
 @inlined
-def lifetime_of(nodes, root, rules):
-    """The lifetime of what is shown of the tree with this root."""
-    return _lifetime(nodes, root, rules[1], rules[2])
-
-
-@inlined
-def _shown(nodes, path, rules):
-    if path.length > index(0):
-        lifetime, least = lifetime_of(nodes, row_at(path, index(0)), rules), rules[5]
-        for k in range(path.length):
-            here = head_at(nodes, path, k)
-            if nodes.reals[here // index(2) + TIME] >= lifetime or nodes.ints[here + COUNT] < least:
-                return k + index(1)
-    return path.length
-
-
-@kernel
-def lifetimes(nodes, factor, exponent, found):
-    """Fill found, float64 (n_trees,), with the lifetime of what is shown of each tree; 0 of an empty one."""
-    n_trees = index(nodes.used.shape[0])
-    for tree in range(n_trees):
-        found[tree] = 0.0
-        if nodes.used[tree] > ROOT:
-            found[tree] = _lifetime(nodes, row_of(ROOT, tree, n_trees), factor, exponent)
+def _hides(nodes, here, rules, lifetime):
+    return nodes.reals[here // index(2) + TIME] >= lifetime or nodes.ints[here + COUNT] < rules[5]
 
 
 # Classes.
@@ -145,8 +124,9 @@ def _number_of_empty(rules, value, above):
 
 LEAF_COUNTS = Statistics(
     rules_of=rules_of, derive=_derive, predict=_predict, update=update, halve=halve,
-    forecast_of=_forecast_of, forecast_of_empty=_forecast_of_empty, shown=_shown,
+    forecast_of=_forecast_of, forecast_of_empty=_forecast_of_empty, hides=_hides, lifetime_of=_lifetime_of,
 )  # fmt: skip
 LEAF_MEANS = NUMBER_MEANS._replace(
-    rules_of=rules_of, predict=_predict_number, may_split=every_leaf, forecast_of_empty=_number_of_empty, shown=_shown
-)
+    rules_of=rules_of, predict=_predict_number, may_split=every_leaf, forecast_of_empty=_number_of_empty,
+    hides=_hides, lifetime_of=_lifetime_of,
+)  # fmt: skip

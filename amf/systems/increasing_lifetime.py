@@ -15,19 +15,15 @@ from __future__ import annotations
 from amf.calibration.class_calibration import calibrate as calibrate_classes
 from amf.calibration.number_calibration import calibrate as calibrate_numbers
 from amf.kernels.composition import cell_kernels, tree_kernels
-from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS, lifetime_of
+from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
 
 CLASSIFIERS = {
     "range": tree_kernels("increasing_lifetime_classifier", LEAF_COUNTS, calibrate_classes, aggregates=False),
-    "cube": cell_kernels(
-        "increasing_lifetime_classifier_on_cube", LEAF_COUNTS, calibrate_classes, lifetime_of, aggregates=False
-    ),
+    "cube": cell_kernels("increasing_lifetime_classifier_on_cube", LEAF_COUNTS, calibrate_classes, aggregates=False),
 }
 """By domain."""
 REGRESSORS = {
     "range": tree_kernels("increasing_lifetime_regressor", LEAF_MEANS, calibrate_numbers, aggregates=False),
-    "cube": cell_kernels(
-        "increasing_lifetime_regressor_on_cube", LEAF_MEANS, calibrate_numbers, lifetime_of, aggregates=False
-    ),
+    "cube": cell_kernels("increasing_lifetime_regressor_on_cube", LEAF_MEANS, calibrate_numbers, aggregates=False),
 }
 """By domain."""

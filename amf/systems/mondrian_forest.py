@@ -25,8 +25,6 @@ else.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from amf.calibration.class_calibration import calibrate as calibrate_classes
@@ -70,34 +68,26 @@ def _birth(nodes, path, k):
 
 
 @inlined
-def _ends(nodes, here, rules, agrees):
+def _lifetime_of(nodes, root, rules):
+    return rules[1]
+
+
+@inlined
+def _hides(nodes, here, rules, lifetime, agrees):
     """Whether forecasts see a leaf. agrees: whether all labels of the node agree."""
-    _, lifetime, least, split_pure, _, _ = rules
-    whole = nodes.ints[here + CHILD] == 0 or nodes.reals[here // index(2) + TIME] >= lifetime
-    return whole or nodes.ints[here + COUNT] < least or (agrees and not split_pure)
+    _, _, least, split_pure, _, _ = rules
+    is_last = nodes.reals[here // index(2) + TIME] >= lifetime  # as that of each leaf of the tree
+    return is_last or nodes.ints[here + COUNT] < least or (agrees and not split_pure)
 
 
 @inlined
-def _class_leaf(nodes, here, rules):
-    return _ends(nodes, here, rules, nodes.ints[here + DISTINCT] <= 1)
+def _class_hides(nodes, here, rules, lifetime):
+    return _hides(nodes, here, rules, lifetime, nodes.ints[here + DISTINCT] <= 1)
 
 
 @inlined
-def _number_leaf(nodes, here, rules):
-    return _ends(nodes, here, rules, nodes.reals[here // index(2) + SQUARES] == 0.0)
-
-
-def _make_shown(is_leaf: Any) -> Any:
-    """The function that tells how many nodes of a path forecasts see (Statistics.shown), for kernels."""
-
-    @inlined
-    def shown(nodes, path, rules):
-        for k in range(path.length):
-            if is_leaf(nodes, head_at(nodes, path, k), rules):
-                return k + index(1)
-        return path.length
-
-    return shown
+def _number_hides(nodes, here, rules, lifetime):
+    return _hides(nodes, here, rules, lifetime, nodes.reals[here // index(2) + SQUARES] == 0.0)
 
 
 # Where a sample branches off.
@@ -240,7 +230,7 @@ def _forecast_of(nodes, here, rules, discount, scale, label, above, k):
         return count * scale
     prior = above if k > index(0) else 1.0 / n_classes
     customers = np.int64(count)
-    if not _class_leaf(nodes, here, rules):
+    if not _class_hides(nodes, here, rules, rules[1]):
         customers = _customers(nodes, here, index(nodes.ints[here + CHILD]) * nodes.words, index(label))
     return (customers - discount * (count > 0) + discount * nodes.ints[here + DISTINCT] * prior) * scale
 
@@ -253,10 +243,10 @@ def _predict_number(nodes, path, rules, means, variances, stops, fresh, forecast
 
 CLASSES = Statistics(
     rules_of=_rules_of, derive=_derive, predict=_predict, update=update, halve=halve,
-    forecast_of=_forecast_of, shown=_make_shown(_class_leaf),
+    forecast_of=_forecast_of, hides=_class_hides, lifetime_of=_lifetime_of,
 )  # fmt: skip
 NUMBERS = NUMBER_MEANS._replace(
-    rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, shown=_make_shown(_number_leaf)
+    rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, hides=_number_hides, lifetime_of=_lifetime_of
 )
 
 CLASSIFIER = tree_kernels("mondrian_classifier", CLASSES, calibrate_classes, _branch_off, aggregates=False)

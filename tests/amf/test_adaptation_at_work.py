@@ -166,7 +166,7 @@ def test_a_feature_that_comes_between_two_rehearsals_was_missing_before(like):
 
 
 def test_samples_are_kept_only_within_their_share_of_the_memory():
-    assert amf.AdaptiveAMFClassifier(5, max_bytes=1_000_000)._most_kept == 512
+    assert amf.AdaptiveAMFClassifier(5, max_bytes=1_000_000)._terms.most_kept == 512
     forest = amf.AdaptiveAMFClassifier(5, classes=[0, 1], max_bytes=1_000_000)
     x, y = np.random.default_rng(0).random((300, 99)), np.arange(300) % 2
     forest.partial_fit(x[:50], y[:50])
@@ -175,7 +175,7 @@ def test_samples_are_kept_only_within_their_share_of_the_memory():
         forest.partial_fit(x[start : start + 10], y[start : start + 10])
         kept = state(forest)
         assert kept.kept_labels.nbytes + kept.kept.nbytes <= 1_000_000 / 16
-    assert 64 <= forest._most_kept < 128
+    assert 64 <= forest._terms.most_kept < 128
 
 
 def test_memory_for_kept_samples_is_taken_as_they_come_and_given_back_after_the_last_rehearsal():

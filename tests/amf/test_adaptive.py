@@ -265,8 +265,7 @@ def test_attributions_and_usage_are_those_of_the_trees_that_forecast():
     said = forest.attribute(x[:40])
     np.testing.assert_allclose(said.forecasts, forest.predict_proba(x[:40], calibrated=False), rtol=1e-12)
     np.testing.assert_allclose(said.prior + said.features.sum(axis=1), said.forecasts, rtol=1e-9)
-    asked = [tree for tree, role in zip(forest._heads(), state(forest).roles, strict=True) if role != SILENT]
-    alone = [amf.forests.description.survey([heads], 4).usage for heads in asked]
+    alone = [forest._survey(np.arange(10) == tree).usage for tree in np.flatnonzero(state(forest).roles != SILENT)]
     np.testing.assert_allclose(forest.feature_usage(), np.mean(alone, axis=0), rtol=1e-12)
 
 

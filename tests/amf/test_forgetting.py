@@ -7,6 +7,7 @@ import pytest
 from trees import nodes_of, trees_of
 
 import amf
+from amf.forests.unit_cube import chains_of
 from amf.jit.decorators import exported
 from amf.kernels import forgetting
 from amf.kernels.forgetting import HEAT, SEEN
@@ -68,7 +69,12 @@ def sum_of(terms):
 
 def odds_in(forest, tree):
     """Odds of stopping at the nodes of a tree, of whole chains where nodes stand for those."""
-    return list(forest._heads())[tree].view(float)[:, ODDS]
+    heads, _ = nodes_of(forest, tree)
+    odds = heads.view(float)[:, ODDS].copy()
+    if forest.in_unit_cube:
+        inner, n_cells = chains_of(heads)
+        odds[inner] *= np.ldexp(1.0, np.minimum(n_cells, 1000)) - 1.0
+    return odds
 
 
 def shares_below(heads, odds, row=0, share=1.0):

@@ -71,34 +71,32 @@ def obey() -> None:
         assert ctypes.CDLL(None).prctl(set_drop, capability, 0, 0, 0) == 0
 
 
-HALF = """
-from amf.memory.arena import CHILD, COUNT, ODDS
-from amf.forests.description import survey
-heads = np.zeros((3, 12), np.int32)
-heads[:, COUNT], heads[0, CHILD] = [2, 1, 1], 1
-heads.view(np.float64)[0, ODDS] = 1.0
-print(survey([heads], 1).mean_weighted_depth)
+THREE = """
+from amf.jit.decorators import exported
+from amf.kernels.aggregation import chain_odds
+amf.odds = exported(chain_odds)
+print(amf.odds(1.0, 2))
 """
 
 
 def test_an_edit_of_what_a_kernel_inlines_is_seen_though_time_and_size_stay(tmp_path):
     home = copy_of_package(tmp_path, kernels=False)
-    assert run(HALF, home, env={"NUMBA_CACHE_DIR": None}) == ["0.5"]
-    inlined = home / "amf" / "kernels" / "aggregation.py"
+    assert run(THREE, home, env={"NUMBA_CACHE_DIR": None}) == ["3.0"]
+    inlined = home / "amf" / "jit" / "elementary.py"
     was, source = inlined.stat(), inlined.read_text()
-    edited = source.replace("odds / (1.0 + odds)", "odds / (3.0 + odds)")
+    edited = source.replace("_power(k - half)", "_power(k + half)")
     assert edited != source
     inlined.write_text(edited)
     os.utime(inlined, ns=(was.st_atime_ns, was.st_mtime_ns))
-    for compiled in (inlined.parent / "__pycache__").glob("aggregation.*.pyc"):
+    for compiled in (inlined.parent / "__pycache__").glob("elementary.*.pyc"):
         compiled.unlink()  # Python's own cache goes by time and size, too
-    assert run(HALF, home, env={"NUMBA_CACHE_DIR": None}) == ["0.75"]
+    assert run(THREE, home, env={"NUMBA_CACHE_DIR": None}) == ["15.0"]
 
 
 def test_where_nothing_can_be_written_kernels_are_compiled_in_memory(tmp_path):
     home = copy_of_package(tmp_path / "home", kernels=False)
-    script = HALF + "tell()"
-    assert run(script, home, **nobody(home)) == ["0.5", "0", "1", "1"]
+    script = THREE + "tell()"
+    assert run(script, home, **nobody(home)) == ["3.0", "0", "1", "1"]
 
 
 @pytest.mark.full
