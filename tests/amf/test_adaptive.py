@@ -73,6 +73,18 @@ def test_the_old_trees_come_back_after_a_burst_of_wrong_labels_as_the_reference_
     assert state(forest).phase[0] == WATCHES
 
 
+@pytest.mark.parametrize(("most", "suspects"), [(20, True), (19, False)])
+def test_a_change_is_suspected_where_two_reviews_are_kept_and_nowhere_else(most, suspects, monkeypatch):
+    """With fewer samples background trees could not be tried: a suspicion would only end at the next review."""
+    monkeypatch.setattr("amf.adaptation.state._REHEARSED", most)
+    x, y = (values[:560] for values in changing(900))
+    forest = amf.AdaptiveAMFClassifier(4, classes=range(2), seed=3, background=0.5, review_every=10)
+    phases = set()
+    for start in range(0, 560, 10):
+        phases.add(state(forest.partial_fit(x[start : start + 10], y[start : start + 10])).phase[0])
+    assert (SUSPECTS in phases) == suspects
+
+
 def test_background_trees_that_were_tried_in_vain_do_not_forecast_before_they_are_judged():
     """They know a few samples alone, and have just been found to be no better than the others."""
     x, y = (values[:530] for values in changing(4000))
