@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from amf.inputs.labels import Label, class_text, scalars
+from amf.inputs.labels import Label, class_text, require_finite, scalars
 from amf.inputs.scalars import LARGEST_NUMBER, plain
 
 Mode = Literal["existing", "sampled", "expected"]
@@ -62,7 +62,8 @@ def checked_classes(classes: Any, max_classes: int) -> tuple[Label, ...] | None:
     check(not isinstance(classes, set | frozenset), "classes is a set, which has no order; give a list")
     is_list = not isinstance(classes, str | bytes | Mapping)
     check(is_list, f"classes is a {type(classes).__name__}; give a list of the labels, in the order of the columns")
-    labels = tuple(scalars(classes))
+    labels = tuple(scalars(classes, "classes"))
+    require_finite(labels, "classes")
     check(None not in labels, "classes holds None or NaN, which stand for a missing label")
     known = tuple(label for label in labels if label is not None)
     texts = [class_text(label) for label in known]

@@ -12,7 +12,7 @@ from amf.calibration import linear_models
 from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_another_class
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels, label_of_one
-from amf.inputs.labels import Classes, Label, distinct, scalars
+from amf.inputs.labels import Classes, Label, distinct, require_finite, scalars
 from amf.inputs.scalars import whole_numbers
 from amf.jit.decorators import index
 from amf.memory.arena import room_for
@@ -148,6 +148,7 @@ class ForestClassifier(Forest[Params]):
 
     def _recall(self, classes: Any) -> None:
         labels = [label for label in scalars(classes) if label is not None]
+        require_finite(labels, "classes")
         self._classes = Classes(labels)
         if len(self._classes) != len(classes) or len(classes) > self.params.max_classes:
             raise ValueError(f"{len(classes)} classes, of which {len(self._classes)} differ")

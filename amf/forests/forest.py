@@ -127,21 +127,23 @@ class Forest(ForestState[Params]):
         if type(X) is np.ndarray:  # many streams come one row at a time
             return super()._learn(X, y, asked=asked)
         with self._turn:
-            self._require_its_columns(X)
-            knew_none = not self.n_features
+            names, knew_none = self._its_names(X), not self.n_features
             said = super()._learn(X, y, asked=asked)
             if knew_none and self.n_features:
-                self.feature_names = names_of(X)
+                self.feature_names = names
             return said
 
     def _question(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         if type(X) is not np.ndarray:
-            self._require_its_columns(X)
+            self._its_names(X)
         return super()._question(X)
 
-    def _require_its_columns(self, X: Any) -> None:  # noqa: N803
+    def _its_names(self, X: Any) -> tuple[str, ...] | None:  # noqa: N803
+        """The names of the columns of X, which are those of the forest where both have some."""
+        names = names_of(X)
         if self.feature_names:
-            require_names(X, self.feature_names)
+            require_names(names, self.feature_names)
+        return names
 
     def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.

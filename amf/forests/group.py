@@ -195,6 +195,9 @@ class Group:
         with together([forest._turn for forest in forests]):
             words = self._words(mine)
             _require_features(mine, words, x.shape[1])
+            if type(X) is not np.ndarray:
+                for forest in forests:
+                    forest._its_names(X)
             if some.class_labels is not None:
                 known = words[:, N_OUTPUTS].astype(np.int64)
                 _require_known(y, np.repeat(known, ends - starts), order)

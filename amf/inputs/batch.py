@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -26,9 +27,19 @@ def rows_at_once(n_trees: int, n_outputs: int) -> int:
 _TIMES = "date", "time", "Time", "Period"
 """What the names of types of times have in them."""
 _OF_OBJECTS = "amf.Columns makes rows of objects with names and texts"
+_LONG = np.dtype(np.longdouble).char
+_ONE_NUMBER = "a feature of a row is a single number; spread what holds several over as many columns"
 _FEW = 3  # names of columns in a message
 
-_NONE_FOR_NA = np.frompyfunc(lambda value: None if is_na(value) else value, 1, 1)
+
+def _none_for_na(value: Any) -> Any:
+    """A value of an array of objects, None where it is NA. Raises TypeError for what numpy would make a number of."""
+    if isinstance(value, bytes | np.generic):
+        require_reals("X", np.bytes_(value) if isinstance(value, bytes) else value)
+    return None if is_na(value) else value
+
+
+_NONE_FOR_NA = np.frompyfunc(_none_for_na, 1, 1)
 
 
 class Labels(NamedTuple):
@@ -113,27 +124,72 @@ SCRATCH = _Scratch()
 
 
 def unmasked(X: ArrayLike) -> Any:  # noqa: N803
-    """X, with NaN for what is masked. Raises TypeError for dates, durations, complex numbers and bytes.
+    """X, with NaN for what is masked. Raises TypeError for dates, durations, complex numbers and bytes, and ValueError
+    for what is finite beyond the range of float64.
 
-    Numpy would turn all these into numbers without a word.
+    Numpy would turn all these into numbers, as good as without a word.
     """
-    require_reals("X", X if hasattr(X, "dtype") else np.asarray(X))
+    given = X if isinstance(X, np.ndarray) else as_array(X)
+    require_reals("X", X if hasattr(X, "dtype") else given)
+    if given.dtype.char == _LONG:
+        X = _narrowed(given)  # noqa: N806
+    elif given.dtype.kind == "O" and given.ndim:
+        given = _NONE_FOR_NA(given)
+        X = given if type(X) is np.ndarray else X  # noqa: N806
     return np.ma.filled(X.astype(np.float64), np.nan) if isinstance(X, np.ma.MaskedArray) else X
+
+
+def _narrowed(X: NDArray[Any]) -> NDArray[np.float64]:  # noqa: N803
+    """Long doubles as float64. Raises ValueError for one that this cannot hold."""
+    with np.errstate(over="ignore"):
+        x = X.astype(np.float64)
+    beyond = np.argwhere(np.ma.filled(np.isinf(x) & np.isfinite(X), False))
+    if beyond.size:
+        place = tuple(beyond[0].tolist())
+        raise ValueError(f"X{list(place)} is {X[place]!s}, a number beyond the range of float64")
+    return x
+
+
+def as_array(X: Any) -> NDArray[Any]:  # noqa: N803
+    """X as an array. Raises ValueError where its rows differ in length, with the first of them."""
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise _with_the_row(error, X) from error
+
+
+def _with_the_row(error: ValueError, X: Any) -> ValueError:  # noqa: N803
+    """What numpy says of rows that are none, with which row that is and what to do."""
+    if "setting an array element with a sequence" not in str(error):
+        return error
+    first = None
+    for place, row in enumerate(X):
+        if not isinstance(row, Sequence | np.ndarray) or isinstance(row, str):
+            return ValueError(f"X[{place}] is a {type(row).__name__}, not a row of numbers: X must be (n, d)")
+        for column, value in enumerate(row):
+            if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+                return ValueError(f"X[{place}, {column}] is a {type(value).__name__}: {_ONE_NUMBER}")
+        first = len(row) if first is None else first
+        if len(row) != first:
+            return ValueError(f"X[0] has {first} values and X[{place}] has {len(row)}: give NaN where one is missing")
+    return error
 
 
 def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     """X as float64 in rows, NaN for what is masked or NA. Raises ValueError for texts, with what to do about them, and
     TypeError as `unmasked` does."""
-    if type(X) is np.ndarray and X.dtype.kind == "f":  # nothing to look for: many streams come one row at a time
+    if (
+        type(X) is np.ndarray and X.dtype.kind == "f" and X.dtype.char != _LONG
+    ):  # nothing to look for: many streams come one row at a time
         return np.ascontiguousarray(X, np.float64)
     if hasattr(X, "toarray"):
         raise TypeError(f"X is a {type(X).__name__}, a sparse matrix; a forest takes dense rows: X.toarray()")
-    given = unmasked(X if isinstance(X, np.ndarray) else np.asarray(X))
+    given = unmasked(X if isinstance(X, np.ndarray) else as_array(X))
     if given.dtype.kind == "O" and not given.ndim:
         what = f"X is a {type(X).__name__}; a forest takes rows of numbers (n, d)"
         raise TypeError(f"{what}: {_OF_OBJECTS}" if isinstance(X, Mapping) else what)
     try:
-        return np.ascontiguousarray(_NONE_FOR_NA(given) if given.dtype.kind == "O" else given, np.float64)
+        return np.ascontiguousarray(given, np.float64)
     except OverflowError as error:
         raise ValueError(f"X holds a number beyond the range of float64 ({error})") from error
     except TypeError as error:
@@ -145,25 +201,31 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         raise TypeError(f"X holds what is no number ({error}): {hint}") from error
     except ValueError as error:
         if "could not convert string" not in str(error):
-            raise
+            raise _with_the_row(error, given) from error
         hint = f"a forest takes numbers; {_OF_OBJECTS}"
         raise ValueError(f"X holds text ({error}): {hint}, such as X.to_dict('records') of a data frame") from error
 
 
 def names_of(X: Any) -> tuple[str, ...] | None:  # noqa: N803
-    """The names of the columns of a table; None where X has none, or where these are not different texts."""
-    columns = getattr(X, "columns", None)
+    """The names of the columns of a table; None where X has none, or where these are no texts.
+
+    Raises ValueError where two columns have one name.
+    """
+    columns = getattr(X, "column_names", None) or getattr(X, "columns", None)  # the former of tables of Arrow
     names = [plain(name) for name in columns] if isinstance(columns, Iterable) else []
-    different = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
-    return tuple(names) if names and different else None
+    if not names or not all(isinstance(name, str) for name in names):
+        return None
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise ValueError(f"X has two columns of one name, such as {twice[:_FEW]}: give each a name of its own")
+    return tuple(names)
 
 
-def require_names(X: Any, known: Sequence[str]) -> None:  # noqa: N803
-    """Raises ValueError where X is a table with other names of columns than these, or the same in another order.
+def require_names(names: tuple[str, ...] | None, known: Sequence[str]) -> None:
+    """Raises ValueError where these names of a table's columns are other ones, or the same in another order.
 
     By position, as an array is taken, each column would be another feature without a word.
     """
-    names = names_of(X)
     if names is None or names == tuple(known):
         return
     its, given = set(known), set(names)

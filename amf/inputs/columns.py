@@ -247,7 +247,7 @@ def number_of(name: str, value: Any) -> float:
         return nan
     require_reals(f"feature {name!r}", value)
     try:
-        return float(None if isinstance(value, bytes | bytearray) else value)  # type: ignore[arg-type]
+        return float(None if isinstance(value, bytes | bytearray | memoryview) else value)  # type: ignore[arg-type]
     except OverflowError:
         raise ValueError(f"feature {name!r} is beyond the range of float64") from None
     except (TypeError, ValueError):

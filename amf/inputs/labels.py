@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from math import isinf
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -84,26 +87,37 @@ class Classes:
         return array
 
 
-def scalars(y: Any) -> list[Label | None]:
+def scalars(y: Any, name: str = "y") -> list[Label | None]:
     """Labels as Python scalars, None where missing (None, NaN, NA). Raises TypeError for anything that is no scalar."""
     _require_labels(y)
-    values = y.tolist() if isinstance(y, np.ndarray) else list(y)
+    values = y.tolist() if isinstance(y, np.ndarray) else y.to_pylist() if hasattr(y, "to_pylist") else list(y)
     for row, given in enumerate(values):
         value = values[row] = None if is_na(given) else plain(given)
         if value is not None and not isinstance(value, str | int | float):
-            raise TypeError(f"y[{row}] is a {type(value).__name__}; a label is a str, int, float, bool, or None")
+            what = f"{name}[{row}] is a {type(value).__name__}; a label is a str, int, float, bool, or None"
+            raise TypeError(f"{what}: give float(label)" if isinstance(value, Real | Decimal) else what)
         if isinstance(value, float) and value != value:
             values[row] = None
     return values
 
 
 def _require_labels(y: Any) -> None:
-    """Raise TypeError for what is no row of labels: a text, a table, a set, which has no order, or a mapping, of which
-    the keys are not the labels."""
-    if isinstance(y, str | bytes | Mapping | set | frozenset) or getattr(y, "ndim", 1) != 1:
+    """Raise TypeError for what is no row of labels: a single one, a text, a table, a set, which has no order, or a
+    mapping, of which the keys are not the labels."""
+    is_row = isinstance(y, Iterable) and not isinstance(y, str | bytes | bytearray | Mapping | set | frozenset)
+    n_dimensions = getattr(y, "ndim", 1)
+    if not is_row or n_dimensions != 1:
         shape = f" of shape {y.shape}" if hasattr(y, "shape") else ""
-        raise TypeError(f"y is a {type(y).__name__}{shape}; it must hold a label for each row, (n,)")
+        advice = "" if is_row and n_dimensions else "; give [label] for a single row, [None] where it has none"
+        raise TypeError(f"y is a {type(y).__name__}{shape}; it must hold a label for each row, (n,){advice}")
     require_reals("y", y)
+
+
+def require_finite(labels: Sequence[Label | None], name: str = "y", rows: Iterable[int] | None = None) -> None:
+    """Raise ValueError for an infinite label, which no class is called; rows: those in which the labels are."""
+    for row, label in zip(range(len(labels)) if rows is None else rows, labels, strict=True):
+        if isinstance(label, float) and isinf(label):
+            raise ValueError(f"{name}[{row}] is {label}, which is no class: give None where the label is missing")
 
 
 def _is_array(y: Any, kinds: str) -> bool:
@@ -121,13 +135,15 @@ def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.i
         order = np.argsort(first)
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        return scalars(y[first[order]]), rank[inverse], first[order]
+        labels = scalars(y[first[order]])
+        require_finite(labels, rows=first[order])
+        return labels, rank[inverse], first[order]
     if isinstance(y, list) and frozenset(map(type, y)) - {type(None)} in _PLAIN:
         place_of = {label: place for place, label in enumerate(dict.fromkeys(y))}
         in_order = np.fromiter(map(place_of.__getitem__, y), np.intp, len(y))
         row_of = dict(zip(reversed(y), range(len(y) - 1, -1, -1), strict=True))  # the first row of each comes last
         return list(place_of), in_order, np.fromiter(map(row_of.__getitem__, place_of), np.intp, len(place_of))
-    labels: list[Label | None] = []
+    labels = []
     rows: list[int] = []
     places: list[int] = []
     seen: dict[tuple[type, Any], int] = {}
@@ -137,6 +153,7 @@ def distinct(y: Any) -> tuple[list[Label | None], NDArray[np.intp], NDArray[np.i
             labels.append(label)
             rows.append(row)
         places.append(place)
+    require_finite(labels, rows=rows)
     return labels, np.array(places, np.intp), np.array(rows, np.intp)
 
 
@@ -153,8 +170,9 @@ def numbers(y: Any) -> NDArray[np.float64]:
             if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
                 raise ValueError(f"y[{row}] is beyond {LARGEST_NUMBER:g}; labels must lie within that of 0")
         y = [np.nan if value is None else float(value) for value in y]
-    values = np.array(y, np.float64, order="C")  # never the caller's own, which may be read-only or not aligned
+    with np.errstate(over="ignore"):  # a longdouble beyond float64 is named below
+        values = np.array(y, np.float64, order="C")  # never the caller's own, which may be read-only or not aligned
     wild = np.flatnonzero(np.abs(values) > LARGEST_NUMBER)
     if wild.size:
-        raise ValueError(f"y[{wild[0]}] is {values[wild[0]]}; labels must lie within {LARGEST_NUMBER:g} of 0")
+        raise ValueError(f"y[{wild[0]}] is {y[wild[0]]!s}; labels must lie within {LARGEST_NUMBER:g} of 0")
     return values

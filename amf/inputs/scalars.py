@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 LARGEST_NUMBER = 1e75
 """Labels that are numbers may be as large as this: the square of their sum stays finite."""
 _LARGEST_WHOLE = 2**63 - 1
-_NO_REALS = {"M": "dates", "m": "durations", "c": "complex numbers", "S": "bytes"}
+_NO_REALS = {"M": "dates", "m": "durations", "c": "complex numbers", "S": "bytes", "V": "records"}
 PYTHONS_OWN = frozenset({str, int, float, bool})
 
 

@@ -15,6 +15,7 @@ Unlike river's own Mondrian forests these need no scaler before them.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from math import isinf
 from typing import Any, ClassVar, NamedTuple
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 import amf
 from amf.inputs.columns import number_of
+from amf.inputs.labels import scalars
 from amf.inputs.scalars import is_na
 
 try:
@@ -68,10 +70,10 @@ class _AMFModel(base.Estimator):
 
         y: a label for each row, in a series, an array or a list. Raises ValueError where there are not as many.
         """
-        labels = y.tolist() if hasattr(y, "tolist") else list(y)
+        labels = scalars(y)
         if len(labels) != len(X):
             raise ValueError(f"y has {len(labels)} labels for {len(X)} rows of X")
-        self._learn(X.to_dict("records"), labels)
+        self._learn(_records(X), labels)
 
     @property
     def _raw_memory_usage(self) -> int:
@@ -131,7 +133,7 @@ class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
 
     def predict_proba_many(self, X: Any) -> Any:  # noqa: N803
         """A data frame of the probability of each class, one column a class, with the index of X."""
-        probabilities = self._probabilities(X.to_dict("records"))
+        probabilities = self._probabilities(_records(X))
         return import_pandas().DataFrame(probabilities, columns=self.forest.class_labels, index=X.index)
 
     def _probabilities(self, samples: Sequence[Features]) -> NDArray[np.float64]:
@@ -171,7 +173,7 @@ class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
 
     def predict_many(self, X: Any) -> Any:  # noqa: N803
         """A series of the means, with the index of X; 0 before the first label."""
-        samples = X.to_dict("records")
+        samples = _records(X)
         means = self.forest.predict(self._rows(samples)) if self.forest.n_samples else np.zeros(len(samples))
         return import_pandas().Series(means, index=X.index)
 
@@ -201,7 +203,20 @@ class AdaptiveAMFRegressor(AMFRegressor):
 
 
 def _named(sample: Features) -> dict[str, Any]:
-    return {name if isinstance(name, str) else str(name): value for name, value in sample.items()}
+    named = {name if isinstance(name, str) else str(name): value for name, value in sample.items()}
+    if len(named) < len(sample):
+        twice = [name for name, n in Counter(map(str, sample)).items() if n > 1]
+        raise ValueError(f"two features have one name as text, such as {twice[0]!r}")
+    return named
+
+
+def _records(X: Any) -> list[Features]:  # noqa: N803
+    """The rows of a data frame as objects. Raises ValueError where two columns have one name, and one would be lost."""
+    twice = X.columns[X.columns.duplicated()]
+    if len(twice):
+        raise ValueError(f"X has two columns of one name, such as {twice[0]!r}: give each a name of its own")
+    records: list[Features] = X.to_dict("records")
+    return records
 
 
 def _is_label(label: Any) -> bool:

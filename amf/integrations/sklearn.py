@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import amf
-from amf.inputs.batch import unmasked
+from amf.inputs.batch import as_array, names_of, unmasked
 from amf.inputs.labels import numbers
 
 try:
@@ -38,7 +38,10 @@ class _AMFEstimator(BaseEstimator):
 
     _system: ClassVar[Any]
     """The forest that is held."""
+    n_jobs: int | None
     shuffle: bool
+    _made_with: dict[str, Any]
+    """The arguments of `__init__` when the forest was made."""
     forest_: Any
     """Made by `fit` or by the first `partial_fit`."""
 
@@ -62,7 +65,10 @@ class _AMFEstimator(BaseEstimator):
         before = dict(vars(self))
         try:
             x, labels = self._validated(X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin))
-            forest = self._new_forest(labels, **known) if anew else self.forest_
+            if anew:
+                forest, self._made_with = self._new_forest(labels, **known), self.get_params(deep=False)
+            else:
+                forest = self._forest_with_these_parameters()
             if anew and hasattr(self, "feature_names_in_"):
                 forest.add_features(self.feature_names_in_.tolist())
             order, targets = _order(len(x), forest.params.seed, shuffle), self._targets(labels)
@@ -76,6 +82,16 @@ class _AMFEstimator(BaseEstimator):
     def _new_forest(self, y: NDArray[Any]) -> Any:
         raise NotImplementedError
 
+    def _forest_with_these_parameters(self) -> Any:
+        """The forest that is to learn on. Raises ValueError where a parameter is not what it was made with."""
+        for name, value in self.get_params(deep=False).items():
+            was = self._made_with[name]
+            if name not in ("n_jobs", "shuffle") and was is not value and was != value:
+                what = f"{name} is {value!r}, and the forest that was fitted has {was!r}"
+                raise ValueError(f"{what}: parameters count from the next `fit` on; set it back, or fit anew")
+        self.forest_.n_threads = _threads(self.n_jobs)
+        return self.forest_
+
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         """Labels as the forest takes them."""
         return numbers(y)
@@ -88,7 +104,8 @@ class _AMFEstimator(BaseEstimator):
 
     def _validated(self, X: ArrayLike, *y: ArrayLike, **options: Any) -> Any:  # noqa: N803
         with _explained():
-            rows = X if np.asarray(X).dtype.kind == "c" else unmasked(X)  # scikit-learn refuses complex numbers itself
+            names_of(X)  # raises where two are the same
+            rows = X if as_array(X).dtype.kind == "c" else unmasked(X)  # scikit-learn refuses complex numbers itself
             return validate_data(self, rows, *y, **options, **_NUMBERS)
 
     def _forest_params(self) -> dict[str, Any]:
@@ -142,6 +159,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except TypeError as error:
+        if "'dict'" in str(error):
+            hint = "give a table, as pd.DataFrame(X), or encode them by DictVectorizer(sparse=False) in a pipeline"
+            raise TypeError(f"X holds objects with names: {hint} ({error})") from error
         if not any(kind in str(error) for kind in ("Date", "Time", "Period")):
             raise
         raise TypeError(f"X holds dates beside others: give seconds as float, NaN where missing ({error})") from error
@@ -150,6 +170,16 @@ def _explained() -> Iterator[None]:
             raise
         hint = "encode texts first, by OrdinalEncoder in a pipeline say; amf.Columns does so for the forests themselves"
         raise ValueError(f"{error}: {hint}") from error
+    except OverflowError as error:
+        raise ValueError(f"a number is beyond the range of float64 ({error})") from error
+
+
+def _all_classes(classes: ArrayLike) -> NDArray[Any]:
+    """The classes that are given, sorted. Raises ValueError where one of them is no label."""
+    found: NDArray[Any] = np.unique(list(classes) if isinstance(classes, set | frozenset) else classes)
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise ValueError(f"`classes` holds {found[~np.isfinite(found)][0]}, which is no class")
+    return found
 
 
 class AMFClassifier(ClassifierMixin, _AMFEstimator):
@@ -206,14 +236,15 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         """Learn more rows in their order; arguments as `fit`.
 
         classes: all labels (K,) there will ever be. The first call needs them, a later one may repeat them.
-        Raises ValueError where they are missing or change, or where y has a label that is none of them.
+        Raises ValueError where they are missing or change, where y has a label that is none of them, or where
+        parameters have been set since the first call: they count from the next `fit` on.
         """
         _require_no_weights(options)
         if not hasattr(self, "forest_"):
             if classes is None:
                 raise ValueError("the first call of partial_fit needs `classes`: all labels there will ever be")
             return self._learn(X, y, anew=True, classes=classes)
-        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        if classes is not None and not np.array_equal(_all_classes(classes), self.classes_):
             raise ValueError(f"`classes` was {self.classes_} at the first call of partial_fit and is {classes} now")
         return self._learn(X, y, anew=False)
 
@@ -231,7 +262,7 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
 
     def _new_forest(self, y: NDArray[Any], classes: ArrayLike | None = None) -> amf.AMFClassifier:
         check_classification_targets(y)
-        self.classes_ = np.unique(y if classes is None else classes)
+        self.classes_ = np.unique(y) if classes is None else _all_classes(classes)
         n_classes = len(self.classes_)
         # A forest with given classes needs two of them; one without takes what comes.
         known = range(n_classes) if n_classes > 1 else None
@@ -285,7 +316,7 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
         self._hold(locals())
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, **options: Any) -> Self:  # noqa: N803
-        """Learn more rows in their order; arguments as `fit`."""
+        """Learn more rows in their order; arguments as `fit`. Raises ValueError where parameters have changed since."""
         _require_no_weights(options)
         return self._learn(X, y, anew=not hasattr(self, "forest_"))
 

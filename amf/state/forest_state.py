@@ -143,7 +143,8 @@ class ForestState(ForestMemory[Params]):
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = numbers_of(X)
         if x.ndim != 2:
-            raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}")
+            advice = ": give [row] for a single row" if x.ndim == 1 else ""
+            raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}{advice}")
         if not 1 <= x.shape[1] <= self.params.max_features:
             raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
         known = self.n_features

@@ -73,6 +73,15 @@ def test_the_old_trees_come_back_after_a_burst_of_wrong_labels_as_the_reference_
     assert state(forest).phase[0] == WATCHES
 
 
+@pytest.mark.parametrize(("most", "suspects"), [(20, True), (19, False)])
+def test_a_change_is_suspected_where_two_reviews_are_kept_and_nowhere_else(most, suspects, monkeypatch):
+    """With fewer samples background trees are never tried, and what is usual is to follow as it always does."""
+    monkeypatch.setattr("amf.adaptation.state._REHEARSED", most)
+    monkeypatch.setattr("reference_adaptive.MOST_KEPT", most)
+    _, _, phases = follow_the_reference(560, 450, SETTINGS[0])
+    assert ("suspects" in phases) == suspects
+
+
 def test_background_trees_that_were_tried_in_vain_do_not_forecast_before_they_are_judged():
     """They know a few samples alone, and have just been found to be no better than the others."""
     x, y = (values[:530] for values in changing(4000))

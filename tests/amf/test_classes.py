@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutations import sealed, split
 from reference import ReferenceForest
 from reference_calibration import CalibratedForest
 from rows import data, same_rows
@@ -29,7 +31,7 @@ class Whole(int, enum.Enum):
     ONE = 1
 
 
-LABELS = st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False))
+LABELS = st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False))
 
 
 def points(n, d=2, seed=0):
@@ -227,6 +229,43 @@ def test_what_is_no_label_is_refused(dtype, message, n):
     for forest in (amf.AMFClassifier(2), amf.AMFRegressor(2)):
         with pytest.raises(TypeError, match=message):
             forest.partial_fit(points(n), np.arange(n).astype(dtype))
+
+
+class ArrowArray(list):
+    """What an array of Arrow has: its entries are no values of Python before they are asked for."""
+
+    def __iter__(self):
+        return iter([object()] * len(self))
+
+    def to_pylist(self):
+        return self[:]
+
+
+def test_labels_may_come_in_an_array_of_arrow():
+    assert learned(ArrowArray(["a", None, "b"])).dumps() == learned(["a", None, "b"]).dumps()
+    x, y = points(3), [1.5, None, 2.0]
+    assert amf.AMFRegressor(2).partial_fit(x, ArrowArray(y)).dumps() == amf.AMFRegressor(2).partial_fit(x, y).dumps()
+
+
+@pytest.mark.parametrize("infinite", [np.inf, -np.inf, np.float32(np.inf)], ids=repr)
+@pytest.mark.parametrize("as_given", [list, np.array, lambda y: np.array(y, object), pd.Series])
+@pytest.mark.parametrize("n", [1, 2, 100])
+def test_no_class_is_called_infinity(infinite, as_given, n):
+    """It is what a division by zero left, as NaN is, which is a missing label."""
+    forest = learned([1.0, None])
+    before = forest.dumps()
+    labels = [float(k % 3) for k in range(n)]
+    labels[n // 2] = infinite
+    with pytest.raises(ValueError, match=rf"^y\[{n // 2}\] is -?inf, which is no class: give None where the label is"):
+        forest.partial_fit(points(n), as_given(labels))
+    assert forest.dumps() == before
+    assert learned(["inf", "-inf"]).class_labels == ["inf", "-inf"]
+
+
+def test_bytes_with_a_class_that_is_called_infinity_are_refused():
+    header, body = split(learned([1.5, 1e9]).dumps())
+    with pytest.raises(amf.FormatError, match=r"classes\[1\] is inf, which is no class"):
+        amf.loads(sealed(header.rstrip().replace(b"1000000000.0", b"Infinity"), body))
 
 
 def test_many_labels_in_a_list_take_no_longer_than_in_an_array():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -55,10 +57,11 @@ def test_a_bad_parameter_is_named(system, parameters, message):
         {"a": 1, "b": 2},
         {1, 2},
         frozenset([0, 1]),
+        bytearray(b"ab"),
         ones(2, 1),
         np.array(1),
     ],
-    ids=["frame", "column", "mapping", "set", "frozenset", "table", "scalar"],
+    ids=["frame", "column", "mapping", "set", "frozenset", "bytearray", "table", "scalar"],
 )
 def test_what_is_no_row_of_labels_is_refused(system, y):
     """The names of a frame's columns, and the keys of a mapping, are not its labels, and a set has no order."""
@@ -67,6 +70,24 @@ def test_what_is_no_row_of_labels_is_refused(system, y):
         with pytest.raises(TypeError, match=r"y is a \w+.*; it must hold a label for each row, \(n,\)"):
             forest.partial_fit(ones(n), y)
     assert forest.n_samples == 0
+
+
+@pytest.mark.parametrize("y", [1, 1.5, "a", None, np.float64(2.0), np.array(1), pd.NA, True], ids=repr)
+def test_a_single_label_is_refused_with_what_to_give(system, y):
+    with pytest.raises(TypeError, match=r"^y is a \w+.*; it must hold a label for each row, \(n,\)") as refused:
+        system.new().partial_fit(ones(1), y)
+    assert isinstance(y, str) or str(refused.value).endswith(
+        "; give [label] for a single row, [None] where it has none"
+    )
+
+
+@pytest.mark.parametrize("label", [Decimal("1.5"), Fraction(3, 2)], ids=repr)
+def test_numbers_of_other_kinds_are_refused_with_what_to_give(system, label):
+    """A Decimal of an event's JSON, say, is a number to whoever sends it."""
+    given = [None, label], np.array([None, label], object)
+    for y in given:
+        with pytest.raises(TypeError, match=r"^y\[1\] is a (Decimal|Fraction); a label is .*: give float\(label\)$"):
+            system.new().partial_fit(ones(2), y)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +145,7 @@ def test_a_parameter_or_preset_that_does_not_exist_is_an_error(system):
 
 
 BAD_CALLS = {
-    "one dimension": (lambda f, ask, a, b: f.partial_fit(np.ones(5), [a]), r"two dimensions .*got shape \(5,\)"),
+    "one dimension": (lambda f, ask, a, b: f.partial_fit(np.ones(5), [a]), r"got shape \(5,\): give \[row\] for"),
     "three dimensions": (lambda f, ask, a, b: ask(np.ones((1, 5, 1))), r"two dimensions .*got shape \(1, 5, 1\)"),
     "too narrow": (lambda f, ask, a, b: f.partial_fit(ones(1, 4), [a]), "X has 4 features, this forest learned from 5"),
     "too wide": (lambda f, ask, a, b: ask(ones(1, 6)), "X has 6 features, this forest learned from 5"),

@@ -230,7 +230,9 @@ def events(n: int) -> tuple[list[dict[str, Any]], list[str]]:
     return objects, [("even", "odd")[(city + is_wrong) % 2] for city, is_wrong in zip(cities, wrong, strict=True)]
 
 
-@pytest.mark.parametrize("value", [datetime(2026, 1, 1), [1.0], {"a": 1}], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value", [datetime(2026, 1, 1), [1.0], {"a": 1}, memoryview(b"1")], ids=lambda value: type(value).__name__
+)
 def test_a_value_that_is_no_feature_is_named_and_leaves_no_trace(value: Any) -> None:
     columns = Columns(Named())  # type: ignore[arg-type]
     said = f"feature 'x' is a {type(value).__name__}; a feature is a number, a string, or None or NaN"

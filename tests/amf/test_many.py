@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from many import as_labels, forests_of, group_of, slot_of, stream
 
@@ -304,6 +305,19 @@ def test_slots_may_be_numbers_of_numpy_and_none_lies_before_the_first():
     group.put(np.int64(0), forest)
     group.remove(-1)
     assert group.sizes(np.array([0])).samples.tolist() == [forest.n_samples]
+
+
+def test_a_table_of_other_columns_is_refused():
+    """By position each column would be another feature of the forest that knows them by name."""
+    x, y = np.random.default_rng(0).normal(size=(6, 2)), [0, 1] * 3
+    frame = pd.DataFrame(x, columns=["age", "height"])
+    forests = [amf.AMFClassifier(2).partial_fit(x, y), amf.AMFClassifier(2).partial_fit(frame, y)]
+    before = [forest.dumps() for forest in forests]
+    with pytest.raises(ValueError, match="X has the columns of this forest in another order"):
+        amf.predict_learn_many(forests, frame[["height", "age"]], [0, 1] * 3, y)
+    assert [forest.dumps() for forest in forests] == before
+    amf.predict_learn_many(forests, frame, [0, 1] * 3, y)
+    amf.predict_learn_many(forests[:1], frame[["height", "age"]], [0] * 6, y)
 
 
 def test_a_label_that_is_masked_is_missing():

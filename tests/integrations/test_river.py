@@ -259,6 +259,28 @@ def test_it_beats_rivers_own_in_rivers_own_evaluation(own: Any, rivers: Any, row
     assert ours < theirs
 
 
+def test_two_features_of_one_name_are_refused() -> None:
+    """One of them would be lost, as pandas does with columns."""
+    model, frame = AMFClassifier(2, seed=1), pd.DataFrame([[1.0, 2.0], [3.0, 4.0]])
+    for columns in (["a", "a"], [1, 1]):
+        for call in (lambda rows: model.learn_many(rows, [0, 1]), model.predict_many, model.predict_proba_many):
+            with pytest.raises(ValueError, match=r"X has two columns of one name, such as \S+: give each"):
+                call(frame.set_axis(columns, axis=1))
+    for call in (
+        lambda: model.learn_one({1: 1.0, "1": 2.0}, 0),
+        lambda: model.learn_many(frame.set_axis([1, "1"], axis=1), [0, 1]),
+    ):
+        with pytest.raises(ValueError, match="two features have one name as text, such as '1'"):
+            call()
+    assert model.forest.n_samples == 0
+
+
+@pytest.mark.parametrize("labels", [{0: "a", 1: "b"}, "ab", {"a", "b"}, 1, pd.DataFrame({"y": [0, 1]})], ids=repr)
+def test_what_is_no_row_of_labels_is_refused_in_a_batch(labels: Any) -> None:
+    with pytest.raises(TypeError, match=r"y is a \w+.*; it must hold a label for each row"):
+        AMFClassifier(2).learn_many(pd.DataFrame({"a": [1.0, 2.0]}), labels)
+
+
 def test_what_is_refused_brings_no_columns() -> None:
     model = AMFClassifier(seed=1, n_estimators=2)
     model.learn_one({"a": 1.0}, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,86 @@ def test_a_clone_has_the_parameters_and_none_of_the_learning(kind: type) -> None
     with pytest.raises(NotFittedError):
         copy.predict(x)
     assert copy.set_params(n_estimators=2).fit(x, y).forest_.params.n_estimators == 2
+
+
+CHANGES: list[dict[str, Any]] = [{"n_estimators": 4}, {"mode": "sampled"}, {"random_state": 1}, {"max_bytes": 10**6}]
+
+
+@estimators
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_parameters_that_are_set_after_a_fit_count_from_the_next_one_on(kind: type, change: dict[str, Any]) -> None:
+    """What has been fitted goes on without them, so to learn on as if they counted is refused."""
+    x, y = samples(kind)
+    for estimator in (kind(3, random_state=0).fit(x, y), learned_in_parts(kind(3, random_state=0), x, y)):
+        before, name = forecasts(estimator, x), next(iter(change))
+        was = estimator.get_params()[name]
+        estimator.set_params(**change)
+        np.testing.assert_array_equal(forecasts(estimator, x), before)
+        for learner in (estimator, pickle.loads(pickle.dumps(estimator)), deepcopy(estimator)):
+            with pytest.raises(
+                ValueError, match=rf"^{name} is .*, and the forest that was fitted has .*, or fit anew$"
+            ):
+                learner.partial_fit(x, y)
+        np.testing.assert_array_equal(forecasts(estimator, x), before)
+        estimator.set_params(**{name: was}).partial_fit(x, y)
+        anew, new = estimator.set_params(**change).fit(x, y), kind(**{"n_estimators": 3, "random_state": 0, **change})
+        assert anew.partial_fit(x, y).forest_.dumps() == new.fit(x, y).partial_fit(x, y).forest_.dumps()
+
+
+@estimators
+def test_a_generator_that_was_drawn_from_is_no_other_parameter(kind: type) -> None:
+    x, y = samples(kind)
+    estimator = kind(3, random_state=np.random.RandomState(0)).fit(x, y)
+    for learner in (estimator, pickle.loads(pickle.dumps(estimator)), deepcopy(estimator)):
+        assert learner.partial_fit(x, y).forest_.n_samples == 240
+
+
+@estimators
+def test_threads_and_order_may_change_at_any_time(kind: type) -> None:
+    """No bit of a forest depends on the one, and the other is of `fit` alone."""
+    x, y = samples(kind)
+    estimator, other = (kind(3, random_state=0).fit(x, y) for _ in range(2))
+    estimator.set_params(n_jobs=3, shuffle=False).partial_fit(x, y)
+    assert estimator.forest_.n_threads == 3
+    assert estimator.forest_.dumps() == other.partial_fit(x, y).forest_.dumps()
+
+
+@estimators
+def test_a_table_with_two_columns_of_one_name_is_refused(kind: type) -> None:
+    x, y = samples(kind)
+    with pytest.raises(ValueError, match=r"X has two columns of one name, such as \['b'\]"):
+        kind(3).fit(pd.DataFrame(x, columns=["a", "b", "b"]), y)
+
+
+@estimators
+def test_what_numpy_would_make_a_number_of_is_refused_in_objects_too(kind: type) -> None:
+    for value, message in ((b"1.5", "X holds bytes"), (np.datetime64("2020"), r"X holds dates .* give seconds")):
+        for rows in (np.array([[value, 1.0]] * 2, object), pd.DataFrame([[value, 1.0]] * 2).astype(object)):
+            if isinstance(rows, np.ndarray) or isinstance(value, bytes):
+                with pytest.raises(TypeError, match=message):
+                    kind().fit(rows, [0, 1])
+    ours, theirs = (np.array([[1.0, missing], [2.0, 3.0]], object) for missing in (pd.NA, np.nan))
+    assert kind(2, random_state=0).fit(ours, [0, 1]).forest_.dumps() == (
+        kind(2, random_state=0).fit(theirs, [0, 1]).forest_.dumps()
+    )
+    with pytest.raises(TypeError, match=r"X holds objects with names: .*DictVectorizer"):
+        kind().fit([{"a": 1.0}, {"a": 2.0}], [0, 1])
+    with pytest.raises(ValueError, match="a number is beyond the range of float64"):
+        kind().fit([[10**400], [1]], [0, 1])
+
+
+def test_what_is_no_class_is_refused_among_those_that_are_given() -> None:
+    x = [[0.0], [1.0]]
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=rf"`classes` holds {bad}, which is no class"):
+            AMFClassifier(2).partial_fit(x, [0.0, 1.0], classes=[0.0, 1.0, bad])
+    assert AMFClassifier(2).partial_fit(x, [0, 1], classes={1, 0}).classes_.tolist() == [0, 1]
+
+
+@estimators
+def test_rows_of_different_lengths_are_named(kind: type) -> None:
+    with pytest.raises(ValueError, match=r"^X\[0\] has 2 values and X\[1\] has 1: give NaN where one is missing$"):
+        kind(3).fit([[1.0, 2.0], [3.0]], [0, 1])
 
 
 @estimators
