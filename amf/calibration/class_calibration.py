@@ -20,16 +20,16 @@ the mixture of the two, by fixed shares again: where there is no shift that cost
 
 What is a sum of effects of single features a linear model knows sooner. So this forecast is mixed, by fixed shares as
 well, with multinomial logistic regression on the features and the forecast's own logarithms, and what comes of that
-with one on the squares of the features (linear_models.py), and that with what the last label tells of the next one
-(succession.py). Of a class that was never counted these know nothing, and leave it what it had.
+with one on the squares of the features (linear_models.py). Of a class that was never counted these know nothing, and
+leave it what it had.
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
 
-state: float64 (39 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
-the mixture without biases, those of what is below each linear model, and that of what knows nothing of the last label;
-of each class its count, to which a label adds 1 and every further one takes away the ten thousandth part, its bias, and
-the curvature of the loss by it; which classes came after which; then the linear models.
+state: float64 (38 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
+the mixture without biases, and those of what is below each linear model; of each class its count, to which a label adds
+1 and every further one takes away the ten thousandth part, its bias, and the curvature of the loss by it; then the
+linear models.
 
 [1] M. Herbster and M. Warmuth, Tracking the best expert, Machine Learning 32, 1998.
 [2] C. Guo, G. Pleiss, Y. Sun and K. Weinberger, On calibration of modern neural networks, ICML 2017.
@@ -42,7 +42,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration import linear_models, succession
+from amf.calibration import linear_models
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import log, usual_exp, usual_log
@@ -53,8 +53,7 @@ _FINE = index(25)  # those of a sharpness up to 2, which are quarters; the last 
 _LOSSES = _N_EXPERTS
 _UNBIASED = _LOSSES + index(N_LOSSES)
 _UNSTACKED = _UNBIASED + index(1)
-_UNSUCCEEDED = _UNSTACKED + linear_models.N_MODELS
-_CLASSES = _UNSUCCEEDED + index(1)
+_CLASSES = _UNSTACKED + linear_models.N_MODELS
 _BIAS, _CURVATURE, _PER_CLASS = index(1), index(2), index(3)
 
 _LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
@@ -81,9 +80,7 @@ _BIAS_SHARE = 1e-4
 _FIRST_UNSTACKED = (0.5, 0.9)
 """Weight of what is below each linear model before there is a label."""
 _STACK_SHARE = 5e-5
-"""What each label moves of the weight of the one to the other, here and of the last label."""
-_FIRST_UNSUCCEEDED = 0.9
-"""Weight of what knows nothing of the last label before there is one."""
+"""What each label moves of the weight of the one to the other."""
 _LEAST_PROBABILITY = 1e-4
 """Over the number of classes: of smaller probabilities linear models take the logarithm of this."""
 _LARGEST_LOGISTIC_CURVATURE = 0.25
@@ -112,17 +109,15 @@ def fresh_state(n_classes: int) -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
     state = np.zeros(int(_CLASSES))
     state[: int(_N_EXPERTS)] = _FIRST_WEIGHTS
-    state[int(_UNBIASED) : int(_CLASSES)] = _FIRST_UNBIASED, *_FIRST_UNSTACKED, _FIRST_UNSUCCEEDED
-    table = np.zeros(succession.n_numbers(n_classes))
-    return np.concatenate((state, _of_new_classes(n_classes), table, linear_models.fresh_state(n_classes)))
+    state[int(_UNBIASED) : int(_CLASSES)] = _FIRST_UNBIASED, *_FIRST_UNSTACKED
+    return np.concatenate((state, _of_new_classes(n_classes), linear_models.fresh_state(n_classes)))
 
 
 def with_another_class(state: NDArray[np.float64], n_classes: int, max_bytes: int) -> NDArray[np.float64]:
     """State with one more class, of which there was no label yet. max_bytes: of the forest."""
-    end, stop = _table_of(n_classes)
-    table = succession.with_another_class(state[end:stop], n_classes)
-    linear = linear_models.with_outputs(state[stop:], n_classes, 1, max_bytes)
-    return np.concatenate((state[:end], _of_new_classes(1), table, linear))
+    end = _end_of_classes(n_classes)
+    linear = linear_models.with_outputs(state[end:], n_classes, 1, max_bytes)
+    return np.concatenate((state[:end], _of_new_classes(1), linear))
 
 
 def _of_new_classes(n: int) -> NDArray[np.float64]:
@@ -137,17 +132,16 @@ def losses_of(state: NDArray[np.float64]) -> NDArray[np.float64]:
     return state[int(_LOSSES) : int(_UNBIASED)]
 
 
-def _table_of(n_classes: int) -> tuple[int, int]:
-    """Where the table of which classes came after which begins, behind the classes, and where the linear models do."""
-    end = int(_CLASSES) + n_classes * int(_PER_CLASS)
-    return end, end + succession.n_numbers(n_classes)
+def _end_of_classes(n_classes: int) -> int:
+    """Where the linear models begin."""
+    return int(_CLASSES) + n_classes * int(_PER_CLASS)
 
 
 def is_sound(state: NDArray[np.float64], n_classes: int) -> bool:
     """Whether labels could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
-    end, stop = _table_of(n_classes)
+    end = _end_of_classes(n_classes)
     # Most states have few numbers, of which numpy would take longer to make arrays than Python to look at them.
     weights, classes = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) : end].tolist()
     sums_to_one = all(weight >= 0.0 for weight in weights) and abs(sum(weights) - 1.0) < 1e-9
@@ -156,10 +150,9 @@ def is_sound(state: NDArray[np.float64], n_classes: int) -> bool:
     mixed = all(0.0 <= weight <= 1.0 for weight in state[int(_UNBIASED) : int(_CLASSES)].tolist())
     biased = all(abs(bias) <= _LARGEST_BIAS for bias in biases)
     curved = all(_FIRMNESS <= curvature <= _LARGEST_CURVATURE for curvature in curvatures)
-    followed = succession.is_sound(state[end:stop], n_classes)
-    stacked = linear_models.is_sound(state[stop:], n_classes, 1.0)
+    stacked = linear_models.is_sound(state[end:], n_classes, 1.0)
     lost = are_sound(losses_of(state), _LARGEST_LOSS)
-    return sums_to_one and counted and mixed and biased and curved and followed and stacked and lost
+    return sums_to_one and counted and mixed and biased and curved and stacked and lost
 
 
 @called
@@ -175,9 +168,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     mixture, biased, counted = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes, np.bool_)
     said = np.empty((linear_models.N_MODELS + index(1), n_classes))  # below the first linear model, ..., above the last
     logarithms, stacked = np.empty((linear_models.N_MODELS, n_classes)), np.empty((linear_models.N_MODELS, n_classes))
-    end = min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0]))
-    stop = min(end + succession.size_of(n_classes), index(state.shape[0]))
-    table, linear, succeeded = state[end:stop], state[stop:], np.empty(n_classes)
+    linear = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, n_classes))
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
@@ -213,10 +204,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             for k in range(n_classes):
                 by_model = of_counted * stacked[model, k] if counted[k] else said[model, k]
                 said[model + index(1), k] = by_model + state[_UNSTACKED + model] * (said[model, k] - by_model)
-        top = said[linear_models.N_MODELS]
-        succession.succeed(top, prior, counted, of_counted, table, succeeded)
         for k in range(n_classes):
-            calibrated[i, k] = succeeded[k] + state[_UNSUCCEEDED] * (top[k] - succeeded[k])
+            calibrated[i, k] = said[linear_models.N_MODELS, k]
         if labelled[i]:
             label = index(labels[i])
             # No forecast could know a class without a count, so the first label of a new class judges nothing.
@@ -232,10 +221,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                     below, both = said[model, label], said[model + index(1), label]
                     _weigh_first(_UNSTACKED + model, _STACK_SHARE, below, both, state)
                     _follow_stack(label, model, logarithms[model], stacked[model], entered, linear)
-                _weigh_first(_UNSUCCEEDED, _STACK_SHARE, top[label], calibrated[i, label], state)
             linear_models.note_features(x, i, linear, n_classes)
             _count(label, n_classes, state)
-            succession.follow_label(label, n_classes, table)
 
 
 @inlined

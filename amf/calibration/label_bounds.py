@@ -1,14 +1,13 @@
-"""Forecasts of numbers that go no further than labels do.
+"""Forecasts of numbers that go no further than labels do, and how far those go.
 
-A spread is alike on both sides, and labels may not be: counts and amounts end at 0. So the extremes of the last 256 to
-512 labels are bounds of all that is published, each where the quantile on its side has lost less of late with it, as
-quantiles lose (pinball loss), and where no more labels of late were beyond it than may be beyond the quantile: of a
-counter each one is. Extremes are exact, block by block: ones that decay would leave out what labels come back to again
-and again.
+A spread is alike on both sides, and labels may not be: counts and amounts end at 0. So the least and the greatest label
+so far are bounds of all that is published, each where the quantile on its side has lost less of late with it, as
+quantiles lose (pinball loss), and where no more labels of late were beyond all before them than may be beyond the
+quantile: of a counter each one is. Labels of late alone would be no bounds: a regime that features tell of may be
+another one than that of the last labels.
 
-state, from `at` on: N_BOUNDS numbers: the least label of the block of labels that is not full yet, and of the one
-before it, and the greatest ones; the losses of late of the lower quantile as it is and as it is bounded, and of the
-upper one; the shares of late of labels below and above those before them.
+state, from `at` on: N_BOUNDS numbers: the least and the greatest label; the losses of late of the lower quantile as it
+is and as it is bounded, and of the upper one; the shares of late of labels below and above all before them.
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ import numpy as np
 
 from amf.jit.decorators import index, inlined
 
-N_EXTREMES, N_LOST, N_SHARES = 4, 4, 2
-N_BOUNDS = N_EXTREMES + N_LOST + N_SHARES
+N_ENDS, N_LOST, N_SHARES = 2, 4, 2
+N_BOUNDS = N_ENDS + N_LOST + N_SHARES
+N_EXTREMES = 4
 
-_BEFORE, _BOUNDED = index(1), index(1)
-"""Behind an extreme that of the block before; behind the loss of a quantile as it is that as it is bounded."""
-_GREATEST, _LOWER, _UPPER, _BELOW, _ABOVE = map(index, (2, 4, 6, 8, 9))
-_BLOCK = 256.0
+_GREATEST, _LOWER, _UPPER, _BELOW, _ABOVE = map(index, (1, 2, 4, 6, 7))
+_BOUNDED = index(1)
+"""Behind the loss of a quantile as it is that as it is bounded."""
+_BEFORE, _GREATEST_OF_BLOCK = index(1), index(2)
+"""Behind an extreme of a block that of the block before; behind the least ones the greatest ones."""
 _BETTER = 0.95
 """Of what a quantile has lost as it is, what it may have lost at most as it is bounded to be taken so."""
 _KEPT = 1.0 - 1.0 / 256.0
@@ -33,26 +34,18 @@ _FASTEST_SHARE = 1.0 / 64.0
 
 
 @inlined
-def extremes_of(state, at):
-    """The least and the greatest of the labels of late."""
-    return min(state[at], state[at + _BEFORE]), max(state[at + _GREATEST], state[at + _GREATEST + _BEFORE])
-
-
-@inlined
 def within_labels(number, state, at):
-    """The number, no further out than labels of late."""
-    least, greatest = extremes_of(state, at)
-    return min(max(number, least), greatest)
+    """The number, no further out than labels so far."""
+    return min(max(number, state[at]), state[at + _GREATEST])
 
 
 @inlined
 def bounds_of(share, state, at):
-    """Between which forecasts stay: the least and the greatest label of late, each where that is a bound of labels, of
-    which this share may be beyond it, and where the quantile on its side has lost less with it; else infinite."""
-    least, greatest = extremes_of(state, at)
+    """Between which forecasts stay: the least and the greatest label, each where that is a bound of labels, of which
+    this share may be beyond it, and where the quantile on its side has lost less with it; else infinite."""
     is_lower_better = state[at + _LOWER + _BOUNDED] < _BETTER * state[at + _LOWER] and state[at + _BELOW] < share
     is_upper_better = state[at + _UPPER + _BOUNDED] < _BETTER * state[at + _UPPER] and state[at + _ABOVE] < share
-    return least if is_lower_better else -np.inf, greatest if is_upper_better else np.inf
+    return state[at] if is_lower_better else -np.inf, state[at + _GREATEST] if is_upper_better else np.inf
 
 
 @inlined
@@ -63,9 +56,15 @@ def follow_bounds(label, low, high, share, state, at):
     _lose(label - within_labels(low, state, at), share, state, at + _LOWER + _BOUNDED)
     _lose(label - high, 1.0 - share, state, at + _UPPER)
     _lose(label - within_labels(high, state, at), 1.0 - share, state, at + _UPPER + _BOUNDED)
-    least, greatest = extremes_of(state, at)
-    state[at + _BELOW] += _FASTEST_SHARE * ((1.0 if label < least else 0.0) - state[at + _BELOW])
-    state[at + _ABOVE] += _FASTEST_SHARE * ((1.0 if label > greatest else 0.0) - state[at + _ABOVE])
+    state[at + _BELOW] += _FASTEST_SHARE * ((1.0 if label < state[at] else 0.0) - state[at + _BELOW])
+    state[at + _ABOVE] += _FASTEST_SHARE * ((1.0 if label > state[at + _GREATEST] else 0.0) - state[at + _ABOVE])
+
+
+@inlined
+def note_end(label, n_before, state, at):
+    """Take one label into the least and the greatest one. n_before: how many labels came before it."""
+    state[at] = label if n_before == 0.0 else min(state[at], label)
+    state[at + _GREATEST] = label if n_before == 0.0 else max(state[at + _GREATEST], label)
 
 
 @inlined
@@ -75,12 +74,24 @@ def _lose(above, share, state, at):
 
 
 @inlined
-def follow_extremes(label, n_before, state, at, block=_BLOCK):
-    """Take one label into the extremes of its block of so many. n_before: how many labels came before it."""
+def extremes_of(state, at):
+    """The least and the greatest of the labels of the last two blocks."""
+    greatest = at + _GREATEST_OF_BLOCK
+    return min(state[at], state[at + _BEFORE]), max(state[greatest], state[greatest + _BEFORE])
+
+
+@inlined
+def follow_extremes(label, n_before, block, state, at):
+    """Take one label into the extremes of its block of so many: N_EXTREMES numbers, the least label of the block that
+    is not full yet and of the one before it, then the greatest ones. n_before: how many labels came before it.
+
+    They are exact: ones that decay would leave out what labels come back to again and again.
+    """
+    greatest = at + _GREATEST_OF_BLOCK
     if n_before == 0.0:
-        state[at] = state[at + _BEFORE] = state[at + _GREATEST] = state[at + _GREATEST + _BEFORE] = label
+        state[at] = state[at + _BEFORE] = state[greatest] = state[greatest + _BEFORE] = label
     elif n_before % block == 0.0:
-        state[at + _BEFORE], state[at + _GREATEST + _BEFORE] = state[at], state[at + _GREATEST]
-        state[at] = state[at + _GREATEST] = label
+        state[at + _BEFORE], state[greatest + _BEFORE] = state[at], state[greatest]
+        state[at] = state[greatest] = label
     state[at] = min(state[at], label)
-    state[at + _GREATEST] = max(state[at + _GREATEST], label)
+    state[greatest] = max(state[greatest], label)

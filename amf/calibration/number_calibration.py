@@ -44,12 +44,12 @@ from amf.calibration import linear_models, ridge
 from amf.calibration.corrections import LARGEST_SUM
 from amf.calibration.label_bounds import (
     N_BOUNDS,
-    N_EXTREMES,
+    N_ENDS,
     N_LOST,
     N_SHARES,
     bounds_of,
     follow_bounds,
-    follow_extremes,
+    note_end,
 )
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.calibration.number_stacking import (
@@ -66,16 +66,7 @@ from amf.calibration.number_stacking import (
     note_label,
     stack,
 )
-from amf.calibration.recent_bias import (
-    FURTHEST_ERROR,
-    MEANS,
-    MOST_OF_DRIFT,
-    N_DRIFT,
-    SQUARES,
-    drift_of,
-    follow_drift,
-    follow_levels,
-)
+from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.calibration.running_median import follow_median
 from amf.inputs.scalars import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
@@ -151,12 +142,12 @@ _FIELDS = {
 }  # fmt: skip
 """The numbers of a state in their order, each with the least and the most that it can be; blocks of others follow."""
 _OF_DRIFT = [8.0 * FURTHEST_ERROR * LARGEST_NUMBER if place in MEANS else MOST_OF_DRIFT for place in range(N_DRIFT)]
-_OF_BOUNDS = [_MOST_OF_NUMBERS] * N_EXTREMES + [1e9 * LARGEST_NUMBER] * N_LOST + [1.0] * N_SHARES
+_OF_BOUNDS = [_MOST_OF_NUMBERS] * N_ENDS + [1e9 * LARGEST_NUMBER] * N_LOST + [1.0] * N_SHARES
 _OF_STACK = [LARGEST_SUM if place in WORTHS else _MOST_OF_NUMBERS for place in range(N_STACKED)]
 _RANGES = [
     *_FIELDS.values(),
     *_ranges(_OF_DRIFT, SQUARES),
-    *_ranges(_OF_BOUNDS, range(N_EXTREMES, N_BOUNDS)),
+    *_ranges(_OF_BOUNDS, range(N_ENDS, N_BOUNDS)),
     *_ranges(_OF_STACK, NEITHER_IS_NEGATIVE),
 ]
 """What each number of a state can be, but for the losses and the linear models."""
@@ -227,7 +218,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             continue
         spread = _bounded(spread, state)
         blend = _blend(aggregate, leaf, state)
-        followed = blend + drift_of(blend, state[_USUAL], state, _DRIFT)
+        followed = blend + drift_of(state, _DRIFT)
         linear_models.enter(x, i, linear, index(1), entered)
         by_ridge = ridge.respond(x, i, linear, of_ridge)
         stack(followed, state[_USUAL], by_ridge, entered, state, _STACKED, linear, layers)
@@ -258,7 +249,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 if state[_USUAL] > 0.0:
                     weight = 1.0 / max(_MOST_USUAL * state[_USUAL] + square(label - blend), _SMALLEST)
                     counts = min(_MOST_USUAL * state[_USUAL] * weight, 1.0)
-                    follow_drift(blend, label - blend, state[_USUAL], weight, state, _DRIFT)
+                    follow_drift(label - blend, state[_USUAL], weight, state, _DRIFT)
                     follow_stack(label, weight, state[_USUAL], entered, state, _STACKED, linear, layers)
                 _remember(aggregate, leaf, label, state)
                 follow_median(label - mean, state, _ERROR)
@@ -290,8 +281,7 @@ def _follow_labels(label, state):
     if state[_LABELS] == 0.0:
         state[_CENTRE] = label
     follow_median(label, state, _CENTRE)
-    follow_extremes(label, state[_LABELS], state, _BOUNDS)
-    follow_levels(label, state[_LABELS], state, _DRIFT)
+    note_end(label, state[_LABELS], state, _BOUNDS)
     note_label(label, state[_LABELS], state, _STACKED)
     state[_LABELS] += 1.0
     state[_MEAN] += (label - state[_MEAN]) / min(state[_LABELS], _MOST_IN_MEAN)

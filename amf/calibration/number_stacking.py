@@ -135,5 +135,5 @@ def follow_stack(label, weight, usual, entered, state, at, linear, layers):
 @inlined
 def note_label(label, n_before, state, at):
     """Note where labels are. n_before: how many came before this one."""
-    follow_extremes(label, n_before, state, at + _EXTREMES, _BLOCK)
+    follow_extremes(label, n_before, _BLOCK, state, at + _EXTREMES)
     linear_models.note(label, state, at + _SCALE, index(1))

@@ -10,8 +10,8 @@ that each label gives SHARE of all weights back to everybody (Herbster and Warmu
 stands the same with a bias for each class, added to its logarithm, and what both say together is their mean, weighted
 in the same way. Beside that stands what a linear model makes of it and of the features (reference_stacking.py), and the
 mean of the two, weighted in the same way; beside that what a second one makes of it and of the squares of the features,
-and the mean of those two, weighted in the same way once more; and beside that what the last label makes of it. What the
-forest says is the mean of those. Powers are `**` here, where the kernels take square roots and products.
+and what the forest says is the mean of those two, weighted in the same way once more. Powers are `**` here, where the
+kernels take square roots and products.
 """
 
 from __future__ import annotations
@@ -121,47 +121,6 @@ class Stack:
         self.linear.learn(x, errors, float(-errors @ self.logarithms(said)), curvature=0.25)
 
 
-@dataclass
-class Succession:
-    """Which class each labelled sample had after one of each class, and the weight of what knows nothing of that.
-
-    Bayes' rule as if features and the last label told independently of one another, with half a label for each class
-    that is divided as the prior is. Earlier labels after a class count less, 1 / e after a thousand. Of more than 32
-    classes there is no table. A class that was never counted keeps what it has."""
-
-    after: dict[int, list[int]] = field(default_factory=dict)
-    last: int | None = None
-    below: float = 0.9
-
-    def frequencies(self, prior: np.ndarray) -> np.ndarray:
-        """Of the classes after one of the last label's class."""
-        counts = len(prior) / 2 * prior
-        followers = self.after.get(self.last, [])
-        for age, label in enumerate(reversed(followers)):
-            counts[label] += 0.999**age
-        return normed(counts)
-
-    def by_last_label(self, said: np.ndarray, prior: np.ndarray, counted: np.ndarray) -> np.ndarray:
-        if self.last is None or len(said) > 32:
-            return said
-        likelier = (said * self.frequencies(prior) / prior)[counted]
-        succeeded = said.copy()
-        succeeded[counted] = said[counted].sum() * normed(likelier)
-        return succeeded
-
-    def forecast(self, said: np.ndarray, prior: np.ndarray, counted: np.ndarray) -> np.ndarray:
-        return self.below * said + (1 - self.below) * self.by_last_label(said, prior, counted)
-
-    def learn(self, said: np.ndarray, label: int, prior: np.ndarray, counted: np.ndarray) -> None:
-        share = said[label] / self.forecast(said, prior, counted)[label]
-        self.below = (1 - STACK_SHARE) * self.below * share + STACK_SHARE / 2
-
-    def count(self, label: int) -> None:
-        if self.last is not None:
-            self.after.setdefault(self.last, []).append(label)
-        self.last = label
-
-
 class ReferenceCalibration:
     """Of one forest. `said`: what its trees say of a sample, (n_trees, K) probabilities of the classes known so far."""
 
@@ -176,7 +135,6 @@ class ReferenceCalibration:
             Stack(LinearModel(n_classes, n_features), 0.5),
             Stack(LinearModel(n_classes, n_features, squared=True), 0.9),
         ]
-        self.succession = Succession()
         self.losses = RecentLosses()
 
     def prior(self) -> np.ndarray:
@@ -196,7 +154,7 @@ class ReferenceCalibration:
         forecast = self.without_linear(said)
         for stack in self.stacks:
             forecast = stack.forecast(forecast, x, self.counted())
-        return self.succession.forecast(forecast, self.prior(), self.counted())
+        return forecast
 
     def counted(self) -> np.ndarray:
         """Which classes there was a label of."""
@@ -237,12 +195,10 @@ class ReferenceCalibration:
                 above = stack.forecast(below, x, self.counted())
                 stack.learn(below, label, x, self.counted())
                 below = above
-            self.succession.learn(below, label, self.prior(), self.counted())
         for stack in self.stacks:
             stack.linear.note(x)
         self.counts = [KEPT * count for count in self.counts]
         self.counts[label] += 1
-        self.succession.count(label)
 
 
 class CalibratedForest:

@@ -113,67 +113,38 @@ class Worth:
 
 @dataclass
 class Recent:
-    """A mean of recent errors of a forecast, by which it could be corrected, and what that is worth. No correction is
-    larger than 64 usual errors, and no error counts as more."""
+    """A mean of recent errors, in which one of more than 64 usual ones counts as those, and what it is worth."""
 
     rate: float
     mean: float = 0.0
     worth: Worth = field(default_factory=Worth)
 
-    def correction(self, forecast: float, bound: float) -> float:
-        return min(max(self.mean, -bound), bound)
-
-    def learn(self, forecast: float, y: float, usual: float) -> None:
-        error, bound = y - forecast, 64 * math.sqrt(usual)
-        correction = self.correction(forecast, bound)
-        self.worth.learn(correction, error, 1 / (16 * usual + error**2))
-        self.mean = correction + self.rate * (min(max(error, -bound), bound) - correction)
-
-
-@dataclass
-class Level(Recent):
-    """A mean of recent labels instead, which a forecast could be moved to."""
-
-    mean: float = math.nan
-
-    def correction(self, forecast: float, bound: float) -> float:
-        return min(max(self.mean - forecast, -bound), bound)
-
-    def learn(self, forecast: float, y: float, usual: float) -> None:
-        error = y - forecast
-        self.worth.learn(self.correction(forecast, 64 * math.sqrt(usual)), error, 1 / (16 * usual + error**2))
-
-    def note(self, y: float) -> None:
-        """Every label, also one before which there was no forecast."""
-        self.mean = y if math.isnan(self.mean) else self.mean + self.rate * (y - self.mean)
+    def learn(self, error: float, usual: float) -> None:
+        weight, bound = 1 / (16 * usual + error**2), 64 * math.sqrt(usual)
+        self.mean = min(max(self.mean, -bound), bound)
+        self.worth.learn(self.mean, error, weight)
+        self.mean += self.rate * (min(max(error, -bound), bound) - self.mean)
 
 
 @dataclass
 class Drift:
-    """What the blend was off of late, or where labels are: of three means of errors and three levels the one that
-    surely has helped most, or none."""
+    """What the blend was off of late: of three means of errors the one that surely has helped most, or none."""
 
-    errors: list[Recent] = field(default_factory=lambda: [Recent(1 / 2), Recent(1 / 8), Recent(1 / 64)])
-    levels: list[Level] = field(default_factory=lambda: [Level(1.0), Level(1 / 8), Level(1 / 64)])
+    means: list[Recent] = field(default_factory=lambda: [Recent(1 / 2), Recent(1 / 8), Recent(1 / 64)])
 
-    def forecast(self, forecast: float, usual: float) -> float:
-        best = max([*self.errors, *self.levels], key=lambda each: each.worth.sure_gain)
-        share = best.worth.share if best.worth.sure_gain > 0 else 0.0
-        return share * best.correction(forecast, 64 * math.sqrt(usual)) if share else 0.0
+    def forecast(self) -> float:
+        best = max(self.means, key=lambda each: each.worth.sure_gain)
+        return best.worth.share * best.mean if best.worth.sure_gain > 0 else 0.0
 
-    def learn(self, forecast: float, y: float, usual: float) -> None:
-        for each in [*self.errors, *self.levels] if usual > 0 else ():
-            each.learn(forecast, y, usual)
-
-    def note(self, y: float) -> None:
-        for level in self.levels:
-            level.note(y)
+    def learn(self, error: float, usual: float) -> None:
+        for each in self.means if usual > 0 else ():
+            each.learn(error, usual)
 
 
 @dataclass
 class Bounds:
-    """The labels of the last block of 256 that is full, and of the one that is not; what the quantiles of 5 and 95 %
-    have lost of late, as they are and bounded by the extremes of these labels; and the shares of labels beyond."""
+    """All labels; what the quantiles of 5 and 95 % have lost of late, as they are and bounded by the extremes of these
+    labels; and the shares of labels of late that were beyond all before them."""
 
     labels: list[float] = field(default_factory=list)
     losses: np.ndarray = field(default_factory=lambda: np.zeros((2, 2)))
@@ -181,7 +152,7 @@ class Bounds:
 
     @property
     def extremes(self) -> tuple[float, float]:
-        labels = last_blocks(self.labels, 256) or [0.0]
+        labels = self.labels or [0.0]
         return min(labels), max(labels)
 
     def apply(self, forecast: float) -> float:

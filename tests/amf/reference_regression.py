@@ -187,8 +187,7 @@ class RegressionForest:
         return said
 
     def without_linear(self, outlook: Outlook) -> float:
-        forecast = self.blend.forecast(outlook)
-        return forecast + self.drift.forecast(forecast, self.blend.usual)
+        return self.blend.forecast(outlook) + self.drift.forecast()
 
     def scale(self, outlook: Outlook) -> float:
         """Within bounds that follow from the usual error, however sure or unsure the trees are."""
@@ -222,13 +221,12 @@ class RegressionForest:
                 share = 16 * usual * weight
                 for stack, below in zip(self.stacks, self.below_stacks(outlook, x), strict=False):
                     stack.learn(x, below, y, usual, weight)
-            self.drift.learn(blend, y, usual)
+            self.drift.learn(y - blend, usual)
             self.blend.learn(outlook, y)
         for stack in self.stacks:
             stack.note(x, y, share, self.blend.usual if self.calibration else 0.0)
         self.quantiles.labels.learn(y)
         self.quantiles.bounds.labels.append(y)
-        self.drift.note(y)
         self.blend.count(y)
         for tree in self.trees:
             tree.learn(x, y)

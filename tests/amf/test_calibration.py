@@ -16,7 +16,7 @@ from amf.calibration.losses import Losses
 from amf.jit.decorators import exported
 
 calibrate = exported(class_calibration.calibrate)
-CLASSES = len(EXPERTS) + 8
+CLASSES = len(EXPERTS) + 7
 """Where in a state those begin."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -66,12 +66,9 @@ def test_the_kernel_equals_the_reference(k, skill, d):
     of_classes = state[CLASSES : CLASSES + 3 * k]
     np.testing.assert_allclose(of_classes[::3], reference.counts, **CLOSE)
     np.testing.assert_allclose(of_classes[1::3], [bias.value for bias in reference.biases], **CLOSE)
-    weights_of_below = [reference.unbiased, *(stack.below for stack in reference.stacks), reference.succession.below]
-    np.testing.assert_allclose(state[CLASSES - 4 : CLASSES], weights_of_below, **CLOSE)
-    _, table, models, of_features = np.split(state, np.cumsum([CLASSES + 3 * k, 1 + k * k, 4 + 4 * k]))
-    frequencies = table[1:].reshape(k, k)[reference.succession.last] + k / 2 * reference.prior()
-    of_last = reference.succession.frequencies(reference.prior())
-    np.testing.assert_allclose(frequencies / frequencies.sum(), of_last, **CLOSE)
+    weights_of_below = [reference.unbiased, *(stack.below for stack in reference.stacks)]
+    np.testing.assert_allclose(state[CLASSES - 3 : CLASSES], weights_of_below, **CLOSE)
+    models, of_features = np.split(state[CLASSES + 3 * k :], [4 + 4 * k])
     linears = [stack.linear for stack in reference.stacks]
     for (trust, _, *of_outputs), linear in zip(models.reshape(2, -1), linears, strict=True):
         np.testing.assert_allclose(trust, linear.trust, **CLOSE)

@@ -256,3 +256,24 @@ def test_nothing_is_forecast_where_no_label_can_be(name, regressor):
     assert np.mean((forecasts < least) | (forecasts > greatest)) == 0.0
     lower, _, upper = said.quantiles[1000:].T
     assert 0.88 < np.mean((lower <= y[1000:]) & (y[1000:] <= upper)) < 0.94
+
+
+@pytest.mark.parametrize("regressor", [amf.AMFRegressor, amf.AdaptiveAMFRegressor])
+@pytest.mark.parametrize("slope", [0.2, -0.2])
+def test_labels_of_which_each_is_a_new_extreme_have_no_bound_on_that_side(regressor, slope):
+    """With bounds by the labels so far each next one of a counter is beyond the band."""
+    rng = np.random.default_rng(5)
+    y = slope * np.arange(4000) + 0.1 * rng.normal(size=4000)
+    lower, _, upper = regressor(seed=1).prequential(rng.normal(size=(4000, 2)), y).quantiles[1000:].T
+    assert np.mean((y[1000:] < lower) | (y[1000:] > upper)) < 0.12
+
+
+@pytest.mark.parametrize("regressor", [amf.AMFRegressor, amf.AdaptiveAMFRegressor])
+def test_bounds_are_those_of_all_labels_not_of_the_last_ones(regressor):
+    """Rows that came in the order of their labels, and are asked for afterwards."""
+    rng = np.random.default_rng(6)
+    x = np.sort(rng.random((3000, 1)), axis=0)
+    y = np.exp(3.0 * x[:, 0])
+    forest = regressor(seed=1).partial_fit(x, y)
+    assert np.abs(forest.predict(x) - y).mean() < 0.1 * y.std()
+    assert np.abs(forest.predict_quantiles(x, [0.5])[:, 0] - y).mean() < 0.1 * y.std()
