@@ -95,7 +95,8 @@ class Names:
 
     def __init__(self, broker: Broker, test: str) -> None:
         self._broker = broker
-        self._stem = f"{re.sub(r'[^a-zA-Z0-9]+', '-', test)[:60]}-{uuid.uuid4().hex[:8]}"
+        slug = re.sub(r"[^a-zA-Z0-9]+", "-", test)[:60].strip("-")  # internal topics tell two names apart by --
+        self._stem = f"{slug}-{uuid.uuid4().hex[:8]}"
 
     def name(self, kind: str) -> str:
         """The name of this test's `kind`: the same each time it is asked for."""
