@@ -1,4 +1,4 @@
-"""Forecasts of numbers that go no further than labels do, and how far those go.
+"""Forecasts of numbers that go no further than labels do.
 
 A spread is alike on both sides, and labels may not be: counts and amounts end at 0. So the least and the greatest label
 so far are bounds of all that is published, each where the quantile on its side has lost less of late with it, as
@@ -18,13 +18,10 @@ from amf.jit.decorators import index, inlined
 
 N_ENDS, N_LOST, N_SHARES = 2, 4, 2
 N_BOUNDS = N_ENDS + N_LOST + N_SHARES
-N_EXTREMES = 4
 
 _GREATEST, _LOWER, _UPPER, _BELOW, _ABOVE = map(index, (1, 2, 4, 6, 7))
 _BOUNDED = index(1)
 """Behind the loss of a quantile as it is that as it is bounded."""
-_BEFORE, _GREATEST_OF_BLOCK = index(1), index(2)
-"""Behind an extreme of a block that of the block before; behind the least ones the greatest ones."""
 _BETTER = 0.95
 """Of what a quantile has lost as it is, what it may have lost at most as it is bounded to be taken so."""
 _KEPT = 1.0 - 1.0 / 256.0
@@ -71,27 +68,3 @@ def note_end(label, n_before, state, at):
 def _lose(above, share, state, at):
     """Take in one loss of a quantile, by how far the label is above it."""
     state[at] = _KEPT * state[at] + max(share * above, (share - 1.0) * above)
-
-
-@inlined
-def extremes_of(state, at):
-    """The least and the greatest of the labels of the last two blocks."""
-    greatest = at + _GREATEST_OF_BLOCK
-    return min(state[at], state[at + _BEFORE]), max(state[greatest], state[greatest + _BEFORE])
-
-
-@inlined
-def follow_extremes(label, n_before, block, state, at):
-    """Take one label into the extremes of its block of so many: N_EXTREMES numbers, the least label of the block that
-    is not full yet and of the one before it, then the greatest ones. n_before: how many labels came before it.
-
-    They are exact: ones that decay would leave out what labels come back to again and again.
-    """
-    greatest = at + _GREATEST_OF_BLOCK
-    if n_before == 0.0:
-        state[at] = state[at + _BEFORE] = state[greatest] = state[greatest + _BEFORE] = label
-    elif n_before % block == 0.0:
-        state[at + _BEFORE], state[greatest + _BEFORE] = state[at], state[greatest]
-        state[at] = state[greatest] = label
-    state[at] = min(state[at], label)
-    state[greatest] = max(state[greatest], label)

@@ -7,7 +7,9 @@ as its distance from where labels usually are, which is followed as the mean of 
 moves it far, nor a first one for long.
 
 state, from `at` on: of each model what its difference to the forecast below is worth (corrections.py), then the scale
-of labels, as of a feature (linear_models.py), and their extremes (label_bounds.py).
+of labels, as of a feature (linear_models.py), and their extremes: the least label of the block of labels that is not
+full yet, and of the one before it, then the greatest ones. These are exact: ones that decay would leave out what labels
+come back to again and again.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from numpy.typing import NDArray
 
 from amf.calibration import linear_models, ridge
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
-from amf.calibration.label_bounds import N_EXTREMES, extremes_of, follow_extremes
 from amf.calibration.recent_bias import FURTHEST_ERROR
 from amf.jit.decorators import index, inlined
 
@@ -36,7 +37,9 @@ NEITHER_IS_NEGATIVE = (
 )
 """Places of what is never negative."""
 _SCALE, _EXTREMES = index(len(WORTHS)), index(len(WORTHS) + linear_models.N_SCALE)
-N_STACKED = int(_EXTREMES) + N_EXTREMES
+_BEFORE, _GREATEST, _N_EXTREMES = index(1), index(2), 4
+"""Behind an extreme that of the block before; behind the least ones the greatest ones."""
+N_STACKED = int(_EXTREMES) + _N_EXTREMES
 _BLOCK = 2048.0
 """Labels: of some hundred the extremes are no limits, and next ones are often beyond them."""
 
@@ -101,7 +104,7 @@ def stack(below, usual, by_ridge, entered, state, at, linear, layers):
     usual: squared error of the trees. by_ridge: NaN where it knows nothing.
     """
     said, by_model, corrections, response = layers
-    least, greatest = extremes_of(state, at + _EXTREMES)
+    least, greatest = _extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
     centre = linear_models.mean_of(state, at + _SCALE)
     for model in range(N_LAYERS):
@@ -135,5 +138,25 @@ def follow_stack(label, weight, usual, entered, state, at, linear, layers):
 @inlined
 def note_label(label, n_before, state, at):
     """Note where labels are. n_before: how many came before this one."""
-    follow_extremes(label, n_before, _BLOCK, state, at + _EXTREMES)
+    _follow_extremes(label, n_before, state, at + _EXTREMES)
     linear_models.note(label, state, at + _SCALE, index(1))
+
+
+@inlined
+def _extremes_of(state, at):
+    """The least and the greatest of the labels of the last two blocks."""
+    greatest = at + _GREATEST
+    return min(state[at], state[at + _BEFORE]), max(state[greatest], state[greatest + _BEFORE])
+
+
+@inlined
+def _follow_extremes(label, n_before, state, at):
+    """Take one label into the extremes of its block."""
+    greatest = at + _GREATEST
+    if n_before == 0.0:
+        state[at] = state[at + _BEFORE] = state[greatest] = state[greatest + _BEFORE] = label
+    elif n_before % _BLOCK == 0.0:
+        state[at + _BEFORE], state[greatest + _BEFORE] = state[at], state[greatest]
+        state[at] = state[greatest] = label
+    state[at] = min(state[at], label)
+    state[greatest] = max(state[greatest], label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -178,9 +178,8 @@ def _with_the_row(error: ValueError, X: Any) -> ValueError:  # noqa: N803
 def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     """X as float64 in rows, NaN for what is masked or NA. Raises ValueError for texts, with what to do about them, and
     TypeError as `unmasked` does."""
-    if (
-        type(X) is np.ndarray and X.dtype.kind == "f" and X.dtype.char != _LONG
-    ):  # nothing to look for: many streams come one row at a time
+    is_plain = type(X) is np.ndarray and X.dtype.kind == "f" and X.dtype.char != _LONG
+    if is_plain:  # nothing to look for: many streams come one row at a time
         return np.ascontiguousarray(X, np.float64)
     if hasattr(X, "toarray"):
         raise TypeError(f"X is a {type(X).__name__}, a sparse matrix; a forest takes dense rows: X.toarray()")
@@ -215,10 +214,15 @@ def names_of(X: Any) -> tuple[str, ...] | None:  # noqa: N803
     names = [plain(name) for name in columns] if isinstance(columns, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names):
         return None
+    require_different(names)
+    return tuple(names)
+
+
+def require_different(names: Iterable[Hashable]) -> None:
+    """Raises ValueError where two columns of a table have one name: which of them is meant, nobody could tell."""
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice:
         raise ValueError(f"X has two columns of one name, such as {twice[:_FEW]}: give each a name of its own")
-    return tuple(names)
 
 
 def require_names(names: tuple[str, ...] | None, known: Sequence[str]) -> None:

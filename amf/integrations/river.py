@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import amf
+from amf.inputs.batch import require_different
 from amf.inputs.columns import number_of
 from amf.inputs.labels import scalars
 from amf.inputs.scalars import is_na
@@ -212,9 +213,7 @@ def _named(sample: Features) -> dict[str, Any]:
 
 def _records(X: Any) -> list[Features]:  # noqa: N803
     """The rows of a data frame as objects. Raises ValueError where two columns have one name, and one would be lost."""
-    twice = X.columns[X.columns.duplicated()]
-    if len(twice):
-        raise ValueError(f"X has two columns of one name, such as {twice[0]!r}: give each a name of its own")
+    require_different(X.columns)
     records: list[Features] = X.to_dict("records")
     return records
 
