@@ -22,7 +22,8 @@ NOISE = 0.1
 
 @dataclass(frozen=True)
 class Table:
-    """x: (n, d) numbers, NaN where missing. y: (n,) classes from 0 on. categories: columns that hold codes of texts."""
+    """x: (n, d) numbers, NaN where missing. y: (n,) classes from 0 on; numbers where there are none.
+    categories: columns that hold codes of texts."""
 
     name: str
     x: NDArray[np.float64]
