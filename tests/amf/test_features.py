@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,7 @@ NAN = math.nan
 @dataclass
 class Limits:
     max_categories: int = 100
+    max_features: int = 1000
 
 
 @dataclass
@@ -35,15 +37,16 @@ class Named:
     params: Limits = field(default_factory=Limits)
     feature_names: tuple[str, ...] | None = None
     like: list[int | None] = field(default_factory=list)
+    in_unit_cube: bool = False
 
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         self.feature_names = (*(self.feature_names or ()), *names)
         self.like += like or [None] * len(names)
 
 
-def learned(*objects: dict[str, Any], max_categories: int = 100) -> tuple[Columns, Named]:
+def learned(*objects: dict[str, Any], **limits: int) -> tuple[Columns, Named]:
     """The columns, and their forest, after these objects."""
-    forest = Named(Limits(max_categories))
+    forest = Named(Limits(**limits))
     columns = Columns(forest)
     for features in objects:
         columns.add(columns.new(features))
@@ -70,6 +73,11 @@ def rows(columns: Columns, *objects: dict[str, Any]) -> list[list[float]]:
         (Column(""), ""),
         (Column("", ""), "="),
         (Column("city", ""), "city="),
+        (Column("city", "", of_missing=False), "city="),
+        (Column("city", of_missing=True), r"city\missing"),
+        (Column(r"city\missing"), r"city\\missing"),
+        (Column("city", r"\missing"), r"city=\missing"),
+        (Column("", of_missing=True), r"\missing"),
     ],
 )
 def test_the_name_of_a_column(column: Column, text: str) -> None:
@@ -78,7 +86,9 @@ def test_the_name_of_a_column(column: Column, text: str) -> None:
 
 
 any_text = st.text(alphabet="ab=\\\n ") | st.text()
-any_column = st.builds(Column, any_text, st.none() | any_text)
+any_column = st.builds(Column, any_text, st.none() | any_text, st.just(False)) | st.builds(
+    Column, any_text, st.none(), st.just(True)
+)
 
 
 @given(any_column, any_column)
@@ -87,7 +97,7 @@ def test_no_two_columns_have_one_name(one: Column, other: Column) -> None:
     assert (str(one) == str(other)) == (one == other)
 
 
-@pytest.mark.parametrize("text", ["\\", "a\\", "a\\b", "a\\\n=b", "\\\\\\"])
+@pytest.mark.parametrize("text", ["\\", "a\\", "a\\b", "a\\\n=b", "\\\\\\", "a\\missing=", "a\\missing\\missing"])
 def test_what_no_column_is_called_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a column"):
         Column.parse(text)
@@ -99,19 +109,71 @@ def test_what_no_column_is_called_is_an_error(text: str) -> None:
 
 
 def test_columns_come_in_the_order_of_the_object() -> None:
-    columns, forest = learned({"b": 1.0, "city": "Rome", "a": 2}, {"a": 1.0, "city": "Oslo", "c": True})
+    columns, forest = learned({"b": 1.0, "city": "Rome", "a": 2}, {"a": 1.0, "city": "Oslo", "c": True, "b": 2})
     assert forest.feature_names == ("b", "city=Rome", "a", "city=Oslo", "c")
     assert len(columns) == 5
 
 
-def test_what_is_known_or_missing_brings_no_column() -> None:
-    columns, _ = learned({"a": 1.0, "city": "Rome"})
+def test_what_is_known_or_was_missing_brings_no_column() -> None:
+    columns, _ = learned({"a": 1.0, "city": "Rome"}, {"a": None})
     for features in ({"a": 7.0, "city": "Rome"}, {"a": None, "new": None}, {"new": NAN, "other": np.float32(NAN)}, {}):
         assert columns.new(features) == []
 
 
+def test_a_known_feature_that_an_object_lacks_brings_a_column_once() -> None:
+    columns, forest = learned({"a": 1.0, "city": "Rome", "b": 2}, {"city": "Rome"}, {"a": 1.0, "b": 2}, {}, {"a": NAN})
+    assert forest.feature_names == ("a", "city=Rome", "b", r"a\missing", r"b\missing", r"city\missing")
+    assert forest.like[3:] == [0, 2, 1]
+    assert repr(rows(columns, {"a": 5.0}, {"city": "Oslo", "b": None})) == repr(
+        [[5.0, NAN, NAN, 0.0, 1.0, 1.0], [NAN, 0.0, NAN, 1.0, 1.0, 0.0]]
+    )
+
+
+def test_what_an_object_brings_comes_before_what_it_lacks() -> None:
+    _, forest = learned({"a": 1.0}, {"b": 2.0, "c": "x"})
+    assert forest.feature_names == ("a", "b", "c=x", r"a\missing")
+    assert forest.like == [None, None, None, 0]
+
+
+@pytest.mark.parametrize("missing", [None, NAN, np.float32(NAN), Decimal("nan"), pd.NA])
+def test_whatever_is_missing_is_lacked(missing: Any) -> None:
+    columns, _ = learned({"a": 1.0, "b": 2})
+    assert not columns.may_lack
+    assert columns.new({"a": missing, "b": np.int64(2)}) == [Column("a", of_missing=True)]
+
+
+def test_columns_of_what_is_missing_leave_room_for_values() -> None:
+    columns, forest = learned({name: 1.0 for name in "abcd"}, {}, max_features=7)
+    assert forest.feature_names == ("a", "b", "c", "d", r"a\missing", r"b\missing", r"c\missing")
+    assert columns.may_lack
+    columns, forest = learned({name: 1.0 for name in "abcd"}, {"e": 1.0, "f": 1.0}, max_features=7)
+    assert forest.feature_names == ("a", "b", "c", "d", "e", "f", r"a\missing")
+    assert learned({"a": 1.0}, {}, max_features=1)[1].feature_names == ("a",)
+
+
+def test_nothing_may_be_missing_in_the_unit_cube() -> None:
+    columns = Columns(Named(feature_names=("a",), in_unit_cube=True))
+    assert columns.new({}) == []
+    assert columns.may_lack
+
+
+def test_a_feature_of_both_sorts_is_missing_where_it_is_neither() -> None:
+    columns, forest = learned({"x": "a"}, {}, {"x": 1.5}, {"x": "b"})
+    assert forest.feature_names == ("x=a", r"x\missing", "x", "x=b")
+    assert repr(rows(columns, {"x": 2.5}, {"x": "b"}, {"x": None})) == repr(
+        [[NAN, 0.0, 2.5, NAN], [0.0, 0.0, NAN, 1.0], [NAN, 1.0, NAN, NAN]]
+    )
+
+
+def test_a_column_of_what_is_missing_has_a_feature() -> None:
+    with pytest.raises(ValueError, match="no column is of 'b'"):
+        Columns(Named(feature_names=("a", r"b\missing", "b")))
+    with pytest.raises(ValueError, match="no column is of 'a'"):
+        Columns(Named(feature_names=("a", r"a\missing", r"a\missing")))
+
+
 def test_there_is_at_least_one_column() -> None:
-    _, forest = learned({"city": None, "a": NAN}, {"city": None, "b": None})
+    _, forest = learned({"city": None, "a": NAN})
     assert forest.feature_names == ("city",)
 
 
@@ -119,12 +181,13 @@ def test_asking_leaves_no_trace() -> None:
     columns, forest = learned({"a": 1.0, "city": "Rome"})
     unknown = {"a": "x", "city": "Oslo", "b": 1.0}
     assert columns.new(unknown) == [Column("a", "x"), Column("city", "Oslo"), Column("b")] == columns.new(unknown)
+    assert columns.new({}) == [Column("a", of_missing=True), Column("city", of_missing=True)] == columns.new({})
     assert repr(rows(columns, unknown)) == repr(rows(columns, {"city": "Oslo"})) == "[[nan, 0.0]]"
     assert forest.feature_names == ("a", "city=Rome")
 
 
 def test_categories_are_bounded_feature_by_feature() -> None:
-    columns, forest = learned(*({"x": c, "y": c.upper()} for c in "abcab"), {"x": 1.0}, max_categories=2)
+    columns, forest = learned(*({"x": c, "y": c.upper()} for c in "abcab"), {"x": 1.0, "y": "A"}, max_categories=2)
     assert forest.feature_names == ("x=a", "y=A", "x=b", "y=B", "x")
     assert repr(rows(columns, {"x": "c", "y": "B"})) == repr([[0.0, 0.0, 0.0, 1.0, NAN]])
 
@@ -135,8 +198,10 @@ def test_a_new_category_is_like_the_first_of_its_feature() -> None:
         {"n": 1.0, "x": "a", "y": "a"}, {"y": "b", "x": "b"}, {"x": 3.0, "y": "c"}, {"x": "c", "n": "a"}, {"n": "b"}
     )
     told = dict(zip(forest.feature_names or (), forest.like, strict=True))
-    assert told == {"n": None, "x=a": None, "y=a": None, "y=b": 2, "x=b": 1, "x": None, "y=c": 2, "x=c": 1, "n=a": None,
-                    "n=b": 8}  # fmt: skip
+    of_values = {name: like for name, like in told.items() if not name.endswith(r"\missing")}
+    assert of_values == {"n": None, "x=a": None, "y=a": None, "y=b": 2, "x=b": 1, "x": None, "y=c": 2, "x=c": 1,
+                         "n=a": None, "n=b": 9}  # fmt: skip
+    assert [*told.items()][5] == (r"n\missing", 0)
 
 
 def test_columns_are_found_again_by_their_names() -> None:
@@ -153,6 +218,7 @@ def test_columns_are_found_again_by_their_names() -> None:
 
 def test_a_category_is_1_where_it_is_the_value_0_where_another_is_and_missing_where_none_is() -> None:
     columns, _ = learned({"city": "Rome"}, {"city": "Oslo", "age": 1.0})
+    assert not columns.may_lack
     told = rows(
         columns,
         {"city": "Rome", "age": 41.0},
@@ -197,10 +263,15 @@ objects = st.dictionaries(st.sampled_from("xyz"), values, max_size=3)
 @given(st.lists(objects, max_size=12), objects, st.integers(1, 3))
 def test_rows_are_what_the_names_say(seen: list[dict[str, Any]], asked: dict[str, Any], most: int) -> None:
     columns, forest = learned(*seen, max_categories=most)
+    known = [Column.parse(name) for name in forest.feature_names or ()]
+    sorts = {(feature, category is not None) for feature, category, of_missing in known if not of_missing}
     expected = []
-    for feature, category in map(Column.parse, forest.feature_names or ()):
+    for feature, category, of_missing in known:
         value = asked.get(feature)
-        if category is None:
+        if of_missing:
+            # A value of a sort that the feature never had is as good as none.
+            expected.append(float(value is None or (feature, isinstance(value, str)) not in sorts))
+        elif category is None:
             expected.append(NAN if value is None or isinstance(value, str) else value)
         else:
             expected.append(float(value == category) if isinstance(value, str) else NAN)
@@ -265,7 +336,7 @@ def test_a_forest_takes_its_columns_along() -> None:
 @pytest.mark.parametrize("scaling", ["auto", "none"])
 def test_categories_that_come_late_might_have_been_there_from_the_start(scaling: str) -> None:
     objects, labels = events(200)
-    objects[::7] = [{"city": None, "age": features["age"]} for features in objects[::7]]
+    objects[7::7] = [{"city": None, "age": features["age"]} for features in objects[7::7]]
     late, early = (amf.AMFClassifier(2, seed=3, scaling=scaling) for _ in range(2))
     learn(late, objects, labels)
     columns = Columns(early)
@@ -296,8 +367,8 @@ def test_members_of_enumerations_are_their_values() -> None:
 
 def test_what_pandas_has_for_missing_is_missing() -> None:
     columns, forest = learned({"age": 3, "city": pd.NA}, {"age": pd.NA, "city": "Rome"})
-    assert forest.feature_names == ("age", "city=Rome")
-    np.testing.assert_array_equal(rows(columns, {"age": pd.NA, "city": pd.NA}), [[NAN, NAN]])
+    assert forest.feature_names == ("age", "city=Rome", r"age\missing")
+    np.testing.assert_array_equal(rows(columns, {"age": pd.NA, "city": pd.NA}), [[NAN, NAN, 1.0]])
 
 
 @pytest.mark.parametrize("name", [1, None, b"age"])

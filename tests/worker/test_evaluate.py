@@ -42,12 +42,12 @@ def config(models: str) -> Config:
     return loads(document(models=f"{{default: {{{models}}}}}"), {})
 
 
-def samples(n: int, n_classes: int = 3, seed: int = 0) -> tuple[Any, Any]:
+def samples(n: int, n_classes: int = 3, seed: int = 0, missing: float = 0.05) -> tuple[Any, Any]:
     """Points of overlapping clusters; the classes come in one after the other."""
     rng = np.random.default_rng(seed)
     y = np.minimum(rng.integers(n_classes, size=n), np.arange(n) // 10)
     x = rng.normal(y[:, None], 1.0, (n, 4)).astype(np.float32)
-    x[rng.random((n, 4)) < 0.05] = np.nan
+    x[rng.random((n, 4)) < missing] = np.nan
     return x, y
 
 
@@ -79,7 +79,7 @@ def probabilities(rows: list[dict[str, str]], classes: list[str]) -> list[list[f
 
 
 def test_it_is_the_library_with_the_seed_of_the_key(stored: Callable[..., Path], run: Run) -> None:
-    x, y = samples(400)
+    x, y = samples(400, missing=0.0)
     _, rows = run(open_rows(stored(X=x, y=y), n_keys=2), config("n_estimators: 3, seed: 5"))
     assert [row["row"] for row in rows] == [str(i) for i in range(400)]
     for key in (0, 1):
@@ -175,8 +175,8 @@ def both(path: Path, n_keys: int = 2) -> tuple[Rows, Config]:
 
 
 def test_numbers_are_estimated_beside_classes(stored: Callable[..., Path], run: Run, tmp_path: Path) -> None:
-    x, y = samples(600)
-    y = np.where(np.arange(600) % 2 == 1, np.nan_to_num(x).sum(axis=1) + 0.25, y)
+    x, y = samples(600, missing=0.0)
+    y = np.where(np.arange(600) % 2 == 1, x.sum(axis=1) + 0.25, y)
     y[::50] = y[1::50] = np.nan
     path = stored(X=x, y=y)
     report, rows = run(*both(path))
@@ -261,7 +261,7 @@ def test_models_are_saved_for_a_worker_with_the_same_codec(stored: Callable[...,
 
 
 def test_parameters_come_from_the_configuration(stored: Callable[..., Path], run: Run) -> None:
-    x, y = samples(60)
+    x, y = samples(60, missing=0.0)
     setting = loads(document(models="{default: {n_estimators: 1}, overrides: [{match: '*1', seed: 9}]}"), {})
     _, rows = run(open_rows(stored(X=x, y=y), n_keys=2), setting)
     for key, seed in (("model-0", 0), ("model-1", 9)):

@@ -25,7 +25,7 @@ CITIES = ("Rome", "Oslo", "Bern", "Riga")
 
 
 def features_of(kind: int, rng: np.random.Generator) -> Features:
-    """Arrays, objects of numbers, of texts, and of what is now this and now that."""
+    """Arrays, objects of numbers, of texts, of what is now this and now that, and of what is missing now and then."""
     x, y = rng.random(2).round(3).tolist()
     if kind == 0:
         return [x, y]
@@ -33,6 +33,8 @@ def features_of(kind: int, rng: np.random.Generator) -> Features:
         return {"x": x, "y": y}
     if kind == 2:
         return {"x": x, "city": CITIES[rng.integers(4)]}
+    if kind == 4:
+        return {"x": x, "y": None if rng.random() < 0.2 else y} if rng.random() < 0.8 else {"x": x}
     return [x, y] if rng.random() < 0.7 else {"x": x} if rng.random() < 0.5 else [x]
 
 
@@ -49,7 +51,7 @@ def turns(algorithm: str, n_models: int, n_turns: int, seed: int) -> list[dict[s
     return [
         {
             f"key-{i}": [
-                Event(features_of(i % 4, rng), label_of(algorithm, rng), None) for _ in range(rng.integers(1, 5))
+                Event(features_of(i % 5, rng), label_of(algorithm, rng), None) for _ in range(rng.integers(1, 5))
             ]
             for i in rng.permutation(n_models)[: rng.integers(1, n_models + 1)].tolist()
         }

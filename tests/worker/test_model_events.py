@@ -78,7 +78,7 @@ def test_text_is_a_category_with_a_column_of_its_own() -> None:
         event({"city": "Rome", "age": None}, "b"),
     ]
     assert reject_codes(here.apply(events, predict=True)) == [None] * 5
-    assert here.forest.feature_names == ("city=Rome", "age", "city", "city=Bern", "age=Rome")
+    assert here.forest.feature_names == ("city=Rome", "age", "city", "city=Bern", "age=Rome", r"age\missing")
 
 
 def test_a_category_is_a_column_of_its_own_to_the_forest() -> None:
@@ -99,9 +99,10 @@ def test_a_category_is_a_column_of_its_own_to_the_forest() -> None:
     assert repr(seen) == repr(
         [
             [[1.0, 1.0]],  # x=a, y
-            [[0.0, nan, 1.0], [0.0, 3.0, 0.0]],  # and x=b
-            [[nan, 4.0, nan, 5.0], [nan, nan, nan, nan]],  # and x, a number
-            [[0.0, -1.0, 1.0, nan], [0.0, 0.0, 0.0, nan]],
+            [[0.0, nan, 1.0, 1.0], [0.0, 3.0, 0.0, 0.0]],  # and x=b, y\\missing
+            [[nan, 4.0, nan, 0.0, 5.0]],  # and x, a number
+            [[nan, nan, nan, 1.0, nan, 1.0]],  # and x\\missing
+            [[0.0, -1.0, 1.0, 0.0, nan, 0.0], [0.0, 0.0, 0.0, 0.0, nan, 0.0]],
         ]
     )
 
@@ -114,6 +115,27 @@ def test_a_forecast_follows_the_category() -> None:
     )
     told = predictions(here.apply([event({"n": 1.0, "city": city}) for city in cities[:3]], predict=True))
     assert [each.prediction for each in told] == [True, False, False]
+
+
+@pytest.mark.parametrize("lacks", [{}, {"coupon": None}])
+def test_a_forecast_follows_what_is_missing(lacks: dict[str, Any]) -> None:
+    here = model()
+    objects: list[Features] = [{"n": float(i % 4), **({"coupon": True} if i % 3 else lacks)} for i in range(90)]
+    here.apply([event(features, bool(features.get("coupon"))) for features in objects], predict=True)
+    told = predictions(here.apply([event(features) for features in objects[:3]], predict=True))
+    assert [each.prediction for each in told] == [False, True, True]
+    assert here.features.names == ["n", "coupon"]
+
+
+def test_what_is_missing_takes_no_room_from_what_is_there() -> None:
+    here = model(max_features=8)
+    events = [event({name: 1.0 for name in "abcd"}, "a"), event({name: 1.0 for name in "efgh"}, "b")]
+    assert reject_codes(here.apply([*events, event({"i": 1.0}, "a")], predict=True)) == [
+        None,
+        None,
+        "too-many-features",
+    ]
+    assert here.forest.n_features == 8
 
 
 def test_text_that_is_a_number_is_a_category_all_the_same() -> None:
@@ -131,7 +153,7 @@ def test_an_event_without_any_value_is_learned() -> None:
         None,
         None,
     ]
-    assert here.forest.feature_names == ("x", "y=red")
+    assert here.forest.feature_names == ("x", "y=red", r"x\missing")
     assert here.forest.n_samples == 2
 
 
@@ -189,7 +211,8 @@ def test_one_odd_event_cannot_take_the_room_of_a_good_model() -> None:
         here = model()
         batches = [events] if at_once else [[each] for each in events]
         assert [code for batch in batches for code in reject_codes(here.apply(batch, predict=True))][-5:] == expected
-        assert here.forest.n_features == 2 + MAX_NEW_COLUMNS + 1
+        of_missing = 2  # x and y, which the wide ones lack
+        assert here.forest.n_features == 2 + MAX_NEW_COLUMNS + of_missing + 1
 
     young = model()
     assert (
@@ -237,7 +260,7 @@ def test_the_algorithm_says_what_a_label_is(label: Any, classifies: str | None, 
 def test_names_outside_of_a_configured_list_are_ignored() -> None:
     here = model(features=("x", "y"))
     here.apply([event({"x": 1.0, "z": 2.0}, "a"), event({"z": "red", "y": "red"}, "a")], predict=True)
-    assert here.forest.feature_names == ("x", "y", "y=red")
+    assert here.forest.feature_names == ("x", "y", r"y\missing", "y=red", r"x\missing")
     [told, same] = predictions(here.apply([event({"y": "red", "z": "red"}), event({"y": "red"})], predict=True))
     assert told == same
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from amf import Column
 from worker.cli.report.figures import FeatureFigures, Report
 from worker.state.model import Model
 
@@ -52,8 +53,9 @@ def survey(models: Iterable[Model], report: Report) -> None:
 
 def _full(model: Model) -> list[str]:
     """The features of a model that have as many categories as they may have columns, so that further ones are lost."""
-    columns, least = model.features.sums(np.ones(model.forest.n_features)), max(model.forest.params.max_categories, 2)
-    return [name for name, n in zip(model.features.names, columns.tolist(), strict=True) if n >= least]
+    columns = map(Column.parse, model.forest.feature_names or ())
+    counts = Counter(column.feature for column in columns if column.category is not None)
+    return [name for name, n in counts.items() if n >= max(model.forest.params.max_categories, 2)]
 
 
 class _Sums:

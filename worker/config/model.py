@@ -120,7 +120,8 @@ class ModelParams:
     max_features: int = _of_forest(
         "max_features",
         kinds.integer(1, 100_000),
-        "Most features, each value of text being one, that auto takes in; a record beyond is a dead letter, and so is "
+        "Most features, each value of text being one, that auto takes in; at most half may say where one is missing. "
+        "A record beyond is a dead letter, and so is "
         f"one that would bring more than {MAX_NEW_COLUMNS} new ones and more than the model has, once that has learned "
         f"{YOUNG_SAMPLES} labels. "
         "All nodes have room for each, for good. A bsp-classifier or bsp-regressor never takes in more than 20.",

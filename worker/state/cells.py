@@ -31,6 +31,7 @@ def plain_cells(
     else:
         values = features.values()
         plain = columns.numbers_only and list(features) == columns.names and str not in map(type, values)
+        plain = plain and (columns.may_lack or None not in values)
     return values if plain and (not in_cube or all(map(is_in_unit_interval, values))) else None
 
 

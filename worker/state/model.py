@@ -192,7 +192,8 @@ class Model:
             cells = self._plain_cells(features)
             if cells is None or code == UNKNOWN:
                 new = self._new_columns(event)
-                refused = self._refusal(features, len(new), self.forest.n_samples + run.n_labelled)
+                n_new = sum(not column.of_missing for column in new)
+                refused = self._refusal(features, n_new, self.forest.n_samples + run.n_labelled)
                 if refused is None and label is not None and code == UNKNOWN:
                     refused = target.refusal(label)
                 if refused is not None:
@@ -231,7 +232,7 @@ class Model:
         return plain_cells(features, width, columns, in_cube=self.forest.in_unit_cube)
 
     def _refusal(self, features: Features, n_new: int, learned: int) -> Reject | None:
-        """Why this model cannot take the features, which would bring so many columns; None if it can. Looks only.
+        """Why this model cannot take the features, which would bring so many values; None if it can. Looks only.
 
         learned: labels before this event.
         """

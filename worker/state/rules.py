@@ -83,6 +83,7 @@ class _Met(NamedTuple):
 
     params: Any
     feature_names: tuple[str, ...] | None
+    in_unit_cube: bool
 
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         raise AssertionError("shared columns do not grow")
@@ -109,12 +110,13 @@ class Rulebook:
         )
         if not is_short:
             return Rules(model, group, model.target, own)
+        limits = forest.params.max_categories, forest.params.max_features
         # 1 and True are equal, and two labels.
         typed = None if labels is None else tuple((type(label), label) for label in labels)
-        key = forest.variant, forest.n_features, typed, names, model.listed, forest.params.max_categories
+        key = forest.variant, forest.n_features, typed, names, model.listed, *limits
         rules = self._shared.get(key)
         if rules is None:
             target = target_of(None if labels is None else [*labels], forest.params)
-            rules = Rules(model, group, target, own and Columns(_Met(forest.params, names)))
+            rules = Rules(model, group, target, own and Columns(_Met(forest.params, names, forest.in_unit_cube)))
             self._shared[key] = rules
         return rules

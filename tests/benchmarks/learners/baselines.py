@@ -44,9 +44,9 @@ def ask(learner: Learner, table: Table, seed: int) -> Said:
 def ours(
     table: Table, seed: int, kind: type[amf.AMFClassifier] = amf.AMFClassifier, **parameters: Any
 ) -> Probabilities:
-    """This library, classes given; texts become columns as they come."""
+    """This library, classes given; texts, and what is missing, become columns as they come."""
     forest = kind(classes=range(table.n_classes), seed=seed, **parameters)
-    if not table.categories:
+    if not table.categories and not np.isnan(table.x).any():
         return forest.predict_learn(table.x, table.y)
     columns = amf.Columns(forest)
     said = np.empty((len(table.y), table.n_classes))

@@ -126,7 +126,7 @@ class _Model:
         """Predict the event, then learn it: the fields of what is published. Raises Rejected, with nothing learned."""
         features, label, learned = event.features, event.label, self.forest.n_samples
         new = [] if label is None or isinstance(features, list) else self._columns.new(features)
-        self._check_features(features, len(new))
+        self._check_features(features, sum(not column.of_missing for column in new))
         if label is not None:
             self._check_label(label)
         elif self._kind is None:
