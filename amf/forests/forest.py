@@ -152,9 +152,10 @@ class Forest(ForestState[Params]):
         needs the same in the same order, here and wherever rows are asked for; an array is taken by position.
 
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
-        anything, before anything is learned. Any other exception, such as MemoryError or KeyboardInterrupt, destroys
-        the forest, since half of a batch cannot be undone and keeping the state before each call would double the
-        memory: every later use raises LostForestError.
+        anything, before anything is learned. A KeyboardInterrupt mostly comes between rows: the forest has learned
+        those up to there, and says how many labels (`n_samples`). Any other exception, such as MemoryError, and an
+        interrupt with several threads or while memory grows, destroys the forest, since half of a batch cannot be
+        undone and keeping the state before each call would double the memory: every later use raises LostForestError.
         """
         self._learn(X, y, asked=False)
         return self

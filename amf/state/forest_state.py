@@ -42,6 +42,10 @@ class LostForestError(RuntimeError):
     """The state of a forest is gone, since a call that was to change it could not be finished."""
 
 
+class _BetweenBatches(KeyboardInterrupt):
+    """An interrupt that came while the forest had learned whole rows, and no part of another one."""
+
+
 class _Lost:
     """What stands for the state of a forest that an exception has cut short: any access to it raises, and says so."""
 
@@ -112,6 +116,8 @@ class ForestState(ForestMemory[Params]):
                     else:
                         x = x[:, :0]
                 return self._pass(x, labels, asked=asked)
+            except _BetweenBatches:
+                raise
             except BaseException as error:
                 if labels.labelled.any():
                     self._lose(error)
@@ -204,13 +210,18 @@ class ForestState(ForestMemory[Params]):
             self._give_up_room(int(self._arena.used.max()), self._n_kept)
             return
         at_once = max(1, min(n, rows_at_once(n_trees, n_outputs)))
-        self._kernels.run(
-            binding.addresses, 0, 1, _FROM_THE_FIRST, np.array([n]),
-            x, labels.values, labels.labelled, publish,
-            SCRATCH.floats((n + SEGMENTS + 1) * self._scaling.weights.shape[0]),
-            SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
-            *forecasts,
-        )  # fmt: skip
+        try:
+            self._kernels.run(
+                binding.addresses, 0, 1, _FROM_THE_FIRST, np.array([n]),
+                x, labels.values, labels.labelled, publish,
+                SCRATCH.floats((n + SEGMENTS + 1) * self._scaling.weights.shape[0]),
+                SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
+                *forecasts,
+            )  # fmt: skip
+        except KeyboardInterrupt as interrupt:
+            # Python looks for one before a kernel begins and after it has ended, and not in between.
+            self._give_up_room(int(binding.words[_LARGEST]), int(binding.words[_N_KEPT]))
+            raise _BetweenBatches(f"the forest has learned {self.n_samples} labels, no row in part") from interrupt
         self._give_up_room(int(binding.words[_LARGEST]), int(binding.words[_N_KEPT]))
 
     def _run_threads(

@@ -119,6 +119,30 @@ def test_a_forecast_that_is_cut_short_changes_nothing(system, monkeypatch):
     assert forest.dumps() == before
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_interrupt_between_kernels_leaves_the_rows_before_it(system, monkeypatch, ended):
+    """Python looks for signals before it calls a kernel and after that has returned."""
+    x, y = system.stream(300, 4, seed=2)
+    forest, kernels = system.new(n_estimators=2).partial_fit(x[:60], y[:60]), []
+
+    def interrupted(*call):
+        if ended:
+            kernels[0].run(*call)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        kernels.append(forest._kernels)
+        patched.setattr(type(forest), "_kernels", forest._kernels._replace(run=interrupted))
+        with pytest.raises(KeyboardInterrupt, match="no row in part") as raised:
+            forest.partial_fit(x[60:], y[60:])
+    n = forest.n_samples
+    assert f"has learned {n} labels" in str(raised.value)
+    assert n > 60 if ended else n == 60
+    undisturbed = system.new(n_estimators=2).partial_fit(x[:n], y[:n])
+    assert forest.dumps() == undisturbed.dumps()
+    assert forest.partial_fit(x, y).dumps() == undisturbed.partial_fit(x, y).dumps()
+
+
 def some_stream():
     rng = np.random.default_rng(2)
     x = rng.random((600, 4))
