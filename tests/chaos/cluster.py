@@ -210,5 +210,6 @@ class Cluster:
         partitions = 1 if topic == DEAD else self.setup.partitions
         asked = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(partitions)}
         admin = self.broker.admin()  # its answers come only while there is a reference to it
+        admin.list_topics(topic, timeout=30)  # so that it knows the leaders: see `led`
         found = admin.list_offsets(asked, isolation_level=isolation, request_timeout=30)
         return {each.partition: future.result().offset for each, future in found.items()}

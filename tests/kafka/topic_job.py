@@ -149,6 +149,7 @@ class Job:
             thread.join(WITHIN_S)
 
     def delete_records(self, before: int) -> None:
+        self.admin.list_topics(self.events, timeout=WITHIN_S)  # so that the client knows the leader: see `led`
         place = TopicPartition(self.events, 0, before)
         self.admin.delete_records([place])[place].result(WITHIN_S)
 

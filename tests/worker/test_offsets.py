@@ -20,6 +20,11 @@ class Admin:
 
     def __init__(self, *offsets: int) -> None:
         self._offsets = list(offsets)
+        self.leaders = [1]
+
+    def list_topics(self, topic: str, **_: Any) -> Any:
+        partitions = {number: SimpleNamespace(leader=leader) for number, leader in enumerate(self.leaders)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
 
     def list_offsets(self, asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
         future = Future[Any]()
@@ -40,6 +45,20 @@ def test_a_partition_of_which_the_broker_names_no_offsets_is_asked_about_again(
     with pytest.raises(Transient, match="the partition may have no leader"):
         offsets.bounds(0)
     assert offsets.bounds(0) == (3, 7, 9)
+
+
+@pytest.mark.parametrize("leaders", [[], [-1], [1, -1]])
+def test_no_offsets_are_asked_for_before_the_leader_is_known(
+    leaders: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may crash where it has to find it out."""
+    admin = Admin(3, 7, 9)
+    monkeypatch.setattr("worker.adapters.kafka.offsets.client", lambda kind, properties: admin)
+    offsets, admin.leaders = Offsets(config()), leaders
+    with pytest.raises(Transient, match="the partition may have no leader"):
+        offsets.bounds(len(leaders) and len(leaders) - 1)
+    admin.leaders = [1, 1]
+    assert offsets.bounds(1) == (3, 7, 9)
 
 
 def test_where_records_end_is_asked_for_with_and_without_those_of_open_transactions(

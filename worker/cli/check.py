@@ -110,7 +110,7 @@ def _try_setting(config: Config, store: ObjectStore | None) -> Iterator[Finding]
     """The settings of the topics and the checkpoints, as far as there is an input by now, and a store that works."""
     try:
         topic = KafkaTopic(config, config.input.topic)
-        state = None if topic.is_mock else topic.ask(0).result()
+        state = None if topic.is_mock else topic.state(0)
     except WorkerError:
         return  # What does not answer, or is not allowed, has been said already.
     if state is None:

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
-from worker.adapters.kafka.topic import EARLIEST, LATEST
+from worker.adapters.kafka.topic import EARLIEST, LATEST, led
 from worker.base.errors import Transient
 from worker.base.records import Bounds, CommittedOffset
 from worker.config import Config
@@ -80,6 +80,14 @@ class Offsets:
         """Where the records of a partition begin and end."""
         admin, asked = self._client(), TopicPartition(self._topic, partition)
         what = f"offsets of {self._topic}[{partition}]"
+        leaderless = Transient(f"{what}: the broker names none: the partition may have no leader")
+        try:
+            has_leader = partition in led(admin, self._topic)
+        except KafkaException as exception:
+            self._give_up(admin)
+            raise failure(error_of(exception), Transient, what, *self._needs) from exception
+        if not has_leader:
+            raise leaderless
         answers = [
             admin.list_offsets({asked: spec}, isolation_level=isolation, request_timeout=CALL_S)[asked]
             for spec, isolation in (
@@ -92,7 +100,7 @@ class Offsets:
         if min(found) < 0:
             # What librdkafka says of a partition without a leader at times, in place of an error.
             self._give_up(admin)
-            raise Transient(f"{what}: the broker names none: the partition may have no leader")
+            raise leaderless
         return found
 
     def _client(self) -> AdminClient:

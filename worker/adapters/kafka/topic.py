@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from copy import copy
 from typing import Any
@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
 from worker.adapters.kafka.mock import is_mock
+from worker.base.aside import Aside
 from worker.base.errors import Transient, WorkerError
 from worker.base.ports import TopicState
 from worker.config import Config
@@ -47,14 +48,34 @@ class KafkaTopic:
         return self._is_mock
 
     def ask(self, partitions: int) -> Asked:
-        """How the topic is now, with the beginnings of so many partitions. Returns before the answer is there."""
-        described = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=CALL_S)[self.name]
-        return Asked(self.name, described, self._offsets(partitions, EARLIEST))
+        """How the topic is now, as `state`. Returns before the answer is there."""
+        return Asked(lambda: self.state(partitions))
+
+    def state(self, partitions: int) -> TopicState | None:
+        """How the topic is now, with the beginnings of so many partitions; None where there is none of that name."""
+        try:
+            described = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=CALL_S)[self.name]
+            topic = described.result()
+            asked = led(self._admin, self.name).intersection(range(partitions)) if partitions else ()
+        except KafkaException as exception:
+            if error_of(exception).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            what, need = f"topic {self.name} cannot be described", f"DESCRIBE on topic {self.name}"
+            raise _failure(exception, what, need) from exception
+        begins = {
+            number: found.result().offset
+            for number, found in self._offsets(asked, EARLIEST).items()
+            if found.exception() is None
+        }
+        return TopicState(file_id(topic.topic_id), len(topic.partitions), begins)
 
     def ends(self) -> dict[int, int]:
         """The high watermark of each partition."""
-        found = self._offsets(len(self._partitions()), LATEST)
         try:
+            partitions = self._partitions()
+            if leaderless := partitions.keys() - led(self._admin, self.name):
+                raise Transient(f"topic {self.name}: partition {min(leaderless)} has no leader")
+            found = self._offsets(partitions, LATEST)
             return {number: future.result().offset for number, future in found.items()}
         except KafkaException as exception:
             raise _failure(exception, f"offsets of topic {self.name}", f"DESCRIBE on topic {self.name}") from exception
@@ -93,34 +114,37 @@ class KafkaTopic:
         except KafkaException as exception:
             raise _failure(exception, f"settings of {what}", need) from exception
 
-    def _offsets(self, partitions: int, spec: Any) -> dict[int, Future[Any]]:
-        asked = {TopicPartition(self.name, number): spec for number in range(partitions)}
-        found = self._admin.list_offsets(asked, request_timeout=CALL_S)
+    def _offsets(self, partitions: Iterable[int], spec: Any) -> dict[int, Future[Any]]:
+        asked = {TopicPartition(self.name, number): spec for number in partitions}
+        found = self._admin.list_offsets(asked, request_timeout=CALL_S) if asked else {}
         return {each.partition: future for each, future in found.items()}
+
+
+def led(admin: AdminClient, topic: str) -> set[int]:
+    """The partitions of a topic that have a leader. Raises KafkaException.
+
+    To be called before offsets are asked for: then the client knows the leaders. Where librdkafka 2.16 has to find them
+    out, one of its threads may free the request while another works on it, and the process crashes
+    (`rd_kafka_topic_partition_list_query_leaders_async`).
+    """
+    found = admin.list_topics(topic, timeout=CALL_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return {number for number, partition in found.partitions.items() if partition.leader >= 0}
 
 
 class Asked:
     """An answer on its way. To look whether it is there does not wait."""
 
-    def __init__(self, topic: str, described: Future[Any], begins: dict[int, Future[Any]]) -> None:
-        self._topic = topic
-        self._described = described
-        self._begins = begins
+    def __init__(self, ask: Callable[[], TopicState | None]) -> None:
+        self._answer = Aside("topic", ask)
 
     def done(self) -> bool:
-        return self._described.done() and all(begin.done() for begin in self._begins.values())
+        return self._answer.ends_within(0)
 
     def result(self) -> TopicState | None:
-        """The topic, None where there is none of that name; waits for it. Raises WorkerError."""
-        try:
-            described = self._described.result()
-        except KafkaException as exception:
-            if error_of(exception).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            what, need = f"topic {self._topic} cannot be described", f"DESCRIBE on topic {self._topic}"
-            raise _failure(exception, what, need) from exception
-        begins = {number: found.result().offset for number, found in self._begins.items() if found.exception() is None}
-        return TopicState(file_id(described.topic_id), len(described.partitions), begins)
+        """The topic, None where there is none of that name, once it is done. Raises WorkerError."""
+        return self._answer.answer()
 
 
 def file_id(topic_id: object) -> str:
