@@ -99,7 +99,7 @@ class TaskExecutor:
         self._tasks.cache.shrink(allowance.coming_bytes)
         turn = Deadline.after(self._clock, TURN_S)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
-        made = list(attempts(lambda batch: self._attempt(*batch, turn), batches))
+        made = list(attempts(lambda batch: self._attempt(batch[0], batch[1], turn), batches))
         self._left = [task.number for task, attempt in zip(busy, made, strict=True) if attempt is None]
         return [attempt for attempt in made if attempt is not None]
 
