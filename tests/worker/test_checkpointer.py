@@ -22,7 +22,8 @@ from worker.task.task import Task
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Two partitions; every record takes a second, and a replay may take ten."""
+    """Two partitions; every record takes a second, a turn as long as it pleases, and a replay may take ten."""
+    monkeypatch.setattr("worker.runtime.executor.TURN_S", 1e6)
     bench = Bench(partitions=2, interval_s=1e6, recovery_budget_s=10.0)
     process = Task.process
 

@@ -232,3 +232,10 @@ def test_completion_is_a_script_that_knows_the_commands(main: Main) -> None:
         assert code == 0
         assert "evaluate" in out
     assert main("completion", "fish")[0] == 2
+
+
+def test_numbers_that_nobody_can_mean_are_refused_by_their_place(main: Main, worker_yaml: Path) -> None:
+    for option, command in (("--partitions", "check"), ("--processes", "run")):
+        code, _, err = main(command, worker_yaml, option, "99999999999")
+        assert code == 2
+        assert f"argument {option}: expected a number between 1 and 1" in err

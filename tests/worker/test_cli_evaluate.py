@@ -171,3 +171,13 @@ def test_rows_come_through_a_pipe(main: Main, churn_csv: Path) -> None:
         capture_output=True,
     )
     assert (piped.returncode, without_speed(piped.stdout.decode())) == (0, without_speed(expected))
+
+
+def test_evaluate_does_not_write_over_its_rows(main: Main, churn_csv: Path, tmp_path: Path) -> None:
+    rows, link = churn_csv.read_bytes(), tmp_path / "link.csv"
+    link.symlink_to(churn_csv)
+    for option in ("--out", "--report"):
+        code, out, err = main("evaluate", churn_csv, "--label", "churned", option, link)
+        assert (code, out) == (2, "")
+        assert f"{option} would take the place of the rows" in err
+    assert churn_csv.read_bytes() == rows

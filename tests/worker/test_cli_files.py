@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from worker.base.errors import ConfigError
-from worker.cli.files import replacing, require_place
+from worker.cli.files import replacing, require_distinct, require_place
 
 
 def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
@@ -52,3 +52,13 @@ def test_the_file_behind_a_link_is_replaced_and_keeps_its_permissions(tmp_path: 
     assert link.is_symlink()
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("after", 0o600)
     assert sorted(tmp_path.iterdir()) == [file, link]
+
+
+def test_one_file_for_two_uses_is_refused_however_it_is_called(tmp_path: Path) -> None:
+    file, link, ring = tmp_path / "file", tmp_path / "link", tmp_path / "ring"
+    link.symlink_to(file)
+    ring.symlink_to(ring)
+    with pytest.raises(ConfigError, match="--out would take the place of the rows"):
+        require_distinct({"the rows": file, "--report": None, "--out": link})
+    nothing, long = Path(os.devnull), tmp_path / ("n" * 300)
+    require_distinct({"a": file, "b": nothing, "c": nothing, "d": ring, "e": long, "f": None, "g": None})

@@ -87,7 +87,7 @@ def test_a_silent_store_holds_up_the_loop_once_however_many_partitions_wait_for_
     worker.fetchers.is_done_within = lambda seconds: False
     for partition in silent:
         bench.feed("x", partition=partition)
-    worker.turn()
+    worker.turns(3)  # as many of them in each as it has time for
     for _ in range(5):
         bench.wait(WAIT_S)
         bench.feed("y")

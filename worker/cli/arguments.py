@@ -128,7 +128,7 @@ def _add_check(add: _Add) -> None:
     check.add_argument(
         "--partitions",
         metavar="N",
-        type=words.above_zero(int),
+        type=words.up_to(words.MOST_PARTITIONS),
         default=4,
         help="with --create-topics: partitions of a new input topic (default: 4); the other topics get as many as it",
     )

@@ -142,13 +142,15 @@ def produce(arguments: Namespace) -> int:
 def evaluate(arguments: Namespace) -> int:
     from worker.cli.dataset.glance import FIRST_ROWS
     from worker.cli.evaluate import evaluate
-    from worker.cli.files import require_place, write
+    from worker.cli.files import require_distinct, require_place, write
     from worker.cli.predictions import PredictionsFile
     from worker.cli.report import page, text
     from worker.cli.terminal import Interrupt, progress, status
     from worker.state.targets import compile_kernels
 
     rows = _open(arguments)
+    read = None if rows.from_stdin else rows.path
+    require_distinct({"the rows": read, "--report": arguments.report, "--out": arguments.out})
     if not rows.labelled:
         raise ConfigError(f"{rows.name}: --label must name the column of the labels: {', '.join(rows.columns)}")
     interrupt = Interrupt()

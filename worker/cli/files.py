@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -44,6 +44,20 @@ def require_place(path: Path) -> None:
         # To open a pipe would be to wait for its reader.
         elif not os.access(place.target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def require_distinct(places: Mapping[str, Path | None]) -> None:
+    """Raise ConfigError where two of these are one file, such as what is read and what takes its place.
+
+    The paths are by what they are for; None and what is no file, such as /dev/null, is not in the way of others.
+    """
+    seen: dict[str, str] = {}
+    for use, path in places.items():
+        if path is None or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        other = seen.setdefault(os.path.realpath(path), use)
+        if other != use:
+            raise ConfigError(f"{path}: {use} would take the place of {other}: name another file")
 
 
 def temporary_for(path: Path) -> IO[str]:

@@ -33,9 +33,14 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+MOST_PROCESSES = 1000
+MOST_PARTITIONS = 100_000
+"""Of a topic: what librdkafka takes."""
+
+
 def processes(text: str) -> int | Literal["auto"]:
     """How many processes."""
-    return "auto" if text == "auto" else above_zero(int)(text)
+    return "auto" if text == "auto" else up_to(MOST_PROCESSES)(text)
 
 
 def ports(text: str) -> tuple[int, ...]:
@@ -52,6 +57,18 @@ def above_zero(kind: Callable[[str], T]) -> Callable[[str], T]:
             if 0 < value < float("inf"):
                 return value
         raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+
+    return parse
+
+
+def up_to(most: int) -> Callable[[str], int]:
+    """A whole number from 1 to `most`."""
+
+    def parse(text: str) -> int:
+        with suppress(ValueError):
+            if 1 <= (value := int(text)) <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"expected a number between 1 and {most}, found {text!r}")
 
     return parse
 

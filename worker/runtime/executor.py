@@ -37,10 +37,22 @@ GATHERED_BYTES = 32 * 2**20
 Of models with a thousand classes ten thousand records, as a transaction may have, would be gigabytes.
 """
 
+TURN_S = 1.0
+"""Time after which a turn takes no more records: other partitions wait for it, the group, and whoever is to stop it.
+
+How long a record takes nobody knows before: that may be the model, or what its producer has thought of. In a megabyte
+of numbers such as 1e308, which compressed is next to nothing, msgspec reads for more than a second.
+"""
+PIECE_BYTES = 2 * 2**20
+"""Values of records after which it is looked how long they have taken."""
+FIRST_PIECE = 64
+"""Records of a partition that are taken at a time before it is known how long one takes."""
+
 LAST_ATTEMPTS = 3
 """How often what is pending is tried before partitions go: one attempt may tell that the producer is to be replaced."""
 
 Outcome = BatchResult | Transient | StateLost | PartitionStopped
+Attempt = tuple[Task, list[Record], Outcome]
 
 
 class TaskExecutor:
@@ -65,33 +77,80 @@ class TaskExecutor:
         """What will be the next transaction: nothing of it was sent. Never beside one that is pending."""
         self._results: dict[int, BatchResult] = {}
         """Of each partition that of its records which were taken and are not known to be committed."""
+        self._record_s: dict[int, float] = {}
+        """How long one of the last records of a partition took."""
+        self._left: list[int] = []
+        """Partitions to which the last turn did not come: they are the next one's first."""
 
     # --- process ------------------------------------------------------------------------------------------------------
 
-    def process(self, copied_bytes: int) -> list[tuple[Task, list[Record], Outcome]]:
+    def process(self, copied_bytes: int) -> list[Attempt]:
         """Put the records that are there through their tasks: of each what it took, and an error in place of a result.
 
         Two partitions at a time, where that is faster: they share nothing and do no I/O here, and kernels run without
-        the interpreter lock, so one partition decodes and encodes while another one's trees are walked.
+        the interpreter lock, so one partition decodes and encodes while another one's trees are walked. Those to which
+        it does not come within TURN_S are not among them.
         """
+        order = {number: place for place, number in enumerate(self._left)}
         busy = [task for task in self._tasks.values() if task.buffer]
+        busy.sort(key=lambda task: order.get(task.number, len(order)))
         allowance = Allowance(len(busy), copied_bytes, self._tasks.cache.turn_bytes)
         batches = [(task, _n_to_take(task, allowance)) for task in busy]
         self._tasks.cache.shrink(allowance.coming_bytes)
+        turn = Deadline.after(self._clock, TURN_S)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
-        return list(attempts(lambda batch: self._attempt(*batch), batches))
+        made = list(attempts(lambda batch: self._attempt(batch[0], batch[1], turn), batches))
+        self._left = [task.number for task, attempt in zip(busy, made, strict=True) if attempt is None]
+        return [attempt for attempt in made if attempt is not None]
 
-    def _attempt(self, task: Task, n: int) -> tuple[Task, list[Record], Outcome]:
+    def _attempt(self, task: Task, n: int, turn: Deadline) -> Attempt | None:
+        """The next n records of a task, or as many as there is time for; None where there is none left."""
+        if turn.passed():
+            return None
         started_s, trouble = self._clock.monotonic(), task.trouble
         # Returned, not raised: what the other partitions have learned meanwhile must be published.
         try:
-            taken, result = task.take(n, most_bytes=GATHERED_BYTES)
+            taken, result = self._take(task, n, turn)
         except (Transient, StateLost, PartitionStopped) as error:
             return task, [], error
         if trouble is not None:
             _log.info("partition-waits-no-more", f"partition {task.number} waits no more", partition=task.number)
         task.checkpointer.add_replay_cost(self._clock.monotonic() - started_s)
         return task, taken, result
+
+    def _take(self, task: Task, n: int, turn: Deadline) -> tuple[list[Record], BatchResult]:
+        """Piece by piece, which changes nothing of what comes of them. Raises as `Task.process` does."""
+        taken: list[Record] = []
+        result = BatchResult()
+        while True:
+            began_s, piece = self._clock.monotonic(), self._piece(task, n - len(taken), turn)
+            try:
+                some, of_some = task.take(piece, most_bytes=GATHERED_BYTES - result.n_bytes)
+            except (Transient, PartitionStopped):
+                if not taken:
+                    raise
+                break  # Nothing has happened to these: next time they are the first.
+            if some:
+                self._record_s[task.number] = (self._clock.monotonic() - began_s) / len(some)
+            taken += some
+            result.add(of_some)
+            if len(taken) == n or len(some) < piece or result.n_bytes >= GATHERED_BYTES or turn.passed():
+                break
+        return taken, result
+
+    def _piece(self, task: Task, n: int, turn: Deadline) -> int:
+        """How many of the next n records to take at once, by what the last ones took."""
+        record_s = self._record_s.get(task.number)
+        if record_s is None:
+            n = min(n, FIRST_PIECE)
+        elif record_s > 0:
+            n = min(n, max(1, int(turn.remaining() / record_s)))
+        n_bytes = 0
+        for i, record in enumerate(task.buffer[:n]):
+            n_bytes += len(record.value or b"")
+            if n_bytes > PIECE_BYTES:
+                return max(1, i)
+        return n
 
     # --- gather, commit, post -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,99 @@
+"""How long a turn of the loop takes: whatever records cost, the other partitions and the group wait for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.worker.support.bench import Bench
+from worker.base.errors import StateLost, Transient
+from worker.base.records import Record
+from worker.runtime.executor import FIRST_PIECE, TURN_S
+from worker.task.processor import BatchResult
+from worker.task.task import Task
+
+_process = Task.process
+
+
+def _costly(monkeypatch: pytest.MonkeyPatch, bench: Bench, seconds: dict[int, float]) -> None:
+    """Have each record of these partitions take so long."""
+
+    def process(self: Task, records: Sequence[Record], **options: Any) -> BatchResult:
+        result = _process(self, records, **options)
+        bench.clock.now_s += seconds.get(self.number, 0.0) * result.n_taken
+        return result
+
+    monkeypatch.setattr(Task, "process", process)
+
+
+def _feed_large(bench: Bench, n: int, partition: int) -> None:
+    value = msgspec.json.encode({"features": [1.0], "label": "a", "more": "x" * 900_000})
+    for _ in range(n):
+        bench.broker.logs[partition].append(b"k", value)
+
+
+def _longest_turn_s(worker: Any, bench: Bench, turns: int) -> float:
+    longest_s = 0.0
+    for _ in range(turns):
+        began_s = bench.clock.now_s
+        worker.turn()
+        longest_s = max(longest_s, bench.clock.now_s - began_s)
+    return longest_s
+
+
+def test_large_records_that_take_long_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(partitions=3)
+    for slow in (0, 1):
+        _feed_large(bench, 30, slow)
+    bench.feed("a", "b", "a", partition=2)
+    worker = bench.worker().join()
+    _costly(monkeypatch, bench, {0: 2.4, 1: 2.4})
+    assert _longest_turn_s(worker, bench, 3) < 10
+    assert bench.published(2) == bench.expected(2)
+    assert all(0 < worker.position(slow) < 30 for slow in (0, 1)), "each has its turn"
+
+
+def test_models_that_take_long_are_given_less_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.feed(*"ab" * 1000)
+    worker = bench.worker().join()
+    _costly(monkeypatch, bench, {0: 0.05})
+    assert _longest_turn_s(worker, bench, 20) < FIRST_PIECE * 0.05 + TURN_S + 0.5
+    worker.turns(100)
+    monkeypatch.undo()
+    assert bench.published() == bench.expected()
+
+
+def test_a_replay_that_takes_long_has_turns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(interval_s=3600.0, recovery_budget_s=3600.0)
+    bench.feed(*"ab" * 300)
+    first = bench.worker("one").join().turns(3)
+    assert bench.published() == bench.expected()
+    first.kill()
+    again = bench.worker("two").join()
+    _costly(monkeypatch, bench, {0: 0.05})
+    assert _longest_turn_s(again, bench, 20) < FIRST_PIECE * 0.05 + TURN_S + 0.5
+    assert again.replayed() > 0
+
+
+@pytest.mark.parametrize("error", [Transient("the registry is away"), StateLost("the spill folder is gone")])
+def test_what_the_second_piece_meets_changes_nothing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    bench = Bench()
+    bench.feed(*"ab" * 100)
+    worker = bench.worker().join()
+    calls = iter(range(1000))
+
+    def process(self: Task, records: Sequence[Record], **options: Any) -> BatchResult:
+        if next(calls) == 1:
+            raise error
+        return _process(self, records, **options)
+
+    monkeypatch.setattr(Task, "process", process)
+    for _ in range(10):
+        bench.clock.now_s += 2.0
+        worker.turn()
+    monkeypatch.undo()
+    assert bench.published() == bench.expected()
