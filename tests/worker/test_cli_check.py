@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -207,10 +206,8 @@ def test_of_a_store_that_fails_it_is_said_once(worker_yaml: Path, monkeypatch: p
         def beside(self, name: str) -> Topic:
             return Topic(load(worker_yaml, {}), name)
 
-        def ask(self, partitions: int) -> Future[TopicState]:
-            answer: Future[TopicState] = Future()
-            answer.set_result(TopicState("topic-id", 4, {}))
-            return answer
+        def state(self, partitions: int) -> TopicState:
+            return TopicState("topic-id", 4, {})
 
         def settings(self) -> dict[str, str]:
             return {"retention.ms": "-1"}
