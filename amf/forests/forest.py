@@ -217,7 +217,7 @@ class Forest(ForestState[Params]):
         except BaseException as error:
             self._lose(error)
             raise
-        self.feature_names = known or None
+        self._names = known or None
 
     def _named(self, names: Sequence[str]) -> tuple[str, ...]:
         """Names of all features with these ones at the end. Raises ValueError where they cannot have them."""

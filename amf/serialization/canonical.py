@@ -200,7 +200,7 @@ def _of_header(header: bytes, n_bytes: int, systems: Mapping[str, type[ForestSta
     forest = kind._bare(kind.Parameters(**values["params"]), 1)
     if not d <= forest.params.max_features or (names is not None and not _may_name(names, d)):
         raise FormatError("the header of the forest contradicts itself")
-    forest.feature_names = None if names is None else tuple(names) or None
+    forest._names = None if names is None else tuple(names) or None
     forest._recall(values["classes"])
     numbers = d * (4 + forest._scaling.pairs.shape[1])
     numbers += forest._n_calibrated(d) if forest.params.calibration else 0

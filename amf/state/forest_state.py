@@ -73,7 +73,7 @@ class ForestState(ForestMemory[Params], TakesTurns):
         take_turns(self)
         self.params: Params = params
         self.n_threads = n_threads
-        self.feature_names: tuple[str, ...] | None = None
+        self._names: tuple[str, ...] | None = None
         self._scaling = Scaling(adaptive=self.params.scaling == "auto", fixed=self.in_unit_cube)
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())
@@ -114,7 +114,7 @@ class ForestState(ForestMemory[Params], TakesTurns):
             if not self.n_features:
                 if labels.labelled.any():
                     self._grow_features([None] * x.shape[1])
-                    self.feature_names = names_of(X)  # before its rows, of which an interrupt may leave some
+                    self._names = names_of(X)  # before its rows, of which an interrupt may leave some
                 else:
                     x = x[:, :0]
             return self._pass(x, labels, asked=asked)
@@ -151,7 +151,7 @@ class ForestState(ForestMemory[Params], TakesTurns):
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = numbers_of(X)
         if x.ndim != 2:
-            advice = ": give [row] for a single row" if x.ndim == 1 else ""
+            advice = ": give [row] for a single row, X.reshape(-1, 1) for a single feature" if x.ndim == 1 else ""
             raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}{advice}")
         if not 1 <= x.shape[1] <= self.params.max_features:
             raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
