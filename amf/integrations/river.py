@@ -8,7 +8,7 @@
 A model holds a forest, `model.forest`, and turns objects into its rows (amf.Columns): a feature is a number, a string
 (a category) or missing, and features appear and disappear as they like. Names that are no strings become strings.
 A feature that is absent is missing, not 0 as in river's linear models; that it is has a column of its own.
-Unlike river's own Mondrian forests these need no scaler before them.
+Unlike river's own Mondrian forests these need no scaler before them. Threads may share a forest, but not a model.
 """
 
 from __future__ import annotations
