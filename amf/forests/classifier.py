@@ -78,7 +78,8 @@ class ForestClassifier(Forest[Params]):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """The likeliest label of each row (n,), ties to the class seen first. Changes nothing."""
-        likeliest: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        with self._turn:  # the classes are those of the forecasts
+            likeliest: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
         return likeliest
 
     def _published(self, forecasts: BatchForecasts) -> Forecasts:

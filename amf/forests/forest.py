@@ -19,6 +19,7 @@ from amf.serialization import canonical
 from amf.state.forest_state import ForestState
 from amf.state.system import Params
 from amf.state.threads import side_by_side, spans
+from amf.state.turns import one_call
 
 
 def _unpickled(system: type[Any], data: bytes, n_threads: int) -> Any:
@@ -112,6 +113,7 @@ class Forest(ForestState[Params]):
         """Of each tree whether forecasts are made of it."""
         return np.ones(self.params.n_estimators, np.bool_)
 
+    @one_call
     def _survey(self, asked: NDArray[np.bool_] | None = None) -> Survey:
         """What all trees look like, or those that are asked."""
         words, trees = self._current().words, np.ones(self.params.n_estimators, np.bool_) if asked is None else asked
@@ -127,23 +129,19 @@ class Forest(ForestState[Params]):
         if type(X) is np.ndarray:  # many streams come one row at a time
             return super()._learn(X, y, asked=asked)
         with self._turn:
-            names, knew_none = self._its_names(X), not self.n_features
-            said = super()._learn(X, y, asked=asked)
-            if knew_none and self.n_features:
-                self.feature_names = names
-            return said
+            self._require_names(X)
+            return super()._learn(X, y, asked=asked)
 
     def _question(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         if type(X) is not np.ndarray:
-            self._its_names(X)
+            self._require_names(X)
         return super()._question(X)
 
-    def _its_names(self, X: Any) -> tuple[str, ...] | None:  # noqa: N803
-        """The names of the columns of X, which are those of the forest where both have some."""
+    def _require_names(self, X: Any) -> None:  # noqa: N803
+        """Raises ValueError where the columns of X have names, and others than the features of the forest."""
         names = names_of(X)
         if self.feature_names:
             require_names(names, self.feature_names)
-        return names
 
     def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
@@ -152,10 +150,11 @@ class Forest(ForestState[Params]):
         needs the same in the same order, here and wherever rows are asked for; an array is taken by position.
 
         Raises ValueError for infinite numbers, wrong shapes, labels that the forest cannot learn, or too many of
-        anything, before anything is learned. A KeyboardInterrupt mostly comes between rows: the forest has learned
-        those up to there, and says how many labels (`n_samples`). Any other exception, such as MemoryError, and an
-        interrupt with several threads or while memory grows, destroys the forest, since half of a batch cannot be
-        undone and keeping the state before each call would double the memory: every later use raises LostForestError.
+        anything, before anything is learned. What a signal raises, such as KeyboardInterrupt, mostly comes between
+        rows: the forest has learned those up to there, and says how many labels (`n_samples`). MemoryError, and
+        whatever comes while several threads learn or memory grows, destroys the forest, since half of a batch cannot
+        be undone and keeping the state before each call would double the memory: every later use raises
+        LostForestError. The handler of a signal cannot use a forest that is in the middle of a call (RuntimeError).
         """
         self._learn(X, y, asked=False)
         return self
@@ -176,15 +175,18 @@ class Forest(ForestState[Params]):
         It says what the forecast rests on, not what would happen if a value were another one, and takes about as long
         as two forecasts.
         """
-        with self._turn:
-            x = self._question(X)
-            n, d = x.shape
-            found = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,), ())))
-            known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
-            self._attribute(x[:, known], found._replace(features=found.features[:, known]))
-            said = self._pass(x[:, known], self._unlabelled(n), asked=True).outputs
-            np.subtract(said[:, : self._n_said], found.forecasts, out=found.unexplained)
-            return found
+        return self._attributions(X)
+
+    @one_call
+    def _attributions(self, X: ArrayLike) -> Attributions:  # noqa: N803
+        x = self._question(X)
+        n, d = x.shape
+        found = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,), ())))
+        known = slice(self.n_features)  # before the first sample a row has no features that a tree could ask for
+        self._attribute(x[:, known], found._replace(features=found.features[:, known]))
+        said = self._pass(x[:, known], self._unlabelled(n), asked=True).outputs
+        np.subtract(said[:, : self._n_said], found.forecasts, out=found.unexplained)
+        return found
 
     def _attribute(self, x: NDArray[np.float64], found: Attributions) -> None:
         """Fill attributions of the rows x, by threads that share these."""
@@ -204,16 +206,18 @@ class Forest(ForestState[Params]):
         """
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
-        names = [plain(name) for name in names]
-        with self._turn:
-            known, columns = self._named(names), self._columns_like(like, len(names))
-            self._require_room_for_features(len(names))
-            try:
-                self._grow_features(columns)
-            except BaseException as error:
-                self._lose(error)
-                raise
-            self.feature_names = known or None
+        self._add_features([plain(name) for name in names], like)
+
+    @one_call
+    def _add_features(self, names: Sequence[str], like: Sequence[int | None] | None) -> None:
+        known, columns = self._named(names), self._columns_like(like, len(names))
+        self._require_room_for_features(len(names))
+        try:
+            self._grow_features(columns)
+        except BaseException as error:
+            self._lose(error)
+            raise
+        self._names = known or None
 
     def _named(self, names: Sequence[str]) -> tuple[str, ...]:
         """Names of all features with these ones at the end. Raises ValueError where they cannot have them."""
@@ -238,19 +242,22 @@ class Forest(ForestState[Params]):
 
     def dumps(self) -> bytes:
         """Versioned canonical bytes (canonical.py): equal states give equal bytes. `amf.loads` reads them."""
-        with self._turn:
-            return canonical.dumps(self)
+        return self._dumped()
 
+    @one_call
+    def _dumped(self) -> bytes:
+        return canonical.dumps(self)
+
+    @one_call
     def copy(self) -> Self:
         """This forest in memory of its own: both go on bit for bit, and neither sees what the other learns.
 
         Takes as long as copying `nbytes` bytes does; calls that learn wait meanwhile.
         """
-        with self._turn:
-            twin = self._twin()
-            twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
-            twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
-            twin._adaptation = self._adaptation.copy()
+        twin = self._twin()
+        twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
+        twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
+        twin._adaptation = self._adaptation.copy()
         return twin
 
     def __copy__(self) -> Self:

@@ -32,7 +32,7 @@ from amf.memory.binding import (
 from amf.params import check_whole
 from amf.state.room import have_room_to_spare, need_room
 from amf.state.threads import side_by_side
-from amf.state.turns import Turn, take_turns, together
+from amf.state.turns import TakesTurns, one_call, take_turns, together
 
 _MOST_SLOTS = 1 << 26
 
@@ -58,7 +58,7 @@ class _Rows(NamedTuple):
     publish: bool
 
 
-class Group:
+class Group(TakesTurns):
     """Forests of one `variant`, each under a number, its slot: rows pass through many of them in one call.
 
     A call asks nothing of a forest but whether it has moved since the last one: it does not matter how many forests the
@@ -70,8 +70,6 @@ class Group:
     Copies go on by themselves: one by `copy.deepcopy` or `pickle` has copies of the forests, one by `copy.copy` has the
     same ones.
     """
-
-    _turn: Turn
 
     def __init__(self) -> None:
         take_turns(self)
@@ -134,6 +132,8 @@ class Group:
         """How large the forests in these slots are. Raises ValueError where there is none."""
         with self._turn:
             self._require(slots)
+            for forest in self._those(slots):
+                forest._require_idle()
             words = self._words(slots).astype(np.int64)
         return Sizes(words[:, N_SAMPLES], words[:, N_NODES], words[:, N_BYTES])
 
@@ -158,16 +158,17 @@ class Group:
 
         A label of a new kind, or a new feature, has to go through the forest's own methods. Raises ValueError for such
         and for anything else that does not fit, before anything is learned. Whatever else cuts the call short leaves
-        none of these forests (see `partial_fit`). No other thread can use these forests until the call has ended.
+        none of those forests that have a label in it (see `partial_fit`). No other thread can use these forests until
+        the call has ended.
         """
         n_threads = plain(n_threads)
         check_whole("n_threads", n_threads, 1, 10_000)
         place = whole_numbers("slots", slots)
         if place.ndim != 1:
             raise ValueError(f"slots have shape {place.shape}, they must be (n,)")
-        with self._turn:
-            return self._predict_learn(X, place, labels, predict, n_threads)
+        return self._predict_learn(X, place, labels, predict, n_threads)
 
+    @one_call
     def _predict_learn(
         self,
         X: ArrayLike,  # noqa: N803
@@ -192,12 +193,12 @@ class Group:
         starts = np.flatnonzero(np.diff(place, prepend=-1))
         ends, mine = np.append(starts[1:], n), place[starts]
         forests = self._those(mine)
-        with together([forest._turn for forest in forests]):
+        with together(forests):
             words = self._words(mine)
             _require_features(mine, words, x.shape[1])
             if type(X) is not np.ndarray:
                 for forest in forests:
-                    forest._its_names(X)
+                    forest._require_names(X)
             if some.class_labels is not None:
                 known = words[:, N_OUTPUTS].astype(np.int64)
                 _require_known(y, np.repeat(known, ends - starts), order)
@@ -206,8 +207,9 @@ class Group:
             try:
                 self._pass(mine, words, x, y, labelled, starts, ends, said, predict, n_threads)
             except BaseException as error:
-                for forest in forests:
-                    forest._lose(error)
+                for forest, start, end in zip(forests, starts, ends, strict=True):
+                    if labelled[start:end].any():  # else it has changed nothing
+                        forest._lose(error)
                 raise
         if not is_sorted:
             for array in said:
@@ -288,7 +290,7 @@ class Group:
         gather_words(self._addresses[slots], words)
         for i in np.flatnonzero(words[:, IS_CURRENT] == 0).tolist():
             forest = self._forest(slots[i])
-            with forest._turn:
+            with forest._lock:  # where a call of the group has its turn already
                 words[i] = forest._current().words
         return words
 

@@ -196,8 +196,12 @@ class Columns:
     def add(self, columns: Sequence[Column]) -> None:
         """Append columns, and so features of the forest. Raises ValueError beyond its `max_features`."""
         like = [self._sibling(column) for column in columns]
-        self._forest.add_features([str(column) for column in columns], like=like)
-        self._enter(columns)
+        try:
+            self._forest.add_features([str(column) for column in columns], like=like)
+            self._enter(columns)
+        except BaseException:  # an interrupt may come between the two: what the forest has taken up is here as well
+            self.__init__(self._forest)  # type: ignore[misc]
+            raise
 
     def _sibling(self, column: Column) -> int | None:
         """The column in whose samples a new one is 0: those had another category, or were not without the feature."""

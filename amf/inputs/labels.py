@@ -108,7 +108,10 @@ def _require_labels(y: Any) -> None:
     n_dimensions = getattr(y, "ndim", 1)
     if not is_row or n_dimensions != 1:
         shape = f" of shape {y.shape}" if hasattr(y, "shape") else ""
-        advice = "" if is_row and n_dimensions else "; give [label] for a single row, [None] where it has none"
+        if n_dimensions == 2 or hasattr(y, "column_names"):
+            advice = "; give its one column alone, as y.ravel() of an array and y[name] of a table"
+        else:
+            advice = "" if is_row and n_dimensions else "; give [label] for a single row, [None] where it has none"
         raise TypeError(f"y is a {type(y).__name__}{shape}; it must hold a label for each row, (n,){advice}")
     require_reals("y", y)
 

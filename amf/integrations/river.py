@@ -8,7 +8,7 @@
 A model holds a forest, `model.forest`, and turns objects into its rows (amf.Columns): a feature is a number, a string
 (a category) or missing, and features appear and disappear as they like. Names that are no strings become strings.
 A feature that is absent is missing, not 0 as in river's linear models; that it is has a column of its own.
-Unlike river's own Mondrian forests these need no scaler before them.
+Unlike river's own Mondrian forests these need no scaler before them. Threads may share a forest, but not a model.
 """
 
 from __future__ import annotations
@@ -44,6 +44,19 @@ class _Learner(NamedTuple):
     columns: amf.Columns
 
 
+class _Rehearsed:
+    """A forest as columns see it, which takes up features in name alone."""
+
+    def __init__(self, forest: Any) -> None:
+        self.params, self.in_unit_cube, self.feature_names = forest.params, forest.in_unit_cube, forest.feature_names
+        self._forest = forest
+
+    def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
+        """Raises ValueError where the forest could not take them up."""
+        self.feature_names = (*(self.feature_names or ()), *names)
+        self._forest._require_room_for_features(len(self.feature_names) - self._forest.n_features)
+
+
 class _AMFModel(base.Estimator):
     """What the models share: how objects reach the forest."""
 
@@ -68,7 +81,8 @@ class _AMFModel(base.Estimator):
     def learn_many(self, X: Any, y: Any) -> None:  # noqa: N803
         """Learn the rows of a data frame in their order: bit for bit what `learn_one` would learn from each in turn.
 
-        y: a label for each row, in a series, an array or a list. Raises ValueError where there are not as many.
+        y: a label for each row, in a series, an array or a list. Raises ValueError where there are not as many, and as
+        `learn_one` does, before any of the rows is learned.
         """
         labels = scalars(y)
         if len(labels) != len(X):
@@ -83,8 +97,12 @@ class _AMFModel(base.Estimator):
     def _learn(self, samples: Sequence[Features], labels: Sequence[Any]) -> None:
         columns, start = self._learner.columns, 0
         objects = [_named(sample) for sample in samples]
+        rehearsed = len(objects) == 1
         for row, (features, label) in enumerate(zip(objects, labels, strict=True)):
             if _is_label(label) and columns.new(features):
+                if not rehearsed:
+                    self._require_all_learnable(objects, labels)
+                    rehearsed = True
                 self._require_learnable(features, label)
                 # Earlier samples knew nothing of these columns. The order within an object is not to matter.
                 self._learn_rows(objects[start:row], labels[start:row])
@@ -98,6 +116,22 @@ class _AMFModel(base.Estimator):
             if not isinstance(value, str) and isinf(number_of(name, value)):
                 raise ValueError(f"feature {name!r} is infinite; numbers must be finite, None or NaN for missing")
         self._learner.forest._encode([label], 1)
+
+    def _require_all_learnable(self, objects: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> None:
+        """Raises ValueError or TypeError where one of many is going to be refused, once others have been learned."""
+        forest = self._learner.forest
+        forest._encode(labels, len(objects))
+        rehearsed = _Rehearsed(forest)
+        columns = amf.Columns(rehearsed)
+        for features, label in zip(objects, labels, strict=True):
+            if _is_label(label):
+                columns.add(columns.new(features))
+        infinite = np.argwhere(np.isinf(columns.matrix(objects)))
+        if infinite.size:
+            row, column = infinite[0].tolist()
+            feature = amf.Column.parse(rehearsed.feature_names[column]).feature
+            where = f"feature {feature!r} of row {row}"
+            raise ValueError(f"{where} is infinite; numbers must be finite, None or NaN for missing")
 
     def _learn_rows(self, objects: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> None:
         forest, columns = self._learner

@@ -274,7 +274,7 @@ class AMFClassifier(ClassifierMixin, _AMFEstimator):
         unknown = np.flatnonzero(self.classes_[np.minimum(codes, len(self.classes_) - 1)] != y)
         if unknown.size:
             row = unknown[0]
-            raise ValueError(f"y[{row}] is {y[row]!r}, which is none of the classes {self.classes_}")
+            raise ValueError(f"y[{row}] is {y.tolist()[row]!r}, which is none of the classes {self.classes_}")
         return codes
 
 

@@ -38,6 +38,9 @@ runtime: Any = rtsys
 
 PACKAGE = Path(__file__).parents[1]
 _VERSIONS = numba.__version__, sys.implementation.cache_tag, getattr(sys, "abiflags", "")
+_SETTINGS = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO"
+"""Names in the environment, after NUMBA_, that machine code follows as well: of a kernel compiled without optimisation
+no other process is to make use."""
 _STAMP = 32
 
 
@@ -160,7 +163,8 @@ class KernelCache(_Cache):
 
     def _file(self, sig: Any, codegen: Any) -> str:
         """Its name says all that decides on machine code, but for the sources: those of now replace those of before."""
-        decides = repr((_VERSIONS, self._name, str(sig), codegen.magic_tuple()))
+        settings = [(name, value) for name in _SETTINGS if (value := os.environ.get(f"NUMBA_{name}"))]
+        decides = repr((_VERSIONS, self._name, str(sig), codegen.magic_tuple(), *settings))
         return f"{self._name}-{hashlib.sha256(decides.encode()).hexdigest()[:16]}.nbc"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -19,10 +20,15 @@ from typing import Any
 from numba import _dynfunc, njit  # type: ignore[attr-defined]
 from numba.core import compiler as _compiler
 from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 
 _njit: Any = njit
+_lock: Any = global_compiler_lock
+if hasattr(os, "register_at_fork"):
+    # A child has no thread that would go on with a kernel that is being compiled, and without this would wait for it.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _Library: Any = JITCodeLibrary
 _Pass: Any = NativeLowering
 compiler: Any = _compiler

@@ -1,7 +1,7 @@
-"""Canonical bytes of a forest, format 3. Everything is little-endian; every part starts at a multiple of 8 bytes.
+"""Canonical bytes of a forest, format 4. Everything is little-endian; every part starts at a multiple of 8 bytes.
 
     magic        4 bytes   b"AMFF"
-    format       uint32    3
+    format       uint32    4
     header size  uint64    bytes of the header with its padding
     header       JSON in ASCII, keys sorted, no spaces, padded with spaces to a multiple of 8: family, params,
                  classes (labels in the order of their columns, null where a family has none), n_features,
@@ -200,7 +200,7 @@ def _of_header(header: bytes, n_bytes: int, systems: Mapping[str, type[ForestSta
     forest = kind._bare(kind.Parameters(**values["params"]), 1)
     if not d <= forest.params.max_features or (names is not None and not _may_name(names, d)):
         raise FormatError("the header of the forest contradicts itself")
-    forest.feature_names = None if names is None else tuple(names) or None
+    forest._names = None if names is None else tuple(names) or None
     forest._recall(values["classes"])
     numbers = d * (4 + forest._scaling.pairs.shape[1])
     numbers += forest._n_calibrated(d) if forest.params.calibration else 0

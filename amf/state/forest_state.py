@@ -20,6 +20,7 @@ from amf.inputs.batch import (
     Labels,
     Unasked,
     label_of_one,
+    names_of,
     numbers_of,
     rows_at_once,
 )
@@ -32,7 +33,7 @@ from amf.params import check_whole
 from amf.state.room import ForestMemory
 from amf.state.system import NO_STATE, Params
 from amf.state.threads import side_by_side, spans
-from amf.state.turns import take_turns
+from amf.state.turns import TakesTurns, one_call, take_turns
 
 _FROM_THE_FIRST = np.zeros(1, np.int64)
 _LARGEST, _N_KEPT = int(LARGEST), int(N_KEPT)
@@ -40,10 +41,6 @@ _LARGEST, _N_KEPT = int(LARGEST), int(N_KEPT)
 
 class LostForestError(RuntimeError):
     """The state of a forest is gone, since a call that was to change it could not be finished."""
-
-
-class _BetweenBatches(KeyboardInterrupt):
-    """An interrupt that came while the forest had learned whole rows, and no part of another one."""
 
 
 class _Lost:
@@ -59,8 +56,11 @@ class _Lost:
         )
 
 
-class ForestState(ForestMemory[Params]):
+class ForestState(ForestMemory[Params], TakesTurns):
     """A forest, and how rows pass through it."""
+
+    _is_whole = True
+    """Whether a call that was cut short has left whole rows, and no part of another one."""
 
     @classmethod
     def _bare(cls, params: Params, n_threads: int) -> Self:
@@ -73,7 +73,7 @@ class ForestState(ForestMemory[Params]):
         take_turns(self)
         self.params: Params = params
         self.n_threads = n_threads
-        self.feature_names: tuple[str, ...] | None = None
+        self._names: tuple[str, ...] | None = None
         self._scaling = Scaling(adaptive=self.params.scaling == "auto", fixed=self.in_unit_cube)
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())
@@ -105,23 +105,25 @@ class ForestState(ForestMemory[Params]):
         check_whole("n_threads", value, 1, 10_000)
         self._n_threads = value
 
+    @one_call
     def _learn(self, X: ArrayLike, y: Any, *, asked: bool) -> BatchForecasts:  # noqa: N803
-        with self._turn:
-            x = self._rows(X)
-            labels = self._encode(y, x.shape[0])
-            try:
-                if not self.n_features:
-                    if labels.labelled.any():
-                        self._grow_features([None] * x.shape[1])
-                    else:
-                        x = x[:, :0]
-                return self._pass(x, labels, asked=asked)
-            except _BetweenBatches:
-                raise
-            except BaseException as error:
+        x = self._rows(X)
+        labels = self._encode(y, x.shape[0])
+        try:
+            self._is_whole = False
+            if not self.n_features:
                 if labels.labelled.any():
-                    self._lose(error)
-                raise
+                    self._grow_features([None] * x.shape[1])
+                    self._names = names_of(X)  # before its rows, of which an interrupt may leave some
+                else:
+                    x = x[:, :0]
+            return self._pass(x, labels, asked=asked)
+        except BaseException as error:
+            if self._is_whole:
+                error.add_note(f"the forest has learned {self.n_samples} labels, no row in part")
+            elif labels.labelled.any():
+                self._lose(error)
+            raise
 
     def _lose(self, error: BaseException) -> None:
         """Give up a state that is no forest's: some trees have learned rows that others have not."""
@@ -134,12 +136,12 @@ class ForestState(ForestMemory[Params]):
             raise ValueError(f"this forest has seen no label yet{nor_given}: call partial_fit first")
         return self._rows(X)
 
+    @one_call
     def _ask(self, X: ArrayLike) -> BatchForecasts:  # noqa: N803
-        with self._turn:
-            x = self._question(X)
-            if not self.n_features:
-                x = x[:, :0]
-            return self._pass(x, self._unlabelled(x.shape[0]), asked=True)
+        x = self._question(X)
+        if not self.n_features:
+            x = x[:, :0]
+        return self._pass(x, self._unlabelled(x.shape[0]), asked=True)
 
     def _unlabelled(self, n: int) -> Labels:
         if n == 1:
@@ -149,7 +151,7 @@ class ForestState(ForestMemory[Params]):
     def _rows(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         x = numbers_of(X)
         if x.ndim != 2:
-            advice = ": give [row] for a single row" if x.ndim == 1 else ""
+            advice = ": give [row] for a single row, X.reshape(-1, 1) for a single feature" if x.ndim == 1 else ""
             raise ValueError(f"X must have two dimensions (rows, features), got shape {x.shape}{advice}")
         if not 1 <= x.shape[1] <= self.params.max_features:
             raise ValueError(f"X has {x.shape[1]} features; it needs 1 to max_features={self.params.max_features}")
@@ -180,7 +182,15 @@ class ForestState(ForestMemory[Params]):
             self._batches(x[one], labels.hidden(one), forecasts.part(one), 0, 1, publish=publish)
             before = forecasts.part(one).copy()
             self._admit(label)
-            self._batches(x, labels, forecasts, row, row + 1, publish=publish)
+            known = self.n_samples
+            try:
+                self._batches(x, labels, forecasts, row, row + 1, publish=publish)
+            except BaseException:
+                if self._is_whole and self.n_samples == known:  # and yet it knows the label of this row
+                    self._is_whole = False
+                    self._batches(x, labels, forecasts, row, row + 1, publish=publish)
+                    self._is_whole = True
+                raise
             for array, was in zip(forecasts.part(one), before, strict=True):
                 array[:] = was
             start = row + 1
@@ -218,10 +228,13 @@ class ForestState(ForestMemory[Params]):
                 SCRATCH.reals(at_once * n_trees * (n_outputs + 2)),
                 *forecasts,
             )  # fmt: skip
-        except KeyboardInterrupt as interrupt:
-            # Python looks for one before a kernel begins and after it has ended, and not in between.
+        except MemoryError:
+            raise
+        except BaseException:
+            # Of a signal: Python looks for one before a kernel begins and after it has ended, and not in between.
             self._give_up_room(int(binding.words[_LARGEST]), int(binding.words[_N_KEPT]))
-            raise _BetweenBatches(f"the forest has learned {self.n_samples} labels, no row in part") from interrupt
+            self._is_whole = True
+            raise
         self._give_up_room(int(binding.words[_LARGEST]), int(binding.words[_N_KEPT]))
 
     def _run_threads(

@@ -43,6 +43,7 @@ class ForestMemory(System[Params]):
     _words: NDArray[np.uint64]
     _binding: Binding
     _allowed: int
+    _names: tuple[str, ...] | None
 
     @property
     def n_samples(self) -> int:
@@ -53,6 +54,11 @@ class ForestMemory(System[Params]):
     def n_features(self) -> int:
         """Features d, 0 before the first call that learns."""
         return self._scaling.n_features
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features, of the first table that it learned from or by `add_features`; None without any."""
+        return self._names
 
     @property
     def n_nodes(self) -> int:

@@ -16,7 +16,6 @@ from amf.inputs.batch import BatchForecasts, Labels
 from amf.inputs.labels import Label
 from amf.kernels.pipeline import Kernels
 from amf.params import ForestParams
-from amf.state.turns import Turn
 
 NO_STATE = np.empty(0)
 Params = TypeVar("Params", bound=ForestParams)
@@ -34,7 +33,6 @@ class System(ABC, Generic[Params]):
     """Type of labels as kernels take them."""
 
     params: Params
-    _turn: Turn
     _calibration: NDArray[np.float64]
     _adaptation: NDArray[np.float64]
 

@@ -30,6 +30,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
+def _run(job: Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """What a thread does of a job that has not been cancelled."""
+    if job.set_running_or_notify_cancel():
+        try:
+            job.set_result(function(*arguments))
+        except BaseException as error:
+            job.set_exception(error)
+
+
 def side_by_side(n_threads: int, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> None:
     """Call a function in threads, once with each of these arguments, and wait for all of them.
 
@@ -39,14 +48,13 @@ def side_by_side(n_threads: int, function: Callable[..., Any], calls: Iterable[t
     jobs: list[Future[Any]] = []
     try:
         for arguments in calls:
-            jobs.append(_pool(n_threads).submit(function, *arguments))
+            jobs.append(Future())  # before a thread has it: an interrupt may come in the middle of `submit`
+            _pool(n_threads).submit(_run, jobs[-1], function, arguments)
         wait(jobs)
     except BaseException:
         while not all(job.done() for job in jobs):
             with contextlib.suppress(BaseException):
-                for job in jobs:
-                    job.cancel()
-                wait(jobs)
+                wait([job for job in jobs if not job.cancel()])
         raise
     for job in jobs:
         job.result()

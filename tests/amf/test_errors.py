@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import amf
@@ -79,6 +80,31 @@ def test_a_single_label_is_refused_with_what_to_give(system, y):
     assert isinstance(y, str) or str(refused.value).endswith(
         "; give [label] for a single row, [None] where it has none"
     )
+
+
+@pytest.mark.parametrize(
+    "y", [np.zeros((2, 1)), pd.DataFrame({"y": [0, 1]}), pa.table({"y": [0, 1]})], ids=["array", "pandas", "arrow"]
+)
+def test_a_column_of_labels_is_refused_with_how_to_take_it(system, y):
+    advice = r"; give its one column alone, as y\.ravel\(\) of an array and y\[name\] of a table$"
+    with pytest.raises(TypeError, match=advice):
+        system.new().partial_fit(ones(2), y)
+
+
+def test_a_single_row_or_column_of_numbers_is_refused_with_how_to_give_it(system):
+    for x in (ones(2)[0], pd.Series([1.0, 2.0])):
+        with pytest.raises(
+            ValueError, match=r"give \[row\] for a single row, X\.reshape\(-1, 1\) for a single feature"
+        ):
+            system.new().partial_fit(x, [0, 1])
+
+
+def test_names_of_features_are_not_set_by_hand():
+    """Where they were not as many as the features, the bytes of the forest could not be read."""
+    forest = amf.AMFClassifier(1).partial_fit(ones(2), [0, 1])
+    with pytest.raises(AttributeError, match="feature_names"):
+        forest.feature_names = ["a"]
+    assert amf.loads(forest.dumps()).feature_names is None
 
 
 @pytest.mark.parametrize("label", [Decimal("1.5"), Fraction(3, 2)], ids=repr)

@@ -114,6 +114,25 @@ def test_columns_come_in_the_order_of_the_object() -> None:
     assert len(columns) == 5
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_an_interrupt_leaves_the_columns_that_the_forest_has(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    columns, forest = learned({"a": 1.0, "city": "Rome"})
+    enter = Columns._enter
+
+    def interrupted(self: Columns, new: Sequence[Column]) -> None:
+        monkeypatch.undo()
+        if late:
+            enter(self, new[:1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Columns, "_enter", interrupted)
+    new = columns.new({"b": 2, "city": "Oslo"})
+    with pytest.raises(KeyboardInterrupt):
+        columns.add(new)
+    assert columns.new({"a": 3.0, "b": 2, "city": "Oslo"}) == []
+    assert repr(rows(columns, {"b": 7.0})) == repr(rows(Columns(forest), {"b": 7.0}))
+
+
 def test_what_is_known_or_was_missing_brings_no_column() -> None:
     columns, _ = learned({"a": 1.0, "city": "Rome"}, {"a": None})
     for features in ({"a": 7.0, "city": "Rome"}, {"a": None, "new": None}, {"new": NAN, "other": np.float32(NAN)}, {}):

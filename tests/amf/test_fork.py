@@ -1,4 +1,4 @@
-"""A process that is forked after its parent used threads can use them, too."""
+"""A process that is forked after its parent used threads can use them, too, and waits for none of its parent's."""
 
 from __future__ import annotations
 
@@ -27,10 +27,38 @@ sys.exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS
 """
 
 
+WHILE_A_THREAD_COMPILES = """
+import os, signal, sys, threading, time
+import numpy as np
+from numba.core.compiler_lock import global_compiler_lock
+import amf
+
+def compile():
+    with global_compiler_lock:
+        compiling.set()
+        time.sleep(1.0)
+
+compiling = threading.Event()
+thread = threading.Thread(target=compile)
+thread.start()
+compiling.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    amf.AMFClassifier(2).partial_fit([[0.0], [1.0]], [0, 1])
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+thread.join()
+amf.AMFClassifier(2).partial_fit([[0.0], [1.0]], [0, 1])
+sys.exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
-def test_a_forked_process_learns_in_several_threads():
+@pytest.mark.parametrize("script", [SCRIPT, WHILE_A_THREAD_COMPILES], ids=["threads", "compiler"])
+def test_a_forked_process_learns(script):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SCRIPT],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         timeout=120,

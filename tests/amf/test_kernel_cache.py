@@ -267,6 +267,15 @@ def test_a_kernel_is_compiled_once_for_each_type(shelf):
     assert len(list(shelf.iterdir())) == 2
 
 
+@pytest.mark.parametrize("setting", ["NUMBA_OPT", "NUMBA_BOUNDSCHECK", "NUMBA_SLP_VECTORIZE"])
+def test_a_kernel_that_was_compiled_with_other_settings_is_not_taken(shelf, monkeypatch, setting):
+    """One without optimisation would slow all later processes down."""
+    with monkeypatch.context() as changed:
+        changed.setenv(setting, "0")
+        assert [traffic(1), traffic(1)] == [(0, 1), (1, 0)]
+    assert [traffic(1), traffic(1)] == [(0, 1), (1, 0)]
+
+
 def test_what_is_compiled_is_announced_once_with_the_folder_that_will_keep_it(shelf, monkeypatch):
     said = []
     monkeypatch.setattr(cache.tally, "announce", said.append)

@@ -7,8 +7,10 @@ import pickle
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import amf
@@ -133,14 +135,60 @@ def test_an_interrupt_between_kernels_leaves_the_rows_before_it(system, monkeypa
     with monkeypatch.context() as patched:
         kernels.append(forest._kernels)
         patched.setattr(type(forest), "_kernels", forest._kernels._replace(run=interrupted))
-        with pytest.raises(KeyboardInterrupt, match="no row in part") as raised:
+        with pytest.raises(KeyboardInterrupt) as raised:
             forest.partial_fit(x[60:], y[60:])
     n = forest.n_samples
-    assert f"has learned {n} labels" in str(raised.value)
+    assert raised.value.__notes__ == [f"the forest has learned {n} labels, no row in part"]
     assert n > 60 if ended else n == 60
     undisturbed = system.new(n_estimators=2).partial_fit(x[:n], y[:n])
     assert forest.dumps() == undisturbed.dumps()
     assert forest.partial_fit(x, y).dumps() == undisturbed.partial_fit(x, y).dumps()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, TimeoutError])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_what_a_signal_raises_leaves_a_forest_of_the_rows_before_it(monkeypatch, raised, at):
+    """With the classes of these rows and no others, and with the names of the table that brought them."""
+    frame = pd.DataFrame(np.random.default_rng(2).random((2500, 2)), columns=["a", "b"])
+    y = [0, 1, 1, 2, 0] * 500
+    kernels, calls = amf.AMFClassifier(2)._kernels, iter(range(1, at))
+
+    def interrupted(*call):
+        if next(calls, None) is None:
+            monkeypatch.undo()
+            raise raised
+        kernels.run(*call)
+
+    monkeypatch.setattr(amf.AMFClassifier, "_kernels", kernels._replace(run=interrupted))
+    forest = amf.AMFClassifier(2)
+    with pytest.raises(raised):
+        forest.partial_fit(frame, y)
+    n = forest.n_samples
+    undisturbed = amf.AMFClassifier(2).partial_fit(frame[:n], y[:n])
+    assert forest.dumps() == undisturbed.dumps()
+    with pytest.raises(ValueError, match="in another order"):
+        forest.partial_fit(frame[["b", "a"]], y)
+    assert forest.partial_fit(frame, y).dumps() == undisturbed.partial_fit(frame, y).dumps()
+
+
+def test_of_a_group_an_interrupt_leaves_forests_without_a_label(monkeypatch):
+    x, y = some_stream()
+    forests = [amf.AMFClassifier(2, seed=seed).partial_fit(x, y) for seed in range(3)]
+    before = [forest.dumps() for forest in forests]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(amf.AMFClassifier, "_kernels", forests[0]._kernels._replace(run=interrupted))
+        for labels in ([-1, -1, -1, -1], [-1, -1, 1, -1]):
+            with pytest.raises(KeyboardInterrupt):
+                amf.predict_learn_many(forests, x[:4], [2, 0, 1, 1], labels)
+            if labels[2] < 0:
+                assert [forest.dumps() for forest in forests] == before
+    assert [forests[0].dumps(), forests[2].dumps()] == before[::2]
+    with pytest.raises(amf.LostForestError):
+        forests[1].dumps()
 
 
 def some_stream():
@@ -200,6 +248,24 @@ def test_an_interrupt_waits_for_the_threads_that_work_on_the_memory():
     begun = list(ended)
     time.sleep(0.5)
     assert ended == begun  # none of them came later
+
+
+def test_an_interrupt_while_a_thread_is_given_its_work_waits_for_it_as_well(monkeypatch):
+    ended, submit = [], ThreadPoolExecutor.submit
+
+    def interrupted(*call):
+        submit(*call)
+        time.sleep(0.1)
+        raise KeyboardInterrupt
+
+    def work(number):
+        time.sleep(0.5)
+        ended.append(number)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(4, work, [(1,), (2,)])
+    assert ended == [1]
 
 
 INTERRUPTED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -88,6 +89,116 @@ IN_A_GROUP = "rows = x[start : start + 500]; group.predict_learn(rows, [0] * len
 )
 def test_threads_ask_a_forest_that_learns(look, learn, n_threads):
     run(RACE.replace("LOOK)", LOOKS[look] + ")").replace("LEARN", learn).replace("N_THREADS", str(n_threads)))
+
+
+USES = [
+    lambda forest, x, y: forest.partial_fit(x, y),
+    lambda forest, x, y: forest.predict(x),
+    lambda forest, x, y: forest.attribute(x),
+    lambda forest, x, y: forest.describe(),
+    lambda forest, x, y: forest.dumps(),
+    lambda forest, x, y: forest.copy(),
+    lambda forest, x, y: forest.add_features(["late"]),
+    lambda forest, x, y: amf.predict_learn_many([forest], x, [0] * len(x), [0] * len(x)),
+]
+
+
+def interrupting(monkeypatch, forest: amf.AMFClassifier, handler) -> None:
+    """Have a handler run where Python would run that of a signal: before a kernel begins."""
+    kernels, calls = forest._kernels, iter([None])
+
+    def run(*call: object) -> None:
+        for _ in calls:
+            handler()
+        kernels.run(*call)
+
+    monkeypatch.setattr(type(forest), "_kernels", kernels._replace(run=run))
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_what_interrupts_a_call_cannot_use_its_forest_and_harms_nothing(monkeypatch, use, grouped):
+    """A forest that the handler of a signal learned would overrun the memory that is there for the call's own rows."""
+    x, y = np.random.default_rng(0).random((200, 3)), [0, 1] * 100
+    forest, other, alone = (amf.AMFClassifier(2, classes=[0, 1]).partial_fit(x, y) for _ in range(3))
+    group, refused = amf.Group(), []
+    group.put(3, forest)
+
+    def handler() -> None:
+        for asked in (lambda: use(forest, x, y), lambda: group.sizes(np.array([3])), lambda: forest.mean_depth):
+            with pytest.raises(RuntimeError, match=r"in the middle of a call.*set a flag"):
+                asked()
+            refused.append(True)
+        other.partial_fit(x, y)  # another one it can
+        amf.predict_learn_many([other], x, [0] * 200, y)
+
+    interrupting(monkeypatch, forest, handler)
+    if grouped:
+        group.predict_learn(x, [3] * 200, y)
+    else:
+        forest.partial_fit(x, y)
+    assert refused == [True] * 3
+    assert forest.dumps() == alone.partial_fit(x, y).dumps()
+    use(other, x[:1], y[:1]) if use is not USES[6] else None
+
+
+def test_a_handler_that_is_refused_costs_no_forest(monkeypatch):
+    """Its error comes out of the call that it interrupted."""
+    x, y = np.random.default_rng(0).random((200, 3)), [0, 1] * 100
+    forest, alone = (amf.AMFClassifier(2, classes=[0, 1]).partial_fit(x, y) for _ in range(2))
+    interrupting(monkeypatch, forest, forest.dumps)
+    with pytest.raises(RuntimeError, match="in the middle of a call"):
+        forest.partial_fit(x, y)
+    assert forest.dumps() == alone.dumps()
+
+
+SIGNALLED = """
+import signal
+import numpy as np
+import amf
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(30_000, 5)); y = (x[:, 0] * x[:, 1] > 0).astype(int)
+forest, alone = (amf.AMFClassifier(classes=[0, 1], n_threads=n).partial_fit(x[:10], y[:10]) for n in (N_THREADS, 1))
+refused = []
+
+def handle(*_):
+    try:
+        forest.partial_fit(x[:700], y[:700]), forest.dumps()
+    except RuntimeError as error:
+        refused.append(error)
+
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+forest.partial_fit(x, y)
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert refused
+assert forest.dumps() == alone.partial_fit(x, y).dumps()
+print("sound")
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no alarms here")
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_handlers_of_signals_do_no_harm(n_threads):
+    run(SIGNALLED.replace("N_THREADS", str(n_threads)))
+
+
+def test_a_class_that_comes_while_labels_are_predicted_waits(monkeypatch):
+    x = np.random.default_rng(0).random((20, 2))
+    forest = amf.AMFClassifier(2).partial_fit(x[:2], [0, 1])
+    predict_proba, threads = forest.predict_proba, []
+
+    def late(rows):
+        threads.append(threading.Thread(target=forest.partial_fit, args=(np.repeat(x, 5, 0), [2] * 100)))
+        threads[0].start()
+        threads[0].join(0.3)
+        return predict_proba(rows)
+
+    monkeypatch.setattr(forest, "predict_proba", late)
+    assert set(forest.predict(x).tolist()) <= {0, 1}
+    threads[0].join()
+    assert forest.classes_.tolist() == [0, 1, 2]
 
 
 FORKED = """

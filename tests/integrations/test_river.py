@@ -281,6 +281,34 @@ def test_what_is_no_row_of_labels_is_refused_in_a_batch(labels: Any) -> None:
         AMFClassifier(2).learn_many(pd.DataFrame({"a": [1.0, 2.0]}), labels)
 
 
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"a": np.inf}, ValueError, "feature 'a' of row 4 is infinite"),
+        ({"c": ("t",)}, TypeError, "feature 'c' is a tuple"),
+        ({"label": "high"}, TypeError, r"y\[4\] is 'high'"),
+        ({"c": "w"}, ValueError, "7 features are more than max_features=6"),
+    ],
+    ids=str,
+)
+def test_of_a_batch_with_a_row_that_is_refused_nothing_is_learned(
+    changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Whoever mends the row and gives the batch once more has learned none of the others twice."""
+    rows: list[dict[str, Any]] = [{"a": float(i), "c": "xyzxy"[i], "label": 0.5} for i in range(5)]
+    broken = pd.DataFrame([*rows[:4], rows[4] | changes])
+    model, other = (AMFRegressor(2, seed=1, max_features=6) for _ in range(2))
+    for one in (model, other):
+        one.learn_one({"b": 1.0}, 1)
+    before = model.forest.dumps()
+    with pytest.raises(error, match=message):
+        model.learn_many(broken[["a", "c"]], broken["label"].tolist())
+    assert model.forest.dumps() == before
+    for one in (model, other):
+        one.learn_many(pd.DataFrame(rows)[["a", "c"]], [0.5] * 5)
+    assert model.forest.dumps() == other.forest.dumps()
+
+
 def test_what_is_refused_brings_no_columns() -> None:
     model = AMFClassifier(seed=1, n_estimators=2)
     model.learn_one({"a": 1.0}, 0)
