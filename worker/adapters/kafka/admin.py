@@ -9,12 +9,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
-    AdminClient,
     ConfigResource,
     NewTopic,
     ResourceType,
 )
 
+from worker.adapters.kafka.asker import AdminClient
 from worker.adapters.kafka.errors import (
     CALL_S,
     Admission,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from confluent_kafka import ConsumerGroupState, KafkaException
-from confluent_kafka.admin import AdminClient
 
+from worker.adapters.kafka.asker import AdminClient
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
 from worker.base.errors import Fatal
 from worker.config import Config

@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from worker.adapters.kafka.asker import AdminClient
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
 from worker.adapters.kafka.topic import EARLIEST, LATEST, led
 from worker.base.errors import Transient

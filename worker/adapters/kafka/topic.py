@@ -9,12 +9,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, libversion, version
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     ConfigResource,
     OffsetSpec,
     ResourceType,
 )
 
+from worker.adapters.kafka.asker import AdminClient
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
 from worker.adapters.kafka.mock import is_mock
 from worker.base.aside import Aside
