@@ -9,9 +9,10 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Record
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from tests.kafka.servers import Server, open_server
+from worker.adapters.kafka.asker import AdminClient
 
 READY_WITHIN_S = 60.0
 TOPIC_WITHIN_S = 30.0

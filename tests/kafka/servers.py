@@ -23,10 +23,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, ClassVar, Protocol
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from tests.availability import Unavailable
 from tests.kafka.jars import KAFKA_VERSION, find_java, java_version, kafka_libs
+from worker.adapters.kafka.asker import AdminClient
 
 HEAP = "-Xmx512m"
 ARCHIVED_WITHIN_S = 120.0
