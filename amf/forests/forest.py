@@ -163,6 +163,7 @@ class Forest(ForestState[Params]):
         """Posterior mean depth (n,) at which the averaged prunings end ([AMF] Sec. 5.1). Changes nothing."""
         return self._ask(X).depths[:, 1]
 
+    @one_call
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
         """How much each feature moved the forecast of each row; X: (n, d). Changes nothing.
 
@@ -175,10 +176,6 @@ class Forest(ForestState[Params]):
         It says what the forecast rests on, not what would happen if a value were another one, and takes about as long
         as two forecasts.
         """
-        return self._attributions(X)
-
-    @one_call
-    def _attributions(self, X: ArrayLike) -> Attributions:  # noqa: N803
         x = self._question(X)
         n, d = x.shape
         found = Attributions(*(np.zeros((n, *shape, self._n_said)) for shape in ((), (), (d,), ())))
@@ -198,6 +195,7 @@ class Forest(ForestState[Params]):
         shares = [(words, x[part], Attributions(*(array[part] for array in found))) for part in parts]
         side_by_side(self._n_threads, attribute, shares)
 
+    @one_call
     def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
         """Append named features.
 
@@ -206,10 +204,7 @@ class Forest(ForestState[Params]):
         """
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
-        self._add_features([plain(name) for name in names], like)
-
-    @one_call
-    def _add_features(self, names: Sequence[str], like: Sequence[int | None] | None) -> None:
+        names = [plain(name) for name in names]
         known, columns = self._named(names), self._columns_like(like, len(names))
         self._require_room_for_features(len(names))
         try:
@@ -240,12 +235,9 @@ class Forest(ForestState[Params]):
             raise ValueError(f"like names a column that comes later or not at all: {columns}")
         return columns
 
+    @one_call
     def dumps(self) -> bytes:
         """Versioned canonical bytes (canonical.py): equal states give equal bytes. `amf.loads` reads them."""
-        return self._dumped()
-
-    @one_call
-    def _dumped(self) -> bytes:
         return canonical.dumps(self)
 
     @one_call

@@ -73,7 +73,7 @@ class KafkaTopic:
         """The high watermark of each partition."""
         try:
             partitions = self._partitions()
-            if leaderless := partitions.keys() - led(self._admin, self.name):
+            if leaderless := partitions.keys() - _led(partitions):
                 raise Transient(f"topic {self.name}: partition {min(leaderless)} has no leader")
             found = self._offsets(partitions, LATEST)
             return {number: future.result().offset for number, future in found.items()}
@@ -130,7 +130,11 @@ def led(admin: AdminClient, topic: str) -> set[int]:
     found = admin.list_topics(topic, timeout=CALL_S).topics[topic]
     if found.error is not None:
         raise KafkaException(found.error)
-    return {number for number, partition in found.partitions.items() if partition.leader >= 0}
+    return _led(found.partitions)
+
+
+def _led(partitions: Mapping[int, Any]) -> set[int]:
+    return {number for number, partition in partitions.items() if partition.leader >= 0}
 
 
 class Asked:
