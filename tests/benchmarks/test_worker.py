@@ -8,7 +8,16 @@ from itertools import islice
 
 import pytest
 
-from tests.benchmarks.worker import latency, many_models, metrics_cost, quix_streams, recovery, rolling_restart, testbed
+from tests.benchmarks.worker import (
+    checkpoint_pause,
+    latency,
+    many_models,
+    metrics_cost,
+    quix_streams,
+    recovery,
+    rolling_restart,
+    testbed,
+)
 from tests.benchmarks.worker.output_reader import Coverage, Digest
 from tests.benchmarks.worker.workload import N_FEATURES
 from tests.kafka.workers import WorkerProcess
@@ -144,3 +153,9 @@ def test_what_metrics_cost_is_measured_of_a_worker_of_today():
     assert 0 < ratio < 100
     assert 0 < count_us < without_us
     assert 0 < show_us < 10_000_000
+
+
+def test_pauses_are_measured_of_a_checkpoint_of_today():
+    found = checkpoint_pause.pauses(n_models=20, nbytes=200_000)
+    assert found.turns > 1
+    assert 0 < found.longest_ms <= found.total_ms < found.written_s * 1e3

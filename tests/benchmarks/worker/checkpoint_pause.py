@@ -26,7 +26,7 @@ from tests.worker.support.fakes import config
 from worker.adapters.store import FileStore
 from worker.base import gc_tuning
 from worker.base.metrics import Metrics
-from worker.base.records import Record
+from worker.base.records import Bounds, Record
 from worker.checkpoint import Location, Policy, SavedModel
 from worker.runtime.loop import Worker
 from worker.service import SystemClock
@@ -70,13 +70,14 @@ def pauses(n_models: int, nbytes: int) -> Pauses:
     settings, clock, metrics = config(), SystemClock(), Metrics()
     task, keys = Task(0, settings, 1_000_000), [f"model-{n}" for n in range(n_models)]
     saved = ((key, SavedModel(task.models.configured_spec(key), data, {})) for key in keys)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as writer:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as writer, ThreadPoolExecutor(1) as cleaner:
         store, location = FileStore(Path(folder)), Location("group", "main", "events", "topic", 0)
         # With nothing, at offset 0; one record later all models are there.
-        opened = Recovery(store, location, Terms.of(settings, 1), clock, metrics).open(None, 0, 1, task.load)
+        recovery = Recovery(store, location, Terms.of(settings, 1), clock, metrics)
+        opened = recovery.open(None, Bounds(0, 1, 1), task.load)
         opened = replace(opened, models=task.load(saved, 1), position=1, live_from=1)
         opened.models.mark_all_changed()
-        checkpointer = Checkpointer(opened, Policy(3600.0, 10.0), clock, metrics, writer)
+        checkpointer = Checkpointer(opened, Policy(3600.0, 10.0), clock, metrics, writer, cleaner)
         task.open(opened.models, 1, 1, checkpointer)
         task.go_live()
         writer.submit(amf.loads, data).result()  # no checkpoint is a worker's first for long
