@@ -1,4 +1,4 @@
-"""Seeded events: many models, few of them busy; some without label, some malformed, some tombstones."""
+"""Seeded events: models of three sorts, few of them busy; some without label, some malformed, some tombstones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import Producer
 
 from tests.chaos.cluster import EVENTS
 
 KEYS = 40
+SORTS = ("model", "model", "adaptive", "numbers")
+"""What the keys of models begin with, in turn: the latter two have algorithms of their own (cluster.CONFIG)."""
 BURST_S = 0.05
 
 
@@ -23,7 +25,9 @@ def events(seed: int) -> Iterator[tuple[bytes | None, bytes | None]]:
     rng = random.Random(seed)
     malformed = (b"{", b'{"features": {}}', b'{"features": {"a": NaN}, "label": 1}', b"x" * 20_000, b'{"label": "a"}')
     while True:
-        key = f"model-{int(KEYS * rng.random() ** 3)}".encode()
+        number = int(KEYS * rng.random() ** 3)
+        sort = SORTS[number % len(SORTS)]
+        key = f"{sort}-{number}".encode()
         fate = rng.random()
         if fate < 0.02:
             yield key, rng.choice(malformed)
@@ -32,9 +36,29 @@ def events(seed: int) -> Iterator[tuple[bytes | None, bytes | None]]:
         elif fate < 0.03:
             yield None, b'{"features": [1]}'
         else:
-            x = {name: rng.gauss(0, 1) for name in "abcd"}
-            label = ["no", "yes", "perhaps"][(x["a"] > x["b"]) + (x["c"] > 1)] if rng.random() < 0.9 else None
-            yield key, json.dumps({"features": x, "label": label}).encode()
+            yield key, json.dumps(_event(rng, has_numbers=sort == "numbers")).encode()
+
+
+def _event(rng: random.Random, *, has_numbers: bool) -> dict[str, Any]:
+    """Mostly four numbers with a label that they tell; now and then a value is missing, a text, or of a new feature."""
+    x: dict[str, Any] = {name: rng.gauss(0, 1) for name in "abcd"}
+    label: Any = ["no", "yes", "perhaps"][(x["a"] > x["b"]) + (x["c"] > 1)]
+    if has_numbers:
+        label = x["a"] - x["b"] + rng.gauss(0, 0.1)
+    elif rng.random() < 0.001:
+        label = f"rare-{rng.randrange(9)}"
+    if rng.random() < 0.3:
+        x["country"] = rng.choice(("IT", "FR", "DE", "--"))
+    if rng.random() < 0.001:
+        x[f"late-{rng.randrange(9)}"] = 1.0
+    odd = rng.random()
+    if odd < 0.1:
+        x[rng.choice("abcd")] = None
+    elif odd < 0.2:
+        del x[rng.choice("abcd")]
+    elif odd < 0.3:
+        x = dict(sorted(x.items(), reverse=True))
+    return {"features": x, "label": label if rng.random() < 0.9 else None}
 
 
 class Generator:

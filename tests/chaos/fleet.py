@@ -79,8 +79,8 @@ class Fleet:
             self.kill(name)
             return time.monotonic() - started
         del self._processes[name]
-        # Before its first words it has not set up its signals, and nothing else either: SIGTERM ends it at once.
-        if code != 0 and not (code == -signal.SIGTERM and not self._written(name)):
+        # Before its first words it has set up nothing: SIGTERM ends it at once, by itself or by what `__main__` does.
+        if code != 0 and (code not in (-signal.SIGTERM, 128 + signal.SIGTERM) or self._written(name)):
             self._write_down(name, code)
         return time.monotonic() - started
 
