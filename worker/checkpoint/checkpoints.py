@@ -201,12 +201,11 @@ class Checkpoints:
         """Write models of a checkpoint at `offset` that will have its manifest later: their entries, segment sizes."""
         entries: dict[str, ModelEntry] = {}
         sizes: dict[str, int] = {}
-        for batch in segments.packed(models):
-            data = segments.joined(batch)
-            name = self._create(offset, data, "segment")
+        for segment in segments.packed(models):
+            name = self._create(offset, segment.data, "segment")
             failpoint("segment-written")
-            sizes[name] = len(data)
-            entries.update(segments.entries(name, batch))
+            sizes[name] = len(segment.data)
+            entries.update(segment.entries(name))
         return entries, sizes
 
     def write_manifest(self, manifest: Manifest) -> Manifest:

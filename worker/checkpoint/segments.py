@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import groupby
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -35,38 +35,35 @@ Source: TypeAlias = Callable[[], SavedModel]
 """Gives a model when its turn to be written has come, so that not all of them have to be in memory as bytes at once."""
 
 
-def packed(models: Iterable[tuple[str, SavedModel]]) -> Iterator[list[tuple[str, SavedModel]]]:
-    """Models in groups that fit a segment."""
-    batch: list[tuple[str, SavedModel]] = []
-    size = 0
-    for key, model in models:
-        if batch and size + len(model.data) > SEGMENT_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append((key, model))
-        size += len(model.data)
-    if batch:
-        yield batch
+class Segment(NamedTuple):
+    """The bytes of some models, one after the other."""
+
+    data: bytes
+    models: list[tuple[str, ModelEntry]]
+    """Where each lies; the segment has no name before it has all its bytes."""
+
+    def entries(self, name: str) -> Iterator[tuple[str, ModelEntry]]:
+        """Where each model lies in the segment, which has this name."""
+        for key, entry in self.models:
+            yield key, msgspec.structs.replace(entry, segment=name)
 
 
-def joined(batch: Iterable[tuple[str, SavedModel]]) -> bytes:
-    """The bytes of a segment.
+def packed(models: Iterable[tuple[str, SavedModel]]) -> Iterator[Segment]:
+    """Models in segments.
 
-    Model by model: while bytes are copied no other thread has the interpreter, and a segment would take long.
+    Model by model, each let go of once it is copied: a segment is in memory once, and while bytes are copied, which is
+    not for long, no other thread has the interpreter.
     """
-    stream = BytesIO()
-    for _, model in batch:
+    stream, entries = BytesIO(), list[tuple[str, ModelEntry]]()
+    for key, model in models:
+        start, length = stream.tell(), len(model.data)
+        if entries and start + length > SEGMENT_BYTES:
+            yield Segment(stream.getvalue(), entries)
+            stream, entries, start = BytesIO(), [], 0
+        entries.append((key, ModelEntry(model.spec, "", start, length, sha256(model.data), model.summary)))
         stream.write(model.data)
-    return stream.getvalue()
-
-
-def entries(segment: str, batch: Iterable[tuple[str, SavedModel]]) -> Iterator[tuple[str, ModelEntry]]:
-    """Where each model of a batch lies in the segment made of it."""
-    start = 0
-    for key, model in batch:
-        length = len(model.data)
-        yield key, ModelEntry(model.spec, segment, start, length, sha256(model.data), model.summary)
-        start += length
+    if entries:
+        yield Segment(stream.getvalue(), entries)
 
 
 def in_order(wanted: Mapping[str, ModelEntry]) -> list[str]:
