@@ -101,7 +101,7 @@ class DelimitedRows(FileRows):
             lines.close()
 
     def use_thousands(self, separator: str) -> None:
-        """A number with this between its thousands is one; a comma is not a point beside it, a point makes it one."""
+        """A number with this between its thousands is one; a comma that is not this itself is a point."""
         between = "[ \u00a0\u202f]" if separator == " " else re.escape(separator)
         point = "," if separator == "." else "." if separator == "," else "[.,]"
         number = re.compile(rf"\s*[-+]?[0-9]{{1,3}}(?:{between}[0-9]{{3}})+(?:{point}[0-9]+)?\s*")
@@ -110,8 +110,7 @@ class DelimitedRows(FileRows):
             return re.sub(between, "", cell.strip()) if number.fullmatch(cell) else cell
 
         self._thousands = without
-        if separator in ",.":
-            self._decimal_comma = separator == "."
+        self._decimal_comma = separator != ","
 
     @property
     def notes(self) -> Sequence[str]:
