@@ -93,6 +93,7 @@ def test_models_that_would_be_refused_are_named_with_what_has_changed(saved: Ben
         "spec-changed: 3 of 3 saved models have other parameters here and would be refused: models.default: "
         "n_estimators was 2 and is 20 (3 models, 'x' among them). Set the parameters back"
     )
+    assert "amf-worker check" not in sentence, "that is who says it"
     # And so it is.
     saved.feed("a", key="x")
     saved.config = settings
