@@ -51,6 +51,17 @@ def test_a_text_column_that_is_as_good_as_unique_is_named(csv_file: CsvFile) -> 
     assert not list(odd_columns(open_rows(few, label="y")))
 
 
+@pytest.mark.parametrize(
+    "day", ["2026-01-{:02}", "2026-01-{:02} 12:30:00", "{:02}.01.2026", "1/{}/2026", "2026/1/{}T9:00"]
+)
+def test_a_column_of_dates_is_named_though_they_recur(csv_file: CsvFile, day: str) -> None:
+    path = csv_file("day,y\n" + "".join(f"{day.format(i % 28 + 1)},{i % 2}\n" for i in range(400)))
+    [sentence] = odd_columns(open_rows(path, label="y"))
+    assert sentence.startswith(f"column 'day' has dates such as {day.format(1)!r}, which are taken for categories")
+    others = csv_file("a,b,y\n" + "1.2.3,10.0.0.1,2026-01-02\n" * 60)
+    assert not list(odd_columns(open_rows(others, label="y")))
+
+
 def test_the_name_of_a_column_is_quoted_as_a_shell_takes_it(csv_file: CsvFile) -> None:
     path = csv_file("booked at,y\n" + "".join(f"at {i},1\n" for i in range(200)))
     [sentence] = odd_columns(open_rows(path, label="y"))

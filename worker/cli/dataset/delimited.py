@@ -15,6 +15,7 @@ import json
 import re
 import sys
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -43,7 +44,7 @@ _DELIMITERS = ",;\t|"
 _GZIP = b"\x1f\x8b"
 _NOT_UTF8 = (
     "expected text in UTF-8, found other bytes, 0x{:02x} first; spreadsheets save as `CSV UTF-8`, and "
-    "`iconv -f WINDOWS-1252 -t UTF-8` converts what they wrote otherwise"
+    "`iconv -f {} -t UTF-8` converts what they wrote otherwise"
 )
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
 _MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
@@ -194,9 +195,9 @@ class DelimitedRows(FileRows):
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ConfigError(f"{self.name}: expected a whole gzip file: {error}") from None
             except UnicodeDecodeError as error:
-                raise ConfigError(
-                    f"{self._place_of_other_bytes()}: {_NOT_UTF8.format(error.object[error.start])}"
-                ) from None
+                found = error.object[error.start : error.start + 2]
+                encoding = "UTF-16" if found in (BOM_UTF16_LE, BOM_UTF16_BE) else "WINDOWS-1252"
+                raise ConfigError(f"{self._place_of_other_bytes()}: {_NOT_UTF8.format(found[0], encoding)}") from None
             finally:
                 if self.from_stdin:
                     text.detach()  # or stdin would be closed along with it

@@ -12,6 +12,7 @@ from worker.cli.dataset.rows import FileRows, Line, number_of
 FIRST_ROWS = 1000
 _ENOUGH_TEXTS = 100
 _UNIQUE_SHARE = 0.9
+_FEWEST_TEXTS = 20
 _FEWEST_NUMBERS, _MOST_CLASSES = 20, 50
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?(?![1-9][0-9]{0,2},[0-9]{3}\s*$)[0-9]*,[0-9]+\s*")
 """A number with a comma that is its point, since it cannot stand between thousands."""
@@ -20,19 +21,20 @@ _GROUPED = re.compile(
     rf"|(?:['\u00a0\u202f ][0-9]{{3}})+(?:[.,][0-9]+)?)\s*|{_DECIMAL_COMMA.pattern}"
 )
 """A number as people write it, with something between its thousands, or a comma for its point."""
+_DATE = re.compile(r"\s*(?:[0-9]{4}([-./])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-./])[0-9]{1,2}\2[0-9]{4})(?:[T ].*)?\s*")
+"""A date, with or without time, in the orders of digits in which they are written."""
 
 
 def odd_columns(rows: FileRows) -> Iterator[str]:
     """A sentence for each text column that cannot be meant as it is: numbers with something between their thousands, or
-    a comma for a point; ids, timestamps or free text, from which nothing can be learned."""
+    a comma for a point; dates; ids or free text, from which nothing can be learned."""
     lines = rows.peek(FIRST_ROWS)
     columns = {name: [line.values[column] for line in lines] for column, name in enumerate(rows.feature_names)}
     if rows.roles.label is not None:
         columns[rows.roles.label] = [line.label for line in lines]
     for name, values in columns.items():
         texts = [value for value in values if isinstance(value, str)]
-        numbers = [text for text in texts if _GROUPED.fullmatch(text)]
-        if len(numbers) > max(_FEWEST_NUMBERS, len(texts) / 2):
+        if numbers := _most(_GROUPED, texts):
             remedy = (
                 "a file of this kind has types, so write them as numbers there"
                 if rows.typed
@@ -42,12 +44,26 @@ def odd_columns(rows: FileRows) -> Iterator[str]:
                 f"column {name!r} has {len(numbers):,} numbers such as {numbers[0]!r} in {len(values):,} rows, which "
                 f"are taken for texts: {remedy}"
             )
-        elif name != rows.roles.label and _is_as_good_as_unique(texts, sum(value is not None for value in values)):
+        elif name == rows.roles.label:
+            continue
+        elif dates := _most(_DATE, texts):
+            yield (
+                f"column {name!r} has dates such as {dates[0]!r}, which are taken for categories, and each new one for "
+                f"another. --drop {shlex.quote(name)} leaves it out, --time makes it the time of the events; what "
+                "recurs, the hour or the weekday say, is of use as a column of its own"
+            )
+        elif _is_as_good_as_unique(texts, sum(value is not None for value in values)):
             yield (
                 f"column {name!r} has {len(set(texts)):,} different texts in {len(texts):,} rows: as good as unique, "
                 f"it costs memory and teaches nothing. --drop {shlex.quote(name)} leaves it out; --id and --time give "
                 "it another use"
             )
+
+
+def _most(pattern: re.Pattern[str], texts: list[str]) -> list[str]:
+    """The texts that are so, where most are; else none."""
+    found = [text for text in texts if pattern.fullmatch(text)]
+    return found if len(found) > max(_FEWEST_TEXTS, len(texts) / 2) else []
 
 
 def _is_as_good_as_unique(texts: list[str], n_values: int) -> bool:
