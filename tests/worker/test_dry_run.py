@@ -252,6 +252,7 @@ def test_models_that_a_history_would_begin_with_and_refuse_are_named() -> None:
 def test_a_folder_from_which_no_history_can_begin_is_said_before_a_worker_meets_it() -> None:
     [(level, sentence)] = begun_with(DictStore())
     assert level == "failed"
+    assert sentence.startswith("partition 0: checkpoint.warm_start: expected the checkpoints of one topic")
     assert sentence.endswith("found none (and so with partitions 1, 2)")
 
 
