@@ -52,6 +52,24 @@ def test_check_names_a_property_that_the_client_does_not_take(
         assert "hunter2" not in err
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("linger.ms: soon", 'Invalid value for configuration property "queue.buffering.max.ms"'),
+        ("compression.type: hunter2", 'Invalid value *** for configuration property "compression.codec"'),
+        ("retries: many", 'Invalid value for configuration property "message.send.max.retries"'),
+        ("delivery.timeout.ms: soon", 'Invalid value for configuration property "message.timeout.ms"'),
+    ],
+)
+def test_a_property_that_the_client_calls_by_another_name_has_its_line(
+    main: Main, worker_yaml: Path, given: str, said: str
+) -> None:
+    worker_yaml.write_text(worker_yaml.read_text().replace("kafka: {", f"kafka: {{{given}, "))
+    code, _, err = main("check", worker_yaml)
+    assert code == 2
+    assert err.startswith(f"amf-worker: {worker_yaml}:4: kafka: librdkafka refuses the properties: {said}")
+
+
 @pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
 @pytest.mark.parametrize(
     ("content", "fault"),

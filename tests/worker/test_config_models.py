@@ -67,8 +67,9 @@ def test_a_forest_has_the_defaults_of_the_library(algorithm: str) -> None:
 )
 def test_a_key_of_another_algorithm_is_a_mistake(text: str, path: str, algorithm: str) -> None:
     line = len(REQUIRED) + 2
-    problem = f"worker.yaml:{line}: {path}: expected a key of algorithm {algorithm}, found another's"
-    assert the_problem(document(models=text)) == problem
+    problem = f"worker.yaml:{line}: {path}: expected a key of algorithm {algorithm}, found another's: leave it out"
+    way_out = "" if "algorithm" in text else ", or name its algorithm beside it"
+    assert the_problem(document(models=text)) == problem + way_out
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,8 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ('[{"a": 1, "y": "p"}]\n', {}, "; files of rows are text (CSV and its kin), .parquet and .npz"),
         ('[\n  {"a": 1, "y": "p"}\n]\n', {}, ", found JSON; files of rows are text"),
         (b"a,b\n1,2\n1,\xff\n", {}, ":3: expected text in UTF-8, found other bytes, 0xff first; spreadsheets"),
+        ("\u00fe,b\n1,2\n".encode("cp1252"), {}, "`iconv -f WINDOWS-1252 -t UTF-8` converts"),
+        ("a\tb\n1\t2\n".encode("utf-16"), {}, "`iconv -f UTF-16 -t UTF-8` converts"),
         pytest.param(
             gzip.compress(b"a,b\n" + b"1,2\n" * 9000 + b"1,\xfc\n"), {}, ":9002: expected text in UTF-8", id="far-down"
         ),

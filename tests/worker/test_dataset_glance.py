@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,17 @@ def test_a_text_column_that_is_as_good_as_unique_is_named(csv_file: CsvFile) -> 
     assert not list(odd_columns(open_rows(few, label="y")))
 
 
+@pytest.mark.parametrize(
+    "day", ["2026-01-{:02}", "2026-01-{:02} 12:30:00", "{:02}.01.2026", "1/{}/2026", "2026/1/{}T9:00"]
+)
+def test_a_column_of_dates_is_named_though_they_recur(csv_file: CsvFile, day: str) -> None:
+    path = csv_file("day,y\n" + "".join(f"{day.format(i % 28 + 1)},{i % 2}\n" for i in range(400)))
+    [sentence] = odd_columns(open_rows(path, label="y"))
+    assert sentence.startswith(f"column 'day' has dates such as {day.format(1)!r}, which are taken for categories")
+    others = csv_file("a,b,y\n" + "1.2.3,10.0.0.1,2026-01-02\n" * 60)
+    assert not list(odd_columns(open_rows(others, label="y")))
+
+
 def test_the_name_of_a_column_is_quoted_as_a_shell_takes_it(csv_file: CsvFile) -> None:
     path = csv_file("booked at,y\n" + "".join(f"at {i},1\n" for i in range(200)))
     [sentence] = odd_columns(open_rows(path, label="y"))
@@ -71,6 +83,9 @@ def test_a_column_of_numbers_with_a_few_texts_of_their_own_is_not_as_good_as_uni
         ("1'201.50", '"\'"'),
         ("1 201,50", '" "'),
         ("1\u00a0201", '" "'),
+        ("7,49", "."),
+        ("0,125", "."),
+        ("1201,500", "."),
     ],
 )
 def test_thousands_that_are_taken_for_texts_are_named_with_the_option_that_reads_them(
@@ -84,6 +99,27 @@ def test_thousands_that_are_taken_for_texts_are_named_with_the_option_that_reads
         for name in ("amount", "y")
     ]
     assert not list(odd_columns(open_rows(csv_file('a\n"Rome, Italia"\n' + "1\n" * 60))))
+
+
+@pytest.mark.parametrize(
+    ("cells", "argument", "values"),
+    [
+        (["1,250", "7,49"], ".", [1.25, 7.49]),
+        (["7,49", "1.201,50"], ".", [7.49, 1201.5]),
+        (["7,49", "1 201,50"], '" "', [7.49, 1201.5]),
+        (["1'201,50", "7,4"], '"\'"', [1201.5, 7.4]),
+        (["1,250", "1,201.50"], ",", [1250.0, 1201.5]),
+    ],
+)
+def test_the_option_that_is_named_reads_all_numbers_of_the_column(
+    csv_file: CsvFile, cells: list[str], argument: str, values: list[float]
+) -> None:
+    path = csv_file("a,b\n" + "".join(f'"{cell}",1\n' for cell in cells * 30))
+    [sentence] = odd_columns(open_rows(path))
+    assert f"--thousands {argument} reads them" in sentence
+    rows = list(open_rows(path, thousands=shlex.split(argument)[0]))
+    assert [row.features["a"] for row in rows[:2]] == values
+    assert not list(odd_columns(open_rows(path, thousands=shlex.split(argument)[0])))
 
 
 def test_commas_between_semicolons_that_may_stand_between_thousands_are_noted(csv_file: CsvFile) -> None:
@@ -107,6 +143,8 @@ def test_commas_between_semicolons_that_may_stand_between_thousands_are_noted(cs
         (".", ",", "3,5", 3.5),
         ("'", ",", "1'201", 1201.0),
         (" ", ";", "1\u202f201,5", 1201.5),
+        (" ", ",", "1 201,5", 1201.5),
+        ("'", ",", "3,5", 3.5),
         (" ", ",", "12 34", "12 34"),
     ],
 )

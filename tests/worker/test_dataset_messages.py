@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.worker.support.fakes import config
 from tests.worker.support.rows import PEOPLE, CsvFile
 from worker import codec
-from worker.base.records import Event
+from worker.base.records import Event, Record
 from worker.cli.dataset import Row, message, open_rows
+from worker.repartition.model_key import key_reader
 
 
 @given(
@@ -45,6 +48,18 @@ def test_a_message_is_an_event(csv_file: CsvFile) -> None:
     assert message(Row(2, "k", {"a": None}, None)) == b'{"id":"2","features":{"a":null}}'
     [first, *_] = open_rows(csv_file(PEOPLE), label="churned")
     assert codec.decode(message(first), 1000) == Event({"age": 41.0, "income": 1500.0, "city": "Rome"}, "yes", "0")
+
+
+@pytest.mark.parametrize("written", ["json", "msgpack"])
+def test_a_message_has_the_field_by_which_models_are_told(csv_file: CsvFile, written: Any) -> None:
+    """Else each row of a file would end as a dead letter, missing-model-key."""
+    given = config()
+    of_input = replace(given.input, model_key="field:city", repartition=True, codec=written)
+    key_of = key_reader(replace(given, input=of_input))
+    rows = list(open_rows(csv_file(PEOPLE), label="churned", key="city"))
+    values = [message(row, written, "city") for row in rows]
+    assert [key_of(Record(0, 0, None, value, [])) for value in values] == [b"Rome", b"Oslo", b"Rome"]
+    assert message(Row(2, None, {"a": None}, None), "json", "city") == b'{"id":"2","features":{"a":null}}'
 
 
 @pytest.mark.parametrize(("kind", "n_rows"), [("csv", 12_000), ("npz", 30_000)])

@@ -13,6 +13,7 @@ from pyarrow import parquet as pq
 
 from worker.base.errors import ConfigError
 from worker.cli.dataset import Row, open_rows
+from worker.cli.dataset.glance import odd_columns
 
 
 @pytest.mark.parametrize("option", ["label", "key", "id", "time"])
@@ -61,6 +62,13 @@ def test_a_parquet_file_has_types(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 and no more")
     with pytest.raises(ConfigError, match="expected a Parquet file, found something else"):
         open_rows(path)
+
+
+def test_numbers_that_are_texts_are_named_with_no_option_that_is_for_text_files(tmp_path: Path) -> None:
+    path = tmp_path / "amounts.parquet"
+    pq.write_table(pa.table({"amount": ["7,49"] * 60}), path)
+    [sentence] = odd_columns(open_rows(path))
+    assert sentence.endswith("which are taken for texts: a file of this kind has types, so write them as numbers there")
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,7 @@ def test_models_that_would_be_refused_are_named_with_what_has_changed(saved: Ben
         "spec-changed: 3 of 3 saved models have other parameters here and would be refused: models.default: "
         "n_estimators was 2 and is 20 (3 models, 'x' among them). Set the parameters back"
     )
+    assert "amf-worker check" not in sentence, "that is who says it"
     # And so it is.
     saved.feed("a", key="x")
     saved.config = settings
@@ -251,6 +252,7 @@ def test_models_that_a_history_would_begin_with_and_refuse_are_named() -> None:
 def test_a_folder_from_which_no_history_can_begin_is_said_before_a_worker_meets_it() -> None:
     [(level, sentence)] = begun_with(DictStore())
     assert level == "failed"
+    assert sentence.startswith("partition 0: checkpoint.warm_start: expected the checkpoints of one topic")
     assert sentence.endswith("found none (and so with partitions 1, 2)")
 
 

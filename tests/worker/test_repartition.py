@@ -56,6 +56,13 @@ def test_a_field_cannot_be_in_a_tombstone() -> None:
         load(more="tombstones: reset")
 
 
+def test_a_record_without_the_field_has_no_model_whatever_name_is_given_to_those_without_a_key() -> None:
+    models = "\nmodels: {null_key: other}"
+    assert loads(text_of("key") + models, {}).models.null_key == "other"
+    with pytest.raises(ConfigError, match=r"models\.null_key: expected null beside input\.model_key: field:shop"):
+        loads(text_of() + models, {})
+
+
 @pytest.mark.parametrize("name", ["", 'a\\"b', "a\\\\b", "a\\nb"])
 def test_a_field_has_a_name_that_needs_no_escape_in_json(name: str) -> None:
     with pytest.raises(ConfigError, match=r"input\.model_key: expected key, or field: and the name"):

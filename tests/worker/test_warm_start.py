@@ -113,7 +113,7 @@ def test_a_partition_that_is_added_later_takes_nothing(source: Bench, bench: Ben
 
 def test_without_anything_to_start_from_there_is_no_start(source: Bench, bench: Bench) -> None:
     source.store.objects.clear()
-    with pytest.raises(WorkerError, match="found none"):
+    with pytest.raises(WorkerError, match=r"checkpoint\.warm_start: expected the checkpoints of one .*, found none"):
         bench.worker().join().turns(1)
     assert bench.store.objects == {}
 

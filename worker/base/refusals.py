@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from worker.base.errors import PartitionStopped
 
-SPEC_CHANGED = (
+BACK_OR_RESTART = (
     "Set the parameters back, which loses nothing of these models (those that keys have begun since are refused then), "
-    "or let these models start anew (models.on_spec_change: restart); "
-    "`amf-worker check CONFIG --connect` says what has changed"
+    "or let these models start anew (models.on_spec_change: restart)"
 )
+SPEC_CHANGED = f"{BACK_OR_RESTART}; `amf-worker check CONFIG --connect` says what has changed"
 
 
 def partitions_added(topic: str, known: int, found: int) -> str:

@@ -347,7 +347,7 @@ def _add_rows(parser: argparse.ArgumentParser, *, config_required: bool) -> None
         metavar="CHAR",
         choices=(",", ".", "'", " "),
         help="what stands between the thousands of numbers in a file of text: a comma, as in 1,201.50, a point, as in "
-        "1.201,50, an apostrophe or a space (default: nothing, and such a number is a text)",
+        "1.201,50 and 7,49, an apostrophe or a space (default: nothing, and such a number is a text)",
     )
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", metavar="COL", help="and the column of the model keys")

@@ -16,7 +16,7 @@ from worker.adapters.kafka.registry import open_registry
 from worker.adapters.store import open_store
 from worker.base.errors import PartitionStopped, WorkerError
 from worker.base.ports import Clock, Deadline, Input, ObjectStore, TopicState
-from worker.base.refusals import SPEC_CHANGED
+from worker.base.refusals import BACK_OR_RESTART
 from worker.base.retry import retry
 from worker.cli.terminal import progress, status
 from worker.config import Config, repartition
@@ -192,7 +192,7 @@ def _of_models(config: Config, models: SpecChanges) -> Finding:
     of = f"{models.n_changed:,} of {models.total:,} saved models have other parameters here"
     if config.models.on_spec_change == "restart":
         return Finding("warning", f"{of} and start anew (models.on_spec_change: restart): {models.describe()}")
-    return Finding("failed", f"spec-changed: {of} and would be refused: {models.describe()}. {SPEC_CHANGED}")
+    return Finding("failed", f"spec-changed: {of} and would be refused: {models.describe()}. {BACK_OR_RESTART}")
 
 
 def silent_clients() -> AbstractContextManager[None]:

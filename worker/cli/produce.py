@@ -9,7 +9,7 @@ from worker.base.errors import ConfigError
 from worker.base.log import Log
 from worker.cli.dataset import Rows, key_of, message
 from worker.cli.terminal import Advance
-from worker.config import Config
+from worker.config import Config, repartition
 
 _log = Log(__name__)
 
@@ -31,7 +31,7 @@ def produce(
     if KafkaAdmin(config).missing([topic]):
         raise ConfigError(f"there is no topic {topic}. `amf-worker check {config_path} --create-topics` makes it")
     publisher = KafkaPublisher(config, topic)
-    kept_since_ms = _kept_since_ms(config)
+    kept_since_ms, key_field = _kept_since_ms(config), repartition.key_field(config)
     started = time.monotonic()
     try:
         for row in rows:
@@ -45,7 +45,7 @@ def produce(
                 kept_since_ms = None
             if rate is not None:
                 publisher.wait(started + row.number / rate - time.monotonic())
-            publisher.send(key_of(row), message(row, config.input.codec), row.time_ms)
+            publisher.send(key_of(row), message(row, config.input.codec, key_field), row.time_ms)
             advance(rows.fraction, row.number + 1)
     except (ConfigError, KeyboardInterrupt):
         publisher.finish()

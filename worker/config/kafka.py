@@ -30,6 +30,15 @@ are librdkafka's to check.
 In what librdkafka says of itself it cuts the client's id at a byte, which of other than ASCII may be half a character.
 """
 
+ALIASES: Mapping[str, str] = {
+    "compression.type": "compression.codec",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "linger.ms": "queue.buffering.max.ms",
+    "retries": "message.send.max.retries",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+"""Second names of properties, and the first ones, by which librdkafka calls them whichever was given."""
+
 _ANY = text(r"(?s).*", "text, a number, true or false")
 
 DEFAULTS: Mapping[str, str] = {

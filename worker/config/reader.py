@@ -125,7 +125,9 @@ class Reader:
         algorithm = values.get("algorithm") or self._default.algorithm
         for name, child in entries.items():
             if algorithm and not fits(declared[name].attribute, algorithm):
-                self._fail(child.line, _join(path, name), f"expected a key of algorithm {algorithm}, found another's")
+                way_out = "" if "algorithm" in values else ", or name its algorithm beside it"
+                problem = f"expected a key of algorithm {algorithm}, found another's: leave it out{way_out}"
+                self._fail(child.line, _join(path, name), problem)
         if self.problems:
             return values
         if "preset" in values:

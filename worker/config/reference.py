@@ -21,7 +21,8 @@ This page is made of the declarations in `worker/config/` by `python -m worker.c
 line and what was expected. `amf-worker check FILE --verbose` prints the effective configuration with secrets masked.
 
 What `kafka` holds are librdkafka's properties: TLS and SASL go there. Those on which the guarantees rest
-(`isolation.level`, `transactional.id`, ...) are reserved: setting one is an error that says why. With ACLs a
+(`isolation.level`, `transactional.id`, ...) are reserved: setting one is an error that says why. A name or a value that
+librdkafka does not take it says once all else is right, one at a time. With ACLs a
 worker's user needs READ on the input topic and the group, WRITE on the output and dead-letter topics and on the
 transactional id `<group.id>:<group.instance.id>` (prefix `<group.id>:` without instance ids, with
 `input.repartition` and with `run --processes`); DESCRIBE_CONFIGS on the topics lets it check their settings, and with

@@ -93,3 +93,6 @@ def _field_problems(config: Config) -> Iterator[tuple[str, str]]:
         yield path, f"expected input.codec: json or msgpack beside it, found {config.input.codec}"
     if config.input.tombstones == "reset":
         yield path, "expected input.tombstones: dead-letter beside it: a record without a value has no field"
+    if config.models.null_key is not None:
+        reason = "a record without that field is a dead letter"
+        yield "models.null_key", f"expected null beside {path}: {config.input.model_key}: {reason}"

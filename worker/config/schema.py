@@ -186,7 +186,8 @@ class Models:
         default=None,
         metadata=key(
             kinds.optional(kinds.text(r"(?s).+", "the name of a model")),
-            "Model of the records without a key; with null they are dead letters.",
+            "Model of the records without a key; with null they are dead letters. "
+            "Not with input.model_key: field:NAME.",
             Decides.INTAKE,
         ),
     )

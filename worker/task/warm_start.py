@@ -6,6 +6,7 @@ import threading
 from array import array
 from collections.abc import Mapping, Sequence
 
+from worker.base.errors import Fatal
 from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Manifest, Source, history
 from worker.repartition.partitioner import partition_of
@@ -42,7 +43,10 @@ class WarmStart:
 
     def manifests(self) -> Sequence[Manifest]:
         """The checkpoints whose models are taken. Raises WorkerError if there is no telling."""
-        return history(self._store, but=self._begun)
+        try:
+            return history(self._store, but=self._begun)
+        except Fatal as error:
+            raise Fatal(f"checkpoint.warm_start: {error.fact}", error.hint) from error
 
     def keys_of(self, partition: int, manifests: Sequence[Manifest]) -> list[tuple[Manifest, list[str]]]:
         """Which models of each checkpoint this partition gets."""

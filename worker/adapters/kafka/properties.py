@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from worker.adapters.kafka.errors import PropertyRefused, client
 from worker.base.errors import ConfigError
 from worker.config import Config
+from worker.config.kafka import ALIASES
 from worker.config.text import MASK
 
 _OF_FILES = (".location", ".file")
@@ -58,6 +59,7 @@ def _about_file(config: Config, name: str, error: PropertyRefused) -> str:
 
 
 def _meant(said: str, names: Iterable[str]) -> str | None:
-    """The property that librdkafka speaks of: the longest that it names, be it with blanks in place of dots."""
+    """The property that librdkafka speaks of: the longest that it names, by either name, be it with blanks for dots."""
     words = re.sub(r"\W+", " ", f" {said} ".lower())
-    return max((name for name in names if re.sub(r"\W+", " ", f" {name} ") in words), key=len, default=None)
+    spoken = {name: re.sub(r"\W+", " ", f" {ALIASES.get(name, name)} ") for name in names}
+    return max((name for name in spoken if spoken[name] in words), key=lambda name: len(spoken[name]), default=None)

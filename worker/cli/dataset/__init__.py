@@ -72,14 +72,18 @@ class _Message(msgspec.Struct, omit_defaults=True):
 _ENCODE = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Encoder().encode}
 
 
-def message(row: Row, codec: str = "json") -> bytes:
+def message(row: Row, codec: str = "json", key_field: str | None = None) -> bytes:
     """The row as JSON or MessagePack: floats keep their bits, and there is no label where the file has none.
 
+    `key_field` is the field of the model key, where that is not the record's key alone.
     Raises ConfigError for a codec whose values need a schema.
     """
     if codec not in _ENCODE:
         raise ConfigError(f"input.codec is {codec}: rows of a file can be written as {' or '.join(_ENCODE)} only")
-    return _ENCODE[codec](_Message(str(row.number) if row.id is None else row.id, row.features, row.label))
+    event = _Message(str(row.number) if row.id is None else row.id, row.features, row.label)
+    if key_field is None or row.key is None:
+        return _ENCODE[codec](event)
+    return _ENCODE[codec]({**msgspec.to_builtins(event), key_field: row.key})
 
 
 def key_of(row: Row) -> bytes | None:

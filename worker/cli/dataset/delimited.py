@@ -15,6 +15,7 @@ import json
 import re
 import sys
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -43,7 +44,7 @@ _DELIMITERS = ",;\t|"
 _GZIP = b"\x1f\x8b"
 _NOT_UTF8 = (
     "expected text in UTF-8, found other bytes, 0x{:02x} first; spreadsheets save as `CSV UTF-8`, and "
-    "`iconv -f WINDOWS-1252 -t UTF-8` converts what they wrote otherwise"
+    "`iconv -f {} -t UTF-8` converts what they wrote otherwise"
 )
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
 _MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
@@ -101,7 +102,7 @@ class DelimitedRows(FileRows):
             lines.close()
 
     def use_thousands(self, separator: str) -> None:
-        """A number with this between its thousands is one; a comma is not a point beside it, a point makes it one."""
+        """A number with this between its thousands is one; a comma that is not this itself is a point."""
         between = "[ \u00a0\u202f]" if separator == " " else re.escape(separator)
         point = "," if separator == "." else "." if separator == "," else "[.,]"
         number = re.compile(rf"\s*[-+]?[0-9]{{1,3}}(?:{between}[0-9]{{3}})+(?:{point}[0-9]+)?\s*")
@@ -110,8 +111,7 @@ class DelimitedRows(FileRows):
             return re.sub(between, "", cell.strip()) if number.fullmatch(cell) else cell
 
         self._thousands = without
-        if separator in ",.":
-            self._decimal_comma = separator == "."
+        self._decimal_comma = separator != ","
 
     @property
     def notes(self) -> Sequence[str]:
@@ -195,9 +195,9 @@ class DelimitedRows(FileRows):
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ConfigError(f"{self.name}: expected a whole gzip file: {error}") from None
             except UnicodeDecodeError as error:
-                raise ConfigError(
-                    f"{self._place_of_other_bytes()}: {_NOT_UTF8.format(error.object[error.start])}"
-                ) from None
+                found = error.object[error.start : error.start + 2]
+                encoding = "UTF-16" if found in (BOM_UTF16_LE, BOM_UTF16_BE) else "WINDOWS-1252"
+                raise ConfigError(f"{self._place_of_other_bytes()}: {_NOT_UTF8.format(found[0], encoding)}") from None
             finally:
                 if self.from_stdin:
                     text.detach()  # or stdin would be closed along with it

@@ -12,35 +12,58 @@ from worker.cli.dataset.rows import FileRows, Line, number_of
 FIRST_ROWS = 1000
 _ENOUGH_TEXTS = 100
 _UNIQUE_SHARE = 0.9
+_FEWEST_TEXTS = 20
 _FEWEST_NUMBERS, _MOST_CLASSES = 20, 50
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?(?![1-9][0-9]{0,2},[0-9]{3}\s*$)[0-9]*,[0-9]+\s*")
+"""A number with a comma that is its point, since it cannot stand between thousands."""
 _GROUPED = re.compile(
     r"\s*[-+]?[0-9]{1,3}(?:(?:,[0-9]{3})+(?:\.[0-9]+)?|(?:\.[0-9]{3})+,[0-9]+|(?:\.[0-9]{3}){2,}"
-    r"|(?:['\u00a0\u202f ][0-9]{3})+(?:[.,][0-9]+)?)\s*"
+    rf"|(?:['\u00a0\u202f ][0-9]{{3}})+(?:[.,][0-9]+)?)\s*|{_DECIMAL_COMMA.pattern}"
 )
-"""A number as people write it, with something between its thousands."""
+"""A number as people write it, with something between its thousands, or a comma for its point."""
+_DATE = re.compile(r"\s*(?:[0-9]{4}([-./])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-./])[0-9]{1,2}\2[0-9]{4})(?:[T ].*)?\s*")
+"""A date, with or without time, in the orders of digits in which they are written."""
 
 
 def odd_columns(rows: FileRows) -> Iterator[str]:
-    """A sentence for each text column that cannot be meant as it is: numbers with something between their thousands;
-    ids, timestamps or free text, from which nothing can be learned."""
+    """A sentence for each text column that cannot be meant as it is: numbers with something between their thousands, or
+    a comma for a point; dates; ids or free text, from which nothing can be learned."""
     lines = rows.peek(FIRST_ROWS)
     columns = {name: [line.values[column] for line in lines] for column, name in enumerate(rows.feature_names)}
     if rows.roles.label is not None:
         columns[rows.roles.label] = [line.label for line in lines]
     for name, values in columns.items():
         texts = [value for value in values if isinstance(value, str)]
-        numbers = [text for text in texts if _GROUPED.fullmatch(text)]
-        if len(numbers) > max(_FEWEST_NUMBERS, len(texts) / 2):
+        if numbers := _most(_GROUPED, texts):
+            remedy = (
+                "a file of this kind has types, so write them as numbers there"
+                if rows.typed
+                else f"--thousands {_separator_of(numbers)} reads them as numbers"
+            )
             yield (
                 f"column {name!r} has {len(numbers):,} numbers such as {numbers[0]!r} in {len(values):,} rows, which "
-                f"are taken for texts: --thousands {_separator_of(numbers)} reads them as numbers"
+                f"are taken for texts: {remedy}"
             )
-        elif name != rows.roles.label and _is_as_good_as_unique(texts, sum(value is not None for value in values)):
+        elif name == rows.roles.label:
+            continue
+        elif dates := _most(_DATE, texts):
+            yield (
+                f"column {name!r} has dates such as {dates[0]!r}, which are taken for categories, and each new one for "
+                f"another. --drop {shlex.quote(name)} leaves it out, --time makes it the time of the events; what "
+                "recurs, the hour or the weekday say, is of use as a column of its own"
+            )
+        elif _is_as_good_as_unique(texts, sum(value is not None for value in values)):
             yield (
                 f"column {name!r} has {len(set(texts)):,} different texts in {len(texts):,} rows: as good as unique, "
                 f"it costs memory and teaches nothing. --drop {shlex.quote(name)} leaves it out; --id and --time give "
                 "it another use"
             )
+
+
+def _most(pattern: re.Pattern[str], texts: list[str]) -> list[str]:
+    """The texts that are so, where most are; else none."""
+    found = [text for text in texts if pattern.fullmatch(text)]
+    return found if len(found) > max(_FEWEST_TEXTS, len(texts) / 2) else []
 
 
 def _is_as_good_as_unique(texts: list[str], n_values: int) -> bool:
@@ -49,9 +72,12 @@ def _is_as_good_as_unique(texts: list[str], n_values: int) -> bool:
 
 
 def _separator_of(numbers: list[str]) -> str:
-    """What stands between their thousands, as an argument of a command."""
-    separator = next(filter(None, (re.sub("[-+0-9]", "", number)[:1] for number in numbers)))
-    return {"'": '"\'"', ",": ",", ".": "."}.get(separator, '" "')
+    """What stands between their thousands, as an argument of a command; a point where all that is known is that commas
+    are none of it."""
+    first = {re.sub("[-+0-9]", "", number.strip())[0] for number in numbers}
+    if first <= {",", "."}:
+        return "." if "." in first or any(map(_DECIMAL_COMMA.fullmatch, numbers)) else ","
+    return '"\'"' if "'" in first else '" "'
 
 
 def labels_are_numbers(rows: FileRows) -> str | None:
