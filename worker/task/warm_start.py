@@ -6,9 +6,9 @@ import threading
 from array import array
 from collections.abc import Mapping, Sequence
 
+from worker.base.partitioner import partition_of
 from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Manifest, Source, history
-from worker.repartition.partitioner import partition_of
 
 _NONE = -1
 
