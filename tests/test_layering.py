@@ -69,9 +69,7 @@ MAY_IMPORT = {
     CODEC: f"{BASE} {CODEC}",
     CHECKPOINT: f"{BASE} {CHECKPOINT}",
     "worker.state.*": f"{BASE} {CONFIG} {CODEC} worker.checkpoint worker.state.* amf",
-    "worker.repartition.partitioner": "",
-    "worker.task.*": f"{BASE} {CONFIG} {CODEC} {CHECKPOINT} worker.state.* worker.repartition.partitioner "
-    "worker.task.* amf",
+    "worker.task.*": f"{BASE} {CONFIG} {CODEC} {CHECKPOINT} worker.state.* worker.task.* amf",
     "worker.runtime.pending worker.runtime.transaction": f"{BASE} worker.runtime.pending",
     "worker.repartition.*": f"{BASE} {CONFIG} {CODEC} worker.repartition.* worker.runtime.pending "
     "worker.runtime.transaction amf",

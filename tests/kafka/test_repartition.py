@@ -21,8 +21,8 @@ from tests.kafka.configurations import configuration, named
 from tests.kafka.workers import WorkerProcess, page, wait_for_progress, within
 from worker.adapters.kafka import KafkaAdmin, make_internal_topic
 from worker.base.errors import WorkerError
+from worker.base.partitioner import partition_of
 from worker.config import load
-from worker.repartition.partitioner import partition_of
 
 pytestmark = pytest.mark.kafka
 

@@ -21,7 +21,7 @@ from tests.kafka.topic_job import WITHIN_S, Job, lineage_of, offset_of, until
 from worker import cli
 from worker.adapters.store import open_store
 from worker.base.errors import WorkerError
-from worker.repartition.partitioner import partition_of
+from worker.base.partitioner import partition_of
 
 pytestmark = pytest.mark.kafka
 

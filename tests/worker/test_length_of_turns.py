@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from tests.worker.support.bench import Bench
 from worker.base.errors import StateLost, Transient
 from worker.base.records import Record
-from worker.runtime.executor import FIRST_PIECE, TURN_S
+from worker.runtime.executor import FIRST_PIECE, GATHERED_BYTES, TURN_S
 from worker.task.processor import BatchResult
 from worker.task.task import Task
 
@@ -51,9 +52,21 @@ def test_large_records_that_take_long_hold_up_nobody(monkeypatch: pytest.MonkeyP
     bench.feed("a", "b", "a", partition=2)
     worker = bench.worker().join()
     _costly(monkeypatch, bench, {0: 2.4, 1: 2.4})
-    assert _longest_turn_s(worker, bench, 3) < 10
+    assert _longest_turn_s(worker, bench, 3) < 5, "a turn comes to one of the slow ones: to two records at first"
     assert bench.published(2) == bench.expected(2)
     assert all(0 < worker.position(slow) < 30 for slow in (0, 1)), "each has its turn"
+
+
+def test_a_turn_takes_no_more_records_than_a_transaction_has_bytes() -> None:
+    bench = Bench()
+    _feed_large(bench, 60, 0)
+    worker = bench.worker().join()
+    taken = [worker.position(0)]
+    while taken[-1] < 60:
+        worker.turn()
+        taken.append(worker.position(0))
+    most = GATHERED_BYTES // 900_000 + 1
+    assert max(after - before for before, after in pairwise(taken)) <= most < 60
 
 
 def test_models_that_take_long_are_given_less_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.repartition.partitioner import murmur2, partition_of
+from worker.base.partitioner import murmur2, partition_of
 
 PUBLISHED = {
     "": 275646681,

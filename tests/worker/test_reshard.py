@@ -24,11 +24,11 @@ from tests.worker.support.tasks import restore
 from worker.adapters.kafka import KafkaGroup
 from worker.adapters.store import FileStore
 from worker.base.errors import WorkerError
+from worker.base.partitioner import partition_of
 from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, history, segments
 from worker.cli import drained as drained_
 from worker.cli import reshard as resharding
 from worker.config import loads
-from worker.repartition.partitioner import partition_of
 from worker.task.task import Task
 from worker.task.warm_start import WarmStart
 

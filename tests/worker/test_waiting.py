@@ -104,6 +104,32 @@ def test_a_partition_waits_at_what_cannot_be_read_while_the_others_go_on(bench: 
     assert worker.stops() == {}
 
 
+def test_a_turn_asks_once_for_what_is_away(bench: Bench, registry: FakeRegistry) -> None:
+    """Each question may take as long as a client waits for an answer."""
+    worker = bench.worker().join(0)
+    feed(bench, 1, 2)
+    registry.away = {2}
+    worker.turn()
+    assert registry.asked == 3, "for the schema of the predictions, and for that of each event"
+
+
+def test_what_the_client_says_of_a_partition_that_waits_is_not_of_its_next_record(
+    bench: Bench, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed(bench, 1, 2, 1)
+    registry.away = {2}
+    worker = bench.worker().join(0)
+    worker.turns(2)
+    assert worker.input.paused == {0}
+    consume = worker.input.consume
+    monkeypatch.setattr(worker.input, "consume", lambda *wanted: (consume(*wanted)[0], {0: "gone"}))
+    worker.turn()
+    monkeypatch.undo()
+    registry.away = set()
+    later(bench, worker)
+    assert (worker.stops(), bench.published(0)) == ({}, expected(bench))
+
+
 def test_between_two_attempts_nothing_is_read_or_asked(bench: Bench, registry: FakeRegistry) -> None:
     feed(bench, 2)
     registry.away = {2}

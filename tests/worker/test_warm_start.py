@@ -15,6 +15,7 @@ from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import restore
 from worker.adapters.store import open_store
 from worker.base.errors import ConfigError, WorkerError
+from worker.base.partitioner import partition_of
 from worker.base.ports import TopicState
 from worker.base.records import Record
 from worker.checkpoint import history
@@ -23,7 +24,6 @@ from worker.cli.check import dry_runs
 from worker.cli.dataset import open_rows
 from worker.cli.evaluate import evaluate
 from worker.cli.predictions import PredictionsFile
-from worker.repartition.partitioner import partition_of
 from worker.task import warm_start
 from worker.task.task import Task
 from worker.task.warm_start import WarmStart

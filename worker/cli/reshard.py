@@ -15,12 +15,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from worker.base.errors import Fatal
+from worker.base.partitioner import partition_of
 from worker.base.ports import ObjectStore
 from worker.checkpoint import Catalogue, Checkpoints, Location, Manifest, ModelEntry, SavedModel, state_hash
 from worker.checkpoint.gaps import before_gap
 from worker.cli.terminal import Advance, count, size, table
 from worker.config.values import folder_name
-from worker.repartition.partitioner import partition_of
 
 HELD_BYTES = 256 * 2**20
 """Bytes of models that wait for others with which they are written."""

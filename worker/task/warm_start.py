@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from worker.base.errors import Fatal
+from worker.base.partitioner import partition_of
 from worker.base.ports import ObjectStore
 from worker.checkpoint import Checkpoints, Manifest, Source, history
-from worker.repartition.partitioner import partition_of
 
 _NONE = -1
 

@@ -8,8 +8,8 @@ import msgspec
 
 from tests.worker.support.bench import Bench
 from tests.worker.support.manifests import loaded
+from worker.base.partitioner import partition_of
 from worker.checkpoint import Checkpoints
-from worker.repartition.partitioner import partition_of
 
 KEYS = [f"key-{number}" for number in range(12)]
 

@@ -241,7 +241,8 @@ class DelimitedRows(FileRows):
         for column, name in enumerate(names):
             if not name or name in known:
                 problem = "has no name" if not name else f"has the name {name!r}, which another one has"
-                raise self._error(reader, f"column {column + 1} {problem}; give every column a name of its own")
+                index = "" if name or column else " (pandas writes one without for its index, but for index=False)"
+                raise self._error(reader, f"column {column + 1} {problem}; give every column a name of its own{index}")
             known.add(name)
         self.require_columns(names, f"{self.name}:{reader.line_num}")
         return names
