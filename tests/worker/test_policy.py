@@ -123,3 +123,12 @@ def test_the_recovery_budget_leaves_room_for_the_time_that_writing_takes(
     replay_s: float, writing_s: float, spent: bool
 ) -> None:
     assert Policy(interval_s=30.0, recovery_budget_s=10.0).spent(replay_s, writing_s) is spent
+
+
+def test_a_partition_that_waits_for_its_checkpoint_goes_first_as_long_as_there_is_a_place() -> None:
+    policy = Policy(interval_s=30.0, recovery_budget_s=10.0)
+    busy, waiting = Partition(0.5, policy, replay_s=9.9), Partition(0.0, policy, must_be_saved=True)
+    writing = [Partition(0.1, policy, is_writing=True) for _ in range(MOST_WRITES)]
+    assert policy.most_urgent([busy, waiting], [busy, waiting]) is waiting
+    assert policy.most_urgent([busy, waiting, *writing[1:]], [busy, waiting]) is waiting
+    assert policy.most_urgent([busy, waiting, *writing], [busy, waiting]) is None
