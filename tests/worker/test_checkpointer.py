@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -207,6 +206,13 @@ def test_a_clean_up_that_waits_for_its_turn_is_left_to_the_next_checkpoint() -> 
     assert worker.faults.seen.count("store list") == lists + 1
 
 
+def test_a_clean_up_that_has_not_begun_when_its_partition_goes_is_not_made_any_more() -> None:
+    bench, worker = cleaning(partitions=1)
+    bench.broker.group.rebalance({0: bench.worker("other").join_idle().input})
+    worker.turn()
+    assert worker.cleaners.jobs == []
+
+
 def test_a_clean_up_that_has_just_begun_is_waited_for_by_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread at a time is at the checkpoints of a partition."""
     bench, worker = cleaning(partitions=1)
@@ -346,17 +352,17 @@ def test_a_checkpoint_is_two_requests_and_a_partition_that_stands_still_none() -
 # Divergence
 
 
-def set_back(bench: Bench) -> None:
-    """The group begins anew, which the configuration accepts."""
+def set_back(interval_s: float) -> Bench:
+    """Eight records were taken and saved; then the group begins anew, which the configuration accepts."""
+    bench = Bench(interval_s=interval_s, on_rewind="accept")
+    bench.feed(*"ab" * 4)
+    bench.worker("one").join().turns(2).close()
     bench.broker.committed[0] = 0
-    bench.config = replace(bench.config, input=replace(bench.config.input, on_rewind="accept"))
+    return bench
 
 
 def test_two_states_at_one_offset_stop_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(interval_s=10.0)
-    bench.feed(*"ab" * 4)
-    bench.worker("one").join().turns(2).close()
-    set_back(bench)
+    bench = set_back(interval_s=10.0)
     monkeypatch.setattr(targets, "seed_of", lambda key, seed: seed + 1)
     two = bench.worker("two").join().turns(2)
     bench.clock.now_s += 10
@@ -369,13 +375,11 @@ def test_two_states_at_one_offset_stop_the_partition(monkeypatch: pytest.MonkeyP
     with pytest.raises(WorkerError, match="every partition"):
         three.join().turns(1)
     assert three.stops() == {"divergence": 1}
+    assert three.held()[:2] == (0, 0), "its models were loaded, and are let go of"
 
 
 def test_the_same_state_again_is_no_divergence() -> None:
-    bench = Bench(interval_s=10.0)
-    bench.feed(*"ab" * 4)
-    bench.worker("one").join().turns(2).close()
-    set_back(bench)
+    bench = set_back(interval_s=10.0)
     two = bench.worker("two").join().turns(2)
     bench.clock.now_s += 10
     two.turns(2)
@@ -386,10 +390,7 @@ def test_the_same_state_again_is_no_divergence() -> None:
 def test_a_divergence_that_shows_while_partitions_are_given_up_stops_this_one_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bench = Bench(interval_s=60.0)
-    bench.feed(*"ab" * 4)
-    bench.worker("one").join().turns(2).close()
-    set_back(bench)
+    bench = set_back(interval_s=60.0)
     monkeypatch.setattr(targets, "seed_of", lambda key, seed: seed + 1)
     two = bench.worker("two").join().turns(2)
     two.close()

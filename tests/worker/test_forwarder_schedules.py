@@ -12,27 +12,14 @@ import pytest
 from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S
 from tests.worker.support.fakes import Crash
 from tests.worker.support.forwarders import INTERNAL, BoundForwarder, ForwarderBench, origin
-from worker.base.errors import Abort, Transient, Unknown, WorkerError
+from tests.worker.support.plan import ERRORS
+from worker.base.errors import Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import Outgoing, Record
 from worker.repartition.note import Note
 
 METRICS = Metrics()
 """One for all schedules, which do not look at the numbers: to make it takes longer than to run one."""
-
-
-ERRORS: dict[str, tuple[type[WorkerError], ...]] = {
-    "committed": (Transient,),
-    "bounds": (Transient,),
-    "init": (Transient, Abort, Unknown),
-    "begin": (Unknown,),
-    "produce": (Abort, Transient, Unknown),
-    "offsets": (Abort, Unknown),
-    "commit": (Abort, Unknown),
-    "commit:done": (Unknown,),
-    "abort": (Unknown,),
-    "abort:done": (Unknown,),
-}
 
 
 class Schedule:

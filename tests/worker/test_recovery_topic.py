@@ -76,6 +76,15 @@ def test_the_consumer_may_know_of_a_partition_first() -> None:
     assert worker.input.paused == {2}
 
 
+def test_a_partition_that_the_consumer_knows_first_is_on_record_in_its_checkpoints() -> None:
+    bench = saved_bench(2)
+    bench.config = of_input(bench.config, on_repartition="new-models")
+    bench.broker.add_partition()
+    bench.feed("a", partition=2)
+    bench.worker("two").join().turns(2).close()
+    assert (bench.newest(2).offset, bench.newest(2).partitions) == (1, 3)
+
+
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_models_of_added_partitions_may_start_anew(start: str) -> None:
     bench = saved_bench(2)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support.bench import Bench, of_input
+from tests.worker.support.bench import Bench, of_input, run_into_stop
 from tests.worker.support.configurations import document
 from tests.worker.support.fake_broker import Log
 from tests.worker.support.fake_clients import FakeInput
@@ -97,6 +97,14 @@ def test_a_topic_that_was_not_drained_is_not_started(drained: Bench) -> None:
     drained.broker.committed[1] = drained.broker.logs[1].high + 1
     worker = drained.worker().join().turns(2)
     assert worker.stops() == {"not-drained": 1}
+
+
+def test_models_that_were_moved_for_other_partitions_than_there_are_do_not_start(drained: Bench) -> None:
+    reshard(drained.store, drained.store, 4, into="main~3")
+    add_partition(drained)
+    before = dict(drained.store.objects)
+    assert run_into_stop(drained.worker()) == {"partitions-added": 3}
+    assert drained.store.objects == before
 
 
 def test_to_do_it_again_is_harmless_until_a_worker_has_started(drained: Bench) -> None:

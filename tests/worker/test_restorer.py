@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, run_into_stop, saved_bench
 from worker.base.errors import WorkerError
 from worker.task.restorer import LONGEST_RETRY_S, RETRY_S
 
@@ -87,9 +87,9 @@ def test_a_partition_that_is_given_up_is_asked_about_no_more(caplog: pytest.LogC
     assert bench.published() == bench.expected()
 
 
-def test_who_is_opened_after_it_was_given_up_is_not_shown() -> None:
-    """A thread that is at it goes on, but shows nothing of a partition that is another member's."""
-    bench = Bench(partitions=2)
+def test_who_is_opened_after_it_was_given_up_is_not_shown_and_takes_no_memory() -> None:
+    """A thread that is at it goes on, but shows and keeps nothing of a partition that is another member's."""
+    bench = saved_bench(partitions=2)
     one, two = bench.worker("one"), bench.worker("two").join_idle()
     one.pool.is_done_within = lambda seconds: False
     one.join(0).turn()
@@ -99,8 +99,23 @@ def test_who_is_opened_after_it_was_given_up_is_not_shown() -> None:
     one.turn()
     loading.run()
     one.turn()
+    assert (len(loading.result().manifest.models), one.held()) == (1, (0, 0, 0))
     labelled = [family.series() for family in one.metrics.families().values() if "partition" in family.labels]
     assert [series for series in labelled if series] == []
+
+
+def test_a_stop_is_of_where_the_topic_begins_by_now(caplog: pytest.LogCaptureFixture) -> None:
+    bench = saved_bench()
+    bench.feed(*"ababa")
+    bench.broker.logs[0].low = 7
+    worker = bench.worker("two")
+
+    def retention_goes_on() -> None:
+        bench.broker.logs[0].low = 8
+
+    worker.faults.at("bounds", None, retention_goes_on)
+    assert run_into_stop(worker, turns=4) == {"retention-gap": 1}
+    assert "the topic begins at 8: 3 records that the models need are gone" in caplog.text
 
 
 def test_a_group_that_has_moved_on_meanwhile_was_not_set_back() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.worker.support.bench import Bench, Bound
+from tests.worker.support.bench import Bench, Bound, saved_bench
 from worker.base.errors import Abort, WorkerError
 
 
@@ -77,6 +77,30 @@ def test_partitions_that_are_not_named_are_left_as_they_are() -> None:
     bench.feed("a", "b", partition=1)
     run_to_the_end(bench.worker())
     assert bench.broker.committed == {1: 1}
+
+
+def test_a_partition_that_is_not_named_and_stops_is_no_failure() -> None:
+    bench = saved_bench(partitions=2)
+    bench.damage("manifest", newest=9)
+    bench.feed("a", partition=1)
+    bench.ends = {1: 6}
+    worker = bench.worker()
+    run_to_the_end(worker)
+    assert worker.stops() == {"corrupt-checkpoint": 1}
+    assert bench.newest(1).offset == 6
+
+
+def test_a_run_has_not_come_to_its_end_while_a_partition_opens() -> None:
+    bench = until({0: 1}, partitions=1)
+    bench.feed("a")
+    worker = bench.worker()
+    worker.askers.is_done_within = lambda seconds: False
+    worker.join().turns(3)
+    assert not worker.is_done()
+    worker.askers.is_done_within = lambda seconds: True
+    worker.turns(3)
+    assert worker.is_done()
+    assert bench.published() == bench.expected()
 
 
 def test_where_the_group_is_past_the_end_nothing_is_done() -> None:

@@ -32,6 +32,37 @@ def test_it_is_restored_replays_goes_live_and_stops() -> None:
     assert here.state is State.STOPPED
 
 
+@pytest.mark.parametrize(
+    ("so_far", "then"),
+    [
+        ([], Task.go_live),
+        ([restore], Task.resume),
+        ([restore, Task.go_live], Task.go_live),
+        ([restore, Task.go_live], restore),
+        ([restore, Task.stop], Task.go_live),
+        ([restore, Task.stop], restore),
+    ],
+)
+def test_it_goes_no_other_way(so_far: list[Callable[[Task], object]], then: Callable[[Task], object]) -> None:
+    here = Task(0, config(), 1_000_000)
+    for step in so_far:
+        step(here)
+    with pytest.raises(AssertionError, match="partition 0: from "):
+        then(here)
+
+
+@pytest.mark.parametrize(("last_epoch", "asks"), [(None, False), (0, True)])
+def test_a_replay_without_records_asks_for_the_last_one_that_was_predicted_where_it_is_known_which(
+    last_epoch: int | None, asks: bool
+) -> None:
+    here = Task(0, config(), 1_000_000)
+    here.open(here.load((), 5), 5, 9, last_epoch=last_epoch)
+    log = Log()
+    log.append(*_bytes(labelled("k")), gap=9)
+    here.add(log.records)
+    assert (here.has_leapt, here.has_replayed) == (asks, not asks)
+
+
 def test_the_position_is_the_offset_after_the_last_record() -> None:
     here = partition(config())
     log = Log()

@@ -9,7 +9,7 @@ import pytest
 from tests.worker.support.fake_broker import Broker
 from tests.worker.support.fake_clients import FakeInput, FakeOutput, NoListener
 from tests.worker.support.fakes import FakeClock, Faults
-from worker.base.errors import Abort, Transient, Unknown, WorkerError
+from worker.base.errors import Abort, Refused, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import CommittedOffset, Outgoing, Record
 from worker.runtime.pending import STEADY_PARTS
@@ -109,6 +109,42 @@ def test_where_the_abort_fails_a_new_producer_goes_on(point: str) -> None:
     assert [bench.settle(), bench.settle()] == [False, True]
     assert bench.broker.published == OUTPUTS
     assert bench.opened == NEW
+
+
+def test_a_new_producer_in_place_of_one_that_could_not_abort_comes_with_the_next_turn() -> None:
+    """Each of the two may take as long as a client waits for an answer, and the callbacks of the group wait, too."""
+    bench = Bench()
+    bench.faults.at("produce", Refused("injected"))
+    bench.faults.at("abort", Unknown("injected"))
+    bench.begin()
+    assert bench.transactions.pending is not None
+    bench.transactions.pending.records = {0: [Record(i, 0, b"k", b"", []) for i in (1, 2)]}
+    assert (bench.settle(), bench.opened) == (False, 1)
+    assert (bench.settle(), bench.opened) == (True, NEW)
+    assert bench.broker.published == OUTPUTS
+
+
+@pytest.mark.parametrize("error", [Abort, Transient, Unknown])
+def test_a_first_producer_that_is_not_to_be_had_may_be_had_later(error: type[WorkerError]) -> None:
+    bench = Bench()
+    bench.faults.at("init", error("injected"))
+    with pytest.raises(Transient, match="injected"):
+        bench.transactions.open()
+    bench.transactions.open()
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_offsets_alone_are_sent_again_with_what_is_committed_along_with_them(took_effect: bool) -> None:
+    """The offsets themselves may be those of the commit before: they do not tell whether this one took effect."""
+    bench = Bench()
+    bench.begin()
+    assert bench.settle()
+    offsets = {number: CommittedOffset(offset, "changed") for number, offset in OFFSETS.items()}
+    bench.transactions.pending = Pending(bench.input.membership(), offsets=offsets)
+    bench.faults.at("commit:done" if took_effect else "commit", Unknown("injected"))
+    assert [bench.settle(), bench.settle()] == [False, True]
+    assert bench.broker.metadata == dict.fromkeys(OFFSETS, "changed")
+    assert bench.broker.published == OUTPUTS
 
 
 @pytest.mark.parametrize("error", [Abort, Transient, Unknown])
