@@ -102,9 +102,10 @@ def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictSt
     assert {same, newer} <= store.objects.keys()
 
 
-def test_what_the_next_checkpoint_builds_on_stays(checkpoints: Checkpoints) -> None:
+def test_what_the_next_checkpoint_builds_on_stays(store: DictStore, checkpoints: Checkpoints) -> None:
     chain = chain_of(checkpoints, 10, HOUR_MS)
     checkpoints.collect_garbage(1000 * HOUR_MS, current=chain[2])
+    assert f"{HERE.prefix}/{chain[2].models.base_name}" in store.objects
     following = write(checkpoints, 3, {"new": b"n"}, previous=chain[2])
     assert loaded(checkpoints, following) == {"cold": b"c" * 100, "hot": b"2", "new": b"n"}
 

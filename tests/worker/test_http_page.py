@@ -182,6 +182,7 @@ def test_nothing_can_be_changed(worker: Server) -> None:
 
 def test_head_is_get_without_a_body(worker: Server) -> None:
     head, got = ask(worker, "/models", "HEAD"), ask(worker, "/models")
+    assert raw(worker, b"HEAD /models HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-length"] == str(len(got.body))
 

@@ -134,6 +134,8 @@ def test_any_damage_to_a_base_or_a_delta_leads_to_a_checkpoint_before_or_to_a_st
         ({"removed": ["b"]}, "state hash"),
         ({"base": "of another history"}, "of another history"),
         ({"base": "of a later offset"}, "of another history"),
+        ({"covered": 8}, "covers them up to 8"),
+        ({"segments": "of another size"}, "points past the end of a segment, or into one that it does not list"),
     ],
 )
 def test_a_delta_that_does_not_fit_its_base_is_refused(store: DictStore, changes: dict[str, Any], problem: str) -> None:
@@ -148,11 +150,20 @@ def test_a_delta_that_does_not_fit_its_base_is_refused(store: DictStore, changes
     }
     if "base" in changes:
         changes = {"base": others[changes["base"]].models.base_name}
+    if "segments" in changes:
+        changes = {"segments": {name: size + 7 for name, size in base.segments.items()}}
     forged = forge(store, HERE.prefix, 9, put_together(header | changes, entries))
     with pytest.raises(CorruptCheckpoint, match=problem) as caught:
         Reader(store, HERE.prefix).read(forged.rpartition("/")[2])
     assert str(caught.value).startswith(forged)
     assert Checkpoints(store, HERE).newest(4) == base
+
+
+def test_a_file_that_is_nested_deeper_than_the_stack_is_no_manifest(store: DictStore) -> None:
+    first = b"\x82\xa6format\x02\xa1x" + b"\x91" * 100_000 + b"\x90"
+    forged = forge(store, HERE.prefix, 9, len(first).to_bytes(4) + first)
+    with pytest.raises(CorruptCheckpoint, match="is not a manifest"):
+        Reader(store, HERE.prefix).read(forged.rpartition("/")[2])
 
 
 def test_the_delta_of_a_delta_is_refused(store: DictStore) -> None:

@@ -85,6 +85,7 @@ FEATURES = b"\x81\xa8features"
         (b"\xc6\xff\xff\xff\xff", "malformed-msgpack"),
         (b"\x91" * 100_000 + b"\x90", "malformed-msgpack"),
         (packed({"features": [1], "x": nested(64)}), "malformed-msgpack"),
+        (b"\x82\xa8features\x91\x01\xa1x" + b"\x81\xa1x" * 64 + b"\xc0", "malformed-msgpack"),
         (b"\x82\xa8features\x91\x01\xa1x\xa1\xff", "malformed-msgpack"),
         (b"\x82\xa8features\x91\x01\x07\x07", "malformed-msgpack"),
         (packed([1]), "wrong-type"),

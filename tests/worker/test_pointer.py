@@ -116,7 +116,9 @@ def test_models_that_start_anew_are_committed_once() -> None:
     assert worker.outcomes() == {"committed": 1}
 
 
-@pytest.mark.parametrize("metadata", ["", "{", "somebody else's", "[]", '{"version":2,"offset":0}', "[" * 5000])
+@pytest.mark.parametrize(
+    "metadata", ["", "{", "somebody else's", "[]", '{"version":2,"offset":0}', '{"a":' + "[" * 4000]
+)
 def test_where_an_operator_has_set_the_offset_all_checkpoints_count(metadata: str) -> None:
     bench = saved_bench()
     bench.worker("two", **RESTART).join().turns(2).close()

@@ -261,7 +261,7 @@ def _cut(data: bytes) -> Iterator[bytes]:
     while at < len(data):
         start = at + _LENGTH_BYTES
         end = start + int.from_bytes(data[at:start], "big")
-        if start > len(data) or end > len(data):
+        if end > len(data):
             raise ValueError("it ends within a frame")
         yield data[start:end]
         at = end

@@ -1,0 +1,64 @@
+"""What the client says of partitions of a forwarder: of those that were taken away nothing follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
+from worker.base.errors import WorkerError
+from worker.base.ports import Gone
+from worker.base.refusals import UNDECOMPRESSED, unreadable_records
+
+
+def hears(forwarder: BoundForwarder, gone: Gone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all records that it reads from now on the forwarder is told this."""
+    consume = forwarder.input.consume
+    monkeypatch.setattr(forwarder.input, "consume", lambda most, timeout_s: (consume(most, timeout_s)[0], gone))
+
+
+@pytest.mark.parametrize("on_gap", ["fail", "accept"])
+def test_records_that_can_never_be_read_end_the_forwarder(on_gap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = ForwarderBench(on_gap=on_gap)
+    forwarder = bench.forwarder().join().turns(2)
+    hears(forwarder, {0: unreadable_records("events[0]", "Invalid compressed data", UNDECOMPRESSED)}, monkeypatch)
+    with pytest.raises(WorkerError, match="Invalid compressed data"):
+        forwarder.turn()
+
+
+def test_what_is_heard_of_a_partition_that_was_taken_away_meanwhile_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = ForwarderBench(partitions=2)
+    forwarder = bench.forwarder().join(1).turns(2)
+    bench.feed_shops("a", partition=1)
+    hears(forwarder, {0: "gone"}, monkeypatch)
+    forwarder.turns(2)
+    assert bench.forwarded() == [(b"a", 1, 0)]
+
+
+def test_records_of_a_partition_that_was_taken_away_meanwhile_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = ForwarderBench(partitions=2)
+    forwarder = bench.forwarder().join().turns(2)
+    bench.feed_shops("a")
+    consume = forwarder.input.consume
+
+    def consumed(most: int, timeout_s: float) -> object:
+        found = consume(most, timeout_s)
+        forwarder.forwarder.lost([0])
+        return found
+
+    monkeypatch.setattr(forwarder.input, "consume", consumed)
+    forwarder.turns(2)
+    assert (bench.forwarded(), 0 in forwarder.forwarder._positions) == ([], False)
+
+
+def test_behind_a_gap_that_is_accepted_nothing_is_committed_with_the_epoch_of_a_record_before_it() -> None:
+    bench = ForwarderBench(on_gap="accept")
+    bench.feed_shops("a")
+    forwarder = bench.forwarder().join().turns(3)
+    log = bench.broker.logs[0]
+    log.elect()
+    bench.feed_shops("b", "c")
+    log.mark(2)
+    log.low = 3
+    forwarder.turns(4)
+    assert bench.broker.metadata[0].endswith("no record from 3 to 5")
+    assert (bench.broker.committed[0], bench.broker.leader_epochs[0]) == (3, None)
