@@ -50,7 +50,7 @@ models:
   overrides:
     - {{match: "adaptive-*", algorithm: adaptive-classifier}}
     - {{match: "numbers-*", algorithm: amf-regressor}}
-  cache_bytes: {cache_bytes}
+  cache_bytes: 4MB  # so little that models leave memory, and come back
 checkpoint: {{url: "{url}", interval: 1s}}
 metrics: {{listen: "127.0.0.1:0"}}
 """
@@ -70,8 +70,6 @@ class Setup:
     session_s: float = 6.0
     """After this much silence a worker has left the group."""
     model_bytes: str = "1MB"
-    cache_bytes: str = "4MB"
-    """So little that models leave memory, and come back."""
     on_rewind: Literal["fail", "accept"] = "fail"
     group: str = "chaos"
     input_is_copied: bool = True
@@ -96,7 +94,6 @@ class Setup:
             transaction_ms=int(TRANSACTION_S * 1000),
             max_poll_ms=int(max(MAX_POLL_S, self.session_s) * 1000),
             model_bytes=self.model_bytes,
-            cache_bytes=self.cache_bytes,
             on_rewind=self.on_rewind,
             url=url,
         )

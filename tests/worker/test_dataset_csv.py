@@ -201,11 +201,7 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ("a,b\n1,2\n1\n", {}, ":3: expected 2 cells as in the header, found 1"),
         ("a,b\n1,2\n1,2,3\n", {}, ":3: expected 2 cells as in the header, found 3"),
         ("a,b,a\n", {}, ":1: column 3 has the name 'a', which another one has"),
-        (
-            ",b\n",
-            {},
-            ":1: column 1 has no name; give every column a name of its own (pandas",
-        ),
+        (",b\n", {}, ":1: column 1 has no name; give every column a name of its own (pandas"),
         ("a,b\n", {"label": "c"}, ":1: there is no column 'c' for --label; there are a, b"),
         ("a,b\n", {"label": ""}, ":1: there is no column '' for --label; there are a, b"),
         ("a,b\n", {"key": "c"}, ":1: there is no column 'c' for --key; there are a, b"),

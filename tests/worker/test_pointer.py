@@ -117,7 +117,7 @@ def test_models_that_start_anew_are_committed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", ["", "{", "somebody else's", "[]", '{"version":2,"offset":0}', '{"a":' + "[" * 4000]
+    "metadata", ["", "{", "somebody else's", "[]", '{"version":2,"offset":0}', "[" * 5000, '{"a":' + "[" * 4000]
 )
 def test_where_an_operator_has_set_the_offset_all_checkpoints_count(metadata: str) -> None:
     bench = saved_bench()
