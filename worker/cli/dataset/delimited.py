@@ -46,9 +46,10 @@ _NOT_UTF8 = (
     "expected text in UTF-8, found other bytes, 0x{:02x} first; spreadsheets save as `CSV UTF-8`, and "
     "`iconv -f {} -t UTF-8` converts what they wrote otherwise"
 )
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
-_MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
-"""With a decimal comma it has three digits behind the point."""
+DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
+"""A number whose comma may be its point."""
+MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
+"""One whose commas may stand between its thousands: with a decimal comma it has three digits behind the point."""
 _ENOUGH = 10
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -261,11 +262,11 @@ class DelimitedRows(FileRows):
 
     def _with_point(self, cell: str, column: str) -> str:
         """A number with a decimal comma as one with a point; any other text as it is."""
-        if not _DECIMAL_COMMA.fullmatch(cell):
+        if not DECIMAL_COMMA.fullmatch(cell):
             return cell
         counts = self._with_comma.setdefault(column, [0, 0])
         counts[0] += 1
-        counts[1] += _MAYBE_THOUSANDS.fullmatch(cell) is not None
+        counts[1] += MAYBE_THOUSANDS.fullmatch(cell) is not None
         return cell.replace(",", ".")
 
     def _error(self, reader: _Records, problem: str) -> ConfigError:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from math import isfinite
 
+from worker.cli.dataset.delimited import DECIMAL_COMMA, MAYBE_THOUSANDS
 from worker.cli.dataset.rows import FileRows, Line, number_of
 
 FIRST_ROWS = 1000
@@ -14,11 +15,9 @@ _ENOUGH_TEXTS = 100
 _UNIQUE_SHARE = 0.9
 _FEWEST_TEXTS = 20
 _FEWEST_NUMBERS, _MOST_CLASSES = 20, 50
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?(?![1-9][0-9]{0,2},[0-9]{3}\s*$)[0-9]*,[0-9]+\s*")
-"""A number with a comma that is its point, since it cannot stand between thousands."""
 _GROUPED = re.compile(
     r"\s*[-+]?[0-9]{1,3}(?:(?:,[0-9]{3})+(?:\.[0-9]+)?|(?:\.[0-9]{3})+,[0-9]+|(?:\.[0-9]{3}){2,}"
-    rf"|(?:['\u00a0\u202f ][0-9]{{3}})+(?:[.,][0-9]+)?)\s*|{_DECIMAL_COMMA.pattern}"
+    rf"|(?:['\u00a0\u202f ][0-9]{{3}})+(?:[.,][0-9]+)?)\s*|{DECIMAL_COMMA.pattern}"
 )
 """A number as people write it, with something between its thousands, or a comma for its point."""
 _DATE = re.compile(r"\s*(?:[0-9]{4}([-./])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-./])[0-9]{1,2}\2[0-9]{4})(?:[T ].*)?\s*")
@@ -76,7 +75,8 @@ def _separator_of(numbers: list[str]) -> str:
     are none of it."""
     first = {re.sub("[-+0-9]", "", number.strip())[0] for number in numbers}
     if first <= {",", "."}:
-        return "." if "." in first or any(map(_DECIMAL_COMMA.fullmatch, numbers)) else ","
+        is_point = any(DECIMAL_COMMA.fullmatch(n) and not MAYBE_THOUSANDS.fullmatch(n.strip()) for n in numbers)
+        return "." if is_point or "." in first else ","
     return '"\'"' if "'" in first else '" "'
 
 
