@@ -74,7 +74,7 @@ def evaluate(
         if interrupt.pressed:
             break
     evaluation.report.interrupted = interrupt.pressed
-    report = evaluation.finish(time.perf_counter() - started)
+    report = evaluation.finish(time.perf_counter() - started, has_key=rows.has_key)
     report.notes += rows.notes
     return Evaluated(report, evaluation.classes.texts, evaluation.task.models.sources())
 
@@ -128,11 +128,11 @@ class _Evaluation:
                 assert answer is not None, "a row has a value, and is predicted"
                 self._count(row, answer)
 
-    def finish(self, seconds: float) -> Report:
+    def finish(self, seconds: float, *, has_key: bool) -> Report:
         report, classes = self.report, self.classes.texts
         report.seconds = seconds
         report.models = len(self.task.models)
-        survey(self.task.models, report)
+        survey(self.task.models, report, has_key=has_key)
         report.depth /= max(self._forecasts, 1)
         report.weighted_depth /= max(self._forecasts, 1)
         report.std /= max(report.numbers.count, 1)

@@ -89,6 +89,8 @@ class Rows(ABC):
     """All names in the file, also of columns that are no features; in an .npz the names of its arrays."""
     labelled: bool
     """Whether there is a column of labels; single labels may be missing all the same."""
+    has_key: bool = False
+    """Whether a column names the model."""
     are_events: bool = False
     """Whether rows are events already, in JSON."""
     total: int | None
@@ -118,7 +120,7 @@ class FileRows(Rows):
         self.from_stdin = str(path) == STDIN
         self.name = "stdin" if self.from_stdin else str(path)
         """What errors call the file."""
-        self.roles = columns
+        self.roles, self.has_key = columns, columns.key is not None
         self.has_numbers = has_numbers
         """Tells of a model key, empty where there is none, whether its labels are numbers; others are classes."""
         self.feature_names: list[str] = []
