@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from worker.base import gc_tuning
 from worker.base.errors import ConfigError, Fatal, WorkerError
+from worker.base.terms import some
 
 if TYPE_CHECKING:
     from worker.checkpoint import Source
@@ -137,7 +138,7 @@ def produce(arguments: Namespace) -> int:
     seconds = time.monotonic() - started
     for note in rows.notes:
         remark(note)
-    print(f"published {n:,} events to topic {config.input.topic} in {seconds:.1f} s")
+    print(f"published {some(n, 'event')} to topic {config.input.topic} in {seconds:.1f} s")
     return DONE
 
 
@@ -287,7 +288,7 @@ def reset(arguments: Namespace) -> int:
         raise ConfigError("name the keys of models, or a file of them with --keys-from")
     with placing(config), progress("publishing") as advance:
         n = reset(keys, config, arguments.config, advance=advance)
-    print(f"published {n:,} tombstones to topic {config.input.topic}")
+    print(f"published {some(n, 'tombstone')} to topic {config.input.topic}")
     return DONE
 
 
