@@ -23,6 +23,7 @@ from worker.base.errors import ConfigError
 from worker.base.records import Event, Record, Reject
 from worker.cli.dataset import Row, message, open_rows
 from worker.cli.dataset.glance import FIRST_ROWS, labels_are_numbers, odd_columns
+from worker.codec import msgpack
 from worker.repartition.model_key import key_reader
 
 EVENT = '{"features": {"a": 1, "c": "IT", "b": true}, "label": "x", "id": 7, "shop": "k1", "t": 1715949000}'
@@ -196,6 +197,15 @@ def test_a_label_that_is_none_is_refused_as_in_an_event(json_file: JsonFile, lab
     verdict = codec.decode(message(row), 10_000)
     assert isinstance(verdict, Reject)
     assert verdict.code == code
+    assert isinstance(msgpack.decode(message(row, "msgpack"), 10_000), Reject)
+
+
+@pytest.mark.parametrize("label", [2**63, 2**64 - 1, -(2**63), 2**64, -(10**30), 10**74])
+def test_a_large_label_arrives_however_it_is_written(json_file: JsonFile, label: int) -> None:
+    [row] = open_rows(json_file(f'{{"a": 1, "y": {label}}}'), label="y", has_numbers=lambda key: True)
+    for event in (codec.decode(message(row), 1000), msgpack.decode(message(row, "msgpack"), 1000)):
+        assert isinstance(event, Event)
+        assert event.label == label or event.label == float(label)
 
 
 def test_the_last_one_counts_of_fields_of_one_name(json_file: JsonFile) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from worker.base.errors import ConfigError
+from worker.base.limits import MAX_CLASS, MIN_CLASS
 from worker.base.records import Label, Record
-from worker.cli.dataset.rows import Columns, FileRows, Row, Rows, Value
+from worker.cli.dataset.rows import Columns, FileRows, Row, Rows, Value, float_of
 
 __all__ = ["FileRows", "Row", "Rows", "key_of", "message", "open_rows", "record_of"]
 
@@ -95,7 +96,10 @@ def message(row: Row, codec: str = "json", key_field: str | None = None) -> byte
         return _event(row.value, row.key, codec, key_field)
     if codec not in _ENCODE:
         raise ConfigError(f"input.codec is {codec}: rows of a file can be written as {' or '.join(_ENCODE)} only")
-    event = _Message(str(row.number) if row.id is None else row.id, row.features, row.label)
+    label = row.label
+    if codec == "msgpack" and isinstance(label, int) and not MIN_CLASS <= label <= MAX_CLASS:
+        label = float_of(label)  # MessagePack has no such integer, and it is no class
+    event = _Message(str(row.number) if row.id is None else row.id, row.features, label)
     if key_field is None or row.key is None:
         return _ENCODE[codec](event)
     return _ENCODE[codec]({**msgspec.to_builtins(event), key_field: row.key})
