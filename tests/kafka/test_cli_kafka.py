@@ -169,7 +169,7 @@ def test_a_bad_row_ends_produce_after_the_good_ones(
     assert cli.main(["produce", str(tmp_path / "rows.csv"), "--config", str(config)]) == 2
     err = capsys.readouterr().err
     assert "rows.csv:1502: expected 1 cells as in the header, found 2" in err
-    assert "1500 rows were published before that" in err
+    assert "published before that: 1,500 rows" in err
     assert [json.loads(m.value or b"")["id"] for m in read_all(broker.bootstrap, topic, until=1500)] == list(
         map(str, range(1500))
     )

@@ -120,7 +120,7 @@ def test_check_and_the_start_say_what_a_changed_configuration_refuses(
     config = tmp_path / "worker.yaml"
     config.write_text(job.text())
     assert cli.main(["check", str(config), "--connect"]) == 0
-    assert "ok      2 models are saved" in capsys.readouterr().out
+    assert "ok      2 models saved" in capsys.readouterr().out
     changed = job.text(models={"default": {"n_estimators": 2}})
     config.write_text(changed)
     saved = job.checkpoints()

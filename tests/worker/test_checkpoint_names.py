@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tests.worker.support.checkpoints import write
+from tests.worker.support.checkpoints import HERE, write
 from tests.worker.support.stores import DictStore
 from worker.adapters.store import FileStore
 from worker.checkpoint import Checkpoints, Location
@@ -28,6 +29,21 @@ def test_any_group_and_lineage_has_a_folder_of_its_own(store: DictStore, locatio
     segments = location.prefix.split("/")
     assert len(segments) == 4
     assert not any(segment.startswith(".") or not segment.isascii() for segment in segments)
+
+
+def test_other_lineages_of_a_topic_are_found_by_the_names_that_a_configuration_gives_them(store: DictStore) -> None:
+    checkpoints = Checkpoints(store, replace(HERE, lineage="asked for"))
+    assert checkpoints.other_lineages() == []
+    write(checkpoints, 1, {"a": b"1"})
+    for other in (
+        replace(HERE, lineage="b/ä%", partition=3),
+        replace(HERE, lineage="a~p2@70", partition=2),  # which went on after a gap
+        replace(HERE, lineage="asked for~p3@9", partition=3),
+        replace(HERE, lineage="of another topic", topic_id="other"),
+        replace(HERE, lineage="of another group", group="other"),
+    ):
+        write(Checkpoints(store, other), 1, {"a": b"1"})
+    assert checkpoints.other_lineages() == ["a", "b/ä%"]
 
 
 def test_names_of_any_length_have_folders_that_a_file_system_takes(tmp_path: Path) -> None:

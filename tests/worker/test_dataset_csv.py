@@ -226,13 +226,6 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ),
         ('a,b\n1,"2"3\n', {}, ":2: expected CSV, found something else: ',' expected after"),
         ('a,"b\nc\n', {}, ":1: expected CSV, found a quote in the row of this line that is not closed"),
-        (
-            '{"a": 1, "y": "p"}\n{"a": 2, "y": "p"}\n',
-            {},
-            ": expected a header with the names of the columns, found JSON",
-        ),
-        ('[{"a": 1, "y": "p"}]\n', {}, "; files of rows are text (CSV and its kin), .parquet and .npz"),
-        ('[\n  {"a": 1, "y": "p"}\n]\n', {}, ", found JSON; files of rows are text"),
         (b"a,b\n1,2\n1,\xff\n", {}, ":3: expected text in UTF-8, found other bytes, 0xff first; spreadsheets"),
         ("\u00fe,b\n1,2\n".encode("cp1252"), {}, "`iconv -f WINDOWS-1252 -t UTF-8` converts"),
         ("a\tb\n1\t2\n".encode("utf-16"), {}, "`iconv -f UTF-16 -t UTF-8` converts"),

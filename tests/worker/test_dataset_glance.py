@@ -157,7 +157,7 @@ def test_thousands_are_read_as_the_option_says(
 
 
 def test_a_file_of_numbers_has_no_thousands(npz_file: NpzFile) -> None:
-    with pytest.raises(ConfigError, match="--thousands is for files of text"):
+    with pytest.raises(ConfigError, match="--thousands is for cells of text"):
         open_rows(npz_file(X=np.ones((2, 2))), thousands=",")
 
 

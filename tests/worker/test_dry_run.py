@@ -78,11 +78,11 @@ def with_models(bench: Bench, **changes: Any) -> Config:
 
 
 def test_nothing_is_said_against_what_goes_on_as_it_was(saved: Bench) -> None:
-    assert told(saved) == [("ok", "3 models are saved, all with the parameters that they have here")]
+    assert told(saved) == [("ok", "3 models saved, all with the parameters that they have here")]
 
 
 def test_a_topic_without_checkpoints_begins(saved: Bench) -> None:
-    assert told(Bench(2)) == [("ok", "0 models are saved, all with the parameters that they have here")]
+    assert told(Bench(2)) == [("ok", "0 models saved, all with the parameters that they have here")]
 
 
 def test_models_that_would_be_refused_are_named_with_what_has_changed(saved: Bench) -> None:
@@ -106,7 +106,7 @@ def test_what_has_changed_is_said_by_override(saved: Bench) -> None:
     settings = replace(saved.config, models=replace(saved.config.models, overrides=overrides))
     [(_, sentence)] = told(saved, settings)
     assert "1 of 3 saved models" in sentence
-    assert "models.overrides 'fraud-*': n_estimators was 2 and is 3 (1 models, 'fraud-1' among them)" in sentence
+    assert "models.overrides 'fraud-*': n_estimators was 2 and is 3 (model 'fraud-1')" in sentence
 
 
 def test_models_that_start_anew_are_a_warning(saved: Bench) -> None:
@@ -138,6 +138,7 @@ def test_another_lineage_is_refused_where_the_group_has_committed(saved: Bench) 
     (stop, _) = told(saved, settings)
     assert stop[0] == "failed"
     assert stop[1].startswith("no-checkpoint: events[0]: the group is at offset 3")
+    assert "checkpoint.lineage (the store has checkpoints of main); or begin anew" in stop[1]
     assert stop[1].endswith("(and so with partitions 1)")
 
 
@@ -238,7 +239,7 @@ def test_models_that_a_history_would_begin_with_are_looked_at_and_not_read() -> 
     source = drained_bench()
     for name in [each for each in source.store.objects if each.endswith(".segment")]:
         source.store.objects[name] = b""
-    said = f"{len(KEYS)} models are saved, all with the parameters that they have here"
+    said = f"{len(KEYS)} models saved, all with the parameters that they have here"
     assert begun_with(source.store) == [("ok", said)]
 
 
@@ -260,7 +261,7 @@ def test_a_history_that_has_begun_is_not_compared_with_what_it_would_begin_with(
     state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
     source = saved.worker("asking").input
     [of_models] = dry_runs(saved.config, state, saved.store, source, saved.clock, DictStore())
-    assert (of_models.level, of_models.sentence[:18]) == ("ok", "3 models are saved")
+    assert (of_models.level, of_models.sentence[:14]) == ("ok", "3 models saved")
 
 
 def test_a_store_that_only_looks_changed() -> None:

@@ -19,3 +19,8 @@ class State(StrEnum):
     LIVE = "live"
     WAITING = "waiting"
     STOPPED = "stopped"
+
+
+def some(n: int, thing: str) -> str:
+    """So many of a thing, whose plural ends in s: 1 model, 2,000 models."""
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"

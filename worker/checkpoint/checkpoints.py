@@ -19,6 +19,7 @@ from worker.checkpoint.manifest import Manifest, Reader, differing, encoded, pro
 from worker.checkpoint.names import Kind, Location, file_name, is_ours, of_kind, offset_of
 from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.segments import SavedModel, Source
+from worker.checkpoint.siblings import other_lineages
 
 _log = Log(__name__)
 
@@ -321,6 +322,10 @@ class Checkpoints:
         # Names say which offset is newer; of those at one offset the later revision is, or what covers more.
         newest_first = sorted(found, key=lambda name: (offset_of(name), *found[name].rank), reverse=True)
         return {name: found[name] for name in newest_first}, orphans, max(unreadable)
+
+    def other_lineages(self) -> list[str]:
+        """Those of which the group has checkpoints of this topic as well."""
+        return other_lineages(self._store, self.location)
 
     def diverged(self, offset: int) -> list[str]:
         """Keys of models on which the checkpoints at this offset do not agree. None is what determinism promises.

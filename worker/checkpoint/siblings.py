@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
+from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from worker.base.ports import ObjectStore
-from worker.checkpoint.gaps import folders_after_gaps
+from worker.checkpoint.gaps import before_gap, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
 from worker.checkpoint.names import Location, is_ours, of_kind
 
@@ -25,6 +28,18 @@ def of_another_topic(store: ObjectStore, location: Location) -> Manifest | None:
     lineage, topic, _ = location.prefix.rsplit("/", 2)
     found = _one_of_each(store, lineage, topic.removesuffix(location.topic_id), f"{topic}/")
     return next((m for m in found if m.location.topic == location.topic), None)
+
+
+def other_lineages(store: ObjectStore, location: Location) -> list[str]:
+    """The lineages, but for its own, of which the group has checkpoints of this topic."""
+    group, _, topic, _ = location.prefix.split("/")
+    found = set[str]()
+    for path in store.list(group):
+        match path.split("/"):
+            case _, lineage, where, partition, name if where == topic and partition.isdecimal() and is_ours(name):
+                other = replace(location, lineage=unquote(lineage), partition=int(partition))
+                found.add(before_gap(other).lineage)
+    return sorted(found - {before_gap(location).lineage})
 
 
 def _one_of_each(

@@ -289,7 +289,7 @@ def _add_demo(add: _Add) -> None:
     demo.add_argument(
         "--rate", metavar="R", type=words.above_zero(float), default=3000.0, help="events a second (default: 3000)"
     )
-    demo.add_argument("--input", metavar="FILE", help="rows to send, a CSV or .npz file (default: made up)")
+    demo.add_argument("--input", metavar="FILE", help="rows to send, a file as `evaluate` takes (default: made up)")
 
 
 def _command(
@@ -319,8 +319,8 @@ def _add_rows(parser: argparse.ArgumentParser, *, config_required: bool) -> None
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="text with a header (commas, semicolons, tabs or bars between cells; gzip or not; - is stdin), a .parquet "
-        "file, or an .npz file with X and y; all columns are features",
+        help="text with a header (commas, semicolons, tabs or bars between cells) or JSON lines, gzip or not (- is "
+        "stdin), a .parquet file, or an .npz file with X and y; all columns are features",
     )
     parser.add_argument(
         "--config",
@@ -355,6 +355,5 @@ def _add_rows(parser: argparse.ArgumentParser, *, config_required: bool) -> None
         "--keys",
         metavar="N",
         type=words.above_zero(int),
-        default=1,
         help="row i belongs to model-{i mod N} (default: 1)",
     )

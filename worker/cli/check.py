@@ -18,6 +18,7 @@ from worker.base.errors import PartitionStopped, WorkerError
 from worker.base.ports import Clock, Deadline, Input, ObjectStore, TopicState
 from worker.base.refusals import BACK_OR_RESTART
 from worker.base.retry import retry
+from worker.base.terms import some
 from worker.cli.terminal import progress, status
 from worker.config import Config, repartition
 from worker.preflight import Finding, examine, of_forwarder, of_group, probe
@@ -42,7 +43,7 @@ def create_topics(config: Config, partitions: int) -> list[str]:
     admin.create(others, partitions)
     if config.input.repartition and make_internal_topic(admin, config):
         absent.append(repartition.internal_topic(config))
-    return [f"topic {topic}: made with {partitions} partitions" for topic in absent]
+    return [f"topic {topic}: made with {some(partitions, 'partition')}" for topic in absent]
 
 
 def connect(config: Config) -> Iterator[Finding]:
@@ -88,7 +89,7 @@ def _try_broker(config: Config) -> Iterator[Finding]:
         except WorkerError as error:
             yield Finding("failed", str(error))
         else:
-            yield Finding("ok", f"topic {topic}: {facts.partitions} partitions, id {facts.topic_id}")
+            yield Finding("ok", f"topic {topic}: {some(facts.partitions, 'partition')}, id {facts.topic_id}")
 
 
 def _try_group(config: Config) -> Iterator[Finding]:
@@ -188,7 +189,7 @@ def _try(dry_run: DryRun, number: int, source: Input, patience: Callable[..., An
 
 def _of_models(config: Config, models: SpecChanges) -> Finding:
     if not models.changed:
-        return Finding("ok", f"{models.total:,} models are saved, all with the parameters that they have here")
+        return Finding("ok", f"{some(models.total, 'model')} saved, all with the parameters that they have here")
     of = f"{models.n_changed:,} of {models.total:,} saved models have other parameters here"
     if config.models.on_spec_change == "restart":
         return Finding("warning", f"{of} and start anew (models.on_spec_change: restart): {models.describe()}")

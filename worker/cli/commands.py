@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from worker.base import gc_tuning
 from worker.base.errors import ConfigError, Fatal, WorkerError
+from worker.base.terms import some
 
 if TYPE_CHECKING:
     from worker.checkpoint import Source
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 DONE, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 ALGORITHM = "models.default.algorithm"
+_ALGORITHM = {ALGORITHM, "algorithm"}
+"""How `--set` may call it."""
 
 
 def init(arguments: Namespace) -> int:
@@ -125,7 +128,7 @@ def produce(arguments: Namespace) -> int:
     from worker.cli.terminal import progress, remark
 
     config = _load(arguments.config, arguments.settings)
-    rows = _open(arguments)
+    rows = _open(arguments, config)
     rows.has_numbers = _labels_are_numbers(config)
     if not rows.from_stdin:
         _remark_on_columns(rows)  # of a pipe the first rows are not waited for
@@ -135,7 +138,7 @@ def produce(arguments: Namespace) -> int:
     seconds = time.monotonic() - started
     for note in rows.notes:
         remark(note)
-    print(f"published {n:,} events to topic {config.input.topic} in {seconds:.1f} s")
+    print(f"published {some(n, 'event')} to topic {config.input.topic} in {seconds:.1f} s")
     return DONE
 
 
@@ -148,7 +151,7 @@ def evaluate(arguments: Namespace) -> int:
     from worker.cli.terminal import Interrupt, progress, status
     from worker.state.targets import compile_kernels
 
-    rows = _open(arguments)
+    rows = _open(arguments, _load(arguments.config, _settings(arguments)) if arguments.config else None)
     read = None if rows.from_stdin else rows.path
     require_distinct({"the rows": read, "--report": arguments.report, "--out": arguments.out})
     if not rows.labelled:
@@ -216,11 +219,8 @@ def _learner(arguments: Namespace, rows: FileRows) -> Config:
     from worker.cli.evaluate import config_of_rows
     from worker.cli.terminal import remark
 
-    settings = dict(arguments.settings)
-    named = settings.keys() & {ALGORITHM, ALGORITHM.rpartition(".")[2]}
-    if arguments.algorithm and not named:
-        settings[ALGORITHM] = arguments.algorithm
-    reason = None if named or arguments.algorithm else labels_are_numbers(rows)
+    settings = _settings(arguments)
+    reason = None if settings.keys() & _ALGORITHM else labels_are_numbers(rows)
     if arguments.config:
         config = _load(arguments.config, settings)
         if reason is not None and not config.models.default.labels_are_numbers:
@@ -230,6 +230,14 @@ def _learner(arguments: Namespace, rows: FileRows) -> Config:
         remark(f"{reason}: they are estimated. --classification takes each of them for a class")
         settings[ALGORITHM] = "amf-regressor"
     return config_of_rows(settings)
+
+
+def _settings(arguments: Namespace) -> dict[str, str]:
+    """Those of the command line, and the algorithm that --regression or --classification stands for."""
+    settings = dict(arguments.settings)
+    if arguments.algorithm and not settings.keys() & _ALGORITHM:
+        settings[ALGORITHM] = arguments.algorithm
+    return settings
 
 
 def _require_one_mind(arguments: Namespace, config: Config) -> None:
@@ -280,7 +288,7 @@ def reset(arguments: Namespace) -> int:
         raise ConfigError("name the keys of models, or a file of them with --keys-from")
     with placing(config), progress("publishing") as advance:
         n = reset(keys, config, arguments.config, advance=advance)
-    print(f"published {n:,} tombstones to topic {config.input.topic}")
+    print(f"published {some(n, 'tombstone')} to topic {config.input.topic}")
     return DONE
 
 
@@ -312,18 +320,20 @@ def _load(path: str, settings: Mapping[str, str] | Sequence[tuple[str, str]]) ->
     return load(path, {"HOSTNAME": gethostname(), **os.environ}, dict(settings))
 
 
-def _open(arguments: Namespace) -> FileRows:
+def _open(arguments: Namespace, config: Config | None) -> FileRows:
     from worker.cli.dataset import open_rows
+    from worker.config import repartition
 
     return open_rows(
         arguments.file,
         arguments.label,
         arguments.key,
-        arguments.keys,
+        arguments.keys or 1,
         id=arguments.id,
         time=arguments.time,
         drop=arguments.drop,
         thousands=arguments.thousands,
+        key_field=repartition.key_field(config) if config and not arguments.keys else None,
     )
 
 

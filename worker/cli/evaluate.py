@@ -24,7 +24,7 @@ from worker.cli.ranking import Ranking
 from worker.cli.report.figures import N_BINS, ModelFigures, Report
 from worker.cli.survey import survey
 from worker.cli.terminal import Advance, Interrupt
-from worker.config import REGISTRY_CODECS, Config, loads
+from worker.config import REGISTRY_CODECS, Codec, Config, loads
 from worker.task.task import Task
 
 CHUNK_ROWS = 2048
@@ -63,7 +63,9 @@ def evaluate(
     as if there were no more rows. Raises ConfigError for a row that cannot be read.
     """
     config, interrupt = config or config_of_rows(), interrupt or Interrupt()
-    evaluation = _Evaluation(config, out)
+    # Events are taken as they stand, and rows have no schema that a registry could know.
+    codec: Codec = "json" if rows.are_events or config.input.codec in REGISTRY_CODECS else config.input.codec
+    evaluation = _Evaluation(config, codec, out)
     started = time.perf_counter()
     every = iter(rows)
     while chunk := _read(every, chunk_rows, interrupt):
@@ -72,7 +74,7 @@ def evaluate(
         if interrupt.pressed:
             break
     evaluation.report.interrupted = interrupt.pressed
-    report = evaluation.finish(time.perf_counter() - started)
+    report = evaluation.finish(time.perf_counter() - started, has_key=rows.has_key)
     report.notes += rows.notes
     return Evaluated(report, evaluation.classes.texts, evaluation.task.models.sources())
 
@@ -102,11 +104,10 @@ def task_of_rows(config: Config) -> Task:
 class _Evaluation:
     """The models and the figures so far."""
 
-    def __init__(self, config: Config, out: PredictionsFile | None) -> None:
+    def __init__(self, config: Config, codec: Codec, out: PredictionsFile | None) -> None:
         self.report = Report()
-        # Rows have no schema that a registry could know.
-        self._codec = "json" if config.input.codec in REGISTRY_CODECS else config.input.codec
-        source, output = replace(config.input, codec=self._codec), replace(config.output, codec="json")
+        self._codec = codec
+        source, output = replace(config.input, codec=codec), replace(config.output, codec="json")
         self.task = task_of_rows(replace(config, input=source, output=output))
         self._null_key = config.models.null_key or ""
         self._out = out
@@ -127,11 +128,11 @@ class _Evaluation:
                 assert answer is not None, "a row has a value, and is predicted"
                 self._count(row, answer)
 
-    def finish(self, seconds: float) -> Report:
+    def finish(self, seconds: float, *, has_key: bool) -> Report:
         report, classes = self.report, self.classes.texts
         report.seconds = seconds
         report.models = len(self.task.models)
-        survey(self.task.models, report)
+        survey(self.task.models, report, has_key=has_key)
         report.depth /= max(self._forecasts, 1)
         report.weighted_depth /= max(self._forecasts, 1)
         report.std /= max(report.numbers.count, 1)

@@ -7,6 +7,7 @@ import time
 from worker.adapters.kafka import KafkaAdmin, KafkaPublisher, KafkaTopic
 from worker.base.errors import ConfigError
 from worker.base.log import Log
+from worker.base.terms import some
 from worker.cli.dataset import Rows, key_of, message
 from worker.cli.terminal import Advance
 from worker.config import Config, repartition
@@ -49,7 +50,8 @@ def produce(
             advance(rows.fraction, row.number + 1)
     except (ConfigError, KeyboardInterrupt):
         publisher.finish()
-        _log.warning("partly-published", f"{publisher.delivered} rows were published before that")
+        if n := publisher.delivered:
+            _log.warning("partly-published", f"published before that: {some(n, 'row')}")
         raise
     publisher.finish()
     return publisher.delivered

@@ -16,14 +16,12 @@ MOST_SURVEYED = 1000
 """Models that are asked for the features they use: that takes a look at every node."""
 MOST_NOTES = 5
 """Features of which a sentence says that they have too many categories."""
-_NOTE = (
-    "{0!r} has {1} different texts or more, and those beyond max_categories={1} look alike: raise it, or make {0!r} "
-    "the model key"
-)
+_NOTE = "{0!r} has {1} different texts or more, and those beyond max_categories={1} look alike: raise it"
+_OR_KEY = ", or make {0!r} the model key"
 
 
-def survey(models: Iterable[Model], report: Report) -> None:
-    """Add to the report what the models tell."""
+def survey(models: Iterable[Model], report: Report, *, has_key: bool) -> None:
+    """Add to the report what the models tell; `has_key` says whether a column is the model key already."""
     usage, weights, moves, full = _Sums(), _Sums(), _Sums(), dict[str, int]()
     for number, model in enumerate(models):
         forest, adaptation = model.forest, model.forest.adaptation
@@ -48,7 +46,8 @@ def survey(models: Iterable[Model], report: Report) -> None:
         for name, used in sorted(usage.totals.items(), key=lambda item: -item[1])
         if total
     ]
-    report.notes += [_NOTE.format(name, most) for name, most in list(full.items())[:MOST_NOTES]]
+    note = _NOTE if has_key else _NOTE + _OR_KEY
+    report.notes += [note.format(name, most) for name, most in list(full.items())[:MOST_NOTES]]
 
 
 def _full(model: Model) -> list[str]:

@@ -23,6 +23,7 @@ from worker.config.reader import Entry, Reader
 from worker.config.schema import (
     REGISTRY_CODECS,
     Checkpoint,
+    Codec,
     Config,
     DeadLetter,
     Input,
@@ -41,6 +42,7 @@ __all__ = [
     "REGISTRY_CODECS",
     "Address",
     "Checkpoint",
+    "Codec",
     "Config",
     "DeadLetter",
     "Input",

@@ -42,9 +42,14 @@ class SpecChanges:
     def describe(self) -> str:
         """What has changed, the most frequent first."""
         ordered = sorted(self.changed.items(), key=lambda each: (-len(each[1]), each[0]))
-        shown = [f"{what} ({len(keys)} models, {keys[0]!r} among them)" for what, keys in ordered[:_CHANGES_SHOWN]]
+        shown = [f"{what} ({_whose(keys)})" for what, keys in ordered[:_CHANGES_SHOWN]]
         rest = len(ordered) - len(shown)
         return "; ".join([*shown, *([f"and {rest} other changes"] if rest else [])])
+
+
+def _whose(keys: Sequence[str]) -> str:
+    """What is said of the models of these keys."""
+    return f"model {keys[0]!r}" if len(keys) == 1 else f"{len(keys):,} models, {keys[0]!r} among them"
 
 
 class DryRun:

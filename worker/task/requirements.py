@@ -6,10 +6,11 @@ What a function raises, or returns, is a PartitionStopped with the numbers and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import amf
-from worker.base.errors import PartitionStopped
+from worker.base.errors import PartitionStopped, WorkerError
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
 from worker.base.records import Record
@@ -172,9 +173,13 @@ def no_checkpoint(where: str, checkpoints: Checkpoints, committed: int | None) -
     """For a group that stands where no checkpoint leads to."""
     offsets = checkpoints.offsets()
     there = f"the oldest is at {offsets[0]}" if offsets else "there is none at all"
+    others: list[str] = []
+    with suppress(WorkerError):  # it is said without them as well
+        others = checkpoints.other_lineages()
+    of_others = f" (the store has checkpoints of {', '.join(others)})" if others else ""
     return PartitionStopped(
         "no-checkpoint",
         f"{where}: the group is at offset {committed}, and no checkpoint of what it has committed is at or before it "
         f"({there})",
-        f"Check checkpoint.url and checkpoint.lineage; or {_BEGIN_ANEW}",
+        f"Check checkpoint.url and checkpoint.lineage{of_others}; or {_BEGIN_ANEW}",
     )

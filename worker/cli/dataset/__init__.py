@@ -1,7 +1,9 @@
-"""Files of rows as events: text with a header (CSV and its kin), .npz or Parquet. Read in pieces, whatever the size.
+"""Files of rows as events: text with a header (CSV and its kin), JSON lines, .npz or Parquet. Read in pieces, whatever
+the size.
 
 A row is what a producer would send: its number from 0 is the id where no column is, its columns are the features.
-`message` writes it as the value of an input record; it is what `produce` publishes and `evaluate` takes.
+`message` writes it as the value of an input record; it is what `produce` publishes and `evaluate` takes. A line that is
+an event already stays as it is.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from worker.base.errors import ConfigError
+from worker.base.limits import MAX_CLASS, MIN_CLASS
 from worker.base.records import Label, Record
-from worker.cli.dataset.rows import Columns, FileRows, Row, Rows, Value
+from worker.cli.dataset.rows import Columns, FileRows, Row, Rows, Value, float_of
 
 __all__ = ["FileRows", "Row", "Rows", "key_of", "message", "open_rows", "record_of"]
 
@@ -29,15 +32,21 @@ def open_rows(
     time: str | None = None,
     drop: Sequence[str] = (),
     thousands: str | None = None,
+    key_field: str | None = None,
 ) -> FileRows:
     """The rows of a file, or of stdin where it is `-`; nothing but the header is read yet. Raises ConfigError.
 
     `label`, `key`, `id`, `time` and `drop` name columns, in an .npz other arrays beside X (its label is y by default);
     all other columns are features, those of X are named f0, f1, ... Without `key` row i belongs to model-{i mod
     n_keys}. `has_numbers` tells of a model key whether its labels are numbers; those of others are classes. `thousands`
-    is what stands between the thousands of numbers in a file of text.
+    is what stands between the thousands of numbers in a file of text. `key_field` is the field of the key in JSON lines
+    where `key` is None.
     """
-    rows = _format_of(path)(Path(path), Columns(label, key, id, time, tuple(drop)), n_keys, has_numbers)
+    path, columns = Path(path), Columns(label, key, id, time, tuple(drop))
+    kind = _format_of(path)
+    if key is None and key_field is not None and kind.is_json:
+        columns = columns._replace(key=key_field, key_from="input.model_key")
+    rows = kind(path, columns, n_keys, has_numbers)
     if key is not None and key == rows.roles.label:
         raise ConfigError(
             f"{rows.name}: {key!r} is the column of the labels and, by --key, that of the keys: each model would "
@@ -48,8 +57,8 @@ def open_rows(
     return rows
 
 
-def _format_of(path: str | Path) -> type[FileRows]:
-    match Path(path).suffix.lower():
+def _format_of(path: Path) -> type[FileRows]:
+    match path.suffix.lower():
         case ".npz":
             from worker.cli.dataset.npz import NpzRows
 
@@ -58,6 +67,10 @@ def _format_of(path: str | Path) -> type[FileRows]:
             from worker.cli.dataset.parquet import ParquetRows
 
             return ParquetRows
+    from worker.cli.dataset.json_lines import JsonRows, holds_json
+
+    if holds_json(path):
+        return JsonRows
     from worker.cli.dataset.delimited import DelimitedRows
 
     return DelimitedRows
@@ -75,15 +88,31 @@ _ENCODE = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Enc
 def message(row: Row, codec: str = "json", key_field: str | None = None) -> bytes:
     """The row as JSON or MessagePack: floats keep their bits, and there is no label where the file has none.
 
-    `key_field` is the field of the model key, where that is not the record's key alone.
-    Raises ConfigError for a codec whose values need a schema.
+    `key_field` is the field of the model key, where that is not the record's key alone. An event stays as it stands but
+    for that. Raises ConfigError for a codec whose values need a schema, and for an event that would have to be another
+    than JSON.
     """
+    if row.value is not None:
+        return _event(row.value, row.key, codec, key_field)
     if codec not in _ENCODE:
         raise ConfigError(f"input.codec is {codec}: rows of a file can be written as {' or '.join(_ENCODE)} only")
-    event = _Message(str(row.number) if row.id is None else row.id, row.features, row.label)
+    label = row.label
+    if codec == "msgpack" and isinstance(label, int) and not MIN_CLASS <= label <= MAX_CLASS:
+        label = float_of(label)  # MessagePack has no such integer, and it is no class
+    event = _Message(str(row.number) if row.id is None else row.id, row.features, label)
     if key_field is None or row.key is None:
         return _ENCODE[codec](event)
     return _ENCODE[codec]({**msgspec.to_builtins(event), key_field: row.key})
+
+
+def _event(value: bytes, key: str | None, codec: str, key_field: str | None) -> bytes:
+    if codec != "json":
+        raise ConfigError(f"input.codec is {codec}: lines that are events are JSON, and are published as they stand")
+    if key_field is None or key is None:
+        return value
+    from worker.cli.dataset.json_lines import with_field
+
+    return with_field(value, key_field, key)
 
 
 def key_of(row: Row) -> bytes | None:

@@ -10,42 +10,29 @@ between thousands is said by who reads the file: 1,234 is a number for some and 
 from __future__ import annotations
 
 import csv
-import gzip
-import json
 import re
-import sys
-import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from io import BufferedReader, TextIOWrapper
+from io import TextIOWrapper
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, cast
 
 from worker.base.errors import ConfigError
 from worker.cli.dataset.rows import (
     BLOCK_ROWS,
     NO_TIME,
     Columns,
-    FileRows,
     Line,
     Value,
     number_of,
-    readable,
     time_ms_of,
 )
+from worker.cli.dataset.text import MOST_LINE_CHARS, TextRows, not_utf8
 
-MOST_HEADER_CHARS = 2**24
-"""A file without line breaks is none of rows, and may be of any size once it is unpacked."""
 _DELIMITERS = ",;\t|"
-_GZIP = b"\x1f\x8b"
-_NOT_UTF8 = (
-    "expected text in UTF-8, found other bytes, 0x{:02x} first; spreadsheets save as `CSV UTF-8`, and "
-    "`iconv -f {} -t UTF-8` converts what they wrote otherwise"
-)
+_SAVE_AS = "spreadsheets save as `CSV UTF-8`, and "
 DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
 """A number whose comma may be its point."""
 MAYBE_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
@@ -80,10 +67,9 @@ class _Records:
             self.began = reader.line_num + 1
 
 
-class DelimitedRows(FileRows):
-    """The rows of a text file, or of stdin, which can be read once only."""
+class DelimitedRows(TextRows):
+    """The rows of a text file, or of stdin."""
 
-    total = None
     typed = False
 
     def __init__(self, path: Path, columns: Columns, n_keys: int, has_numbers: Callable[[str], bool]) -> None:
@@ -94,13 +80,7 @@ class DelimitedRows(FileRows):
         """None where the file tells by its delimiter."""
         self._with_comma: dict[str, list[int]] = {}
         """Of each column with decimal commas how many of its numbers have one, and of how many it may be another."""
-        self._once: Iterator[Line] | None = None
-        lines = self._read()
-        next(lines)  # the header has been read and looked at
-        if self.from_stdin:
-            self._once = cast(Iterator[Line], lines)
-        else:
-            lines.close()
+        self._begin()
 
     def use_thousands(self, separator: str) -> None:
         """A number with this between its thousands is one; a comma that is not this itself is a point."""
@@ -124,18 +104,7 @@ class DelimitedRows(FileRows):
         )
         return [*super().notes, *([sentence] if odd else [])]
 
-    def _lines(self) -> Iterator[Line]:
-        if self.from_stdin:
-            once, self._once = self._once, None
-            if once is None:
-                raise ConfigError("stdin can be read only once: give a file")
-            return once
-        lines = self._read()
-        next(lines)
-        return cast(Iterator[Line], lines)
-
-    def _read(self) -> Any:
-        """A generator: nothing as soon as the header is known to be right, then the lines."""
+    def _read(self) -> Generator[Line | None, None, None]:
         with self._open() as (fraction, reader, delimiter):
             names = self.columns = self._header(reader)
             self.feature_names = self.roles.features(names)
@@ -162,7 +131,7 @@ class DelimitedRows(FileRows):
                         if "," in cells[column]:
                             cells[column] = self._with_point(cells[column], names[column])
                 yield Line(
-                    self._values(reader, [cells[column] for column in features]),
+                    dict(zip(self.feature_names, self._values(reader, [cells[c] for c in features]), strict=True)),
                     None if label is None else cells[label],
                     None if key is None else cells[key],
                     None if of_id is None else cells[of_id] or None,
@@ -172,57 +141,24 @@ class DelimitedRows(FileRows):
     @contextmanager
     def _open(self) -> Iterator[tuple[Callable[[], float], _Records, str]]:
         """How far the file was read, the reader of its records, and what stands between their cells."""
-        with readable(self.name), self._bytes() as raw:
-            size = 0 if self.from_stdin else self.path.stat().st_size
-            packed = raw.peek(2)[:2] == _GZIP
-            file = gzip.GzipFile(fileobj=raw) if packed else raw
-            text = TextIOWrapper(cast(IO[bytes], file), "utf-8-sig", newline="")
+        with self._unpacked() as (file, fraction):
+            text = TextIOWrapper(file, "utf-8-sig", newline="")
             try:
-                first = text.readline(MOST_HEADER_CHARS)
-                if len(first) == MOST_HEADER_CHARS:
+                first = text.readline(MOST_LINE_CHARS)
+                if len(first) == MOST_LINE_CHARS:
                     raise ConfigError(
                         f"{self.name}: expected a header, found a line of {len(first):,} characters or more"
                     )
-                if _is_json(first):
-                    raise ConfigError(
-                        f"{self.name}: expected a header with the names of the columns, found JSON; files of rows are "
-                        "text (CSV and its kin), .parquet and .npz"
-                    )
                 delimiter = _delimiter_of(first)
                 reader = _Records(chain([first], text), delimiter)
-                yield lambda: raw.tell() / size if size else 0.0, reader, delimiter
+                yield fraction, reader, delimiter
             except csv.Error as error:
                 raise self._no_csv(reader, error) from None
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise ConfigError(f"{self.name}: expected a whole gzip file: {error}") from None
             except UnicodeDecodeError as error:
-                found = error.object[error.start : error.start + 2]
-                encoding = "UTF-16" if found in (BOM_UTF16_LE, BOM_UTF16_BE) else "WINDOWS-1252"
-                raise ConfigError(f"{self._place_of_other_bytes()}: {_NOT_UTF8.format(found[0], encoding)}") from None
+                raise not_utf8(self._place_of_other_bytes(), error, _SAVE_AS) from None
             finally:
                 if self.from_stdin:
                     text.detach()  # or stdin would be closed along with it
-
-    @contextmanager
-    def _bytes(self) -> Iterator[BufferedReader]:
-        if self.from_stdin:
-            yield cast(BufferedReader, sys.stdin.buffer)
-        else:
-            with self.path.open("rb") as file:
-                yield file
-
-    def _place_of_other_bytes(self) -> str:
-        """The line that is not UTF-8: what is decoded runs ahead of the rows, so that it is looked for again."""
-        if self.from_stdin:
-            return self.name
-        with self._bytes() as raw:
-            lines = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else raw
-            for number, line in enumerate(lines, 1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError:
-                    return f"{self.name}:{number}"
-        return self.name
 
     def _no_csv(self, reader: _Records, error: csv.Error) -> ConfigError:
         """A quote is looked for where it opens: what is found wrong by it may be any number of lines below."""
@@ -280,16 +216,6 @@ def _delimiter_of(header: str) -> str:
         return len(next(csv.reader([header], delimiter=delimiter, skipinitialspace=True), []))
 
     return max(_DELIMITERS, key=n_columns)
-
-
-def _is_json(line: str) -> bool:
-    """Whether an object or an array begins with a line, or is all of it."""
-    if line.strip() in ("{", "["):
-        return True
-    try:
-        return line.lstrip().startswith(("{", "[")) and isinstance(json.loads(line), dict | list)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _numbers(texts: list[str]) -> list[float | None] | None:

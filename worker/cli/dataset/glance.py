@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from worker.cli.dataset.delimited import DECIMAL_COMMA, MAYBE_THOUSANDS
-from worker.cli.dataset.rows import FileRows, Line, number_of
+from worker.cli.dataset.rows import Cell, FileRows, Line, float_of, number_of
 
 FIRST_ROWS = 1000
 _ENOUGH_TEXTS = 100
@@ -28,7 +28,7 @@ def odd_columns(rows: FileRows) -> Iterator[str]:
     """A sentence for each text column that cannot be meant as it is: numbers with something between their thousands, or
     a comma for a point; dates; ids or free text, from which nothing can be learned."""
     lines = rows.peek(FIRST_ROWS)
-    columns = {name: [line.values[column] for line in lines] for column, name in enumerate(rows.feature_names)}
+    columns: dict[str, list[Cell]] = {name: [line.features.get(name) for line in lines] for name in rows.feature_names}
     if rows.roles.label is not None:
         columns[rows.roles.label] = [line.label for line in lines]
     for name, values in columns.items():
@@ -101,6 +101,6 @@ def _numbers(lines: list[Line]) -> Iterator[float | None]:
     for cell in (line.label for line in lines):
         if cell is None or cell == "":
             continue
-        number = None if isinstance(cell, bool) else number_of(cell) if isinstance(cell, str) else float(cell)
+        number = None if isinstance(cell, bool) else number_of(cell) if isinstance(cell, str) else float_of(cell)
         if number is None or isfinite(number):
             yield number

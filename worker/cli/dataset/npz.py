@@ -72,7 +72,7 @@ class NpzRows(FileRows):
                     if isinstance(label, float) and np.isinf(label):
                         self.count_not_finite(f"{roles.label}[{start + i}]")
                     yield Line(
-                        values[i],
+                        dict(zip(self.feature_names, values[i], strict=True)),
                         label,
                         None if key is None else str(key),
                         None if of_id is None else str(of_id),

@@ -55,14 +55,15 @@ class ParquetRows(FileRows):
         with self._open() as file:
             for batch in file.iter_batches(BLOCK_ROWS, columns=[*self.feature_names, *others]):
                 self.fraction = done / max(self.total or 0, 1)
-                columns = [self._values(batch.column(name), name, done) for name in self.feature_names]
+                columns = {name: self._values(batch.column(name), name, done) for name in self.feature_names}
                 cells = {name: batch.column(name) for name in others}
                 none = [None] * batch.num_rows
                 labels = none if roles.label is None else _plain(cells[roles.label]).to_pylist()
                 keys, ids = (none if name is None else _texts(cells[name]) for name in (roles.key, roles.id))
                 times = [NO_TIME] * batch.num_rows if roles.time is None else self._times(cells[roles.time], done)
                 for i, (label, key, of_id, time_ms) in enumerate(zip(labels, keys, ids, times, strict=True)):
-                    yield Line([column[i] for column in columns], label, key, of_id, time_ms)
+                    features = {name: column[i] for name, column in columns.items()}
+                    yield Line(features, label, key, of_id, time_ms)
                 done += batch.num_rows
 
     def _values(self, column: Any, name: str, start: int) -> list[Any]:

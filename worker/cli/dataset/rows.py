@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain, islice
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ class Row(NamedTuple):
     """None where no column names it: then the number is the id."""
     time_ms: int = NO_TIME
     """Time of the event in ms since the epoch."""
+    value: bytes | None = None
+    """The JSON of the event as it stands in the file; None where the row is yet to be written as one."""
 
 
 class Columns(NamedTuple):
@@ -51,6 +53,8 @@ class Columns(NamedTuple):
     id: str | None = None
     time: str | None = None
     drop: tuple[str, ...] = ()
+    key_from: str = "--key"
+    """What named the key."""
 
     def features(self, names: Sequence[str]) -> list[str]:
         """Those of the names that are features."""
@@ -59,7 +63,7 @@ class Columns(NamedTuple):
 
     def options(self) -> list[tuple[str, str]]:
         """Each name that was given, beside the option that gave it."""
-        single = (("--label", self.label), ("--key", self.key), ("--id", self.id), ("--time", self.time))
+        single = (("--label", self.label), (self.key_from, self.key), ("--id", self.id), ("--time", self.time))
         dropped = [("--drop", name) for name in self.drop]
         return [(option, name) for option, name in single if name is not None] + dropped
 
@@ -67,13 +71,14 @@ class Columns(NamedTuple):
 class Line(NamedTuple):
     """The cells of a row by what they are for."""
 
-    values: Sequence[Value]
-    """Of the features, in the order of `feature_names`."""
+    features: dict[str, Value]
     label: Cell
     key: str | None
     """None, or an empty text, where there is none."""
     id: str | None
     time_ms: int
+    value: bytes | None = None
+    """Where the row is an event already."""
 
 
 class Rows(ABC):
@@ -84,6 +89,10 @@ class Rows(ABC):
     """All names in the file, also of columns that are no features; in an .npz the names of its arrays."""
     labelled: bool
     """Whether there is a column of labels; single labels may be missing all the same."""
+    has_key: bool = False
+    """Whether a column names the model."""
+    are_events: bool = False
+    """Whether rows are events already, in JSON."""
     total: int | None
     """Number of rows, None where only reading would tell."""
     fraction: float = 0.0
@@ -103,13 +112,15 @@ class FileRows(Rows):
 
     typed = True
     """Whether a text is one because the file says so, and not because it cannot say anything else."""
+    is_json = False
+    """Whether columns are fields of documents."""
 
     def __init__(self, path: Path, columns: Columns, n_keys: int, has_numbers: Callable[[str], bool]) -> None:
         self.path = path
         self.from_stdin = str(path) == STDIN
         self.name = "stdin" if self.from_stdin else str(path)
         """What errors call the file."""
-        self.roles = columns
+        self.roles, self.has_key = columns, columns.key is not None
         self.has_numbers = has_numbers
         """Tells of a model key, empty where there is none, whether its labels are numbers; others are classes."""
         self.feature_names: list[str] = []
@@ -143,7 +154,9 @@ class FileRows(Rows):
 
     def use_thousands(self, separator: str) -> None:
         """Read numbers with this between their thousands, before any row is read. Raises ConfigError."""
-        raise ConfigError(f"{self.name}: --thousands is for files of text; the numbers of this one are numbers already")
+        raise ConfigError(
+            f"{self.name}: --thousands is for cells of text; the numbers of this file are numbers already"
+        )
 
     def peek(self, n: int) -> list[Line]:
         """The first rows, which the next iteration begins with all the same."""
@@ -169,9 +182,8 @@ class FileRows(Rows):
             if line.time_ms != NO_TIME:
                 self.late += line.time_ms < before_ms
                 before_ms = line.time_ms
-            features = dict(zip(self.feature_names, line.values, strict=True))
             label = label_of(line.label, has_numbers(key or ""), typed=self.typed)
-            yield Row(number, key, features, label, line.id, line.time_ms)
+            yield Row(number, key, line.features, label, line.id, line.time_ms, line.value)
         self.fraction = 1.0
 
     def require_columns(self, names: list[str], place: str) -> None:
@@ -216,6 +228,14 @@ def number_of(text: str) -> float | None:
         return None
 
 
+def float_of(number: float) -> float:
+    """A number as a float: infinite where none is as large."""
+    try:
+        return float(number)
+    except OverflowError:
+        return inf if number > 0 else -inf
+
+
 def time_ms_of(cell: Cell, place: str) -> int:
     """A time as ms since the epoch, NO_TIME where there is none.
 
@@ -224,7 +244,7 @@ def time_ms_of(cell: Cell, place: str) -> int:
     """
     if cell is None or cell == "":
         return NO_TIME
-    number = number_of(cell) if isinstance(cell, str) else float(cell)
+    number = number_of(cell) if isinstance(cell, str) else float_of(cell)
     if number is not None and not (isinstance(cell, str) and _DATE.fullmatch(cell.strip())):
         for limit, scale in _PER_SECOND:
             if abs(number) < limit:
