@@ -246,6 +246,24 @@ def test_a_header_may_have_braces(csv_file: CsvFile) -> None:
     assert [row.features for row in open_rows(csv_file("{a},[b]\n1,2\n"))] == [{"{a}": 1.0, "[b]": 2.0}]
 
 
+def test_the_field_that_the_configuration_names_is_the_key_unless_another_is_named(csv_file: CsvFile) -> None:
+    path = csv_file("shop,town,x\na,Rome,1\nb,Oslo,2\n")
+    rows = [*open_rows(path, key_field="shop")]
+    assert [(row.key, row.features) for row in rows] == [
+        ("a", {"town": "Rome", "x": 1.0}),
+        ("b", {"town": "Oslo", "x": 2.0}),
+    ]
+    assert [row.key for row in open_rows(path, key="town", key_field="shop")] == ["Rome", "Oslo"]
+    with pytest.raises(
+        ConfigError, match=r"no column 'owner' for input\.model_key \(or --key COLUMN, or --keys N\); there are shop"
+    ):
+        open_rows(path, key_field="owner")
+    with pytest.raises(
+        ConfigError, match=r"'shop' is the column of the labels and, by input\.model_key .*, that of the keys"
+    ):
+        open_rows(path, label="shop", key_field="shop")
+
+
 def test_a_wrong_header_is_found_before_a_row_is_read(csv_file: CsvFile) -> None:
     with pytest.raises(ConfigError, match="no column 'z'"):
         open_rows(csv_file(PEOPLE), label="z")

@@ -116,7 +116,7 @@ def test_the_key_is_read_as_the_forwarder_reads_it(json_file: JsonFile) -> None:
 def test_the_field_that_the_configuration_names_is_the_key(json_file: JsonFile, line: str) -> None:
     path = json_file(line)
     assert [row.key for row in open_rows(path, key_field="shop")] in (["k1"], ["3"])
-    with pytest.raises(ConfigError, match=r"no line has 'owner' for input\.model_key; in the first one there are"):
+    with pytest.raises(ConfigError, match=r"no line has 'owner' for input\.model_key .*; in the first one there are"):
         open_rows(path, key_field="owner")
     if line is EVENT:
         assert [row.key for row in open_rows(path, key="id", key_field="shop")] == ["7"]

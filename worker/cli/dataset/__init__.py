@@ -20,6 +20,9 @@ from worker.cli.dataset.rows import Columns, FileRows, Row, Rows, Value, float_o
 
 __all__ = ["FileRows", "Row", "Rows", "key_of", "message", "open_rows", "record_of"]
 
+_BY_FIELD = "input.model_key (or --key COLUMN, or --keys N)"
+"""What named the column of the key, and what else may."""
+
 
 def open_rows(
     path: str | Path,
@@ -39,18 +42,18 @@ def open_rows(
     `label`, `key`, `id`, `time` and `drop` name columns, in an .npz other arrays beside X (its label is y by default);
     all other columns are features, those of X are named f0, f1, ... Without `key` row i belongs to model-{i mod
     n_keys}. `has_numbers` tells of a model key whether its labels are numbers; those of others are classes. `thousands`
-    is what stands between the thousands of numbers in a file of text. `key_field` is the field of the key in JSON lines
-    where `key` is None.
+    is what stands between the thousands of numbers in a file of text. `key_field` is the column of the key where
+    `key` is None.
     """
     path, columns = Path(path), Columns(label, key, id, time, tuple(drop))
-    kind = _format_of(path)
-    if key is None and key_field is not None and kind.is_json:
-        columns = columns._replace(key=key_field, key_from="input.model_key")
-    rows = kind(path, columns, n_keys, has_numbers)
-    if key is not None and key == rows.roles.label:
+    if key is None and key_field is not None:
+        columns = columns._replace(key=key_field, key_from=_BY_FIELD)
+    rows = _format_of(path)(path, columns, n_keys, has_numbers)
+    roles = rows.roles
+    if roles.key is not None and roles.key == roles.label:
         raise ConfigError(
-            f"{rows.name}: {key!r} is the column of the labels and, by --key, that of the keys: each model would "
-            "see one label alone, and what names a model must be known before the label is"
+            f"{rows.name}: {roles.key!r} is the column of the labels and, by {roles.key_from}, that of the keys: each "
+            "model would see one label alone, and what names a model must be known before the label is"
         )
     if thousands is not None:
         rows.use_thousands(thousands)

@@ -56,8 +56,6 @@ def holds_json(path: Path) -> bool:
 class JsonRows(TextRows):
     """The rows of JSON lines, from a file, gzip or not, or from stdin."""
 
-    is_json = True
-
     def __init__(self, path: Path, columns: Columns, n_keys: int, has_numbers: Callable[[str], bool]) -> None:
         super().__init__(path, columns, n_keys, has_numbers)
         self._taken = {columns.label, columns.key, columns.id, columns.time, *columns.drop}

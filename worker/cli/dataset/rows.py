@@ -112,8 +112,6 @@ class FileRows(Rows):
 
     typed = True
     """Whether a text is one because the file says so, and not because it cannot say anything else."""
-    is_json = False
-    """Whether columns are fields of documents."""
 
     def __init__(self, path: Path, columns: Columns, n_keys: int, has_numbers: Callable[[str], bool]) -> None:
         self.path = path
