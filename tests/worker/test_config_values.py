@@ -101,6 +101,10 @@ def test_a_value_is_parsed_with_its_type(section: str, text: str, path: str, exp
         ("metrics", "{listen: '127.0.0.1:65536'}", "metrics.listen", "'127.0.0.1:65536'"),
         ("metrics", "{listen: '::1:80'}", "metrics.listen", "'::1:80'"),
         ("metrics", "{listen: '[1.2.3.4]:80'}", "metrics.listen", "'[1.2.3.4]:80'"),
+        # What the system is not even asked for, by any name: Python raises TypeError for it.
+        ("metrics", "{listen: 'ü..ü:80'}", "metrics.listen", "'ü..ü:80'"),
+        ("metrics", '{listen: "a\\0b:80"}', "metrics.listen", r"'a\x00b:80'"),
+        ("metrics", "{listen: '[::1%ü]:80'}", "metrics.listen", "'[::1%ü]:80'"),
         ("models", "{null_key: ''}", "models.null_key", "''"),
         ("models", '{null_key: "\\ud800"}', "models.null_key", HALF),
         ("models", '{default: {classes: [a, "x\\udfff"]}}', "models.default.classes", HALF),
