@@ -150,6 +150,12 @@ def test_a_value_is_parsed_with_its_type(section: str, text: str, path: str, exp
         ("models", "{default: {prior: none}}", "models.default.prior", "'none'"),
         ("models", "{default: {dirichlet: 0}}", "models.default.dirichlet", "0"),
         ("models", "{default: {smoothing: -1.0}}", "models.default.smoothing", "-1.0"),
+        ("models", "{default: {dirichlet: 1e999}}", "models.default.dirichlet", "inf"),
+        ("models", "{default: {dirichlet: true}}", "models.default.dirichlet", "true"),
+        ("models", "{default: {purity: 1e10}}", "models.default.purity", "10000000000.0"),
+        ("input", "{topic: e, model_key: 'field:a\"b'}", "input.model_key", "'field:a\"b'"),
+        ("input", "{topic: e, model_key: 'field:a\\b'}", "input.model_key", r"'field:a\\b'"),
+        ("input", '{topic: e, model_key: "field:a\\tb"}', "input.model_key", r"'field:a\tb'"),
         ("models", "{default: {split_pure: yes}}", "models.default.split_pure", "'yes'"),
         ("models", "{default: {pause: 0}}", "models.default.pause", "0"),
         ("models", "{default: {pause: 1.01}}", "models.default.pause", "1.01"),
@@ -212,3 +218,13 @@ def test_no_value_breaks_a_parser(kind: Kind[object], value: Plain) -> None:
     except ValueError:
         return
     assert kind.parse(kind.dump(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [(classes(), 65_536), (features(10), 10), (features(1), 1)], ids=["classes", "features", "one"]
+)
+def test_a_list_is_as_long_as_it_may_be(kind: Kind[object], most: int) -> None:
+    names: list[Plain] = [f"n{i}" for i in range(most + 1)]
+    assert kind.parse(names[:-1]) == tuple(names[:-1])
+    with pytest.raises(ValueError, match=r"^$"):
+        kind.parse(names)

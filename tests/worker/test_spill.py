@@ -277,7 +277,7 @@ def test_nothing_else_happens_while_a_place_is_read(tmp_path: Path, monkeypatch:
     place, other = put(store, b"12345"), put(store, b"67890")
     acts = {"put": lambda: store.put(b"new"), "free": place.free, "close": store.close, "read": other.read}
     thread = threading.Thread(target=acts[act])
-    overtaken = []
+    overtaken = list[bool]()
 
     def read(descriptor: int, n: int, offset: int) -> bytes:
         if not overtaken:
