@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.worker.support.fakes import FakeClock
-from worker.base.errors import Transient, Unanswered, WorkerError
+from worker.base.errors import Denied, Transient, Unanswered, WorkerError
 from worker.base.ports import Deadline
 from worker.base.retry import Retry, Stopped, backoff_s, retry
 
@@ -128,7 +128,7 @@ def test_a_start_that_gets_a_bad_answer_gives_up_after_a_minute_of_them() -> Non
     assert len(ask.asked_s) == 20 + 2 + 1 + 6
 
 
-@pytest.mark.parametrize("error", [WorkerError("not authorized"), ValueError("a bug")])
+@pytest.mark.parametrize("error", [WorkerError("not authorized"), Denied("no leave"), ValueError("a bug")])
 def test_what_is_fatal_ends_a_start_at_once(error: Exception) -> None:
     ask = Silent(FakeClock(), error)
     with pytest.raises(type(error), match=str(error)):

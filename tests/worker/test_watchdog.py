@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -122,3 +123,14 @@ def test_the_timer_is_set_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatc
     loop.lift()
     other.lift()
     assert told[:2] == pytest.approx([300.0, 45.0], abs=5.0)
+
+
+@pytest.mark.usefixtures("timer")
+def test_a_deadline_that_was_lifted_is_forgotten() -> None:
+    """There is one for each call that may hang."""
+    guard = Guard()
+    known = weakref.ref(guard)
+    guard.renew(45.0)
+    guard.lift()
+    del guard
+    assert known() is None
