@@ -45,6 +45,10 @@ def test_a_setting_stands_above_the_file() -> None:
         ("delivry=x", "; did you mean delivery?"),
         ("models.default.trees=5", "--set: models.default.trees: unknown key, expected one of "),
         ("n_estimators=[", "--set n_estimators: expected YAML, found a syntax error"),
+        (
+            'n_estimators="\\UFFFFFFFF"',
+            "--set n_estimators: expected YAML, found a syntax error: a number is too large",
+        ),
         ("kafka.isolation.level=x", "--set: kafka.isolation.level: reserved: "),
         ("models=5", "--set: models: expected a mapping, found a single value"),
         ("n_estimators", "expected KEY=VALUE such as n_estimators=20, found 'n_estimators'"),

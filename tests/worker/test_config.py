@@ -219,6 +219,12 @@ def test_the_topics_must_differ(first: str, second: str) -> None:
         ("a: " + 3000 * "[", "worker.yaml: expected some levels of lists and mappings, found hundreds"),
         ("a: 1\n b: 2", "worker.yaml:2: expected YAML, found a syntax error: mapping values are not allowed here"),
         ("a: 1\n---\nb: 2", "worker.yaml:2: expected YAML, found a syntax error: expected a single document"),
+        ('a: 1\nb: "\\UFFFFFFFF"', "worker.yaml:2: expected YAML, found a syntax error: a number is too large"),
+        ('a: 1\nb: "\\U00110000"', "worker.yaml:2: expected YAML, found a syntax error: a number is too large"),
+        (
+            f"%YAML 1.{'1' * 5000}\n---\na: 1",
+            "worker.yaml:1: expected YAML, found a syntax error: a number is too large",
+        ),
         ("a: 1\nb: \x07", "worker.yaml:2: expected YAML, found a character that it does not allow"),
         (
             "input: {topic: ${TOPIC}}",

@@ -92,6 +92,7 @@ def test_references_to_files_and_variables_go_together(tmp_path: Path) -> None:
         ("${file:/tmp}", "${file:/tmp}, which cannot be read: Is a directory"),
         ("${file:/no/such/file}", "${file:/no/such/file}, which cannot be read: No such file or directory"),
         (r"${file:/a\0b}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
+        (r"${file:/\ud800}", "half of a surrogate pair, which is no character"),
         ("${1}", "an unfinished reference, not ${NAME}, ${NAME:-default} or ${file:/path}"),
     ],
 )

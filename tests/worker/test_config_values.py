@@ -101,6 +101,10 @@ def test_a_value_is_parsed_with_its_type(section: str, text: str, path: str, exp
         ("metrics", "{listen: '127.0.0.1:65536'}", "metrics.listen", "'127.0.0.1:65536'"),
         ("metrics", "{listen: '::1:80'}", "metrics.listen", "'::1:80'"),
         ("metrics", "{listen: '[1.2.3.4]:80'}", "metrics.listen", "'[1.2.3.4]:80'"),
+        # What the system is not even asked for, by any name: Python raises TypeError for it.
+        ("metrics", "{listen: 'ü..ü:80'}", "metrics.listen", "'ü..ü:80'"),
+        ("metrics", '{listen: "a\\0b:80"}', "metrics.listen", r"'a\x00b:80'"),
+        ("metrics", "{listen: '[::1%ü]:80'}", "metrics.listen", "'[::1%ü]:80'"),
         ("models", "{null_key: ''}", "models.null_key", "''"),
         ("models", '{null_key: "\\ud800"}', "models.null_key", HALF),
         ("models", '{default: {classes: [a, "x\\udfff"]}}', "models.default.classes", HALF),
@@ -146,6 +150,12 @@ def test_a_value_is_parsed_with_its_type(section: str, text: str, path: str, exp
         ("models", "{default: {prior: none}}", "models.default.prior", "'none'"),
         ("models", "{default: {dirichlet: 0}}", "models.default.dirichlet", "0"),
         ("models", "{default: {smoothing: -1.0}}", "models.default.smoothing", "-1.0"),
+        ("models", "{default: {dirichlet: 1e999}}", "models.default.dirichlet", "inf"),
+        ("models", "{default: {dirichlet: true}}", "models.default.dirichlet", "true"),
+        ("models", "{default: {purity: 1e10}}", "models.default.purity", "10000000000.0"),
+        ("input", "{topic: e, model_key: 'field:a\"b'}", "input.model_key", "'field:a\"b'"),
+        ("input", "{topic: e, model_key: 'field:a\\b'}", "input.model_key", r"'field:a\\b'"),
+        ("input", '{topic: e, model_key: "field:a\\tb"}', "input.model_key", r"'field:a\tb'"),
         ("models", "{default: {split_pure: yes}}", "models.default.split_pure", "'yes'"),
         ("models", "{default: {pause: 0}}", "models.default.pause", "0"),
         ("models", "{default: {pause: 1.01}}", "models.default.pause", "1.01"),
@@ -208,3 +218,13 @@ def test_no_value_breaks_a_parser(kind: Kind[object], value: Plain) -> None:
     except ValueError:
         return
     assert kind.parse(kind.dump(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [(classes(), 65_536), (features(10), 10), (features(1), 1)], ids=["classes", "features", "one"]
+)
+def test_a_list_is_as_long_as_it_may_be(kind: Kind[object], most: int) -> None:
+    names: list[Plain] = [f"n{i}" for i in range(most + 1)]
+    assert kind.parse(names[:-1]) == tuple(names[:-1])
+    with pytest.raises(ValueError, match=r"^$"):
+        kind.parse(names)

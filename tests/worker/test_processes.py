@@ -26,7 +26,8 @@ UNUSABLE = 2
 SUPERVISOR = """
 import sys
 from worker import processes
-processes.FIRST_PAUSE_S, processes.LONGEST_PAUSE_S, processes.LEAVE_S = 0.05, 0.1, 2.0
+processes.FIRST_PAUSE_S, processes.LONGEST_PAUSE_S = 0.05, 0.1
+processes.LEAVE_S = float(sys.argv.pop(1))
 processes.STEADY_S = float(sys.argv.pop(1))
 have_end = sys.argv.pop(1) == "True"
 programs = sys.argv[1:]
@@ -62,11 +63,16 @@ class Command:
     """The supervisor of these programs, a process whose folder is `folder`."""
 
     def __init__(
-        self, folder: Path, *programs: str, steady_s: float = processes.STEADY_S, have_end: bool = False
+        self,
+        folder: Path,
+        *programs: str,
+        steady_s: float = processes.STEADY_S,
+        have_end: bool = False,
+        leave_s: float = processes.LEAVE_S,
     ) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR, str(steady_s), str(have_end), *programs],
+            [sys.executable, "-c", SUPERVISOR, str(leave_s), str(steady_s), str(have_end), *programs],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
@@ -207,7 +213,7 @@ def test_who_has_worked_and_then_finds_its_configuration_unusable_does_not_end_t
 
 
 def test_who_does_not_end_in_time_is_killed(tmp_path):
-    command = Command(tmp_path, STUBBORN)
+    command = Command(tmp_path, STUBBORN, leave_s=0.5)
     command.await_files("started-1")
     command.process.terminate()
     assert command.ends() == 128 + signal.SIGTERM
@@ -313,3 +319,61 @@ def test_who_has_lived_for_a_while_begins_with_the_first_pause_again(monkeypatch
         member.fail("ended")
     assert member.start_at_s - now[0] == processes.LONGEST_PAUSE_S
     assert member.has_given_up
+
+
+FAIL_AT_ITS_END = f"""
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+{WORK.replace("signal.signal(signal.SIGTERM, lambda *_: asked.append(1))", "")}
+"""
+TAKES_NO_NOTICE = "import sys, time; open(f'started-{sys.argv[1]}', 'w').close(); time.sleep(60)"
+SAYS_HOW_IT_WAS_ENDED = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))" + WORK.replace(
+    "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))", ""
+)
+
+
+@pytest.mark.parametrize(("program", "code"), [(FAIL_AT_ITS_END, 1), (TAKES_NO_NOTICE, 0), (SAYS_HOW_IT_WAS_ENDED, 0)])
+def test_the_end_is_in_order_where_that_of_each_is(tmp_path, program, code):
+    """SIGTERM itself may end one that has not come to its work yet."""
+    command = Command(tmp_path, WORK, program)
+    command.await_files("started-*", 2)
+    command.process.terminate()
+    assert command.ends() == code
+
+
+def test_each_has_a_group_of_its_own_so_that_a_terminal_reaches_the_command_alone(tmp_path):
+    command = Command(tmp_path, WORK, WORK)
+    pids = [int(path.name.rpartition("-")[2]) for path in command.await_files("started-*", 2)]
+    assert [os.getpgid(pid) for pid in pids] == pids
+    command.process.terminate()
+    assert command.ends() == 0
+
+
+def test_who_has_come_to_its_end_is_not_started_again_while_others_work(tmp_path):
+    once, later = "open('ended', 'a').write('.')", "import time; time.sleep(1)"
+    assert Command(tmp_path, once, later, have_end=True).ends() == 0
+    assert (tmp_path / "ended").read_text() == "."
+
+
+def test_where_all_others_have_come_to_their_end_one_that_fails_again_and_again_fails_the_command(tmp_path):
+    assert Command(tmp_path, "pass", FAIL, have_end=True).ends() == 1
+    assert len((tmp_path / "tries").read_text()) == processes.MOST_FAILURES
+
+
+def test_there_are_pauses_between_the_starts_of_one_that_fails(tmp_path):
+    began_s = time.monotonic()
+    assert Command(tmp_path, FAIL).ends() == 1
+    assert time.monotonic() - began_s > 0.05 + 0.1 * (processes.MOST_FAILURES - 2)
+
+
+def test_one_that_does_not_end_in_time_changes_nothing_in_why_all_were_ended(tmp_path):
+    unusable = f"import time; time.sleep(1); raise SystemExit({UNUSABLE})"
+    assert Command(tmp_path, STUBBORN, unusable, leave_s=0.5).ends() == UNUSABLE
+
+
+def test_a_program_that_is_not_there_is_a_failure_and_one_that_does_not_run_hears_no_signal():
+    member = processes._Member("process 1 of 1", ["no-such-program-anywhere"])
+    member.start()
+    assert (member.runs, member.failures) == (False, 1)
+    member.signal(signal.SIGTERM)
+    assert member.ended() is None

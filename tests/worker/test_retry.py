@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.worker.support.fakes import FakeClock
-from worker.base.errors import Transient, Unanswered, WorkerError
+from worker.base.errors import Denied, Transient, Unanswered, WorkerError
 from worker.base.ports import Deadline
 from worker.base.retry import Retry, Stopped, backoff_s, retry
 
@@ -128,7 +128,7 @@ def test_a_start_that_gets_a_bad_answer_gives_up_after_a_minute_of_them() -> Non
     assert len(ask.asked_s) == 20 + 2 + 1 + 6
 
 
-@pytest.mark.parametrize("error", [WorkerError("not authorized"), ValueError("a bug")])
+@pytest.mark.parametrize("error", [WorkerError("not authorized"), Denied("no leave"), ValueError("a bug")])
 def test_what_is_fatal_ends_a_start_at_once(error: Exception) -> None:
     ask = Silent(FakeClock(), error)
     with pytest.raises(type(error), match=str(error)):
@@ -147,3 +147,22 @@ def test_a_start_that_is_told_to_stop_waits_for_no_call() -> None:
         Retry(FakeClock(), stop.is_set, 60.0).ask("broker", call)
     hangs.set()
     assert time.monotonic() - began < 10
+
+
+def test_a_start_that_is_told_to_stop_ends_though_every_call_fails_at_once() -> None:
+    clock = FakeClock()
+    ask = Silent(clock, Unanswered("no broker"), each_s=0.0)
+    with pytest.raises(Stopped):
+        Retry(clock, lambda: len(ask.asked_s) == 3, 60.0).ask("broker", ask)
+    assert len(ask.asked_s) == 3
+
+
+def test_what_a_library_raises_beside_errors_is_no_answer() -> None:
+    class Panic(BaseException):
+        """As Rust's are to Python."""
+
+    def call() -> None:
+        raise Panic("at line 7")
+
+    with pytest.raises(Panic, match="at line 7"):
+        Retry(FakeClock(), lambda: False, 60.0).ask("store", call)

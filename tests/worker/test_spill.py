@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -150,9 +151,12 @@ def nearly_dead(store: Spill, n: int) -> list[Place]:
     return [kept for kept, _ in pairs]
 
 
-def test_what_the_system_takes_piece_by_piece_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, pwrite = Spill(str(tmp_path), 1000), os.pwrite
+def test_what_the_system_takes_and_gives_piece_by_piece_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, pwrite, pread = Spill(str(tmp_path), 1000), os.pwrite, os.pread
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: pwrite(descriptor, data[:3], offset))
+    monkeypatch.setattr(os, "pread", lambda descriptor, n, offset: pread(descriptor, min(n, 3), offset))
     places = {data: put(store, data) for data in (b"12345678", b"", b"abcdefg" * 20)}
     assert {data: place.read() for data, place in places.items()} == {data: data for data in places}
 
@@ -191,15 +195,19 @@ def test_damaged_bytes_are_not_healed_by_a_move(tmp_path: Path) -> None:
     store = Spill(str(tmp_path), 20_000)
     place, segment = put(store, b"1" * 10), store._active
     os.pwrite(segment.file.fileno(), b"0", 0)
+    until_moved(store, place)
+    with pytest.raises(StateLost, match="other bytes"):
+        place.read()
+
+
+def until_moved(store: Spill, place: Place) -> None:
+    """Put something until a place, in a file that is nearly dead, lies in another one."""
+    segment = place.segment
     for _ in range(60):
         put(store, b"x" * 90).free()
         if place.segment is not segment:
-            break
-    else:
-        # It lay in a file that is nearly dead: that it was moved is what this test is about.
-        pytest.fail("it was never moved")
-    with pytest.raises(StateLost, match="other bytes"):
-        place.read()
+            return
+    pytest.fail("it was never moved")
 
 
 def test_a_full_disk_is_no_room_and_is_logged_once(
@@ -216,9 +224,122 @@ def test_a_full_disk_is_no_room_and_is_logged_once(
         assert [store.put(b"1"), store.put(b"2")] == [None, None]
     assert [record.getMessage().count("no space left") for record in caplog.records] == [1]
     assert (kept.read(), put(store, b"again").read()) == (b"kept", b"again")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        assert store.put(b"3") is None
+    assert len(caplog.records) == 2, "it is full for another reason, perhaps"
 
 
 def test_a_folder_that_cannot_be_used_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"models\.spill"):
         Spill(str(tmp_path / "file"), 1000)
+
+
+@pytest.fixture
+def bad_block(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Descriptors of files that the disk does not give back."""
+    bad, pread = set[int](), os.pread
+
+    def read(descriptor: int, n: int, offset: int) -> bytes:
+        if descriptor in bad:
+            raise OSError(errno.EIO, "bad block")
+        return pread(descriptor, n, offset)
+
+    monkeypatch.setattr(os, "pread", read)
+    return bad
+
+
+def test_a_bad_block_is_a_loss_of_what_lies_there(tmp_path: Path, bad_block: set[int]) -> None:
+    store = Spill(str(tmp_path), 1000)
+    place = put(store, b"12345")
+    bad_block.add(place.segment.file.fileno())
+    with pytest.raises(StateLost, match="bad block"):
+        place.read()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_bad_block_does_not_keep_others_from_their_room(tmp_path: Path, bad_block: set[int]) -> None:
+    store = Spill(str(tmp_path), 20_000)
+    kept = nearly_dead(store, 20)
+    bad_block.add(kept[3].segment.file.fileno())
+    until_moved(store, kept[3])
+    bad_block.clear()
+    with pytest.raises(StateLost, match="other bytes"):
+        kept.pop(3).read()
+    assert {place.read() for place in kept} == {b"%d" % i * 10 for i in range(10)}
+
+
+@pytest.mark.parametrize("act", ["put", "free", "close", "read"])
+def test_nothing_else_happens_while_a_place_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
+    """Its file could be closed, and its descriptor be another file's, or its bytes could move."""
+    store, pread = Spill(str(tmp_path), 1000), os.pread
+    place, other = put(store, b"12345"), put(store, b"67890")
+    acts = {"put": lambda: store.put(b"new"), "free": place.free, "close": store.close, "read": other.read}
+    thread = threading.Thread(target=acts[act])
+    overtaken = list[bool]()
+
+    def read(descriptor: int, n: int, offset: int) -> bytes:
+        if not overtaken:
+            overtaken.append(False)
+            thread.start()
+            thread.join(0.2)
+            overtaken[:] = [not thread.is_alive()]
+        return pread(descriptor, n, offset)
+
+    monkeypatch.setattr(os, "pread", read)
+    assert place.read() == b"12345"
+    thread.join(10.0)
+    assert overtaken == [False]
+
+
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each write has from now on."""
+    sizes, pwrite = list[int](), os.pwrite
+
+    def noted(descriptor: int, data: bytes, offset: int) -> int:
+        sizes.append(len(data))
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    return sizes
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("dead", [[90], [1000]], ids=["less than a file is dead", "all others are alive"])
+def test_what_would_give_no_room_worth_its_while_is_not_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: list[int]
+) -> None:
+    store = Spill(str(tmp_path), 20_000)
+    put(store, b"1" * (100 - dead[0] if dead[0] < 100 else 100))
+    for place in [put(store, b"?" * n) for n in dead]:
+        place.free()
+    if dead[0] < 100:
+        put(store, b"2" * 50)
+    sizes = written(monkeypatch)
+    put(store, b"x" * 20)
+    assert sizes == [20]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_larger_than_a_file_takes_an_empty_one_as_it_is(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 20_000)
+    put(store, b"")
+    before = put(store, b"1" * 1000).segment
+    assert store._segments == {before}
+
+
+def test_however_large_it_may_be_it_has_no_more_than_some_hundred_files() -> None:
+    limit_bytes = 10**15
+    assert Spill(None, limit_bytes)._segment_bytes * spill.MOST_SEGMENTS >= limit_bytes - spill.MOST_SEGMENTS
+
+
+@pytest.mark.usefixtures("small")
+def test_what_was_cut_off_takes_its_room_where_it_is_moved_all_the_same(tmp_path: Path) -> None:
+    store = Spill(str(tmp_path), 20_000)
+    kept = nearly_dead(store, 20)
+    os.truncate(kept[3].segment.file.fileno(), 4)
+    until_moved(store, kept[3])
+    assert all(segment.living <= segment.size for segment in store._segments)
+    with pytest.raises(StateLost):
+        kept[3].read()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import faulthandler
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from worker.base.watchdog import Guard, within
 
 PROGRAM = """
-import ctypes, threading, time
+import ctypes, sys, threading, time
 from worker.base.watchdog import Guard, within
 loop = Guard()
 def moves():
@@ -57,6 +59,12 @@ stuck(False)
     assert "in stuck" in said
 
 
+def test_what_stands_in_for_stderr_need_be_no_file() -> None:
+    code, said, _ = ended("import io; sys.stderr = io.StringIO(); loop.renew(0.2); stuck(False)")
+    assert code == 1
+    assert "in stuck" in said
+
+
 def test_a_time_that_is_over_ends_it_at_once() -> None:
     code, _, seconds = ended("loop.renew(0.0); stuck(False)")
     assert (code, seconds < 20) == (1, True)
@@ -88,3 +96,41 @@ def test_the_timer_is_set_where_the_earliest_changes_and_else_left_alone(timer: 
     loop.lift()
     loop.lift()
     assert timer[5:] == [None]
+
+
+def test_a_deadline_ends_with_what_fails_under_it(timer: list[float | None]) -> None:
+    with pytest.raises(OSError, match="it failed"), within(45.0):
+        raise OSError("it failed")
+    assert timer[1:] == [None]
+
+
+def test_the_timer_is_set_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the later one of two deadlines might be set last."""
+    told: list[float] = []
+    loop, other = Guard(), Guard()
+    thread = threading.Thread(target=other.renew, args=(45.0,))
+
+    def slow(seconds: float, **_: object) -> None:
+        if not thread.ident:
+            thread.start()
+            thread.join(0.2)
+        told.append(seconds)
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", slow)
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: None)
+    loop.renew(300.0)
+    thread.join(10.0)
+    loop.lift()
+    other.lift()
+    assert told[:2] == pytest.approx([300.0, 45.0], abs=5.0)
+
+
+@pytest.mark.usefixtures("timer")
+def test_a_deadline_that_was_lifted_is_forgotten() -> None:
+    """There is one for each call that may hang."""
+    guard = Guard()
+    known = weakref.ref(guard)
+    guard.renew(45.0)
+    guard.lift()
+    del guard
+    assert known() is None

@@ -178,7 +178,7 @@ class Spill:
                 return
             place = next(iter(victim.places))
             # Bytes that are damaged stay so: their checksum moves with them.
-            start = self._write(victim.read(place).ljust(place.length, b"\0"), self._limit_bytes)
+            start = self._write(_as_far_as_it_goes(place).ljust(place.length, b"\0"), self._limit_bytes)
             if start is None:
                 return
             n_bytes -= place.length
@@ -198,3 +198,11 @@ class Spill:
             self._segments.discard(segment)
             self.used_bytes -= segment.size
             segment.file.close()
+
+
+def _as_far_as_it_goes(place: Place) -> bytes:
+    """The bytes of a place, none where the disk does not give them back: one bad block is no end of all room."""
+    try:
+        return place.segment.read(place)
+    except OSError:
+        return b""

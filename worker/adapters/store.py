@@ -74,12 +74,15 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
     except ValueError:
         raise ConfigError("the store URL cannot be parsed") from None
-    if parts.query or parts.fragment or "@" in parts.netloc:
+    # With a colon alone it is a password with a slash in it: what it is parted from its `@` by.
+    if parts.query or parts.fragment or re.search("[@:]", parts.netloc):
         raise ConfigError(
             f"a {parts.scheme}:// store URL takes no user, query or fragment: credentials come from the environment"
         )
     if parts.scheme not in ("file", "memory", *_CLOUD):
         raise ConfigError(f"cannot use the store {url}: expected file://, s3://, gs://, az:// or memory://")
+    if parts.scheme in _CLOUD and not parts.netloc:
+        raise ConfigError(f"cannot use the store {parts.scheme}://: expected {parts.scheme}://bucket/folder")
     if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
         raise ConfigError(f"cannot use the store {url}: write an absolute path, file:///path")
     return parts

@@ -18,7 +18,7 @@ import yaml
 
 from worker.base.errors import ConfigError
 from worker.config.model import ModelParams, Override
-from worker.config.nodes import TOO_DEEP, Loader, syntax_problem
+from worker.config.nodes import TOO_DEEP, compose, syntax_problem
 from worker.config.reader import Entry, Reader
 from worker.config.schema import (
     REGISTRY_CODECS,
@@ -86,7 +86,7 @@ def loads(
     """
     reader = Reader(environ, source)
     try:
-        root = yaml.compose(text, Loader=Loader)
+        root = compose(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}:{syntax_problem(error, text)}") from None
     except RecursionError:

@@ -19,6 +19,18 @@ class Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (pyyaml's own name and place for it)
 
 
+def compose(text: str) -> yaml.Node | None:
+    """The tree of a text. Raises YAMLError, and RecursionError where it is nested too deep."""
+    loader = Loader(text)
+    try:
+        return loader.get_single_node()
+    except (ValueError, OverflowError):
+        # yaml passes on what Python says of "\UFFFFFFFF", and of a version of thousands of digits.
+        raise yaml.MarkedYAMLError(problem="a number is too large", problem_mark=loader.get_mark()) from None
+    finally:
+        loader.dispose()
+
+
 def is_null(node: yaml.Node) -> bool:
     """Whether a node is null, or nothing at all."""
     return isinstance(node, yaml.ScalarNode) and not node.style and core_scalar(node.value) is None

@@ -198,9 +198,9 @@ class Reader:
             raise UnfitError(type_of(node))
         if node.tag != TEXT:
             raise UnfitError("a value with a YAML tag")
+        _require_characters(node.value)  # before it names a file
         reading = read_scalar(node.value, self._environ, quoted=bool(node.style))
-        if re.search("[\ud800-\udfff]", str(reading.text)):
-            raise UnfitError("half of a surrogate pair, which is no character")
+        _require_characters(str(reading.text))
         return reading
 
     def _missing(self, kind: Kind[Any] | Section | Properties | OverrideList, line: int, path: str) -> Any:
@@ -208,6 +208,11 @@ class Reader:
 
     def _fail(self, line: int, path: str, problem: str, *, is_missing: bool = False) -> Any:
         self.problems.append((is_missing, line, f"{path}: {problem}" if path else problem))
+
+
+def _require_characters(text: str) -> None:
+    if re.search("[\ud800-\udfff]", text):
+        raise UnfitError("half of a surrogate pair, which is no character")
 
 
 def _parse(kind: Kind[Any], candidates: list[Plain], references: tuple[str, ...]) -> Any:

@@ -7,7 +7,7 @@ import yaml
 from worker.base.errors import ConfigError
 from worker.config.keys import keys, unknown_key
 from worker.config.model import ModelParams
-from worker.config.nodes import TEXT, TOO_DEEP, Loader, syntax_problem
+from worker.config.nodes import TEXT, TOO_DEEP, compose, syntax_problem
 from worker.config.schema import Config
 
 _OF_SETTINGS = yaml.Mark("--set", 0, -1, 0, "", 0)
@@ -17,7 +17,7 @@ _OF_SETTINGS = yaml.Mark("--set", 0, -1, 0, "", 0)
 def with_setting(root: yaml.Node | None, name: str, value: str) -> yaml.Node:
     """The tree with another value of a key. Raises ConfigError where that is no YAML or no place for it."""
     try:
-        node = yaml.compose(value, Loader=Loader)
+        node = compose(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {name}: {syntax_problem(error, value).partition(': ')[2]}") from None
     except RecursionError:

@@ -211,7 +211,7 @@ def size(low: str, high: str) -> Kind[int]:
 
 
 def address() -> Kind[Address]:
-    form = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>[0-9]{1,5})")
+    form = re.compile(r"(?:\[(?P<ipv6>[A-Za-z0-9:.%_-]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
 
     def parse(value: Plain) -> Address:
         match = form.fullmatch(value) if isinstance(value, str) else None

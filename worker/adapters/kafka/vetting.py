@@ -86,8 +86,6 @@ class _JsonSchema:
     def count_parts(self) -> int:
         """How many parts there are. Raises Unusable where a way leads back to where it was, is too long, or leads
         nowhere."""
-        if not isinstance(self._root, dict | list):
-            return 1
         parts: dict[int, int] = {}
         """Parts that a node leads to, itself included, by its identity."""
         heights: dict[int, int] = {}
