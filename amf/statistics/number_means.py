@@ -175,12 +175,15 @@ def mean_over_trees(forecasts, i):
     """(aggregate over prunings, mean of the leaves, standard deviation of the mixture over prunings and trees)."""
     n_trees = index(forecasts.shape[0])
     aggregate, leaf, variance = 0.0, 0.0, 0.0
+    # Shifted by the first tree's: of trees that agree the mean is what they say, to the last bit. A first error that is
+    # rounding alone would be the usual one.
+    first, first_leaf = forecasts[0, i, AGGREGATE], forecasts[0, i, LEAF]
     for tree in range(n_trees):
-        aggregate += forecasts[tree, i, AGGREGATE]
-        leaf += forecasts[tree, i, LEAF]
+        aggregate += forecasts[tree, i, AGGREGATE] - first
+        leaf += forecasts[tree, i, LEAF] - first_leaf
         variance += forecasts[tree, i, VARIANCE]
-    aggregate /= n_trees
-    leaf /= n_trees
+    aggregate = first + aggregate / n_trees
+    leaf = first_leaf + leaf / n_trees
     for tree in range(n_trees):
         beside = forecasts[tree, i, AGGREGATE] - aggregate
         variance += beside * beside
