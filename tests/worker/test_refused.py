@@ -15,8 +15,8 @@ from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
 from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import CommittedOffset, Outgoing, Record
-from worker.runtime.pending import Pending
-from worker.runtime.transaction import Transactions
+from worker.commit.pending import Pending
+from worker.commit.transactions import Transactions
 
 
 def offset_of(outgoing: Outgoing) -> int:

@@ -2,8 +2,8 @@
 
 A turn: consume -> the model key of each record -> records under their model keys, dead letters and offsets as one
 transaction. Value, timestamp and headers stay as they are; `origin-*` headers say where a record was. What becomes of a
-failed transaction is decided by `transaction`, as for the worker. A failure that it cannot decide ends the forwarder,
-and so the process; the offsets say where the next one goes on.
+failed transaction is decided by `commit`, as for the worker. A failure that it cannot decide ends the forwarder, and so
+the process; the offsets say where the next one goes on.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from worker.base.standing import Standing
 from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
 from worker.codec import envelope
 from worker.codec.dead_letters import unpublished
+from worker.commit.pending import Pending
+from worker.commit.transactions import Transactions
 from worker.config import Config
 from worker.repartition.model_key import KeyOf
 from worker.repartition.note import Note, beginning
-from worker.runtime.pending import Pending
-from worker.runtime.transaction import Transactions
 
 _log = Log(__name__)
 

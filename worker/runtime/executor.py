@@ -18,10 +18,10 @@ from worker.base.ports import Clock, Deadline
 from worker.base.records import Membership, Outgoing, Record
 from worker.base.status import Board
 from worker.base.terms import State
+from worker.commit.pending import Pending
+from worker.commit.transactions import Transactions
 from worker.runtime import reports
-from worker.runtime.pending import Pending
 from worker.runtime.tasks import Tasks
-from worker.runtime.transaction import Transactions
 from worker.task.allowance import Allowance
 from worker.task.processor import BatchResult
 from worker.task.task import Task

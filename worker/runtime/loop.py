@@ -19,6 +19,7 @@ from worker.base.records import Membership, Record
 from worker.base.retry import START_S, Retry, Stopped
 from worker.base.status import Board
 from worker.base.terms import Change, State
+from worker.commit.transactions import Transactions
 from worker.config import Config
 from worker.runtime import reports
 from worker.runtime.executor import GATHERED_BYTES, TaskExecutor
@@ -26,7 +27,6 @@ from worker.runtime.pace import Pace
 from worker.runtime.status import Reporter
 from worker.runtime.tasks import Pools, Setting, Tasks
 from worker.runtime.topic_monitor import TopicMonitor, TopicRecreated
-from worker.runtime.transaction import Transactions
 from worker.task.processor import BatchResult
 from worker.task.task import Task
 
