@@ -77,8 +77,6 @@ class TaskExecutor:
         """What will be the next transaction: nothing of it was sent. Never beside one that is pending."""
         self._results: dict[int, BatchResult] = {}
         """Of each partition that of its records which were taken and are not known to be committed."""
-        self._record_s: dict[int, float] = {}
-        """How long one of the last records of a partition took."""
         self._left: list[int] = []
         """Partitions to which the last turn did not come: they are the next one's first."""
 
@@ -131,7 +129,7 @@ class TaskExecutor:
                     raise
                 break  # Nothing has happened to these: next time they are the first.
             if some:
-                self._record_s[task.number] = (self._clock.monotonic() - began_s) / len(some)
+                task.record_s = (self._clock.monotonic() - began_s) / len(some)
             taken += some
             result.add(of_some)
             if len(taken) == n or len(some) < piece or result.n_bytes >= GATHERED_BYTES or turn.passed():
@@ -140,11 +138,10 @@ class TaskExecutor:
 
     def _piece(self, task: Task, n: int, turn: Deadline) -> int:
         """How many of the next n records to take at once, by what the last ones took."""
-        record_s = self._record_s.get(task.number)
-        if record_s is None:
+        if task.record_s is None:
             n = min(n, FIRST_PIECE)
-        elif record_s > 0:
-            n = min(n, max(1, int(turn.remaining() / record_s)))
+        elif task.record_s > 0:
+            n = min(n, max(1, int(turn.remaining() / task.record_s)))
         n_bytes = 0
         for i, record in enumerate(task.buffer[:n]):
             n_bytes += len(record.value or b"")
