@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from copy import copy
 from typing import Any
@@ -47,9 +47,9 @@ class KafkaTopic:
             self._is_mock = is_mock(self._cluster())
         return self._is_mock
 
-    def ask(self, partitions: int) -> Asked:
-        """How the topic is now, as `state`. Returns before the answer is there."""
-        return Asked(lambda: self.state(partitions))
+    def ask(self, partitions: int) -> Aside[TopicState | None]:
+        """Begin to ask for its `state`."""
+        return Aside("topic", lambda: self.state(partitions))
 
     def state(self, partitions: int) -> TopicState | None:
         """How the topic is now, with the beginnings of so many partitions; None where there is none of that name."""
@@ -135,20 +135,6 @@ def led(admin: AdminClient, topic: str) -> set[int]:
 
 def _led(partitions: Mapping[int, Any]) -> set[int]:
     return {number for number, partition in partitions.items() if partition.leader >= 0}
-
-
-class Asked:
-    """An answer on its way. To look whether it is there does not wait."""
-
-    def __init__(self, ask: Callable[[], TopicState | None]) -> None:
-        self._answer = Aside("topic", ask)
-
-    def done(self) -> bool:
-        return self._answer.ends_within(0)
-
-    def result(self) -> TopicState | None:
-        """The topic, None where there is none of that name, once it is done. Raises WorkerError."""
-        return self._answer.answer()
 
 
 def file_id(topic_id: object) -> str:
