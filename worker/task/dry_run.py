@@ -65,8 +65,7 @@ class DryRun:
         self._config = config
         self._topic_id = topic_id
         self._store = store
-        begun = Location(*history_of(config), topic_id, 0).topic_prefix
-        self._warm_start = None if warm_store is None else _Unread(warm_store, partitions, begun)
+        self._warm_start = None if warm_store is None else _Unread.of(warm_store, config, topic_id, partitions)
         self._metrics = Metrics()
         self._terms = Terms.of(config, partitions)
         self._clock = clock
@@ -124,7 +123,7 @@ class DryRun:
 class _Unread(WarmStart):
     """Notes which models a partition would begin with, and reads none of them."""
 
-    def __init__(self, store: ObjectStore, partitions: int, begun: str) -> None:
+    def __init__(self, store: ObjectStore, partitions: int, begun: str | None = None) -> None:
         super().__init__(store, partitions, begun)
         self.store = store
         self._manifests: Sequence[Manifest] | None = None
