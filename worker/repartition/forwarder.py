@@ -8,7 +8,7 @@ the process; the offsets say where the next one goes on.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import amf
@@ -18,12 +18,12 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, Output
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Outgoing, Record, Reject
-from worker.base.rejects import Rejects, Streak, offset_in, unpublishable
+from worker.base.rejects import Rejects, Streak
 from worker.base.retry import Retry, Stopped, retry
 from worker.base.standing import Standing
-from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
+from worker.base.status import Board
 from worker.codec import envelope
-from worker.codec.dead_letters import unpublished
+from worker.codec.dead_letters import UNPUBLISHABLE
 from worker.commit.pending import Pending
 from worker.commit.transactions import Transactions
 from worker.config import Config
@@ -84,8 +84,6 @@ class Forwarder:
         self._rejects: dict[int, Rejects] = {}
         """Dead letters of the pending transaction, by partition."""
         self._streaks: dict[int, Streak] = defaultdict(Streak)
-        self._letters: dict[int, list[DeadLetter]] = {}
-        """The last of the dead letters of the pending transaction, by partition."""
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and forward. Raises WorkerError when it cannot go on; nothing is lost then."""
@@ -177,7 +175,7 @@ class Forwarder:
         for number in partitions:
             for part in (
                 self._positions, self._epochs, self._covered, self._noted, self._starts, self._waiting, self._lags,
-                self._rejects, self._streaks, self._letters,
+                self._rejects, self._streaks,
             ):  # fmt: skip
                 part.pop(number, None)
         for family in (self._metrics.forwarder_lag_records, self._metrics.forwarder_lag_seconds):
@@ -220,7 +218,7 @@ class Forwarder:
             self._transactions.pending = pending
 
     def _rekeyed(self, number: int, records: Sequence[Record]) -> list[Outgoing]:
-        outgoing, rejects, letters = [], Rejects(), deque[DeadLetter](maxlen=RECENT_DEAD_LETTERS)
+        outgoing, rejects = [], Rejects()
         streak = self._streaks[number]
         streak.begin_batch()
         for record in records:
@@ -228,11 +226,8 @@ class Forwarder:
             outgoing.append(forwarded)
             streak.note(is_reject=refused is not None)
             if refused is not None:
-                rejects.add(record.offset, refused)
-                reason = (dict(forwarded.headers)["error-reason"] or b"").decode()
-                now_ms, topic = self._clock.wall_ms(), self._config.input.topic
-                letters.append(DeadLetter.of(now_ms, topic, number, record.offset, record.key, refused.code, reason))
-        self._rejects[number], self._letters[number] = rejects, list(letters)
+                rejects.add(record, refused)
+        self._rejects[number] = rejects
         return outgoing
 
     def _settle(self, pending: Pending) -> None:
@@ -243,14 +238,13 @@ class Forwarder:
         if not settled:
             return
         for number, refused in pending.replaced.items():
-            self._rejects.setdefault(number, Rejects()).extend(unpublishable(refused, "origin-offset"))
-            self._letters.setdefault(number, []).extend(self._letter_of(number, each) for each in refused)
+            for record in refused:
+                self._rejects[number].add(record, UNPUBLISHABLE)
         rejects, self._rejects = self._rejects, {}
-        for letters in self._letters.values():
-            self._board.dead_letters.extend(letters)
-        self._letters = {}
+        now_ms, topic = self._clock.wall_ms(), self._config.input.topic
         for number, of_partition in rejects.items():
-            of_partition.report(self._metrics, f"{self._config.input.topic}[{number}]", number)
+            of_partition.report(self._metrics, f"{topic}[{number}]", number)
+            self._board.dead_letters.extend(of_partition.letters(now_ms, topic, number))
         n_rejects = sum(of_partition.counts.total() for of_partition in rejects.values())
         self._metrics.forwarded_records_total.add(pending.committed - n_rejects)
         self._metrics.forwarder_dead_letters_total.add(n_rejects)
@@ -262,11 +256,6 @@ class Forwarder:
                     f"({dict(rejects[number].counts)}), dead_letter.max_consecutive is {most}. They are all in "
                     f"{self._config.dead_letter.topic}; repair the producer or input.model_key, then start again"
                 )
-
-    def _letter_of(self, number: int, refused: Outgoing) -> DeadLetter:
-        """What is shown of the record of an output that the broker refuses."""
-        offset, key = offset_in(refused, "origin-offset"), dict(refused.headers)["origin-key"]
-        return unpublished(self._clock.wall_ms(), self._config.input.topic, number, offset, key)
 
     def _skip_gap(self, number: int, why: str) -> None:
         """Go on behind records that retention has deleted before they were forwarded, where that is allowed."""

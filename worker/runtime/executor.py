@@ -255,9 +255,8 @@ class TaskExecutor:
         now_ms = self._clock.wall_ms()
         results, self._results = self._results, {}
         for number, result in results.items():
-            refused = pending.replaced.get(number, ())
-            reports.count(self._metrics, number, result, now_ms, refused)
-            self._board.dead_letters.extend(reports.dead_letters(self._tasks[number], result, now_ms, refused))
+            reports.count(self._metrics, number, result, now_ms, pending.replaced.get(number, ()))
+            self._board.dead_letters.extend(result.rejects.letters(now_ms, self._tasks[number].topic, number))
             if result.stop is not None:
                 stops[number] = result.stop
         return stops
