@@ -274,7 +274,7 @@ MISTAKES = {
 SEEN_AT = {
     "outputs are not sent": 0,
     "offsets are not committed": 0,
-    "committed by who was given up and is back": 194,
+    "committed by who was given up and is back": 1211,
     "metadata taken late": 219,
     "sent again although committed": 314,
     "dropped although not committed": 2,
