@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "amf.integrations amf.integrations.*": "amf amf.inputs.*",
     "amf.plot": "amf",
     # The worker's core, which decides. It knows the library by its public room alone.
-    "worker worker.base worker.state worker.task worker.runtime worker.repartition worker.adapters": "",
+    "worker worker.base worker.state worker.task worker.commit worker.runtime worker.repartition worker.adapters": "",
     BASE: BASE,
     # Which keys a model has follows from the parameters of the forests.
     "worker.config.model": f"{BASE} {CONFIG} amf",
@@ -70,12 +70,11 @@ MAY_IMPORT = {
     CHECKPOINT: f"{BASE} {CHECKPOINT}",
     "worker.state.*": f"{BASE} {CONFIG} {CODEC} worker.checkpoint worker.state.* amf",
     "worker.task.*": f"{BASE} {CONFIG} {CODEC} {CHECKPOINT} worker.state.* worker.task.* amf",
-    "worker.runtime.pending worker.runtime.transaction": f"{BASE} worker.runtime.pending",
-    "worker.repartition.*": f"{BASE} {CONFIG} {CODEC} worker.repartition.* worker.runtime.pending "
-    "worker.runtime.transaction amf",
+    "worker.commit.*": f"{BASE} worker.commit.*",
+    "worker.repartition.*": f"{BASE} {CONFIG} {CODEC} worker.commit.* worker.repartition.* amf",
     "worker.preflight": f"{BASE} {CONFIG} {CHECKPOINT} {ADAPTERS}",
     "worker.runtime.*": f"{BASE} worker.config worker.codec.dead_letters worker.checkpoint worker.state.cache "
-    "worker.state.descriptions worker.task.* worker.runtime.*",
+    "worker.state.descriptions worker.task.* worker.commit.* worker.runtime.*",
     # The adapters, which act, each with one library.
     "worker.adapters.kafka.vetting": "worker.base.limits worker.codec.dead_letters",
     "worker.adapters.kafka.reading": "worker.base.limits worker.adapters.kafka.vetting",
@@ -261,7 +260,7 @@ def test_no_modules_import_each_other() -> None:
         ("worker.checkpoint", "import worker.task.task"),
         ("worker.task.task", "import worker.runtime.loop"),
         ("worker.state.model_store", "from worker.task.task import Task"),
-        ("worker.runtime.transaction", "from worker.task.task import Task"),
+        ("worker.commit.transactions", "from worker.task.task import Task"),
         ("worker.adapters.kafka", "import worker.runtime.loop"),
         ("worker.service", "import worker.cli"),
         ("worker.codec", "import orjson"),

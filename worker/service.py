@@ -29,12 +29,12 @@ from worker.base import gc_tuning
 from worker.base.errors import Fatal
 from worker.base.log import Log
 from worker.base.metrics import Metrics
-from worker.base.ports import Clock, TopicState
+from worker.base.ports import Clock
 from worker.base.retry import ASKING, START_S, Retry, Stopped
 from worker.base.status import Board, Status
 from worker.base.watchdog import Guard
-from worker.checkpoint import MOST_WRITES, Location
-from worker.config import Address, Config, history_of, repartition
+from worker.checkpoint import MOST_WRITES
+from worker.config import Address, Config, repartition
 from worker.preflight import Finding, examine, of_forwarder, of_group, probe
 from worker.repartition.forwarder import Forwarder
 from worker.repartition.model_key import key_reader
@@ -235,12 +235,12 @@ def build(
         facts.topic_id,
         facts.partitions,
         _room(start, admin, config),
-        None if warm_url is None else WarmStart(open_store(warm_url), facts.partitions, _folder(config, facts)),
+        None if warm_url is None else WarmStart.of(open_store(warm_url), config, facts.topic_id, facts.partitions),
+        ends=ends_of(until, topic, facts.partitions, start),
         registry=open_registry(config),
         spill=_spill(config),
         give_back=malloc.give_back,
     )
-    ends = ends_of(until, topic, facts.partitions, start)
     return Worker(
         config,
         setting,
@@ -257,15 +257,9 @@ def build(
             appliers=ThreadPoolExecutor(2, thread_name_prefix="partitions"),
             new_fetchers=partial(ThreadPoolExecutor, FETCHERS, thread_name_prefix=f"{_WRITERS}-fetch"),
         ),
-        monitor,
-        ends,
         board,
+        monitor,
     )
-
-
-def _folder(config: Config, facts: TopicState) -> str:
-    """Where the checkpoints of the topic are."""
-    return Location(*history_of(config), facts.topic_id, 0).topic_prefix
 
 
 def _room(start: Retry, admin: KafkaAdmin, config: Config) -> int:

@@ -47,7 +47,7 @@ def test_records_of_a_partition_that_was_taken_away_meanwhile_are_dropped(monkey
 
     monkeypatch.setattr(forwarder.input, "consume", consumed)
     forwarder.turns(2)
-    assert (bench.forwarded(), 0 in forwarder.forwarder._positions) == ([], False)
+    assert (bench.forwarded(), 0 in forwarder.forwarder._owned) == ([], False)
 
 
 def test_behind_a_gap_that_is_accepted_nothing_is_committed_with_the_epoch_of_a_record_before_it() -> None:

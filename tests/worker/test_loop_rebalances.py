@@ -6,9 +6,9 @@ import pytest
 
 from tests.worker.support.bench import Bench, lose_and_come_back
 from worker.base.errors import Abort, Transient, Unknown
+from worker.commit.pending import LONGEST_PAUSE_S
 from worker.runtime.executor import LAST_ATTEMPTS
 from worker.runtime.loop import REVOKE_S
-from worker.runtime.pending import LONGEST_PAUSE_S
 from worker.task.checkpointer import Checkpointer
 from worker.task.restorer import RETRY_S
 

@@ -7,7 +7,7 @@ import pytest
 from tests.worker.support.bench import Bench, Bound, run_into_stop, saved_bench
 from worker.base.errors import WorkerError
 from worker.base.records import CommittedOffset, Membership, Outgoing, Record
-from worker.runtime.pending import Pending
+from worker.commit.pending import Pending
 
 STOPPED = {"offset-out-of-range": 1}
 

@@ -15,8 +15,8 @@ from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
 from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import CommittedOffset, Outgoing, Record
-from worker.runtime.pending import Pending
-from worker.runtime.transaction import Transactions
+from worker.commit.pending import Pending
+from worker.commit.transactions import Transactions
 
 
 def offset_of(outgoing: Outgoing) -> int:
@@ -86,7 +86,8 @@ def test_others_go_out_and_a_dead_letter_in_place_of_what_is_refused(refused: li
     names = [b"0.%d" % i for i in range(5)] + [b"1.%d" % i for i in range(3)]
     assert sending.published() == [b"dead " + name if name in refused else name for name in names]
     assert sending.broker.committed == {0: 9, 1: 5}
-    replaced = [each.value for some in sending.pending.replaced.values() for each in some]
+    of_partitions = sending.pending.replaced.items()
+    replaced = [b"%d.%d" % (number, each.offset // 2) for number, some in of_partitions for each in some]
     assert (replaced, sending.pending.committed) == (refused, 8)
     assert sending.transactions.take_given_up() == {}
     assert sending.broker.open == {}

@@ -28,10 +28,10 @@ class Topic:
         self.looks += 1
         return self
 
-    def done(self) -> bool:
+    def ends_within(self, seconds: float) -> bool:
         return self.arrives
 
-    def result(self) -> TopicState | None:
+    def answer(self) -> TopicState | None:
         if isinstance(self.now, WorkerError):
             raise self.now
         return self.now

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from worker.base.log import Log
 from worker.base.metrics import Metrics
-from worker.base.records import Outgoing, Reject
+from worker.base.records import Record, Reject
 from worker.base.refusals import SPEC_CHANGED
+from worker.base.status import RECENT_DEAD_LETTERS, DeadLetter
 
 _log = Log(__name__)
 
@@ -23,16 +24,24 @@ class Rejects:
 
     counts: Counter[str] = field(default_factory=Counter)
     _last: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _recent: deque[tuple[Record, Reject]] = field(default_factory=lambda: deque(maxlen=RECENT_DEAD_LETTERS))
 
-    def add(self, offset: int, reject: Reject) -> None:
-        """The record at `offset` is one."""
+    def add(self, record: Record, reject: Reject) -> None:
+        """The record is one."""
         self.counts[reject.code] += 1
-        self._last[reject.code] = offset, reject.reason
+        self._last[reject.code] = record.offset, reject.reason
+        self._recent.append((record, reject))
 
     def extend(self, later: Rejects) -> None:
         """Add those that came after these."""
         self.counts += later.counts
         self._last |= later._last
+        self._recent += later._recent
+
+    def letters(self, now_ms: int, topic: str, partition: int) -> Iterator[DeadLetter]:
+        """The last of them for the board, once they are committed."""
+        for record, why in self._recent:
+            yield DeadLetter.of(now_ms, topic, partition, record.offset, record.key, why.code, why.reason)
 
     def report(self, metrics: Metrics, where: str, partition: int) -> None:
         """Count them, and tell the operator, once the dead letters are committed."""
@@ -71,19 +80,3 @@ class Streak:
     def end(self) -> None:
         """The records so far end with one that is no dead letter."""
         self.longest = self._length = 0
-
-
-def offset_in(output: Outgoing, header: str) -> int:
-    """The offset in a header of an output: of the record that it was made of."""
-    return int(dict(output.headers)[header] or b"-1")
-
-
-def unpublishable(refused: Iterable[Outgoing], offset_header: str) -> Rejects:
-    """For outputs that the broker refuses, in whose place dead letters went out; a header has their offsets."""
-    rejects = Rejects()
-    for each in refused:
-        rejects.add(
-            offset_in(each, offset_header),
-            Reject("unpublishable", "the broker refuses what was to be published of the record"),
-        )
-    return rejects

@@ -27,7 +27,7 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
         else:
             left_out.update((folder, *after[1:]))
             paths.update(store.list(after[0]))
-    for listing in _describe(store, paths):
+    for listing in describe(store, paths):
         if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):
             continue
         if listing.problems or listing.newest is None:
@@ -68,14 +68,13 @@ class Listing(msgspec.Struct, frozen=True):
     problems: list[str]
 
 
-def describe(store: ObjectStore) -> Iterator[Listing]:
-    """What lies in each folder of checkpoints below the store's URL, which may itself be one, or in a folder there."""
-    yield from _describe(store, store.list(""))
+def describe(store: ObjectStore, paths: Iterable[str] | None = None) -> Iterator[Listing]:
+    """What lies in each folder of checkpoints below the store's URL, which may itself be one, or in a folder there.
 
-
-def _describe(store: ObjectStore, paths: Iterable[str]) -> Iterator[Listing]:
+    paths: names of objects, where they are listed already.
+    """
     files: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
+    for path in store.list("") if paths is None else paths:
         folder, _, name = path.rpartition("/")
         if is_ours(name):
             files[folder].append(name)

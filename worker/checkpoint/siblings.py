@@ -17,10 +17,8 @@ from worker.checkpoint.names import Location, is_ours, of_kind
 
 def of_another_partition(store: ObjectStore, location: Location, *, oldest: bool = False) -> Manifest | None:
     """The newest checkpoint, or the oldest, of the lowest other partition of the topic that has one to be read."""
-    topic, _, _ = location.prefix.rpartition("/")
-    return next(
-        (m for m in _one_of_each(store, topic, oldest=oldest) if m.location.partition != location.partition), None
-    )
+    found = _one_of_each(store, location.topic_prefix, oldest=oldest)
+    return next((m for m in found if m.location.partition != location.partition), None)
 
 
 def of_another_topic(store: ObjectStore, location: Location) -> Manifest | None:

@@ -25,11 +25,6 @@ __all__ = ["Codec", "codec_of", "decode", "decode_key", "encode_answers"]
 class Codec(Protocol):
     """One way to write values. A module is one where nothing has to be remembered."""
 
-    @property
-    def version(self) -> str:
-        """Version and limits of `decode`, as in worker.codec.dead_letters.DECODERS."""
-        ...
-
     def decode(self, value: bytes | None, max_bytes: int, /) -> Event | Reject:
         """The event in a record value of at most `max_bytes` bytes, or why there is none.
 

@@ -21,7 +21,6 @@ import msgspec
 
 from worker.base.records import Answer, Estimate, Event, Prediction, Reject
 from worker.codec.answers import fitting, value_of
-from worker.codec.dead_letters import DECODERS
 from worker.codec.framing import RegistryCodec
 from worker.codec.message import FAULTS, AnyFeature, AnyItem, Message, event_of, event_or_reject
 
@@ -62,8 +61,6 @@ msgspec.json.Decoder(_EVENT)
 
 class AvroCodec(RegistryCodec):
     """Events from, and predictions to, Avro."""
-
-    version = DECODERS["avro"]
 
     def encode_answers(self, models: Iterable[str], answers: Iterable[Answer]) -> list[bytes]:
         """What models said, one each, framed; `prepare` comes first."""

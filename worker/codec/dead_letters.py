@@ -34,7 +34,6 @@ from worker.base.limits import (
     YOUNG_SAMPLES,
 )
 from worker.base.records import Reject
-from worker.base.status import DeadLetter
 
 _LIMITS = (
     f"{MAX_KEY_BYTES} {MAX_FEATURE_NAME_CHARS} {MAX_CATEGORY_CHARS} {MAX_LABEL_CHARS} {MAX_ID_CHARS} {MAX_DEPTH}"
@@ -98,6 +97,8 @@ REJECT_CODES = {
     " missing key. The model has learned it all the same.",
 }
 """Every reject code with its sentence. The codes are stable: people alert on them and filter by them."""
+UNPUBLISHABLE = Reject("unpublishable", REJECT_CODES["unpublishable"])
+"""For a record of which the broker refuses what is published."""
 
 
 class Object(list[tuple[str, Any]]):
@@ -336,8 +337,3 @@ def _most_open(brackets: bytes) -> int:
 def _brackets(value: bytes) -> bytes:
     """The brackets of a text of JSON that are not in strings, all of them square."""
     return _STRING.sub(b"", value).translate(_AS_SQUARE, _NO_BRACKETS)
-
-
-def unpublished(now_ms: int, topic: str, number: int, offset: int, key: bytes | None) -> DeadLetter:
-    """Of a record whose output the broker refuses."""
-    return DeadLetter.of(now_ms, topic, number, offset, key, "unpublishable", REJECT_CODES["unpublishable"])

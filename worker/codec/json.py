@@ -14,7 +14,7 @@ import msgspec
 from worker.base.limits import MAX_DEPTH, MAX_NUMBER
 from worker.base.records import Answer, Event, Reject
 from worker.codec.answers import value_of
-from worker.codec.dead_letters import DECODERS, diagnose, is_non_finite, is_too_deep, is_utf8
+from worker.codec.dead_letters import diagnose, is_non_finite, is_too_deep, is_utf8
 from worker.codec.message import (
     FAULTS,
     AnyFeature,
@@ -26,8 +26,6 @@ from worker.codec.message import (
     reject_unread,
     without_booleans,
 )
-
-version = DECODERS["json"]
 
 _Decode = Callable[[bytes], Message[Any, Any]]
 _decode_numbers: _Decode = msgspec.json.Decoder(Message[Number, Number]).decode

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterable
 
 from worker.base.records import Answer, Event, Reject
-from worker.codec.dead_letters import DECODERS
 from worker.codec.framing import RegistryCodec
 from worker.codec.json import decode, encode_answers
 
@@ -43,8 +42,6 @@ SCHEMA = json.dumps(
 
 class JsonSchemaCodec(RegistryCodec):
     """Events from, and predictions to, JSON with a schema."""
-
-    version = DECODERS["json-schema"]
 
     def encode_answers(self, models: Iterable[str], answers: Iterable[Answer]) -> list[bytes]:
         """What models said, one each, framed; `prepare` comes first."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from worker.base.limits import MAX_DEPTH
 from worker.base.records import Answer, Event, Reject
 from worker.codec.answers import EstimateValue, PredictionValue, fitting, value_of
-from worker.codec.dead_letters import DECODERS, Object
+from worker.codec.dead_letters import Object
 from worker.codec.message import (
     FAULTS,
     AnyFeature,
@@ -31,8 +31,6 @@ from worker.codec.message import (
     event_or_reject,
     reject_unread,
 )
-
-version = DECODERS["msgpack"]
 
 
 class _Message(Message[Value, Item], forbid_unknown_fields=True, gc=False):

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from worker.base.errors import ConfigError, WorkerError
+from worker.cli.commands import INTERRUPTED
 from worker.cli.dataset import Rows, open_rows
 from worker.cli.files import example
 from worker.demo.events import Payments
@@ -25,7 +26,6 @@ from worker.demo.story import Story
 
 SHORTEST_S = 5.0
 MOST_MODELS = 1000
-INTERRUPTED = 130
 _LOG_LINES = 15
 
 

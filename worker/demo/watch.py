@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from collections import defaultdict
 from http.client import HTTPException
 
+from worker.adapters.http import parse
 from worker.base.ports import ObjectStore
 
 SCRAPE_S = 0.5
-_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
-_LABEL = re.compile(r'\w+="((?:[^"\\]|\\.)*)"')
 _MANIFEST = re.compile(r".*/(\d+)/(\d{20})-[0-9a-f]{64}\.manifest")
 
 _WORDS = {"stopped": "stopped", "replay": "replaying", "live": "live"}
@@ -29,17 +27,6 @@ def scrape(port: int) -> Samples:
     except (OSError, HTTPException):
         return {}
     return parse(text)
-
-
-def parse(exposition: str) -> Samples:
-    """The samples of a text exposition, as far as the demo needs them: label values stay escaped."""
-    samples: Samples = defaultdict(dict)
-    for line in exposition.splitlines():
-        found = _SAMPLE.fullmatch(line)
-        if found is not None:
-            name, labels, value = found.groups()
-            samples[name][tuple(_LABEL.findall(labels or ""))] = float(value)
-    return dict(samples)
 
 
 def state(samples: Samples) -> str:

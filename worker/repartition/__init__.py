@@ -1,1 +1,1 @@
-"""The topic that is keyed by model, and Kafka's own placing of keys."""
+"""Events into a topic that is keyed by model."""

@@ -2,14 +2,14 @@
 
 A turn: consume -> the model key of each record -> records under their model keys, dead letters and offsets as one
 transaction. Value, timestamp and headers stay as they are; `origin-*` headers say where a record was. What becomes of a
-failed transaction is decided by `transaction`, as for the worker. A failure that it cannot decide ends the forwarder,
-and so the process; the offsets say where the next one goes on.
+failed transaction is decided by `commit`, as for the worker. A failure that it cannot decide ends the forwarder, and so
+the process; the offsets say where the next one goes on.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import amf
 from worker.base.errors import Fatal, PartitionStopped
@@ -18,17 +18,17 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Deadline, Input, Output
 from worker.base.records import Bounds, CommittedOffset, Headers, Membership, Outgoing, Record, Reject
-from worker.base.rejects import Rejects, Streak, offset_in, unpublishable
+from worker.base.rejects import Rejects, Streak
 from worker.base.retry import Retry, Stopped, retry
 from worker.base.standing import Standing
-from worker.base.status import RECENT_DEAD_LETTERS, Board, DeadLetter
+from worker.base.status import Board
 from worker.codec import envelope
-from worker.codec.dead_letters import unpublished
+from worker.codec.dead_letters import UNPUBLISHABLE
+from worker.commit.pending import Pending
+from worker.commit.transactions import Transactions
 from worker.config import Config
 from worker.repartition.model_key import KeyOf
 from worker.repartition.note import Note, beginning
-from worker.runtime.pending import Pending
-from worker.runtime.transaction import Transactions
 
 _log = Log(__name__)
 
@@ -37,6 +37,30 @@ PATIENCE_S = 60.0
 
 Well below max.poll.interval.ms.
 """
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One that is owned."""
+
+    position: int
+    """Offset of the next record to be read."""
+    start: int | None = None
+    """Where it began, as long as that was chosen here and is not committed."""
+    epoch: int | None = None
+    """Leader epoch of the record before the position, as far as it is known."""
+    covered: int = 0
+    """Up to where no record lies behind the position, as far as it was seen."""
+    noted: int = 0
+    """Up to where that is committed, or about to be."""
+    waiting: list[Record] = field(default_factory=list)
+    """Records that were read and are in no transaction yet."""
+    is_paused: bool = False
+    """Whether it is not read on, since enough records wait behind the pending transaction."""
+    lag: Lag = field(default_factory=Lag)
+    rejects: Rejects = field(default_factory=Rejects)
+    """Dead letters of the pending transaction."""
+    streak: Streak = field(default_factory=Streak)
 
 
 class Forwarder:
@@ -67,25 +91,7 @@ class Forwarder:
         self._clock = clock
         self._standing = Standing(clock, "the forwarders' group")
         self._board.forwarder_trouble = self._standing.trouble()
-        self._positions: dict[int, int] = {}
-        """Offset of the next record to be read, by partition that is owned."""
-        self._epochs: dict[int, int | None] = {}
-        """Leader epochs of the records before them, as far as they are known."""
-        self._covered: dict[int, int] = {}
-        """Up to where no record lies behind them, as far as it was seen."""
-        self._noted: dict[int, int] = {}
-        """Up to where that is committed, or about to be."""
-        self._starts: dict[int, int] = {}
-        """Those of them that were chosen here and are not committed."""
-        self._waiting: dict[int, list[Record]] = defaultdict(list)
-        self._paused: set[int] = set()
-        """Partitions that are not read on, since enough records wait behind the pending transaction."""
-        self._lags: dict[int, Lag] = defaultdict(Lag)
-        self._rejects: dict[int, Rejects] = {}
-        """Dead letters of the pending transaction, by partition."""
-        self._streaks: dict[int, Streak] = defaultdict(Streak)
-        self._letters: dict[int, list[DeadLetter]] = {}
-        """The last of the dead letters of the pending transaction, by partition."""
+        self._owned: dict[int, _Partition] = {}
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and forward. Raises WorkerError when it cannot go on; nothing is lost then."""
@@ -118,19 +124,19 @@ class Forwarder:
         self._board.forwarder_trouble = self._standing.trouble()
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
-            if number in self._positions:
-                self._waiting[number] += some
-                self._positions[number], self._epochs[number] = some[-1].offset + 1, some[-1].leader_epoch
+            if (here := self._owned.get(number)) is not None:
+                here.waiting += some
+                here.position, here.epoch = some[-1].offset + 1, some[-1].leader_epoch
         self._look_at_ends()
         for number, why in missing.items():
             if isinstance(why, PartitionStopped):
                 raise Fatal(why.fact, why.hint)
-            if number in self._positions:
+            if number in self._owned:
                 self._skip_gap(number, why)
         if pending is not None:
             pending.renew(member)
             # The broker may refuse transactions for hours: no more than the next one takes is held meanwhile.
-            if sum(map(len, self._waiting.values())) >= limits.max_records:
+            if sum(len(each.waiting) for each in self._owned.values()) >= limits.max_records:
                 self._read_no_more()
         else:
             self._read_on()
@@ -156,15 +162,18 @@ class Forwarder:
             known = committed[number]
             if known is None:
                 bounds, added = self._bounds(number, deadline), number >= self._began_with
-                self._starts[number] = bounds.low if added or self._config.input.start == "earliest" else bounds.high
-            self._positions[number] = self._starts[number] if known is None else known.offset
+                start = bounds.low if added or self._config.input.start == "earliest" else bounds.high
+                self._owned[number] = _Partition(start, start)
+                continue
+            here = self._owned[number] = _Partition(known.offset)
             # Whoever sets offsets may leave the epoch of an earlier commit, but not the note.
-            if known is not None and (note := Note.read(known.metadata)) is not None:
-                self._epochs[number] = known.leader_epoch
-                self._covered[number] = self._noted[number] = note.covered(known.offset)
-        epochs = {number: self._epochs[number] for number in partitions if number in self._epochs}
-        self._input.assign({number: self._positions[number] for number in partitions}, epochs)
-        self._paused.difference_update(partitions)
+            if (note := Note.read(known.metadata)) is not None:
+                here.epoch = known.leader_epoch
+                here.covered = here.noted = note.covered(known.offset)
+        self._input.assign(
+            {number: self._owned[number].position for number in partitions},
+            {number: self._owned[number].epoch for number in partitions},
+        )
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """There is nothing to save."""
@@ -173,25 +182,23 @@ class Forwarder:
     def lost(self, partitions: Sequence[int]) -> None:
         """Forget partitions."""
         self._transactions.drop(partitions)
-        self._paused.difference_update(partitions)
         for number in partitions:
-            for part in (
-                self._positions, self._epochs, self._covered, self._noted, self._starts, self._waiting, self._lags,
-                self._rejects, self._streaks, self._letters,
-            ):  # fmt: skip
-                part.pop(number, None)
+            self._owned.pop(number, None)
         for family in (self._metrics.forwarder_lag_records, self._metrics.forwarder_lag_seconds):
             family.forget("input_partition", set(partitions))
 
     def _read_no_more(self) -> None:
-        for number in self._positions.keys() - self._paused:
-            self._input.pause(number)
-            self._paused.add(number)
+        for number, each in self._owned.items():
+            if not each.is_paused:
+                self._input.pause(number)
+                each.is_paused = True
 
     def _read_on(self) -> None:
-        paused, self._paused = self._paused, set()
+        paused = {number: each for number, each in self._owned.items() if each.is_paused}
         if paused:
-            self._input.assign({number: self._positions[number] for number in paused})
+            self._input.assign({number: each.position for number, each in paused.items()})
+        for each in paused.values():
+            each.is_paused = False
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
@@ -199,40 +206,38 @@ class Forwarder:
         """Make the next transaction of what has been read, if that is anything."""
         pending = Pending(member, dead_letter_for=self._rekey.dead_letter_for)
         # Not of what is read later: it waits behind a transaction that comes to no end.
-        for number, records in self._waiting.items():
-            self._lags[number].took([record.timestamp_ms for record in records])
-        if self._starts:
+        for each in self._owned.values():
+            if each.waiting:
+                each.lag.took([record.timestamp_ms for record in each.waiting])
+        starts = {number: each.start for number, each in self._owned.items() if each.start is not None}
+        if starts:
             # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
             # What was read behind them is not forwarded yet, so that nothing is known of where there are no records.
             metadata = self._note().metadata()
-            pending.offsets = {number: CommittedOffset(start, metadata) for number, start in self._starts.items()}
-            self._starts = {}
+            pending.offsets = {number: CommittedOffset(start, metadata) for number, start in starts.items()}
+            for number in starts:
+                self._owned[number].start = None
             self._transactions.pending = pending
             return
-        waiting, self._waiting = self._waiting, defaultdict(list)
-        for number, records in waiting.items():
-            pending.add(number, records, self._rekeyed(number, records), self._reached(number))
-        # Also by itself: what it covers may be deleted by the time that another record comes.
-        for number, position in self._positions.items():
-            if self._covered.get(number, 0) > max(position, self._noted.get(number, 0)):
-                pending.offsets[number] = self._reached(number)
+        for number, each in self._owned.items():
+            if each.waiting:
+                records, each.waiting = each.waiting, []
+                pending.add(number, records, self._rekeyed(number, records), self._reached(each))
+            # Also by itself: what it covers may be deleted by the time that another record comes.
+            elif each.covered > max(each.position, each.noted):
+                pending.offsets[number] = self._reached(each)
         if pending.offsets:
             self._transactions.pending = pending
 
     def _rekeyed(self, number: int, records: Sequence[Record]) -> list[Outgoing]:
-        outgoing, rejects, letters = [], Rejects(), deque[DeadLetter](maxlen=RECENT_DEAD_LETTERS)
-        streak = self._streaks[number]
-        streak.begin_batch()
+        outgoing, here = [], self._owned[number]
+        here.streak.begin_batch()
         for record in records:
             refused, forwarded = self._rekey(number, record)
             outgoing.append(forwarded)
-            streak.note(is_reject=refused is not None)
+            here.streak.note(is_reject=refused is not None)
             if refused is not None:
-                rejects.add(record.offset, refused)
-                reason = (dict(forwarded.headers)["error-reason"] or b"").decode()
-                now_ms, topic = self._clock.wall_ms(), self._config.input.topic
-                letters.append(DeadLetter.of(now_ms, topic, number, record.offset, record.key, refused.code, reason))
-        self._rejects[number], self._letters[number] = rejects, list(letters)
+                here.rejects.add(record, refused)
         return outgoing
 
     def _settle(self, pending: Pending) -> None:
@@ -242,66 +247,58 @@ class Forwarder:
             raise Fatal(f"{self._config.input.topic}, {why.fact}", why.hint)
         if not settled:
             return
-        for number, refused in pending.replaced.items():
-            self._rejects.setdefault(number, Rejects()).extend(unpublishable(refused, "origin-offset"))
-            self._letters.setdefault(number, []).extend(self._letter_of(number, each) for each in refused)
-        rejects, self._rejects = self._rejects, {}
-        for letters in self._letters.values():
-            self._board.dead_letters.extend(letters)
-        self._letters = {}
-        for number, of_partition in rejects.items():
-            of_partition.report(self._metrics, f"{self._config.input.topic}[{number}]", number)
+        now_ms, topic = self._clock.wall_ms(), self._config.input.topic
+        rejects: dict[int, Rejects] = {}
+        for number, each in self._owned.items():
+            for record in pending.replaced.get(number, ()):
+                each.rejects.add(record, UNPUBLISHABLE)
+            rejects[number], each.rejects = each.rejects, Rejects()
+            rejects[number].report(self._metrics, f"{topic}[{number}]", number)
+            self._board.dead_letters.extend(rejects[number].letters(now_ms, topic, number))
         n_rejects = sum(of_partition.counts.total() for of_partition in rejects.values())
         self._metrics.forwarded_records_total.add(pending.committed - n_rejects)
         self._metrics.forwarder_dead_letters_total.add(n_rejects)
         most = self._config.dead_letter.max_consecutive
-        for number, streak in self._streaks.items():
-            if streak.longest > most:
+        for number, each in self._owned.items():
+            if each.streak.longest > most:
                 raise Fatal(
-                    f"{self._config.input.topic}[{number}]: {streak.longest} records in a row could not be forwarded "
+                    f"{topic}[{number}]: {each.streak.longest} records in a row could not be forwarded "
                     f"({dict(rejects[number].counts)}), dead_letter.max_consecutive is {most}. They are all in "
                     f"{self._config.dead_letter.topic}; repair the producer or input.model_key, then start again"
                 )
 
-    def _letter_of(self, number: int, refused: Outgoing) -> DeadLetter:
-        """What is shown of the record of an output that the broker refuses."""
-        offset, key = offset_in(refused, "origin-offset"), dict(refused.headers)["origin-key"]
-        return unpublished(self._clock.wall_ms(), self._config.input.topic, number, offset, key)
-
     def _skip_gap(self, number: int, why: str) -> None:
         """Go on behind records that retention has deleted before they were forwarded, where that is allowed."""
-        position, (low, _, end) = self._positions[number], self._bounds(number, self._deadline())
-        where = (
-            f"{self._config.input.topic}[{number}]: the next record to forward is {position}, there are {low} to {end}"
-        )
+        here, (low, _, end) = self._owned[number], self._bounds(number, self._deadline())
+        topic, position = self._config.input.topic, here.position
+        where = f"{topic}[{number}]: the next record to forward is {position}, there are {low} to {end}"
         if position > low:
             raise Fatal(
                 f"{where}: {why}. The broker has lost records that were forwarded, and others may take their place. "
                 f"Where the records before {end} are what they were, set the group {self._config.kafka['group.id']} "
                 "to that offset (kafka-consumer-groups --reset-offsets); else begin anew under another kafka.group.id"
             )
-        if position < low <= self._covered.get(number, 0):
+        if position < low <= here.covered:
             self._input.assign({number: low})  # What has been deleted were no records.
             return
         if self._config.input.on_gap == "fail":
             raise Fatal(f"{where}: {why}. Where it has been deleted, input.on_gap: accept goes on without it")
         _log.warning("gap-accepted", f"{where}: going on without those between (input.on_gap)", partition=number)
-        self._positions[number] = self._starts[number] = low
-        self._epochs.pop(number, None)
+        here.position = here.start = low
+        here.epoch = None
         self._input.assign({number: low})
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     def _look_at_ends(self) -> None:
-        for number in self._positions:
+        for number, each in self._owned.items():
             if (end := self._input.end_seen(number)) is not None:
-                self._covered[number] = max(end, self._covered.get(number, 0))
+                each.covered = max(end, each.covered)
 
-    def _reached(self, number: int) -> CommittedOffset:
+    def _reached(self, here: _Partition) -> CommittedOffset:
         """What is to be committed once all is that was read of a partition."""
-        position, covered = self._positions[number], self._covered.get(number, 0)
-        self._noted[number] = covered
-        return CommittedOffset(position, self._note(position, covered).metadata(), self._epochs.get(number))
+        here.noted = here.covered
+        return CommittedOffset(here.position, self._note(here.position, here.covered).metadata(), here.epoch)
 
     def _note(self, bare_from: int = 0, bare_to: int = 0) -> Note:
         assert self._began_with is not None, "it is asked for as partitions come"
@@ -316,15 +313,15 @@ class Forwarder:
     def _show_lag(self) -> None:
         """Records that were read wait as the others do: a broker that refuses transactions must not hide them."""
         pending, now_ms = self._transactions.pending, self._clock.wall_ms()
-        for number, position in self._positions.items():
+        for number, each in self._owned.items():
             high = self._input.high_watermark(number)
             if high is None:
                 continue
-            held = (pending and pending.records.get(number)) or self._waiting.get(number)
+            held = (pending and pending.records.get(number)) or each.waiting
             # At an end that was seen there are at most markers of transactions left.
             at_end = not held and (self._input.end_seen(number) or 0) >= high
-            n = 0 if at_end else max(0, high - (held[0].offset if held else position))
-            seconds = self._lags[number].seconds(n, now_ms)
+            n = 0 if at_end else max(0, high - (held[0].offset if held else each.position))
+            seconds = each.lag.seconds(n, now_ms)
             self._metrics.forwarder_lag_records.set(n, input_partition=number)
             if seconds is not None:
                 self._metrics.forwarder_lag_seconds.set(seconds, input_partition=number)

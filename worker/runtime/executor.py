@@ -18,10 +18,10 @@ from worker.base.ports import Clock, Deadline
 from worker.base.records import Membership, Outgoing, Record
 from worker.base.status import Board
 from worker.base.terms import State
+from worker.commit.pending import Pending
+from worker.commit.transactions import Transactions
 from worker.runtime import reports
-from worker.runtime.pending import Pending
 from worker.runtime.tasks import Tasks
-from worker.runtime.transaction import Transactions
 from worker.task.allowance import Allowance
 from worker.task.processor import BatchResult
 from worker.task.task import Task
@@ -77,8 +77,6 @@ class TaskExecutor:
         """What will be the next transaction: nothing of it was sent. Never beside one that is pending."""
         self._results: dict[int, BatchResult] = {}
         """Of each partition that of its records which were taken and are not known to be committed."""
-        self._record_s: dict[int, float] = {}
-        """How long one of the last records of a partition took."""
         self._left: list[int] = []
         """Partitions to which the last turn did not come: they are the next one's first."""
 
@@ -131,7 +129,7 @@ class TaskExecutor:
                     raise
                 break  # Nothing has happened to these: next time they are the first.
             if some:
-                self._record_s[task.number] = (self._clock.monotonic() - began_s) / len(some)
+                task.record_s = (self._clock.monotonic() - began_s) / len(some)
             taken += some
             result.add(of_some)
             if len(taken) == n or len(some) < piece or result.n_bytes >= GATHERED_BYTES or turn.passed():
@@ -140,11 +138,10 @@ class TaskExecutor:
 
     def _piece(self, task: Task, n: int, turn: Deadline) -> int:
         """How many of the next n records to take at once, by what the last ones took."""
-        record_s = self._record_s.get(task.number)
-        if record_s is None:
+        if task.record_s is None:
             n = min(n, FIRST_PIECE)
-        elif record_s > 0:
-            n = min(n, max(1, int(turn.remaining() / record_s)))
+        elif task.record_s > 0:
+            n = min(n, max(1, int(turn.remaining() / task.record_s)))
         n_bytes = 0
         for i, record in enumerate(task.buffer[:n]):
             n_bytes += len(record.value or b"")
@@ -258,9 +255,8 @@ class TaskExecutor:
         now_ms = self._clock.wall_ms()
         results, self._results = self._results, {}
         for number, result in results.items():
-            refused = pending.replaced.get(number, ())
-            reports.count(self._metrics, number, result, now_ms, refused)
-            self._board.dead_letters.extend(reports.dead_letters(self._tasks[number], result, now_ms, refused))
+            reports.count(self._metrics, number, result, now_ms, pending.replaced.get(number, ()))
+            self._board.dead_letters.extend(result.rejects.letters(now_ms, self._tasks[number].topic, number))
             if result.stop is not None:
                 stops[number] = result.stop
         return stops

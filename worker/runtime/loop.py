@@ -19,6 +19,7 @@ from worker.base.records import Membership, Record
 from worker.base.retry import START_S, Retry, Stopped
 from worker.base.status import Board
 from worker.base.terms import Change, State
+from worker.commit.transactions import Transactions
 from worker.config import Config
 from worker.runtime import reports
 from worker.runtime.executor import GATHERED_BYTES, TaskExecutor
@@ -26,7 +27,6 @@ from worker.runtime.pace import Pace
 from worker.runtime.status import Reporter
 from worker.runtime.tasks import Pools, Setting, Tasks
 from worker.runtime.topic_monitor import TopicMonitor, TopicRecreated
-from worker.runtime.transaction import Transactions
 from worker.task.processor import BatchResult
 from worker.task.task import Task
 
@@ -62,20 +62,18 @@ class Worker:
         metrics: Metrics,
         clock: Clock,
         pools: Pools,
-        monitor: TopicMonitor | None = None,
-        ends: Mapping[int, int] | None = None,
-        board: Board | None = None,
+        board: Board,
+        monitor: TopicMonitor | None,
     ) -> None:
-        board = Board() if board is None else board
         self._config = config
         self._input = source
         self._metrics = metrics
         self._clock = clock
         self._pools = pools
         self._monitor = monitor
-        self._has_ends = ends is not None
+        self._has_ends = setting.ends is not None
         reports.expect(metrics)
-        self._tasks = Tasks(config, setting, source, store, metrics, clock, pools, ends)
+        self._tasks = Tasks(config, setting, source, store, metrics, clock, pools)
         self._transactions = Transactions(source, open_output, config.delivery, metrics, clock)
         self._executor = TaskExecutor(self._tasks, self._transactions, metrics, clock, pools.appliers, board)
         self._reporter = Reporter(board, metrics, clock)

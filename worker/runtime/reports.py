@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from worker.base.metrics import TOP_MODELS, Metrics
 from worker.base.ports import Clock, Input
-from worker.base.records import Outgoing
-from worker.base.rejects import offset_in, unpublishable
-from worker.base.status import DeadLetter, ModelRow
-from worker.codec.dead_letters import REJECT_CODES, unpublished
+from worker.base.records import Record
+from worker.base.status import ModelRow
+from worker.codec.dead_letters import REJECT_CODES, UNPUBLISHABLE
 from worker.state import descriptions
 from worker.state.cache import Cache
 from worker.task.processor import BatchResult
@@ -24,15 +23,15 @@ def expect(metrics: Metrics) -> None:
         metrics.dead_letters_total.add(0, code=code)
 
 
-def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, refused: Sequence[Outgoing] = ()) -> None:
-    """Count a batch whose outputs are committed by now, dead letters in place of those that were refused."""
+def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, refused: Sequence[Record] = ()) -> None:
+    """Count a batch whose outputs are committed by now, dead letters in place of those of the `refused` records."""
     tally = result.tally
     metrics.events_total.add(result.events)
     metrics.partition_events_total.add(result.events, partition=partition)
     # A reset that is passed on has no value, and is no prediction.
     metrics.predictions_total.add(tally.predicted - sum(each.value is not None for each in refused))
-    if refused:
-        result.rejects.extend(unpublishable(refused, "source-offset"))
+    for record in refused:
+        result.rejects.add(record, UNPUBLISHABLE)
     result.rejects.report(metrics, f"partition {partition}", partition)
     result.kind_changes.report(metrics, partition)
     metrics.learned_samples_total.add(tally.learned)
@@ -49,15 +48,6 @@ def count(metrics: Metrics, partition: int, result: BatchResult, now_ms: int, re
     # The clocks of two machines differ: what came from the future took no time.
     times_ms = np.fromiter(result.timestamps_ms, np.int64, len(result.timestamps_ms))
     metrics.end_to_end_latency_seconds.observe(np.maximum(now_ms - times_ms, 0) / 1000)
-
-
-def dead_letters(task: Task, result: BatchResult, now_ms: int, refused: Sequence[Outgoing]) -> Iterator[DeadLetter]:
-    """The last dead letters of a batch whose outputs are committed by now."""
-    where = now_ms, task.topic, task.number
-    for record, why in result.rejected:
-        yield DeadLetter.of(*where, record.offset, record.key, why.code, why.reason)
-    for each in refused:
-        yield unpublished(*where, offset_in(each, "source-offset"), each.key)
 
 
 def show(metrics: Metrics, cache: Cache, partitions: Mapping[int, Task], source: Input, clock: Clock) -> list[ModelRow]:

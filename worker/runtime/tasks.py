@@ -29,12 +29,14 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What start-up found out about the topics."""
+    """What start-up found out about the topics, and made for all partitions."""
 
     topic_id: str
     partitions: int
     max_message_bytes: int
     warm_start: WarmStart | None = None
+    ends: Mapping[int, int] | None = None
+    """Where a run that has an end takes no more of each partition; those that are not named are not read at all."""
     registry: SchemaRegistry | None = None
     spill: Spill | None = None
     """Room for the models that models.cache_bytes has no room for."""
@@ -73,7 +75,6 @@ class Tasks(Mapping[int, Task]):
         metrics: Metrics,
         clock: Clock,
         pools: Pools,
-        ends: Mapping[int, int] | None,
     ) -> None:
         self._config = config
         self._setting = setting
@@ -82,7 +83,6 @@ class Tasks(Mapping[int, Task]):
         self._metrics = metrics
         self._clock = clock
         self._pools = pools
-        self._ends = ends
         self.cache = Cache(config.models.cache_bytes, setting.spill, setting.give_back)
         self.policy = Policy(config.checkpoint.interval_s, config.checkpoint.recovery_budget_s)
         self._terms = Terms.of(config, setting.partitions)
@@ -114,8 +114,7 @@ class Tasks(Mapping[int, Task]):
         failpoint("assigned")
         setting, numbers = self._setting, list(partitions)
         for number in numbers:
-            # A partition that a run with ends does not name is not read at all.
-            end = None if self._ends is None else self._ends.get(number, 0)
+            end = None if setting.ends is None else setting.ends.get(number, 0)
             task = Task(number, self._config, setting.max_message_bytes, self.cache, setting.registry, end)
             self._tasks[number] = task
             self._restorer.add(task, self._recovery(number), wait_s)

@@ -4,8 +4,9 @@ and whether those of outputs and dead letters are there."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
+from worker.base.aside import Aside
 from worker.base.errors import Fatal, WorkerError
 from worker.base.log import Log
 from worker.base.ports import Clock, TopicState
@@ -25,42 +26,36 @@ class TopicRecreated(Fatal):
     """The topic is another one under its name. Of which of the two the last records were nobody knows: none is kept."""
 
 
-class Looking(Protocol):
-    """A question on its way."""
-
-    def done(self) -> bool:
-        """Whether the answer is there."""
-        ...
-
-    def result(self) -> TopicState | None:
-        """The topic; None where there is none of that name. Raises WorkerError."""
-        ...
+Look: TypeAlias = Callable[[int], Aside[TopicState | None]]
+"""Begins to ask how a topic is, with the beginnings of so many partitions; None where there is none of its name."""
 
 
 class _Watched:
     """One topic, asked about now and then. The loop never waits for the answer."""
 
-    def __init__(self, ask: Callable[[int], Looking], clock: Clock) -> None:
+    def __init__(self, look: Look, clock: Clock) -> None:
         self.absences = 0
         """How many answers in a row have not found it."""
-        self._ask = ask
+        self._look = look
         self._clock = clock
         self._next_s = clock.monotonic() + LOOK_EVERY_S
-        self._looking: Looking | None = None
+        self._looking: Aside[TopicState | None] | None = None
 
-    def answered(self, partitions: int) -> Looking | None:
+    def answered(self, partitions: int) -> Aside[TopicState | None] | None:
         """The answer, if one has come since the last call."""
         answer = None
-        if self._looking is not None and self._looking.done():
+        if self._looking is not None and self._looking.ends_within(0):
             answer, self._looking = self._looking, None
         if self._looking is None and self._clock.monotonic() >= self._next_s:
             self._next_s = self._clock.monotonic() + LOOK_EVERY_S
-            self._looking = self._ask(partitions)
+            self._looking = self._look(partitions)
         return answer
 
-    def note(self, *, is_there: bool) -> None:
-        """The topic was found, or was not."""
-        self.absences = 0 if is_there else self.absences + 1
+    def take(self, answer: Aside[TopicState | None]) -> TopicState | None:
+        """The topic, None where it was not found. Raises WorkerError."""
+        found = answer.answer()
+        self.absences = 0 if found is not None else self.absences + 1
+        return found
 
 
 class TopicMonitor:
@@ -71,7 +66,7 @@ class TopicMonitor:
         topic: str,
         known: TopicState,
         on_repartition: Literal["fail", "new-models"],
-        look: Callable[[int], Looking],
+        look: Look,
         clock: Clock,
         outputs: OutputMonitor | None = None,
     ) -> None:
@@ -89,9 +84,9 @@ class TopicMonitor:
         answer = self._watched.answered(self._known.partitions)
         return None if answer is None else self._take(answer)
 
-    def _take(self, answer: Looking) -> TopicState | None:
+    def _take(self, answer: Aside[TopicState | None]) -> TopicState | None:
         try:
-            found = answer.result()
+            found = self._watched.take(answer)
         except WorkerError as error:
             # No broker, or no permission: what this can tell is an alarm, not what the guarantees rest on.
             if str(error) != self._trouble:
@@ -99,7 +94,6 @@ class TopicMonitor:
                 _log.warning("topic-not-seen", f"topic {self._topic} cannot be looked at", detail=error)
             return None
         self._trouble = ""
-        self._watched.note(is_there=found is not None)
         if found is not None:
             self._compare(found)
         elif self._watched.absences >= _ABSENCES:
@@ -127,7 +121,7 @@ class OutputMonitor:
     That one is gone ends nothing: records wait for it. But no client names it in what it says of a transaction.
     """
 
-    def __init__(self, looks: Mapping[str, Callable[[int], Looking]], board: Board, clock: Clock) -> None:
+    def __init__(self, looks: Mapping[str, Look], board: Board, clock: Clock) -> None:
         self._watched = {topic: _Watched(look, clock) for topic, look in looks.items()}
         self._board = board
 
@@ -138,13 +132,12 @@ class OutputMonitor:
             if answer is not None:
                 self._take(topic, watched, answer)
 
-    def _take(self, topic: str, watched: _Watched, answer: Looking) -> None:
+    def _take(self, topic: str, watched: _Watched, answer: Aside[TopicState | None]) -> None:
+        before = watched.absences
         try:
-            found = answer.result()
+            found = watched.take(answer)
         except WorkerError:
             return  # No broker, or no permission: that is told of the input, and by who publishes.
-        before = watched.absences
-        watched.note(is_there=found is not None)
         if watched.absences == _ABSENCES:
             _log.error(
                 "output-missing",

@@ -6,7 +6,7 @@ manifest has their specs, which decide whether they would be refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import amf
@@ -14,10 +14,9 @@ from worker.base.errors import AlreadyExists, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore
 from worker.base.records import Bounds, CommittedOffset
-from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, Source
+from worker.checkpoint import Checkpoints, Location, Manifest, Source
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config, history_of
-from worker.state.entry import Fetch, Prefetch
 from worker.state.model import spec_of
 from worker.state.model_store import ModelStore
 from worker.state.targets import forest_of
@@ -70,8 +69,7 @@ class DryRun:
         self._config = config
         self._topic_id = topic_id
         self._store = store
-        begun = Location(*history_of(config), topic_id, 0).topic_prefix
-        self._warm_start = None if warm_store is None else _Unread(warm_store, partitions, begun)
+        self._warm_start = None if warm_store is None else _Unread.of(warm_store, config, topic_id, partitions)
         self._metrics = Metrics()
         self._terms = Terms.of(config, partitions)
         self._clock = clock
@@ -84,16 +82,11 @@ class DryRun:
         # What one of them would write is nothing to the next: all of it together takes ever longer to look through.
         overlay = OverlayStore(self._store)
         recovery = Recovery(overlay, location, self._terms, self._clock, self._metrics, warm_start)
-        opened = recovery.open(committed, bounds, self._without_models)
+        opened = recovery.open(committed, bounds, lambda *_: ModelStore(self._config.models.params_for))
         self._compare(self._store, opened.manifest, opened.manifest.models)
         if warm_start is not None:
             for manifest, keys in warm_start.take():
                 self._compare(warm_start.store, manifest, keys)
-
-    def _without_models(
-        self, saved: Iterable[tuple[str, SavedModel]], offset: int, fetch: Fetch, prefetch: Prefetch
-    ) -> ModelStore:
-        return ModelStore(self._config.models.params_for)
 
     def _compare(self, store: ObjectStore, manifest: Manifest, keys: Collection[str]) -> None:
         models, decoder = self._config.models, DECODERS[self._config.input.codec]
@@ -129,7 +122,7 @@ class DryRun:
 class _Unread(WarmStart):
     """Notes which models a partition would begin with, and reads none of them."""
 
-    def __init__(self, store: ObjectStore, partitions: int, begun: str) -> None:
+    def __init__(self, store: ObjectStore, partitions: int, begun: str | None = None) -> None:
         super().__init__(store, partitions, begun)
         self.store = store
         self._manifests: Sequence[Manifest] | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import amf
@@ -16,7 +16,6 @@ from worker.base.kind_changes import KindChanges
 from worker.base.ports import SchemaRegistry
 from worker.base.records import Answer, Event, Outgoing, Record, Reject
 from worker.base.rejects import Rejects, Streak
-from worker.base.status import RECENT_DEAD_LETTERS
 from worker.base.tally import Tally
 from worker.base.terms import KindChange
 from worker.codec import codec_of, decode_key, envelope
@@ -77,8 +76,6 @@ class BatchResult:
     events: int = 0
     tally: Tally = field(default_factory=Tally)
     rejects: Rejects = field(default_factory=Rejects)
-    rejected: list[tuple[Record, Reject]] = field(default_factory=list)
-    """The last of the records that `rejects` counts, and why they are."""
     kind_changes: KindChanges = field(default_factory=KindChanges)
     timestamps_ms: list[int] = field(default_factory=list)
     """Of the records, as far as they are known."""
@@ -94,7 +91,6 @@ class BatchResult:
         self.events += later.events
         self.tally.add(later.tally)
         self.rejects.extend(later.rejects)
-        self.rejected = [*self.rejected, *later.rejected][-RECENT_DEAD_LETTERS:]
         self.kind_changes.extend(later.kind_changes)
         self.timestamps_ms += later.timestamps_ms
         self.stop = self.stop or later.stop
@@ -269,11 +265,7 @@ class Processor:
         for record, answer in zip(records, answers, strict=True):
             self._streak.note(is_reject=isinstance(answer, Reject))
             if isinstance(answer, Reject):
-                result.rejects.add(record.offset, answer)
-        if result.rejects.counts:
-            pairs = zip(reversed(records), reversed(answers), strict=True)
-            rejected = ((record, answer) for record, answer in pairs if isinstance(answer, Reject))
-            result.rejected = list(islice(rejected, RECENT_DEAD_LETTERS))[::-1]
+                result.rejects.add(record, answer)
         if (longest := self._streak.longest) > most:
             commonest, _ = result.rejects.counts.most_common(1)[0]
             result.stop = PartitionStopped(

@@ -30,6 +30,7 @@ from worker.task.model_reader import ModelReader
 from worker.task.requirements import (
     no_checkpoint,
     require_agreement,
+    require_drained,
     require_engine,
     require_intake,
     require_not_beyond,
@@ -68,32 +69,7 @@ Load = Callable[[Iterable[tuple[str, SavedModel]], int, Fetch, Prefetch], ModelS
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """The state with which a partition goes on."""
-
-    checkpoints: Checkpoints
-    manifest: Manifest
-    """The newest checkpoint, on which the next one builds."""
-    low: int
-    """First offset that the partition had; before it there was no record of those to take."""
-    models: ModelStore
-    reader: ModelReader
-    """Gives the models that only that checkpoint has."""
-    position: int
-    """First record to take."""
-    live_from: int
-    """Records from here on are predicted; those before it only replayed."""
-    last_epoch: int | None
-    """Leader epoch of the last record before those, None where it is not known."""
-    pointer: Pointer | None
-    """What was committed along with the committed offset."""
-    partitions: int
-    """How many the topic has."""
-    intake: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
+class Start:
     """Where one partition starts."""
 
     checkpoints: Checkpoints
@@ -104,6 +80,24 @@ class _Start:
     """Records from here on are predicted; those before it only replayed."""
     last_epoch: int | None
     """Leader epoch of the last record before those, None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Start):
+    """The state with which a partition goes on."""
+
+    manifest: Manifest
+    """The newest checkpoint, on which the next one builds."""
+    low: int
+    """First offset that the partition had; before it there was no record of those to take."""
+    models: ModelStore
+    reader: ModelReader
+    """Gives the models that only that checkpoint has."""
+    position: int
+    """First record to take."""
+    partitions: int
+    """How many the topic has."""
+    intake: dict[str, str]
 
 
 class _Lineage(NamedTuple):
@@ -175,7 +169,7 @@ class Recovery:
         raise no_checkpoint(self._where, start.checkpoints, start.live_from)
 
     def _opened(
-        self, start: _Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int, low: int
+        self, start: Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int, low: int
     ) -> Opened:
         checkpoints, live_from = start.checkpoints, max(offset, start.live_from)
         require_agreement(checkpoints, manifest.offset)
@@ -183,21 +177,10 @@ class Recovery:
             checkpoints, manifest = self._after_gap(manifest, models.sources(), offset)
         manifest = self._brought_up_to_date(checkpoints, manifest, live_from)
         reader.follow(checkpoints, manifest)
-        return Opened(
-            checkpoints,
-            manifest,
-            low,
-            models,
-            reader,
-            offset,
-            live_from,
-            start.last_epoch,
-            start.pointer,
-            self._partitions,
-            self._intake,
-        )
+        begun = checkpoints, start.pointer, live_from, start.last_epoch
+        return Opened(*begun, manifest, low, models, reader, offset, self._partitions, self._intake)
 
-    def _choose(self, at: CommittedOffset | None, bounds: Bounds) -> _Start:
+    def _choose(self, at: CommittedOffset | None, bounds: Bounds) -> Start:
         """The start for a committed offset in a partition with these records. Raises PartitionStopped."""
         committed, pointer = (None, None) if at is None else (at.offset, Pointer.read(at.metadata))
         try:
@@ -208,10 +191,12 @@ class Recovery:
             if manifest is None:
                 manifest = self._begin_history(checkpoints, committed, bounds)
             if not manifest.adopted:
-                manifest = self._adopted(checkpoints, manifest, committed)
+                require_drained(manifest, committed)
+            require_partitions(manifest, self._partitions, self._terms.on_repartition)
+            if not manifest.adopted:
+                manifest = self._out_of_band(checkpoints, manifest)
         except CorruptCheckpoint as error:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
-        require_partitions(manifest, self._partitions, self._terms.on_repartition)
         live_from = manifest.offset if committed is None else committed
         require_not_beyond(self._where, live_from, bounds.end)
         live_from = max(live_from, self._reach(manifest, bounds.low, live_from))
@@ -219,7 +204,7 @@ class Recovery:
         # the epoch of an earlier commit, which is not that of the record before the offset.
         is_ours = at is not None and pointer is not None and at.offset == live_from
         last_epoch = at.leader_epoch if at is not None and is_ours else None
-        return _Start(checkpoints, pointer, live_from, last_epoch)
+        return Start(checkpoints, pointer, live_from, last_epoch)
 
     def _reach(self, manifest: Manifest, low: int, live_from: int) -> int:
         """First record to take after a checkpoint in a topic that begins at `low`. Raises PartitionStopped.
@@ -305,19 +290,6 @@ class Recovery:
             partitions=self._partitions,
             intake=self._intake,
         )
-
-    def _adopted(self, checkpoints: Checkpoints, manifest: Manifest, committed: int | None) -> Manifest:
-        """A checkpoint that was made offline, once it is sure that the group stands where it was taken."""
-        if committed not in (None, manifest.offset):
-            raise PartitionStopped(
-                "not-drained",
-                f"{self._where}: the models were put there by {manifest.origin} for offset {manifest.offset}, but the "
-                f"group is at {committed}: records in between belong to models that are elsewhere now",
-                "Go back to the lineage before, with the producers stopped: `amf-worker run CONFIG --until end`, then "
-                "`amf-worker reshard CONFIG --into` another name",
-            )
-        require_partitions(manifest, self._partitions, self._terms.on_repartition)
-        return self._out_of_band(checkpoints, manifest)
 
     def _brought_up_to_date(self, checkpoints: Checkpoints, manifest: Manifest, live_from: int) -> Manifest:
         """A checkpoint that knows how many partitions there are now, what is taken from now on, and who learns of it.

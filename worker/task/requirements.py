@@ -56,6 +56,18 @@ def require_partitions(manifest: Manifest, found: int, on_repartition: Literal["
     )
 
 
+def require_drained(manifest: Manifest, committed: int | None) -> None:
+    """A checkpoint that was made offline is of use where the group stands where it was taken."""
+    if committed not in (None, manifest.offset):
+        raise PartitionStopped(
+            "not-drained",
+            f"{manifest.location.title}: the models were put there by {manifest.origin} for offset {manifest.offset}, "
+            f"but the group is at {committed}: records in between belong to models that are elsewhere now",
+            "Go back to the lineage before, with the producers stopped: `amf-worker run CONFIG --until end`, then "
+            "`amf-worker reshard CONFIG --into` another name",
+        )
+
+
 def require_not_rewound(where: str, committed: int, newest: int) -> None:
     """Only state whose offset is committed is saved: a group before that has lost commits, or was set back.
 

@@ -78,6 +78,8 @@ class Task:
         """Up to where no record lies behind the position, if that is further; where the partition begins, if known."""
         self.buffer: list[Record] = []
         """Records that were read and are not taken yet."""
+        self.record_s: float | None = None
+        """How long one of the records took that were taken last."""
         self.gone: str | PartitionStopped | None = None
         """What the broker says where the next record does not exist any more; or why it cannot be had."""
         self.trouble: str | None = None
@@ -86,8 +88,7 @@ class Task:
         self.wait_until_s = 0.0
         """When a task that waits is to be read again, in the clock's monotonic seconds."""
         self._checkpointer: Checkpointer | None = None
-        self._state = State.OPENING
-        self._waiting_from = State.REPLAY
+        self._state, self._waiting_from = State.OPENING, State.REPLAY
         self._end = end
         self._is_past_end = False
         self._cache = cache

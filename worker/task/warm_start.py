@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from worker.base.errors import Fatal
 from worker.base.partitioner import partition_of
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Checkpoints, Manifest, Source, history
+from worker.checkpoint import Checkpoints, Location, Manifest, Source, history
+from worker.config import Config, history_of
 
 _NONE = -1
 
@@ -29,6 +31,11 @@ class WarmStart:
         self._lock = threading.Lock()
         self._placed: tuple[Sequence[str], Sequence[array[int]]] = (), ()
         """Of checkpoints, by their states: partitions of the models in the order of keys, _NONE if it is not taken."""
+
+    @classmethod
+    def of(cls, store: ObjectStore, config: Config, topic_id: str, partitions: int) -> Self:
+        """The models for the input of a configuration."""
+        return cls(store, partitions, Location(*history_of(config), topic_id, 0).topic_prefix)
 
     def models_of(self, partition: int) -> tuple[str, Mapping[str, Source]]:
         """Where they are from, and the models of this partition, as `Checkpoints.sources`.

@@ -98,16 +98,15 @@ class Bound:
         self._identity = name if settings.delivery == "exactly-once" else None
         self._worker = Worker(
             settings,
-            bench.setting,
+            replace(bench.setting, ends=bench.ends),
             self.input,
             self._open_output,
             FakeStore(bench.store, self.faults),
             self.metrics,
             bench.clock,
             Pools(self.pool, self.cleaners, self.pool, self.askers, FakePool(bench.clock), lambda: self.fetchers),
-            bench.monitor,
-            bench.ends,
             self.board,
+            bench.monitor,
         )
         self._worker._pace.pieces = 1
         self.turn = self._worker.turn

@@ -29,35 +29,35 @@ READ_AGAIN = """self._abort(pending)
 
 MISTAKES = {
     # The transaction.
-    "outputs are not sent": mistake("runtime.transaction", PUBLISH, "publish([], offsets, pending.member)"),
+    "outputs are not sent": mistake("commit.transactions", PUBLISH, "publish([], offsets, pending.member)"),
     "offsets are not committed": mistake(
-        "runtime.transaction", PUBLISH, "publish(pending.outputs(), {}, pending.member)"
+        "commit.transactions", PUBLISH, "publish(pending.outputs(), {}, pending.member)"
     ),
     "committed by who was given up and is back": mistake(
-        "runtime.pending", "        if not member.id or member.id != self.member.id:\n            return False\n", ""
+        "commit.pending", "        if not member.id or member.id != self.member.id:\n            return False\n", ""
     ),
     "metadata taken late": mistake(
-        "runtime.transaction", PUBLISH, "publish(pending.outputs(), offsets, self._input.membership())"
+        "commit.transactions", PUBLISH, "publish(pending.outputs(), offsets, self._input.membership())"
     ),
-    "sent again although committed": mistake("runtime.transaction", WAS_COMMITTED, "False"),
-    "dropped although not committed": mistake("runtime.transaction", WAS_COMMITTED, "pending.unknown"),
+    "sent again although committed": mistake("commit.transactions", WAS_COMMITTED, "False"),
+    "dropped although not committed": mistake("commit.transactions", WAS_COMMITTED, "pending.unknown"),
     "learned twice after an abort": mistake(
-        "runtime.transaction", "self._abort(pending)\n            return False\n        except (Unknown", READ_AGAIN
+        "commit.transactions", "self._abort(pending)\n            return False\n        except (Unknown", READ_AGAIN
     ),
     "transaction not aborted": mistake(
-        "runtime.transaction", "            self._output.abort()\n", "            pass\n"
+        "commit.transactions", "            self._output.abort()\n", "            pass\n"
     ),
     "producer kept after an unknown result": mistake(
-        "runtime.transaction", "output, self._output = self._output, None", "output = self._output"
+        "commit.transactions", "output, self._output = self._output, None", "output = self._output"
     ),
     "offsets of the whole with a part of the outputs": mistake(
-        "runtime.pending", "CommittedOffset(last.offset + 1,", "CommittedOffset(whole.offset,"
+        "commit.pending", "CommittedOffset(last.offset + 1,", "CommittedOffset(whole.offset,"
     ),
     "outputs of a part sent again with the rest": mistake(
-        "runtime.pending", "del self.outgoing[number][:n], self.records[number][:n]", "pass"
+        "commit.pending", "del self.outgoing[number][:n], self.records[number][:n]", "pass"
     ),
     "nothing in place of a refused output": mistake(
-        "runtime.pending", "self.outgoing[number][0] = letter\n", "del self.outgoing[number][0]\n"
+        "commit.pending", "self.outgoing[number][0] = letter\n", "del self.outgoing[number][0]\n"
     ),
     # Partitions that go.
     "pending outputs kept after a loss": mistake("runtime.loop", "self._executor.drop(partitions)", "pass"),
@@ -177,9 +177,9 @@ MISTAKES = {
     ),
     "reset before the events before it": mistake("task.processor", "if key in waiting:", "if False:"),
     # What an unknown outcome means.
-    "a broker that has forgotten commits is believed": mistake("runtime.transaction", "if rewound:", "if False:"),
+    "a broker that has forgotten commits is believed": mistake("commit.transactions", "if rewound:", "if False:"),
     "a doubt that never ends": mistake(
-        "runtime.transaction", "        pending.unknown = False\n        return pending", "        return pending"
+        "commit.transactions", "        pending.unknown = False\n        return pending", "        return pending"
     ),
     # Where to start.
     "a group that was set back is taken as it is": mistake("task.requirements", "if committed < newest:", "if False:"),
@@ -274,7 +274,7 @@ MISTAKES = {
 SEEN_AT = {
     "outputs are not sent": 0,
     "offsets are not committed": 0,
-    "committed by who was given up and is back": 194,
+    "committed by who was given up and is back": 1211,
     "metadata taken late": 219,
     "sent again although committed": 314,
     "dropped although not committed": 2,

@@ -11,7 +11,7 @@ from types import CodeType, ModuleType
 
 from worker.runtime.loop import Worker
 
-DECIDING = ("worker.checkpoint", "worker.runtime", "worker.state", "worker.task")
+DECIDING = ("worker.checkpoint", "worker.commit", "worker.runtime", "worker.state", "worker.task")
 """Packages whose modules decide: a mistake may be in any of them, and all of them are loaded anew around it."""
 
 

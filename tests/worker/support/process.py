@@ -16,6 +16,7 @@ from tests.worker.support.plan import Plan
 from worker.base.errors import WorkerError
 from worker.base.metrics import Metrics
 from worker.base.ports import ObjectStore
+from worker.base.status import Board
 from worker.config import Config
 from worker.runtime.loop import Worker
 from worker.runtime.tasks import Pools, Setting
@@ -75,6 +76,8 @@ class Process:
             self._metrics(),
             ProcessClock(world.clock, self.hook, plan.look_s),
             Pools(self.pool, self.pool, self.pool, self.askers, FakePool(world.clock)),
+            Board(),
+            None,
         )
         self._show_rarely()
         self._worker.copied_bytes, self._worker._pace.pieces = plan.copied_bytes, plan.pieces

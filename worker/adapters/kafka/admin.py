@@ -15,20 +15,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from worker.adapters.kafka.asker import AdminClient
-from worker.adapters.kafka.errors import (
-    CALL_S,
-    Admission,
-    client,
-    error_of,
-    explained,
-    failure,
-    forbidden,
-    shut_out,
-    unanswered,
-)
+from worker.adapters.kafka.errors import CALL_S, Admission, client, error_of, failure, forbidden, shut_out
 from worker.adapters.kafka.mock import is_mock
 from worker.adapters.kafka.topic import file_id
-from worker.base.errors import ConfigError, Fatal
+from worker.base.errors import ConfigError, Fatal, Unanswered
 from worker.base.log import Log
 from worker.base.ports import TopicState
 from worker.config import Config
@@ -93,10 +83,10 @@ class KafkaAdmin:
                 limits.append(int(future.result()["max.message.bytes"].value))
             except KafkaException as exception:
                 what, need = f"max.message.bytes of {resource.name}", f"DESCRIBE_CONFIGS on topic {resource.name}"
-                if unanswered(error_of(exception)):
-                    raise failure(error_of(exception), Fatal, what, need) from exception
-                detail = explained(error_of(exception), what, need)
-                _log.warning("broker-defaults", f"{what}: taking {self._message_bytes}", detail=detail)
+                error = failure(exception, Fatal, what, need)
+                if isinstance(error, Unanswered):
+                    raise error from exception
+                _log.warning("broker-defaults", f"{what}: taking {self._message_bytes}", detail=error)
             except KeyError:
                 _log.warning(
                     "broker-defaults",
@@ -117,7 +107,7 @@ class KafkaAdmin:
             except KafkaException as exception:
                 if error_of(exception).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     what, need = f"topic {topic} cannot be made", f"CREATE on topic {topic}"
-                    raise failure(error_of(exception), Fatal, what, need) from exception
+                    raise failure(exception, Fatal, what, need) from exception
         self._await([each.topic for each in new])
 
     def _await(self, topics: list[str]) -> None:
@@ -138,7 +128,7 @@ class KafkaAdmin:
                 described[topic] = future.result()
             except KafkaException as exception:
                 what, need = f"topic {topic} cannot be described", f"DESCRIBE on topic {topic}"
-                raise failure(error_of(exception), Fatal, what, need) from exception
+                raise failure(exception, Fatal, what, need) from exception
         return described
 
     def _cluster(self, topic: str | None = None, patience_s: float = FIRST_CALL_S) -> Any:

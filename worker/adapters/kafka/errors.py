@@ -135,12 +135,12 @@ def explained(error: KafkaError, what: str, *needs: str) -> str:
     return f"{what}: {error.str()}" + (f"; {advice}" if advice else "")
 
 
-def failure(error: KafkaError, otherwise: type[WorkerError], what: str, *needs: str) -> WorkerError:
+def failure(fault: KafkaException | KafkaError, otherwise: type[WorkerError], what: str, *needs: str) -> WorkerError:
     """The exception for a failed call: Fatal where it is forbidden, else `otherwise`.
 
     Unanswered comes in place of Transient and of Fatal where nobody answered: both say nothing of a transaction.
     """
-    kind = otherwise
+    error, kind = error_of(fault), otherwise
     if forbidden(error):
         kind = Fatal
     elif unanswered(error) and otherwise in (Transient, Fatal):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import ConsumerGroupState, KafkaException
 
 from worker.adapters.kafka.asker import AdminClient
-from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
+from worker.adapters.kafka.errors import CALL_S, client, failure
 from worker.base.errors import Fatal
 from worker.config import Config
 
@@ -28,7 +28,7 @@ class KafkaGroup:
         try:
             found = self._admin.list_consumer_groups(request_timeout=CALL_S).result()
         except KafkaException as exception:
-            raise failure(error_of(exception), Fatal, what, need) from exception
+            raise failure(exception, Fatal, what, need) from exception
         for error in found.errors:
-            raise failure(error_of(error), Fatal, what, need)
+            raise failure(error, Fatal, what, need)
         return any(each.group_id == self.name and each.state not in _NOBODY for each in found.valid)

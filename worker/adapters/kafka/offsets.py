@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 
 from worker.adapters.kafka.asker import AdminClient
-from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
+from worker.adapters.kafka.errors import CALL_S, client, failure
 from worker.adapters.kafka.topic import EARLIEST, LATEST, led
 from worker.base.errors import Transient
 from worker.base.records import Bounds, CommittedOffset
@@ -70,9 +70,7 @@ class Offsets:
             found: list[TopicPartition] = consumer.committed(places, timeout=CALL_S)
         except KafkaException as exception:
             # The next question goes to a new client, as in `_give_up`.
-            raise failure(
-                error_of(exception), Transient, f"committed offsets of {self._topic}", *self._needs
-            ) from exception
+            raise failure(exception, Transient, f"committed offsets of {self._topic}", *self._needs) from exception
         self._idle.append(consumer)
         return found
 
@@ -85,7 +83,7 @@ class Offsets:
             has_leader = partition in led(admin, self._topic)
         except KafkaException as exception:
             self._give_up(admin)
-            raise failure(error_of(exception), Transient, what, *self._needs) from exception
+            raise failure(exception, Transient, what, *self._needs) from exception
         if not has_leader:
             raise leaderless
         answers = [
@@ -116,7 +114,7 @@ class Offsets:
             raise Transient(f"{what}: no answer in {CALL_S:g} s") from None
         except KafkaException as exception:
             self._give_up(admin)
-            raise failure(error_of(exception), Transient, what, *self._needs) from exception
+            raise failure(exception, Transient, what, *self._needs) from exception
 
     def _give_up(self, admin: AdminClient) -> None:
         """Ask the next question by a new client.

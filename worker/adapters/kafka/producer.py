@@ -162,7 +162,7 @@ class KafkaOutput:
         try:
             served: int = getattr(self._producer, method)(timeout_s)
         except KafkaException as exception:
-            raise failure(error_of(exception), Unknown, "produce", *self._needs) from exception
+            raise failure(exception, Unknown, "produce", *self._needs) from exception
         return served
 
     def _on_delivery(self, error: KafkaError | None, _: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from copy import copy
 from typing import Any
@@ -18,7 +18,7 @@ from worker.adapters.kafka.asker import AdminClient
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
 from worker.adapters.kafka.mock import is_mock
 from worker.base.aside import Aside
-from worker.base.errors import Transient, WorkerError
+from worker.base.errors import Transient
 from worker.base.ports import TopicState
 from worker.config import Config
 
@@ -47,9 +47,9 @@ class KafkaTopic:
             self._is_mock = is_mock(self._cluster())
         return self._is_mock
 
-    def ask(self, partitions: int) -> Asked:
-        """How the topic is now, as `state`. Returns before the answer is there."""
-        return Asked(lambda: self.state(partitions))
+    def ask(self, partitions: int) -> Aside[TopicState | None]:
+        """Begin to ask for its `state`."""
+        return Aside("topic", lambda: self.state(partitions))
 
     def state(self, partitions: int) -> TopicState | None:
         """How the topic is now, with the beginnings of so many partitions; None where there is none of that name."""
@@ -61,7 +61,7 @@ class KafkaTopic:
             if error_of(exception).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             what, need = f"topic {self.name} cannot be described", f"DESCRIBE on topic {self.name}"
-            raise _failure(exception, what, need) from exception
+            raise failure(exception, Transient, what, need) from exception
         begins = {
             number: found.result().offset
             for number, found in self._offsets(asked, EARLIEST).items()
@@ -78,7 +78,8 @@ class KafkaTopic:
             found = self._offsets(partitions, LATEST)
             return {number: future.result().offset for number, future in found.items()}
         except KafkaException as exception:
-            raise _failure(exception, f"offsets of topic {self.name}", f"DESCRIBE on topic {self.name}") from exception
+            what, need = f"offsets of topic {self.name}", f"DESCRIBE on topic {self.name}"
+            raise failure(exception, Transient, what, need) from exception
 
     def settings(self) -> Mapping[str, str]:
         """The topic's configuration as the broker applies it."""
@@ -105,14 +106,14 @@ class KafkaTopic:
         try:
             return self._admin.list_topics(topic, timeout=CALL_S)
         except KafkaException as exception:
-            raise _failure(exception, "the cluster", "DESCRIBE on cluster") from exception
+            raise failure(exception, Transient, "the cluster", "DESCRIBE on cluster") from exception
 
     def _settings(self, resource: Any, what: str, need: str) -> Mapping[str, str]:
         try:
             [future] = self._admin.describe_configs([resource], request_timeout=CALL_S).values()
             return {name: entry.value or "" for name, entry in future.result().items()}
         except KafkaException as exception:
-            raise _failure(exception, f"settings of {what}", need) from exception
+            raise failure(exception, Transient, f"settings of {what}", need) from exception
 
     def _offsets(self, partitions: Iterable[int], spec: Any) -> dict[int, Future[Any]]:
         asked = {TopicPartition(self.name, number): spec for number in partitions}
@@ -137,24 +138,6 @@ def _led(partitions: Mapping[int, Any]) -> set[int]:
     return {number for number, partition in partitions.items() if partition.leader >= 0}
 
 
-class Asked:
-    """An answer on its way. To look whether it is there does not wait."""
-
-    def __init__(self, ask: Callable[[], TopicState | None]) -> None:
-        self._answer = Aside("topic", ask)
-
-    def done(self) -> bool:
-        return self._answer.ends_within(0)
-
-    def result(self) -> TopicState | None:
-        """The topic, None where there is none of that name, once it is done. Raises WorkerError."""
-        return self._answer.answer()
-
-
 def file_id(topic_id: object) -> str:
     """A topic's id as Kafka's own tools print it: base64 with the characters that are safe in names of files."""
     return str(topic_id).replace("+", "-").replace("/", "_")
-
-
-def _failure(exception: KafkaException, what: str, need: str) -> WorkerError:
-    return failure(error_of(exception), Transient, what, need)

@@ -28,7 +28,7 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Input, Output
 from worker.base.refusals import commit_forgotten, output_refused
-from worker.runtime.pending import Pending
+from worker.commit.pending import Pending
 
 _log = Log(__name__)
 

@@ -47,8 +47,8 @@ class Pending:
     """How often in a row it was tried in vain to send a part, or to learn what became of it."""
     committed: int = 0
     """How many outputs are known to be committed."""
-    replaced: dict[int, list[Outgoing]] = field(default_factory=dict)
-    """Outputs that are refused, in whose place dead letters go out."""
+    replaced: dict[int, list[Record]] = field(default_factory=dict)
+    """Records whose outputs are refused, in whose place dead letters go out."""
     steady: int = 0
     """How many parts are to be committed before one is larger than the one before."""
 
@@ -144,10 +144,10 @@ class Pending:
     def replace_refused(self, why: str) -> int | None:
         """Send a dead letter in place of the only output of the part. The partition, where that is not possible."""
         [number] = [number for number, n in self.part.items() if n]
-        refused = self.outgoing[number][0]
-        letter = self.dead_letter_for and self.dead_letter_for(number, self.records[number][0], refused, why)
+        record = self.records[number][0]
+        letter = self.dead_letter_for and self.dead_letter_for(number, record, self.outgoing[number][0], why)
         if letter is None:
             return number
         self.outgoing[number][0] = letter
-        self.replaced.setdefault(number, []).append(refused)
+        self.replaced.setdefault(number, []).append(record)
         return None
