@@ -20,16 +20,16 @@ the mixture of the two, by fixed shares again: where there is no shift that cost
 
 What is a sum of effects of single features a linear model knows sooner. So this forecast is mixed, by fixed shares as
 well, with multinomial logistic regression on the features and the forecast's own logarithms, and what comes of that
-with one on the squares of the features (linear_models.py). Of a class that was never counted these know nothing, and
-leave it what it had.
+with one on the squares of the features (linear_models.py), and at last with one that is solved for (logistic.py). Of a
+class that was never counted these know nothing, and leave it what it had.
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
 
-state: float64 (38 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
+state: float64 (39 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
 the mixture without biases, and those of what is below each linear model; of each class its count, to which a label adds
 1 and every further one takes away the ten thousandth part, its bias, and the curvature of the loss by it; then the
-linear models.
+linear model that is solved for, and the others.
 
 [1] M. Herbster and M. Warmuth, Tracking the best expert, Machine Learning 32, 1998.
 [2] C. Guo, G. Pleiss, Y. Sun and K. Weinberger, On calibration of modern neural networks, ICML 2017.
@@ -38,11 +38,12 @@ linear models.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration import linear_models
+from amf.calibration import linear_models, logistic
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import log, usual_exp, usual_log
@@ -53,7 +54,10 @@ _FINE = index(25)  # those of a sharpness up to 2, which are quarters; the last 
 _LOSSES = _N_EXPERTS
 _UNBIASED = _LOSSES + index(N_LOSSES)
 _UNSTACKED = _UNBIASED + index(1)
-_CLASSES = _UNSTACKED + linear_models.N_MODELS
+_SOLVED = linear_models.N_MODELS
+"""The last of the linear models."""
+_N_LAYERS = _SOLVED + index(1)
+_CLASSES = _UNSTACKED + _N_LAYERS
 _BIAS, _CURVATURE, _PER_CLASS = index(1), index(2), index(3)
 
 _LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
@@ -77,7 +81,7 @@ _FIRST_UNBIASED = 0.9
 """Weight of the mixture without biases before there is a label."""
 _BIAS_SHARE = 1e-4
 """What each label moves of the weights of the two mixtures to both."""
-_FIRST_UNSTACKED = (0.5, 0.9)
+_FIRST_UNSTACKED = (0.5, 0.9, 0.95)
 """Weight of what is below each linear model before there is a label."""
 _STACK_SHARE = 5e-5
 """What each label moves of the weight of the one to the other."""
@@ -113,11 +117,41 @@ def fresh_state(n_classes: int) -> NDArray[np.float64]:
     return np.concatenate((state, _of_new_classes(n_classes), linear_models.fresh_state(n_classes)))
 
 
-def with_another_class(state: NDArray[np.float64], n_classes: int, max_bytes: int) -> NDArray[np.float64]:
+def n_of_features(n_classes: int, n_features: int, max_bytes: int) -> int:
+    """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
+    of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
+    return _n_of_logistic(n_classes, n_features, max_bytes) + of_linear
+
+
+def _n_of_logistic(n_classes: int, n_features: int, max_bytes: int) -> int:
+    """How many of these are of the model that is solved for, which needs the others: features enter it as them."""
+    numbers = logistic.n_numbers(n_classes, n_features)
+    of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
+    return numbers if of_linear and 8 * linear_models.OF_MEMORY * numbers <= max_bytes else 0
+
+
+def with_another_class(
+    state: NDArray[np.float64], n_classes: int, n_features: int, max_bytes: int
+) -> NDArray[np.float64]:
     """State with one more class, of which there was no label yet. max_bytes: of the forest."""
-    end = _end_of_classes(n_classes)
-    linear = linear_models.with_outputs(state[end:], n_classes, 1, max_bytes)
-    return np.concatenate((state[:end], _of_new_classes(1), linear))
+    end, begin = _end_of_classes(n_classes), _n_of_logistic(n_classes, n_features, max_bytes)
+    models, of_logistic = state[end:], state[:0]
+    if _n_of_logistic(n_classes + 1, n_features, max_bytes):
+        of_logistic = logistic.grown(models[:begin], (n_classes, n_features), (n_classes + 1, n_features))
+    linear = linear_models.with_outputs(models[begin:], n_classes, 1, max_bytes)
+    return np.concatenate((state[:end], _of_new_classes(1), of_logistic, linear))
+
+
+def with_features(
+    state: NDArray[np.float64], n_classes: int, n_features: int, like: Sequence[int | None], max_bytes: int
+) -> NDArray[np.float64]:
+    """A state of so many features with more of them, one for each entry of `like` (linear_models.py)."""
+    end, begin = _end_of_classes(n_classes), _n_of_logistic(n_classes, n_features, max_bytes)
+    models, of_logistic, n_now = state[end:], state[:0], n_features + len(like)
+    if _n_of_logistic(n_classes, n_now, max_bytes):
+        of_logistic = logistic.grown(models[:begin], (n_classes, n_features), (n_classes, n_now))
+    linear = linear_models.with_features(models[begin:], n_classes, n_features, like, max_bytes)
+    return np.concatenate((state[:end], of_logistic, linear))
 
 
 def _of_new_classes(n: int) -> NDArray[np.float64]:
@@ -137,11 +171,13 @@ def _end_of_classes(n_classes: int) -> int:
     return int(_CLASSES) + n_classes * int(_PER_CLASS)
 
 
-def is_sound(state: NDArray[np.float64], n_classes: int) -> bool:
+def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> bool:
     """Whether labels could have left this state, be it empty."""
     if state.shape[0] == 0:
         return True
     end = _end_of_classes(n_classes)
+    models = state[end:]
+    begin = max(len(models) - linear_models.n_numbers(n_classes, n_features), 0)
     # Most states have few numbers, of which numpy would take longer to make arrays than Python to look at them.
     weights, classes = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) : end].tolist()
     sums_to_one = all(weight >= 0.0 for weight in weights) and abs(sum(weights) - 1.0) < 1e-9
@@ -150,7 +186,8 @@ def is_sound(state: NDArray[np.float64], n_classes: int) -> bool:
     mixed = all(0.0 <= weight <= 1.0 for weight in state[int(_UNBIASED) : int(_CLASSES)].tolist())
     biased = all(abs(bias) <= _LARGEST_BIAS for bias in biases)
     curved = all(_FIRMNESS <= curvature <= _LARGEST_CURVATURE for curvature in curvatures)
-    stacked = linear_models.is_sound(state[end:], n_classes, 1.0)
+    stacked = logistic.is_sound(models[:begin], n_classes, n_features)
+    stacked &= linear_models.is_sound(models[begin:], n_classes, 1.0)
     lost = are_sound(losses_of(state), _LARGEST_LOSS)
     return sums_to_one and counted and mixed and biased and curved and stacked and lost
 
@@ -166,10 +203,14 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     means, prior = np.empty((_N_MEANS, n_classes)), np.empty(n_classes)
     experts, shares = np.empty((n_classes, _N_EXPERTS)), np.empty(_N_EXPERTS)
     mixture, biased, counted = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes, np.bool_)
-    said = np.empty((linear_models.N_MODELS + index(1), n_classes))  # below the first linear model, ..., above the last
-    logarithms, stacked = np.empty((linear_models.N_MODELS, n_classes)), np.empty((linear_models.N_MODELS, n_classes))
-    linear = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
+    said = np.empty((_N_LAYERS + index(1), n_classes))  # below the first linear model, ..., above the last
+    logarithms, stacked = np.empty((_N_LAYERS, n_classes)), np.empty((_N_LAYERS, n_classes))
+    models = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
+    begin = linear_models.begins(models, n_classes, index(x.shape[1]))
+    solved, linear = models[:begin], models[begin:]
+    n_layers = _N_LAYERS if begin else _SOLVED
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, n_classes))
+    row = np.empty(logistic.n_used(entered) + index(1))
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):
@@ -199,13 +240,16 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             counted[k] = state[_CLASSES + _PER_CLASS * k] > 0.0
             of_counted += said[0, k] if counted[k] else 0.0
         linear_models.enter(x, i, linear, n_classes, entered)
-        for model in range(linear_models.N_MODELS):
-            _stack(said[model], counted, model, entered, linear, logarithms[model], stacked[model])
+        for model in range(n_layers):
+            if model < _SOLVED:
+                _stack(said[model], counted, model, entered, linear, logarithms[model], stacked[model])
+            else:
+                _say_solved(counted, entered, solved, logarithms[model], stacked[model])
             for k in range(n_classes):
                 by_model = of_counted * stacked[model, k] if counted[k] else said[model, k]
                 said[model + index(1), k] = by_model + state[_UNSTACKED + model] * (said[model, k] - by_model)
         for k in range(n_classes):
-            calibrated[i, k] = said[linear_models.N_MODELS, k]
+            calibrated[i, k] = said[n_layers, k]
         if labelled[i]:
             label = index(labels[i])
             # No forecast could know a class without a count, so the first label of a new class judges nothing.
@@ -217,10 +261,13 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 _judge_experts(label, mixture[label], experts, shares, state)
                 _weigh_first(_UNBIASED, _BIAS_SHARE, mixture[label], said[0, label], state)
                 _follow_biases(label, biased, state)
-                for model in range(linear_models.N_MODELS):
+                for model in range(n_layers):
                     below, both = said[model, label], said[model + index(1), label]
                     _weigh_first(_UNSTACKED + model, _STACK_SHARE, below, both, state)
-                    _follow_stack(label, model, logarithms[model], stacked[model], entered, linear)
+                    if model < _SOLVED:
+                        _follow_stack(label, model, logarithms[model], stacked[model], entered, linear)
+                    else:
+                        logistic.follow(label, entered, counted, logarithms[model], stacked[model], solved, row)
             linear_models.note_features(x, i, linear, n_classes)
             _count(label, n_classes, state)
 
@@ -329,13 +376,30 @@ def _stack(said, counted, model, entered, linear, logarithms, stacked):
     logarithms (K,) with those of `said`."""
     n_classes = index(said.shape[0])
     linear_models.respond(model, entered, linear, n_classes, stacked)
-    trust, largest, total = linear_models.trust(model, linear, n_classes), -np.inf, 0.0
-    least = _LEAST_PROBABILITY / n_classes
+    trust, least = linear_models.trust(model, linear, n_classes), _LEAST_PROBABILITY / n_classes
     # Loops of their own: several logarithms at a time, but sums and maxima in their order.
     for k in range(n_classes):
         logarithms[k] = usual_log(max(said[k], least))
     for k in range(n_classes):
         stacked[k] += trust * logarithms[k]
+    _to_probabilities(counted, stacked)
+
+
+@inlined
+def _say_solved(counted, entered, solved, responses, stacked):
+    """Fill stacked (K,) with what the model that is solved for says of the classes that were counted, and responses
+    (K,) with what that follows from."""
+    logistic.respond(entered, solved, responses)
+    for k in range(index(stacked.shape[0])):
+        stacked[k] = responses[k]
+    _to_probabilities(counted, stacked)
+
+
+@inlined
+def _to_probabilities(counted, stacked):
+    """Replace logarithms of odds by probabilities, of the classes that were counted alone."""
+    n_classes, largest, total = index(stacked.shape[0]), -np.inf, 0.0
+    for k in range(n_classes):
         largest = max(largest, stacked[k]) if counted[k] else largest
     for k in range(n_classes):
         odds = usual_exp(min(max(stacked[k] - largest, _SMALLEST_LOGARITHM), 0.0))

@@ -118,7 +118,7 @@ def with_features(
     if not n_of_features(n_outputs, n_features + len(like), max_bytes):
         return before
     rows = state[at:].reshape(_n_rows(n_outputs), n_features)
-    wider = _padded(rows, (_n_rows(n_outputs), n_features + len(like)))
+    wider = padded(rows, (_n_rows(n_outputs), n_features + len(like)))
     values = wider[int(_VALUES)]
     for feature, sibling in enumerate(like, n_features):
         if sibling is not None:
@@ -131,16 +131,16 @@ def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int, max_by
     n_models, n_rows, n_now = int(N_MODELS), _n_rows(n_outputs), n_outputs + n_more
     at = n_numbers(n_outputs, 0)
     models, rows = state[:at].reshape(n_models, -1), state[at:]
-    more_models = _padded(models, (n_models, int(_OUTPUTS + _PER_OUTPUT * n_now))).ravel()
+    more_models = padded(models, (n_models, int(_OUTPUTS + _PER_OUTPUT * n_now))).ravel()
     n_features = len(rows) // n_rows
     if not n_of_features(n_now, n_features, max_bytes):
         return more_models
     scales, weights = rows[: N_SCALE * n_features], rows[N_SCALE * n_features :]
-    more_weights = _padded(weights.reshape(n_models, n_outputs, n_features), (n_models, n_now, n_features))
+    more_weights = padded(weights.reshape(n_models, n_outputs, n_features), (n_models, n_now, n_features))
     return np.concatenate((more_models, scales, more_weights.ravel()))
 
 
-def _padded(array: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def padded(array: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
     """A copy of this shape, zero beyond the array: what numpy's own `pad` takes ten times as long for."""
     copy = np.zeros(shape)
     copy[tuple(map(slice, array.shape))] = array
@@ -194,6 +194,13 @@ def size_of(n_outputs, n_features):
 
 
 @inlined
+def begins(models, n_outputs, n_features):
+    """Where a state begins, be it empty, that ends an array: before it may stand what needs it."""
+    size, of_features = index(models.shape[0]), size_of(n_outputs, n_features)
+    return size - of_features if size >= of_features else index(0)
+
+
+@inlined
 def n_features_of(state, n_outputs):
     """How many features a state has, be it empty."""
     if state.shape[0] == 0:
@@ -222,7 +229,7 @@ def enter(x, i, state, n_outputs, entered):
 
 
 @inlined
-def _sum_of_products(a, a_at, b, b_at, n):
+def sum_of_products(a, a_at, b, b_at, n):
     """Of n numbers each, from these places on. In four sums: none of them waits for the one before."""
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
     fours = n - n % index(4)
@@ -253,7 +260,7 @@ def respond(model, entered, state, n_outputs, response):
     n_features, of_outputs = index(entered.shape[0]) // N_MODELS, _model_at(model, n_outputs) + _OUTPUTS
     for k in range(n_outputs):
         at = _weights_at(model, k, n_outputs, n_features)
-        by_features = _sum_of_products(state, at, entered, model * n_features, n_features)
+        by_features = sum_of_products(state, at, entered, model * n_features, n_features)
         response[k] = state[of_outputs + _PER_OUTPUT * k + _INTERCEPT] + by_features
 
 
@@ -263,7 +270,7 @@ def follow_errors(model, errors, unit, curvature, entered, state, n_outputs):
     -MOST_UNITS to MOST_UNITS; left as steps. curvature: of the loss by an output at most, whose unit is that."""
     n_features, of_outputs = index(entered.shape[0]) // N_MODELS, _model_at(model, n_outputs) + _OUTPUTS
     first = model * n_features
-    squares = 1.0 + _sum_of_products(entered, first, entered, first, n_features)
+    squares = 1.0 + sum_of_products(entered, first, entered, first, n_features)
     for k in range(n_outputs):
         at, error = of_outputs + _PER_OUTPUT * k, errors[k]
         state[at + _SQUARES] = _SQUARES_KEPT * state[at + _SQUARES] + error * error * squares

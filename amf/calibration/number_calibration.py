@@ -61,7 +61,6 @@ from amf.calibration.number_stacking import (
     are_models_sound,
     follow_stack,
     fresh_models,
-    linear_begins,
     models_with_features,
     note_label,
     stack,
@@ -205,7 +204,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     labels: float64 (n,). Where `state` is empty both are the same.
     """
     models = state[min(_MODELS, index(state.shape[0])) :]
-    begin = linear_begins(models, index(x.shape[1]))
+    begin = linear_models.begins(models, index(1), index(x.shape[1]))
     of_ridge, linear = models[:begin], models[begin:]
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, index(1)))
     beside = np.empty(x.shape[1])

@@ -91,13 +91,6 @@ def are_models_sound(models: NDArray[np.float64], n_features: int, largest_unit:
 
 
 @inlined
-def linear_begins(models, n_features):
-    """Where in their state that of the linear models begins, behind that of the ridge regression, be it empty."""
-    size, of_linear = index(models.shape[0]), linear_models.size_of(index(1), n_features)
-    return size - of_linear if size >= of_linear else index(0)
-
-
-@inlined
 def stack(below, usual, by_ridge, entered, state, at, linear, layers):
     """Fill `layers` for a row: the mean below the lowest model is `below`.
 

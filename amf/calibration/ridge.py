@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.calibration import linear_models
+from amf.calibration.cholesky import factorise, solve
 from amf.jit.decorators import called, index, inlined, kernel
 
 MOST_FEATURES = 64
@@ -56,7 +57,6 @@ _YOUNG = 2000.0
 """Labels after which no fall tells of the first ones any more, but of a stream that rests."""
 _LEAST_DEVIATION = 1e-140
 """Of which the square is no rounding to 0."""
-_LEAST_PIVOT = 1e-9
 _LARGEST_MOMENT = 2.0**820
 """More than the squares of the farthest values add up to, times their weights, and of labels within LARGEST_NUMBER."""
 _LARGEST_WEIGHT = 2.0**300
@@ -203,23 +203,12 @@ def _solve(state, n_features):
         # A feature that does not vary tells nothing, and none of the others anything of it.
         varies, moments = deviations[j] > 0.0, _moments_of(j, n_features)
         solution[j] = state[_SLOPES + index(3) * n_features + j] / total / deviations[j] if varies else 0.0
-        for k in range(j + index(1)):
-            entry = 1.0 if k == j else 0.0
-            if k < j and varies and deviations[k] > 0.0:
-                entry = state[moments + k] / total / deviations[j] / deviations[k]
-            entry += _PENALTY / total if k == j else 0.0
-            for m in range(k):
-                entry -= lower[j, m] * lower[k, m]
-            lower[j, k] = math.sqrt(max(entry, _LEAST_PIVOT)) if k == j else entry / lower[k, k]
-    for j in range(n_features):
-        for m in range(j):
-            solution[j] -= lower[j, m] * solution[m]
-        solution[j] /= lower[j, j]
-    for done in range(n_features):
-        j = n_features - index(1) - done
-        for m in range(j + index(1), n_features):
-            solution[j] -= lower[m, j] * solution[m]
-        solution[j] /= lower[j, j]
+        for k in range(j):
+            together = varies and deviations[k] > 0.0
+            lower[j, k] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
+        lower[j, j] = 1.0 + _PENALTY / total
+    factorise(lower)
+    solve(lower, solution)
     for j in range(n_features):
         is_weight = deviations[j] > 0.0 and abs(solution[j]) <= _LARGEST_WEIGHT
         state[_SLOPES + j] = solution[j] / deviations[j] if is_weight else 0.0

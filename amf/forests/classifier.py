@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.calibration import linear_models
-from amf.calibration.class_calibration import fresh_state, is_sound, losses_of, with_another_class
+from amf.calibration import class_calibration
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels, label_of_one
 from amf.inputs.labels import Classes, Label, distinct, require_finite, scalars
@@ -131,18 +130,18 @@ class ForestClassifier(Forest[Params]):
         self._classes = Classes(self.params.classes or ())
 
     def _fresh_calibration(self) -> NDArray[np.float64]:
-        return fresh_state(len(self._classes))
+        return class_calibration.fresh_state(len(self._classes))
 
     def _n_calibrated(self, n_features: int) -> int:
-        return linear_models.n_of_features(len(self._classes), n_features, self.params.max_bytes)
+        return class_calibration.n_of_features(len(self._classes), n_features, self.params.max_bytes)
 
     def _calibration_with(self, known: int, like: Sequence[int | None]) -> NDArray[np.float64]:
         n_classes, max_bytes = len(self._classes), self.params.max_bytes
-        return linear_models.with_features(self._calibration, n_classes, known, like, max_bytes)
+        return class_calibration.with_features(self._calibration, n_classes, known, like, max_bytes)
 
     @property
     def _losses(self) -> NDArray[np.float64]:
-        return losses_of(self._calibration)
+        return class_calibration.losses_of(self._calibration)
 
     def _take_over_labels(self) -> None:
         self._classes = self._classes.copy()
@@ -162,10 +161,14 @@ class ForestClassifier(Forest[Params]):
 
     def _plausible(self, heads: NDArray[np.int32]) -> bool:
         n_classes = len(self._classes)
-        return bool(add_up(heads, index(n_classes))) and is_sound(self._calibration, n_classes)
+        is_sound = class_calibration.is_sound(self._calibration, n_classes, self.n_features)
+        return is_sound and bool(add_up(heads, index(n_classes)))
 
     def _admit(self, label: Label) -> None:
         if self.params.calibration:
-            self._calibration = with_another_class(self._calibration, len(self._classes), self.params.max_bytes)
+            n_classes, max_bytes = len(self._classes), self.params.max_bytes
+            self._calibration = class_calibration.with_another_class(
+                self._calibration, n_classes, self.n_features, max_bytes
+            )
         self._classes.add(label)
         self._relayout()

@@ -10,8 +10,8 @@ that each label gives SHARE of all weights back to everybody (Herbster and Warmu
 stands the same with a bias for each class, added to its logarithm, and what both say together is their mean, weighted
 in the same way. Beside that stands what a linear model makes of it and of the features (reference_stacking.py), and the
 mean of the two, weighted in the same way; beside that what a second one makes of it and of the squares of the features,
-and what the forest says is the mean of those two, weighted in the same way once more. Powers are `**` here, where the
-kernels take square roots and products.
+and the mean of those two, weighted in the same way; and at last a third one that is solved for. Powers are `**` here,
+where the kernels take square roots and products.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 from reference import ReferenceForest
-from reference_stacking import NO_FEATURES, LinearModel
+from reference_stacking import NO_FEATURES, LinearModel, Solved
 
 SHARE = 5e-4
 UNIFORM_SHARE = 0.01
@@ -121,6 +121,21 @@ class Stack:
         self.linear.learn(x, errors, float(-errors @ self.logarithms(said)), curvature=0.25)
 
 
+class SolvedStack(Stack):
+    """The same with a model that is solved for, and by itself."""
+
+    linear: Solved
+
+    def forecast(self, said: np.ndarray, x: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        return super().forecast(said, x, counted) if len(x) else said
+
+    def learn(self, said: np.ndarray, label: int, x: np.ndarray, counted: np.ndarray) -> None:
+        if len(x):
+            share = said[label] / self.forecast(said, x, counted)[label]
+            self.below = (1 - STACK_SHARE) * self.below * share + STACK_SHARE / 2
+            self.linear.solve(x, label, self.shares(said, x, counted), counted)
+
+
 class ReferenceCalibration:
     """Of one forest. `said`: what its trees say of a sample, (n_trees, K) probabilities of the classes known so far."""
 
@@ -134,6 +149,7 @@ class ReferenceCalibration:
         self.stacks = [
             Stack(LinearModel(n_classes, n_features), 0.5),
             Stack(LinearModel(n_classes, n_features, squared=True), 0.9),
+            SolvedStack(Solved(n_classes, n_features), 0.95),
         ]
         self.losses = RecentLosses()
 

@@ -10,13 +10,13 @@ from reference import ReferenceForest
 from reference_calibration import BIAS_SHARE, EXPERTS, SHARE, STACK_SHARE, CalibratedForest, ReferenceCalibration
 
 import amf
-from amf.calibration import class_calibration
+from amf.calibration import class_calibration, logistic
 from amf.calibration.class_calibration import fresh_state, losses_of
 from amf.calibration.losses import Losses
 from amf.jit.decorators import exported
 
 calibrate = exported(class_calibration.calibrate)
-CLASSES = len(EXPERTS) + 7
+CLASSES = len(EXPERTS) + 8
 """Where in a state those begin."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -38,7 +38,8 @@ def through_kernel(said, labels, state=None, x=None):
     """(raw, calibrated, state)"""
     _, n, k = said.shape
     x = np.empty((n, 0)) if x is None else x
-    state = np.append(fresh_state(k), np.zeros((5 + 2 * k) * x.shape[1])) if state is None else state
+    if state is None:
+        state = class_calibration.with_features(fresh_state(k), k, 0, [None] * x.shape[1], 10**9)
     raw, calibrated = np.empty((n, k)), np.empty((n, k))
     calibrate(x, said, labels, labels >= 0, state, raw, calibrated)
     return raw, calibrated, state
@@ -67,9 +68,15 @@ def test_the_kernel_equals_the_reference(k, skill, d):
     np.testing.assert_allclose(of_classes[::3], reference.counts, **CLOSE)
     np.testing.assert_allclose(of_classes[1::3], [bias.value for bias in reference.biases], **CLOSE)
     weights_of_below = [reference.unbiased, *(stack.below for stack in reference.stacks)]
-    np.testing.assert_allclose(state[CLASSES - 3 : CLASSES], weights_of_below, **CLOSE)
-    models, of_features = np.split(state[CLASSES + 3 * k :], [4 + 4 * k])
-    linears = [stack.linear for stack in reference.stacks]
+    np.testing.assert_allclose(state[CLASSES - 4 : CLASSES], weights_of_below, **CLOSE)
+    of_solved, models, of_features = np.split(
+        state[CLASSES + 3 * k :], np.cumsum([logistic.n_numbers(k, d), 4 + 4 * k])
+    )
+    *linears, solved = [stack.linear for stack in reference.stacks]
+    if d:
+        weights = of_solved[3 + k : 3 + k + k * (1 + d)].reshape(k, 1 + d)
+        np.testing.assert_allclose(weights, np.roll(solved.weights, 1, axis=1), **CLOSE)
+        np.testing.assert_allclose(of_solved[2 : 3 + k], [solved.total, *solved.curvatures], **CLOSE)
     for (trust, _, *of_outputs), linear in zip(models.reshape(2, -1), linears, strict=True):
         np.testing.assert_allclose(trust, linear.trust, **CLOSE)
         np.testing.assert_allclose(of_outputs, np.c_[linear.squares, linear.weights[:, -1]].ravel(), **CLOSE)
