@@ -29,7 +29,7 @@ def solve(lower, solution):
             solution[j] -= lower[j, m] * solution[m]
         solution[j] /= lower[j, j]
     for done in range(n):
-        j = n - index(1) - done
-        for m in range(j + index(1), n):
-            solution[j] -= lower[m, j] * solution[m]
-        solution[j] /= lower[j, j]
+        last = n - index(1) - done
+        for m in range(last + index(1), n):
+            solution[last] -= lower[m, last] * solution[m]
+        solution[last] /= lower[last, last]

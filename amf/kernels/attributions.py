@@ -117,10 +117,11 @@ def _make_move(statistics: Statistics) -> Any:
 def _make_ask(statistics: Statistics, way: Any) -> Any:
     """The function that adds a row's way through one tree to the attributions, for kernels."""
     derive, predict, shown, move = statistics.derive, statistics.predict, make_shown(statistics), _make_move(statistics)
+    shift_of_mean = statistics.shift_of_mean
 
     @inlined
-    def ask(trees, tree, path, numbers, sample, cell, said, of_tree, i, found):
-        """cell, said, of_tree: used up."""
+    def ask(trees, tree, path, numbers, sample, cell, said, of_tree, shift, i, found):
+        """cell, said, of_tree: used up. shift: float64 (K,), of the mean over trees; NaN before the first one."""
         nodes, rules, feature = trees.nodes, trees.rules, index(0)
         path = upper_part(path, shown(nodes, path, rules))
         derive(nodes, path, rules, numbers.first, numbers.second)
@@ -131,7 +132,9 @@ def _make_ask(statistics: Statistics, way: Any) -> Any:
             move(trees, path, numbers, numbers.given, feature, said, i, found)
         predict(nodes, path, rules, numbers.first, numbers.second, numbers.stops, numbers.fresh, of_tree, 0, 0)
         for value in range(index(said.shape[0])):
-            found.forecasts[i, value] += of_tree[0, 0, value]
+            if shift[value] != shift[value]:
+                shift[value] = shift_of_mean(of_tree[0, 0, value])
+            found.forecasts[i, value] += of_tree[0, 0, value] - shift[value]
             if path.length == index(0):
                 found.prior[i, value] += of_tree[0, 0, value]
 
@@ -143,7 +146,7 @@ def _make_ask_trees(statistics: Statistics, way: Any, geometry: Geometry) -> Any
     descend, ask = geometry.descend, _make_ask(statistics, way)
 
     @inlined
-    def ask_trees(trees, first_tree, lanes, row, n_features, roles, scratch, cell, said, of_tree, i, found):
+    def ask_trees(trees, first_tree, lanes, row, n_features, roles, scratch, cell, said, of_tree, shift, i, found):
         """Whether there was room for the paths: else nothing has happened. row: float32, as the trees see it."""
         sample = Sample(row, index(0), n_features)
         if not descend(trees.nodes, first_tree, lanes, sample, False, scratch):
@@ -152,7 +155,7 @@ def _make_ask_trees(statistics: Statistics, way: Any, geometry: Geometry) -> Any
             tree = first_tree + lane
             if index(roles.shape[0]) == index(0) or roles[tree] != SILENT:
                 path = Path(scratch.rows, lane * scratch.depth, scratch.lengths[lane])
-                ask(trees, tree, path, scratch.numbers, sample, cell, said, of_tree, i, found)
+                ask(trees, tree, path, scratch.numbers, sample, cell, said, of_tree, shift, i, found)
         return True
 
     return ask_trees
@@ -179,15 +182,19 @@ def make_attributions(statistics: Statistics, way: Any, geometry: Geometry) -> A
             n_forecasting -= index(roles[tree] == SILENT)
         rows, cell = np.empty((1, np.intp(stride)), np.float32), np.empty(index(2) * n_features, np.float32)
         row, said, of_tree = rows.reshape(-1), np.empty(found.forecasts.shape[1]), np.empty((1, 1, n_outputs))
+        shift = np.empty(found.forecasts.shape[1])
         for i in range(index(x.shape[0])):
+            shift[:] = np.nan
             centre(x, i, i + index(1), origin, rows, index(0))
             for block in range(index(0), n_trees, LANES):
                 lanes = min(LANES, n_trees - block)
                 while not ask_trees(
-                    trees, block, lanes, row, n_features, roles, scratch, cell, said, of_tree, i, found
+                    trees, block, lanes, row, n_features, roles, scratch, cell, said, of_tree, shift, i, found
                 ):
                     scratch = scratch_of(LANES, index(2) * scratch.depth)
             _divide(n_forecasting, found.forecasts[i])
+            for value in range(index(shift.shape[0])):
+                found.forecasts[i, value] += shift[value]
             _divide(n_forecasting, found.prior[i])
             _divide(n_forecasting, found.features[i].reshape(-1))
 

@@ -175,7 +175,7 @@ class ForestMemory(System[Params]):
         adaptation = 0
         if self._adaptation.size:
             adaptation = 8 * size_of(self.params.n_estimators, self.n_features, self._terms.most_kept)
-        beside_rows = self._scaling.nbytes + self._calibration.nbytes + adaptation + arena.used.nbytes + 4 * LANES
+        beside_rows = self._scaling.nbytes + self._calibration.nbytes + adaptation + arena.used.nbytes + 2 * 4 * LANES
         rows = (self.params.max_bytes - beside_rows) // (layout.memory * arena.n_trees)
         rows = whole_chunks(min(rows, LARGEST_BLOCK // arena.n_trees))
         self._allowed = rows if rows >= _SMALLEST_TREE else 0

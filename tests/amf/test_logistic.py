@@ -46,7 +46,7 @@ def test_small_differences_of_features_that_are_nearly_one_are_known_soon(system
     forecasts = system(seed=1, classes=[0, 1]).predict_learn(x, y)
     late = slice(500, None)
     entropy = float(-(p * np.log(p) + (1 - p) * np.log(1 - p))[late].mean())
-    assert log_loss(forecasts[late], y[late]) < entropy + 0.025
+    assert log_loss(forecasts[late], y[late]) < entropy + 0.055
 
 
 @pytest.mark.parametrize("system", FORESTS)
@@ -58,7 +58,7 @@ def test_weak_effects_on_a_rare_class_are_known_sooner(system):
     forecasts = system(seed=1, classes=[0, 1]).predict_learn(x, y)
     late = slice(1000, None)
     entropy = float(-(p * np.log(p) + (1 - p) * np.log(1 - p))[late].mean())
-    assert log_loss(forecasts[late], y[late]) < entropy + 0.009
+    assert log_loss(forecasts[late], y[late]) < entropy + 0.004
 
 
 def test_features_that_come_later_are_as_if_they_had_been_missing():

@@ -129,7 +129,7 @@ def test_a_value_that_is_no_value_moves_a_forecast_no_further_than_labels_were(s
     broken = x[:20].copy()
     broken[np.arange(20), rng.integers(3, size=20)] = 10.0 ** rng.integers(2, 300, size=20)
     said = forest.predict(broken)
-    assert y.min() <= said.min() <= said.max() <= y.max()
+    assert y.min() - 1e-12 <= said.min() <= said.max() <= y.max() + 1e-12  # but for rounding
 
 
 def test_of_many_features_the_first_64_are_used():
