@@ -18,10 +18,7 @@ a factor for each class. So a second mixture has a bias for each, added to its l
 on the log-loss of late, with the curvature of each class alone (vector scaling [2] without the scales). The forecast is
 the mixture of the two, by fixed shares again: where there is no shift that costs a tenth of a nat, and 0.0001 a label.
 
-What is a sum of effects of single features a linear model knows sooner. So this forecast is mixed, by fixed shares as
-well, with multinomial logistic regression on the features and the forecast's own logarithms, and what comes of that
-with one on the squares of the features (linear_models.py), and at last with one that is solved for (logistic.py). Of a
-class that was never counted these know nothing, and leave it what it had.
+What is a sum of effects of single features a linear model knows sooner: three of them stand above (class_stacking.py).
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
@@ -44,9 +41,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.calibration import linear_models, logistic
+from amf.calibration.class_stacking import (
+    FIRST_UNSTACKED,
+    N_LAYERS,
+    Layers,
+    are_models_sound,
+    follow_stack,
+    models_with_another_class,
+    models_with_features,
+    stack,
+    weigh_first,
+)
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.jit.decorators import called, index, inlined
-from amf.jit.elementary import log, usual_exp, usual_log
+from amf.jit.elementary import log, usual_exp
 
 _N_MEANS = 3  # the plain one, which is what a forecast without calibration is, and those of exponents 1/2 and 1/4
 _N_EXPERTS = index(31)
@@ -54,10 +62,7 @@ _FINE = index(25)  # those of a sharpness up to 2, which are quarters; the last 
 _LOSSES = _N_EXPERTS
 _UNBIASED = _LOSSES + index(N_LOSSES)
 _UNSTACKED = _UNBIASED + index(1)
-_SOLVED = linear_models.N_MODELS
-"""The last of the linear models."""
-_N_LAYERS = _SOLVED + index(1)
-_CLASSES = _UNSTACKED + _N_LAYERS
+_CLASSES = _UNSTACKED + N_LAYERS
 _BIAS, _CURVATURE, _PER_CLASS = index(1), index(2), index(3)
 
 _LARGEST_LOSS = 1e3  # of the smallest probability that a float64 can hold it is 745
@@ -81,16 +86,6 @@ _FIRST_UNBIASED = 0.9
 """Weight of the mixture without biases before there is a label."""
 _BIAS_SHARE = 1e-4
 """What each label moves of the weights of the two mixtures to both."""
-_FIRST_UNSTACKED = (0.5, 0.9, 0.95)
-"""Weight of what is below each linear model before there is a label."""
-_STACK_SHARE = 5e-5
-"""What each label moves of the weight of the one to the other."""
-_LEAST_PROBABILITY = 1e-4
-"""Over the number of classes: of smaller probabilities linear models take the logarithm of this."""
-_LARGEST_LOGISTIC_CURVATURE = 0.25
-"""Of a log-loss by one logarithm of odds: p (1 - p)."""
-_SMALLEST_LOGARITHM = -700.0
-"""Of a probability of a linear model."""
 _CURVATURE_KEPT = 1.0 - 1.0 / 500.0
 """What is left of what labels said of a curvature at the next one."""
 _FIRMNESS = 40.0
@@ -113,45 +108,25 @@ def fresh_state(n_classes: int) -> NDArray[np.float64]:
     """State of a forest that has learned nothing."""
     state = np.zeros(int(_CLASSES))
     state[: int(_N_EXPERTS)] = _FIRST_WEIGHTS
-    state[int(_UNBIASED) : int(_CLASSES)] = _FIRST_UNBIASED, *_FIRST_UNSTACKED
+    state[int(_UNBIASED) : int(_CLASSES)] = _FIRST_UNBIASED, *FIRST_UNSTACKED
     return np.concatenate((state, _of_new_classes(n_classes), linear_models.fresh_state(n_classes)))
-
-
-def n_of_features(n_classes: int, n_features: int, max_bytes: int) -> int:
-    """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
-    of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
-    return _n_of_logistic(n_classes, n_features, max_bytes) + of_linear
-
-
-def _n_of_logistic(n_classes: int, n_features: int, max_bytes: int) -> int:
-    """How many of these are of the model that is solved for, which needs the others: features enter it as them."""
-    numbers = logistic.n_numbers(n_classes, n_features)
-    of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
-    return numbers if of_linear and 8 * linear_models.OF_MEMORY * numbers <= max_bytes else 0
 
 
 def with_another_class(
     state: NDArray[np.float64], n_classes: int, n_features: int, max_bytes: int
 ) -> NDArray[np.float64]:
     """State with one more class, of which there was no label yet. max_bytes: of the forest."""
-    end, begin = _end_of_classes(n_classes), _n_of_logistic(n_classes, n_features, max_bytes)
-    models, of_logistic = state[end:], state[:0]
-    if _n_of_logistic(n_classes + 1, n_features, max_bytes):
-        of_logistic = logistic.grown(models[:begin], (n_classes, n_features), (n_classes + 1, n_features))
-    linear = linear_models.with_outputs(models[begin:], n_classes, 1, max_bytes)
-    return np.concatenate((state[:end], _of_new_classes(1), of_logistic, linear))
+    end = _end_of_classes(n_classes)
+    models = models_with_another_class(state[end:], n_classes, n_features, max_bytes)
+    return np.concatenate((state[:end], _of_new_classes(1), models))
 
 
 def with_features(
     state: NDArray[np.float64], n_classes: int, n_features: int, like: Sequence[int | None], max_bytes: int
 ) -> NDArray[np.float64]:
     """A state of so many features with more of them, one for each entry of `like` (linear_models.py)."""
-    end, begin = _end_of_classes(n_classes), _n_of_logistic(n_classes, n_features, max_bytes)
-    models, of_logistic, n_now = state[end:], state[:0], n_features + len(like)
-    if _n_of_logistic(n_classes, n_now, max_bytes):
-        of_logistic = logistic.grown(models[:begin], (n_classes, n_features), (n_classes, n_now))
-    linear = linear_models.with_features(models[begin:], n_classes, n_features, like, max_bytes)
-    return np.concatenate((state[:end], of_logistic, linear))
+    end = _end_of_classes(n_classes)
+    return np.append(state[:end], models_with_features(state[end:], n_classes, n_features, like, max_bytes))
 
 
 def _of_new_classes(n: int) -> NDArray[np.float64]:
@@ -176,8 +151,6 @@ def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> boo
     if state.shape[0] == 0:
         return True
     end = _end_of_classes(n_classes)
-    models = state[end:]
-    begin = max(len(models) - linear_models.n_numbers(n_classes, n_features), 0)
     # Most states have few numbers, of which numpy would take longer to make arrays than Python to look at them.
     weights, classes = state[: int(_N_EXPERTS)].tolist(), state[int(_CLASSES) : end].tolist()
     sums_to_one = all(weight >= 0.0 for weight in weights) and abs(sum(weights) - 1.0) < 1e-9
@@ -186,8 +159,7 @@ def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> boo
     mixed = all(0.0 <= weight <= 1.0 for weight in state[int(_UNBIASED) : int(_CLASSES)].tolist())
     biased = all(abs(bias) <= _LARGEST_BIAS for bias in biases)
     curved = all(_FIRMNESS <= curvature <= _LARGEST_CURVATURE for curvature in curvatures)
-    stacked = logistic.is_sound(models[:begin], n_classes, n_features)
-    stacked &= linear_models.is_sound(models[begin:], n_classes, 1.0)
+    stacked = are_models_sound(state[end:], n_classes, n_features)
     lost = are_sound(losses_of(state), _LARGEST_LOSS)
     return sums_to_one and counted and mixed and biased and curved and stacked and lost
 
@@ -203,14 +175,12 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     means, prior = np.empty((_N_MEANS, n_classes)), np.empty(n_classes)
     experts, shares = np.empty((n_classes, _N_EXPERTS)), np.empty(_N_EXPERTS)
     mixture, biased, counted = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes, np.bool_)
-    said = np.empty((_N_LAYERS + index(1), n_classes))  # below the first linear model, ..., above the last
-    logarithms, stacked = np.empty((_N_LAYERS, n_classes)), np.empty((_N_LAYERS, n_classes))
     models = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
     begin = linear_models.begins(models, n_classes, index(x.shape[1]))
     solved, linear = models[:begin], models[begin:]
-    n_layers = _N_LAYERS if begin else _SOLVED
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, n_classes))
-    row = np.empty(logistic.n_used(entered) + index(1))
+    said, row = np.empty((N_LAYERS + index(1), n_classes)), np.empty(logistic.n_used(entered) + index(1))
+    layers = Layers(said, np.empty((N_LAYERS, n_classes)), np.empty((N_LAYERS, n_classes)), row)
     for i in range(index(raw.shape[0])):
         _means_over_trees(forecasts, i, means)
         for k in range(n_classes):
@@ -240,16 +210,9 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             counted[k] = state[_CLASSES + _PER_CLASS * k] > 0.0
             of_counted += said[0, k] if counted[k] else 0.0
         linear_models.enter(x, i, linear, n_classes, entered)
-        for model in range(n_layers):
-            if model < _SOLVED:
-                _stack(said[model], counted, model, entered, linear, logarithms[model], stacked[model])
-            else:
-                _say_solved(counted, entered, solved, logarithms[model], stacked[model])
-            for k in range(n_classes):
-                by_model = of_counted * stacked[model, k] if counted[k] else said[model, k]
-                said[model + index(1), k] = by_model + state[_UNSTACKED + model] * (said[model, k] - by_model)
+        stack(counted, of_counted, entered, linear, solved, state, _UNSTACKED, layers)
         for k in range(n_classes):
-            calibrated[i, k] = said[n_layers, k]
+            calibrated[i, k] = said[N_LAYERS, k]
         if labelled[i]:
             label = index(labels[i])
             # No forecast could know a class without a count, so the first label of a new class judges nothing.
@@ -259,15 +222,9 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 by_labels = _share_of(label, n_classes, state)
                 remember_losses(-log(calibrated[i, label]), -log(by_trees), -log(by_labels), state, _LOSSES)
                 _judge_experts(label, mixture[label], experts, shares, state)
-                _weigh_first(_UNBIASED, _BIAS_SHARE, mixture[label], said[0, label], state)
+                weigh_first(_UNBIASED, _BIAS_SHARE, mixture[label], said[0, label], state)
                 _follow_biases(label, biased, state)
-                for model in range(n_layers):
-                    below, both = said[model, label], said[model + index(1), label]
-                    _weigh_first(_UNSTACKED + model, _STACK_SHARE, below, both, state)
-                    if model < _SOLVED:
-                        _follow_stack(label, model, logarithms[model], stacked[model], entered, linear)
-                    else:
-                        logistic.follow(label, entered, counted, logarithms[model], stacked[model], solved, row)
+                follow_stack(label, counted, entered, linear, solved, state, _UNSTACKED, layers)
             linear_models.note_features(x, i, linear, n_classes)
             _count(label, n_classes, state)
 
@@ -352,13 +309,6 @@ def _judge_experts(label, mixture, experts, shares, state):
 
 
 @inlined
-def _weigh_first(at, share, first, both, state):
-    """Weigh the first of two mixtures, at this place of the state, by one label, to which it and both gave so much."""
-    weight = min(state[at] * first / both, 1.0)
-    state[at] = weight + share * (1.0 - 2.0 * weight)
-
-
-@inlined
 def _follow_biases(label, biased, state):
     """Move the bias of each class by one label, to which they gave these probabilities."""
     for k in range(index(biased.shape[0])):
@@ -368,57 +318,6 @@ def _follow_biases(label, biased, state):
         state[at + _CURVATURE] = curvature = curvature + probability * (1.0 - probability)
         bias = state[at + _BIAS] + ((1.0 if k == label else 0.0) - probability) / curvature
         state[at + _BIAS] = min(max(bias, -_LARGEST_BIAS), _LARGEST_BIAS)
-
-
-@inlined
-def _stack(said, counted, model, entered, linear, logarithms, stacked):
-    """Fill stacked (K,) with what a linear model makes of `said`, of the classes that were counted alone, and
-    logarithms (K,) with those of `said`."""
-    n_classes = index(said.shape[0])
-    linear_models.respond(model, entered, linear, n_classes, stacked)
-    trust, least = linear_models.trust(model, linear, n_classes), _LEAST_PROBABILITY / n_classes
-    # Loops of their own: several logarithms at a time, but sums and maxima in their order.
-    for k in range(n_classes):
-        logarithms[k] = usual_log(max(said[k], least))
-    for k in range(n_classes):
-        stacked[k] += trust * logarithms[k]
-    _to_probabilities(counted, stacked)
-
-
-@inlined
-def _say_solved(counted, entered, solved, responses, stacked):
-    """Fill stacked (K,) with what the model that is solved for says of the classes that were counted, and responses
-    (K,) with what that follows from."""
-    logistic.respond(entered, solved, responses)
-    for k in range(index(stacked.shape[0])):
-        stacked[k] = responses[k]
-    _to_probabilities(counted, stacked)
-
-
-@inlined
-def _to_probabilities(counted, stacked):
-    """Replace logarithms of odds by probabilities, of the classes that were counted alone."""
-    n_classes, largest, total = index(stacked.shape[0]), -np.inf, 0.0
-    for k in range(n_classes):
-        largest = max(largest, stacked[k]) if counted[k] else largest
-    for k in range(n_classes):
-        odds = usual_exp(min(max(stacked[k] - largest, _SMALLEST_LOGARITHM), 0.0))
-        stacked[k] = odds if counted[k] else 0.0
-    for k in range(n_classes):
-        total += stacked[k]
-    for k in range(n_classes):
-        stacked[k] /= max(total, 1.0)  # the odds of the likeliest class, where there is one
-
-
-@inlined
-def _follow_stack(label, model, logarithms, stacked, entered, linear):
-    """Move a linear model by one label, to which it gave these probabilities; they are its steps afterwards."""
-    n_classes, gradient = index(stacked.shape[0]), 0.0
-    for k in range(n_classes):
-        stacked[k] = (1.0 if k == label else 0.0) - stacked[k]
-        gradient -= stacked[k] * logarithms[k]
-    linear_models.follow_trust(model, gradient, linear, n_classes)
-    linear_models.follow_errors(model, stacked, 1.0, _LARGEST_LOGISTIC_CURVATURE, entered, linear, n_classes)
 
 
 @inlined

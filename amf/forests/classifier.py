@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.calibration import class_calibration
+from amf.calibration import class_calibration, class_stacking
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels, label_of_one
 from amf.inputs.labels import Classes, Label, distinct, require_finite, scalars
@@ -133,7 +133,7 @@ class ForestClassifier(Forest[Params]):
         return class_calibration.fresh_state(len(self._classes))
 
     def _n_calibrated(self, n_features: int) -> int:
-        return class_calibration.n_of_features(len(self._classes), n_features, self.params.max_bytes)
+        return class_stacking.n_of_features(len(self._classes), n_features, self.params.max_bytes)
 
     def _calibration_with(self, known: int, like: Sequence[int | None]) -> NDArray[np.float64]:
         n_classes, max_bytes = len(self._classes), self.params.max_bytes

@@ -125,7 +125,7 @@ def test_no_state_is_taken_that_labels_could_not_have_left():
 
 
 def test_it_needs_the_linear_models_of_steps_and_an_eighth_of_the_memory_at_most():
-    from amf.calibration.class_calibration import n_of_features
+    from amf.calibration.class_stacking import n_of_features
 
     with_both, n_solved = n_of_features(2, 100, 2**30), logistic.n_numbers(2, 100)
     of_linear = linear_models.n_of_features(2, 100, 2**30)

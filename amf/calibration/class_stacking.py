@@ -1,0 +1,190 @@
+"""What linear models add to the class probabilities of a forest, one above the other, each mixed with what is below it.
+
+What is a sum of effects of single features a linear model knows sooner. So the forecast is mixed, by fixed shares, with
+multinomial logistic regression on the features and the forecast's own logarithms, and what comes of that with one on
+the squares of the features (linear_models.py), and at last with one that is solved for (logistic.py). Of a class that
+was never counted these know nothing, and leave it what it had.
+
+state, from `at` on: of each model the weight of what is below it. The models have states of their own: those of all
+stand side by side, first that of the one that is solved for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from amf.calibration import linear_models, logistic
+from amf.jit.decorators import index, inlined
+from amf.jit.elementary import usual_exp, usual_log
+
+_SOLVED = linear_models.N_MODELS
+"""The last of the models."""
+N_LAYERS = _SOLVED + index(1)
+FIRST_UNSTACKED = (0.5, 0.9, 0.95)
+"""Weight of what is below each model before there is a label."""
+_STACK_SHARE = 5e-5
+"""What each label moves of the weight of the one to the other."""
+_LEAST_PROBABILITY = 1e-4
+"""Over the number of classes: of smaller probabilities linear models take the logarithm of this."""
+_LARGEST_CURVATURE = 0.25
+"""Of a log-loss by one logarithm of odds: p (1 - p)."""
+_SMALLEST_LOGARITHM = -700.0
+"""Of a probability of a linear model."""
+
+
+class Layers(NamedTuple):
+    """What `stack` fills for a row, float64, and `follow_stack` reads; the lowest model comes first."""
+
+    said: Any
+    """(N_LAYERS + 1, K), below each model, and above the last one."""
+    logarithms: Any
+    """(N_LAYERS, K), those of what is below; of the model that is solved for what the features add up to."""
+    by_model: Any
+    """(N_LAYERS, K), what each model says by itself of the classes that were counted. Used up."""
+    row: Any
+    """(1 + features that the last one uses,), to work in."""
+
+
+def n_of_features(n_classes: int, n_features: int, max_bytes: int) -> int:
+    """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
+    of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
+    return _n_of_solved(n_classes, n_features, max_bytes) + of_linear
+
+
+def _n_of_solved(n_classes: int, n_features: int, max_bytes: int) -> int:
+    """How many of these are of the model that is solved for, which needs the others: features enter it as them."""
+    numbers = logistic.n_numbers(n_classes, n_features)
+    of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
+    return numbers if of_linear and 8 * linear_models.OF_MEMORY * numbers <= max_bytes else 0
+
+
+def models_with_another_class(
+    models: NDArray[np.float64], n_classes: int, n_features: int, max_bytes: int
+) -> NDArray[np.float64]:
+    """Their state with one more class, of which there was no label yet. max_bytes: of the forest."""
+    begin, of_solved = _n_of_solved(n_classes, n_features, max_bytes), models[:0]
+    if _n_of_solved(n_classes + 1, n_features, max_bytes):
+        of_solved = logistic.grown(models[:begin], (n_classes, n_features), (n_classes + 1, n_features))
+    return np.append(of_solved, linear_models.with_outputs(models[begin:], n_classes, 1, max_bytes))
+
+
+def models_with_features(
+    models: NDArray[np.float64], n_classes: int, n_features: int, like: Sequence[int | None], max_bytes: int
+) -> NDArray[np.float64]:
+    """Their state, of so many features, with more of them, one for each entry of `like` (linear_models.py)."""
+    begin, of_solved = _n_of_solved(n_classes, n_features, max_bytes), models[:0]
+    n_now = n_features + len(like)
+    if _n_of_solved(n_classes, n_now, max_bytes):
+        of_solved = logistic.grown(models[:begin], (n_classes, n_features), (n_classes, n_now))
+    linear = linear_models.with_features(models[begin:], n_classes, n_features, like, max_bytes)
+    return np.append(of_solved, linear)
+
+
+def are_models_sound(models: NDArray[np.float64], n_classes: int, n_features: int) -> bool:
+    """Whether labels could have left this state."""
+    begin = max(len(models) - linear_models.n_numbers(n_classes, n_features), 0)
+    solved = logistic.is_sound(models[:begin], n_classes, n_features)
+    return solved and linear_models.is_sound(models[begin:], n_classes, 1.0)
+
+
+@inlined
+def _n_layers(solved):
+    """How many models there are: the last one may be left away."""
+    return N_LAYERS if index(solved.shape[0]) else _SOLVED
+
+
+@inlined
+def stack(counted, of_counted, entered, linear, solved, state, at, layers):
+    """Fill `layers` for a row, of which the first of `said` is what is below the lowest model.
+
+    of_counted: sum of that over the classes that were counted. linear, solved: the states of the models.
+    """
+    said, n_layers = layers.said, _n_layers(solved)
+    n_classes = index(said.shape[1])
+    for model in range(n_layers):
+        logarithms, by_model = layers.logarithms[model], layers.by_model[model]
+        if model < _SOLVED:
+            _say(said[model], counted, model, entered, linear, logarithms, by_model)
+        else:
+            _say_solved(counted, entered, solved, logarithms, by_model)
+        for k in range(n_classes):
+            share = of_counted * by_model[k] if counted[k] else said[model, k]
+            said[model + index(1), k] = share + state[at + model] * (said[model, k] - share)
+    if n_layers < N_LAYERS:
+        for k in range(n_classes):
+            said[N_LAYERS, k] = said[n_layers, k]
+
+
+@inlined
+def follow_stack(label, counted, entered, linear, solved, state, at, layers):
+    """Follow one label, to which `stack` gave these `layers`."""
+    said = layers.said
+    for model in range(_n_layers(solved)):
+        logarithms, by_model = layers.logarithms[model], layers.by_model[model]
+        weigh_first(at + model, _STACK_SHARE, said[model, label], said[model + index(1), label], state)
+        if model < _SOLVED:
+            _follow(label, model, logarithms, by_model, entered, linear)
+        else:
+            logistic.follow(label, entered, counted, logarithms, by_model, solved, layers.row)
+
+
+@inlined
+def weigh_first(at, share, first, both, state):
+    """Weigh the first of two mixtures, at this place of the state, by one label, to which it and both gave so much."""
+    weight = min(state[at] * first / both, 1.0)
+    state[at] = weight + share * (1.0 - 2.0 * weight)
+
+
+@inlined
+def _say(said, counted, model, entered, linear, logarithms, stacked):
+    """Fill stacked (K,) with what a linear model makes of `said`, of the classes that were counted alone, and
+    logarithms (K,) with those of `said`."""
+    n_classes = index(said.shape[0])
+    linear_models.respond(model, entered, linear, n_classes, stacked)
+    trust, least = linear_models.trust(model, linear, n_classes), _LEAST_PROBABILITY / n_classes
+    # Loops of their own: several logarithms at a time, but sums and maxima in their order.
+    for k in range(n_classes):
+        logarithms[k] = usual_log(max(said[k], least))
+    for k in range(n_classes):
+        stacked[k] += trust * logarithms[k]
+    _to_probabilities(counted, stacked)
+
+
+@inlined
+def _say_solved(counted, entered, solved, responses, stacked):
+    """Fill stacked (K,) with what the model that is solved for says of the classes that were counted, and responses
+    (K,) with what that follows from."""
+    logistic.respond(entered, solved, responses)
+    for k in range(index(stacked.shape[0])):
+        stacked[k] = responses[k]
+    _to_probabilities(counted, stacked)
+
+
+@inlined
+def _to_probabilities(counted, stacked):
+    """Replace logarithms of odds by probabilities, of the classes that were counted alone."""
+    n_classes, largest, total = index(stacked.shape[0]), -np.inf, 0.0
+    for k in range(n_classes):
+        largest = max(largest, stacked[k]) if counted[k] else largest
+    for k in range(n_classes):
+        odds = usual_exp(min(max(stacked[k] - largest, _SMALLEST_LOGARITHM), 0.0))
+        stacked[k] = odds if counted[k] else 0.0
+    for k in range(n_classes):
+        total += stacked[k]
+    for k in range(n_classes):
+        stacked[k] /= max(total, 1.0)  # the odds of the likeliest class, where there is one
+
+
+@inlined
+def _follow(label, model, logarithms, stacked, entered, linear):
+    """Move a linear model by one label, to which it gave these probabilities; they are its steps afterwards."""
+    n_classes, gradient = index(stacked.shape[0]), 0.0
+    for k in range(n_classes):
+        stacked[k] = (1.0 if k == label else 0.0) - stacked[k]
+        gradient -= stacked[k] * logarithms[k]
+    linear_models.follow_trust(model, gradient, linear, n_classes)
+    linear_models.follow_errors(model, stacked, 1.0, _LARGEST_CURVATURE, entered, linear, n_classes)
