@@ -151,7 +151,8 @@ def evaluate(arguments: Namespace) -> int:
     from worker.cli.terminal import Interrupt, progress, status
     from worker.state.targets import compile_kernels
 
-    rows = _open(arguments, _load(arguments.config, _settings(arguments)) if arguments.config else None)
+    given = _load(arguments.config, _settings(arguments)) if arguments.config else None
+    rows = _open(arguments, given)
     read = None if rows.from_stdin else rows.path
     require_distinct({"the rows": read, "--report": arguments.report, "--out": arguments.out})
     if not rows.labelled:
@@ -160,7 +161,7 @@ def evaluate(arguments: Namespace) -> int:
     with interrupt.noted(), interrupt.at_once():
         rows.peek(FIRST_ROWS)
     remarks = _remark_on_columns(rows)
-    config = _learner(arguments, rows)
+    config = _learner(arguments, rows, given)
     _require_one_mind(arguments, config)
     rows.has_numbers = _labels_are_numbers(config)
     save = _saving(arguments.save) if arguments.save else None
@@ -213,19 +214,19 @@ def _do_all(writes: Mapping[str, Callable[[], object]]) -> None:
         raise Fatal("\n".join(problems))
 
 
-def _learner(arguments: Namespace, rows: FileRows) -> Config:
-    """The configuration by which rows are evaluated; what was guessed of it is said on stderr."""
+def _learner(arguments: Namespace, rows: FileRows, given: Config | None) -> Config:
+    """The configuration by which rows are evaluated, that of a file if one is given; what was guessed of it is said on
+    stderr."""
     from worker.cli.dataset.glance import labels_are_numbers
     from worker.cli.evaluate import config_of_rows
     from worker.cli.terminal import remark
 
     settings = _settings(arguments)
     reason = None if settings.keys() & _ALGORITHM else labels_are_numbers(rows)
-    if arguments.config:
-        config = _load(arguments.config, settings)
-        if reason is not None and not config.models.default.labels_are_numbers:
+    if given is not None:
+        if reason is not None and not given.models.default.labels_are_numbers:
             remark(f"{reason}, and the configuration takes them for classes: --regression estimates them")
-        return config
+        return given
     if reason is not None:
         remark(f"{reason}: they are estimated. --classification takes each of them for a class")
         settings[ALGORITHM] = "amf-regressor"
