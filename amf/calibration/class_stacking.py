@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.calibration import linear_models, logistic
+from amf.calibration.solving import n_affordable
 from amf.jit.decorators import index, inlined
 from amf.jit.elementary import usual_exp, usual_log
 
@@ -56,10 +57,9 @@ def n_of_features(n_classes: int, n_features: int, max_bytes: int) -> int:
 
 
 def _n_of_solved(n_classes: int, n_features: int, max_bytes: int) -> int:
-    """How many of these are of the model that is solved for, which needs the others: features enter it as them."""
-    numbers = logistic.n_numbers(n_classes, n_features)
+    """How many of these are of the model that is solved for."""
     of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
-    return numbers if of_linear and 8 * linear_models.OF_MEMORY * numbers <= max_bytes else 0
+    return n_affordable(logistic.n_numbers(n_classes, n_features), of_linear, max_bytes)
 
 
 def models_with_another_class(

@@ -14,8 +14,7 @@ p (1 - p); where the label was given less, 1 - p(label) in its place: a label th
 by a step of its own size, and not by a leap. c_k makes up for a class of which the curvature is a small part of h, by
 eight times at most. Weights are penalised as by four rows of curvature 1, the intercept by next to nothing.
 
-The weights are solved for (Cholesky) after each of the first labels, later after every sixteenth part of them, at the
-latest after 64. Of more than 64 features the first 64 are used.
+The weights are solved for now and then (solving.py). Of more than 64 features the first 64 are used.
 
 state, of K classes and d features that are used: float64 (3 + K + 2 K (1 + d) + (1 + d) (2 + d) / 2,): the number of
 labels, that after which the weights are solved for next, the curvature of all; that of each class; the weights, a row
@@ -26,16 +25,14 @@ for each class, the intercept first; the b in such rows; the lower triangle of A
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from amf.calibration.cholesky import factorise, solve
 from amf.calibration.linear_models import N_MODELS, padded, sum_of_products
+from amf.calibration.solving import LATEST_DUE, MOST_FEATURES, MOST_LABELS, next_due
 from amf.jit.decorators import called, index, inlined, kernel
 
-MOST_FEATURES = 64
 _LABELS, _DUE, _TOTAL, _OF_CLASSES = index(0), index(1), index(2), index(3)
 _N_OWN = int(_OF_CLASSES)
 _KEPT = 1.0 - 1.0 / 1000.0
@@ -45,12 +42,9 @@ _LEAST_CURVATURE = 1e-4
 """Of the log-loss by a class, however sure the forecast is."""
 _MOST_FOR_RARE = 8.0
 """By how much the error of a class counts more whose curvature is a small part of all."""
-_SHARE_BETWEEN, _MOST_BETWEEN = 1.0 / 16.0, 64.0
-"""Labels from one solution to the next: so much of those that there were, and so many at most."""
 _LARGEST_WEIGHT = 1e3
 _LARGEST_MOMENT, _LARGEST_RESPONSE = 1e8, 1e12
 """More than A and b can add up to."""
-_MOST_LABELS = 2.0**53
 
 
 def n_numbers(n_classes: int, n_features: int) -> int:
@@ -91,7 +85,7 @@ def is_sound(state: NDArray[np.float64], n_classes: int, n_features: int) -> boo
 @kernel
 def _is_in_range(state, n_classes, n_columns):
     # Comparisons are so put that NaN fails them.
-    sound = 0.0 <= state[_LABELS] <= _MOST_LABELS and 0.0 <= state[_DUE] <= _MOST_LABELS + _MOST_BETWEEN
+    sound = 0.0 <= state[_LABELS] <= MOST_LABELS and 0.0 <= state[_DUE] <= LATEST_DUE
     for at in range(_TOTAL, _OF_CLASSES + n_classes):
         sound &= 0.0 <= state[at] <= _LARGEST_MOMENT
     of_weights, of_responses = _OF_CLASSES + n_classes, n_classes * n_columns
@@ -161,7 +155,7 @@ def follow(label, entered, counted, responses, said, state, row):
     state[_LABELS] += 1.0
     if state[_LABELS] >= state[_DUE]:
         _solve(state, n_classes, n_columns)
-        state[_DUE] = state[_LABELS] + min(max(math.floor(_SHARE_BETWEEN * state[_LABELS]), 1.0), _MOST_BETWEEN)
+        state[_DUE] = next_due(state[_LABELS])
 
 
 @called

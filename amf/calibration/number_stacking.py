@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from amf.calibration import linear_models, ridge
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.calibration.recent_bias import FURTHEST_ERROR
+from amf.calibration.solving import n_affordable
 from amf.jit.decorators import index, inlined
 
 N_LAYERS = linear_models.N_MODELS + index(1)
@@ -68,9 +69,9 @@ def n_of_features(n_features: int, max_bytes: int) -> int:
 
 
 def _n_of_ridge(n_features: int, max_bytes: int) -> int:
-    """How many of these are of the ridge regression, which needs the linear models: they know the first values."""
-    numbers, of_linear = ridge.n_numbers(n_features), linear_models.n_of_features(1, n_features, max_bytes)
-    return numbers if of_linear and 8 * linear_models.OF_MEMORY * numbers <= max_bytes else 0
+    """How many of these are of the ridge regression."""
+    of_linear = linear_models.n_of_features(1, n_features, max_bytes)
+    return n_affordable(ridge.n_numbers(n_features), of_linear, max_bytes)
 
 
 def models_with_features(

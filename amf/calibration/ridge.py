@@ -10,8 +10,8 @@ deviations. Each feature is penalised in units of its own deviation, by as much 
 it. A value that is missing is the mean. Where a label is forecast none is further from the mean than one of the rows so
 far can be: of as many as n rows weigh, the root of n deviations.
 
-The weights are solved for (Cholesky) after each of the first labels, later after every sixteenth part of them, at the
-latest after 64: so a row costs d^2 / 2 products. Of more than 64 features the first 64 are used, which need 18 kB.
+The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Of more than 64 features the
+first 64 are used, which need 18 kB.
 
 state, of d features that are used: float64 (6 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels,
 that after which the weights are solved for next, the first label, the mean of all less this one, and the most that a
@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from amf.calibration import linear_models
 from amf.calibration.cholesky import factorise, solve
+from amf.calibration.solving import LATEST_DUE, MOST_FEATURES, MOST_LABELS, next_due
 from amf.jit.decorators import called, index, inlined, kernel
 
-MOST_FEATURES = 64
 _WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _MOST_USUAL, _SLOPES = (index(place) for place in range(7))
 _N_OWN = int(_SLOPES)
 _N_ROWS = 4
@@ -47,8 +47,6 @@ _FURTHEST_LEARNED = 64.0
 """Standard deviations from the mean that a feature is taken as at most where a label is learned."""
 _FEW = 8.0
 """Labels after which there are standard deviations that bound values."""
-_SHARE_BETWEEN, _MOST_BETWEEN = 1.0 / 16.0, 64.0
-"""Labels from one solution to the next: so much of those that there were, and so many at most."""
 _FARTHEST = 2.0**400
 """From its first value a value counts at most, so that moments stay finite."""
 _MOST_FALLEN = 1024.0
@@ -61,7 +59,6 @@ _LARGEST_MOMENT = 2.0**820
 """More than the squares of the farthest values add up to, times their weights, and of labels within LARGEST_NUMBER."""
 _LARGEST_WEIGHT = 2.0**300
 """Of one for each deviation: more than those of labels within LARGEST_NUMBER can be."""
-_MOST_LABELS = 2.0**53
 
 
 def n_numbers(n_features: int) -> int:
@@ -93,8 +90,8 @@ def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
 @kernel
 def _is_in_range(state, n_features):
     # Comparisons are so put that NaN fails them.
-    sound = 0.0 <= state[_WEIGHT] <= 2.0 / (1.0 - _KEPT) and 0.0 <= state[_LABELS] <= _MOST_LABELS
-    sound &= 0.0 <= state[_DUE] <= _MOST_LABELS + _MOST_BETWEEN
+    sound = 0.0 <= state[_WEIGHT] <= 2.0 / (1.0 - _KEPT) and 0.0 <= state[_LABELS] <= MOST_LABELS
+    sound &= 0.0 <= state[_DUE] <= LATEST_DUE
     sound &= 0.0 <= state[_MOST_USUAL] < np.inf
     sound &= abs(state[_FIRST]) <= _LARGEST_WEIGHT and abs(state[_LEVEL]) <= _LARGEST_WEIGHT
     n_used = _used_of(n_features)
@@ -176,7 +173,7 @@ def follow(x, i, linear, label, weight, usual, state, beside):
             state[moments + k] = _KEPT * state[moments + k] + factor * off * beside[k]
     if state[_LABELS] >= state[_DUE]:
         _solve(state, n_features)
-        state[_DUE] = state[_LABELS] + min(max(math.floor(_SHARE_BETWEEN * state[_LABELS]), 1.0), _MOST_BETWEEN)
+        state[_DUE] = next_due(state[_LABELS])
 
 
 @inlined

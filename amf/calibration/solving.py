@@ -1,0 +1,30 @@
+"""What linear models have in common that are solved for (ridge.py, logistic.py): of how many features, and when.
+
+That is after each of the first labels, later after every sixteenth part of them, at the latest after 64.
+"""
+
+from __future__ import annotations
+
+import math
+
+from amf.calibration.linear_models import OF_MEMORY
+from amf.jit.decorators import inlined
+
+MOST_FEATURES = 64
+"""That are used, the first ones."""
+_SHARE_BETWEEN, _MOST_BETWEEN = 1.0 / 16.0, 64.0
+"""Labels from one solution to the next: so much of those that there were, and so many at most."""
+MOST_LABELS = 2.0**53
+LATEST_DUE = MOST_LABELS + _MOST_BETWEEN
+
+
+def n_affordable(n_numbers: int, n_of_linear: int, max_bytes: int) -> int:
+    """The numbers of a model, none where they would take too much of the `max_bytes` of a forest, or where there are no
+    linear models of its features (`linear_models.n_of_features`): it needs what these know of them."""
+    return n_numbers if n_of_linear and 8 * OF_MEMORY * n_numbers <= max_bytes else 0
+
+
+@inlined
+def next_due(n_labels):
+    """The number of labels after which a model is solved for next."""
+    return n_labels + min(max(math.floor(_SHARE_BETWEEN * n_labels), 1.0), _MOST_BETWEEN)
