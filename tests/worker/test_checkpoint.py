@@ -260,3 +260,19 @@ def test_a_store_that_does_not_answer_is_no_reason_to_fall_back(store: DictStore
         with pytest.raises(Transient):
             first_whole(checkpoints)
         assert checkpoints.skipped == []
+
+
+def test_what_one_checkpoint_has_seen_of_the_topic_holds_for_a_later_revision_at_its_offset(
+    checkpoints: Checkpoints,
+) -> None:
+    """Retention may have deleted it by then, and whoever changed models out of band may have read an older one."""
+    before = write(checkpoints, 12, {"a": b"1"})
+    write(checkpoints, 12, previous=before, covered=14)
+    write(checkpoints, 12, {"a": b"2"}, previous=before, revision=3)
+    write(checkpoints, 11, {"a": b"0"})
+    restorable = first_of(checkpoints.restorable(), 4)
+    found = [(manifest.offset, manifest.revision, manifest.covered) for manifest, _ in restorable]
+    newest = checkpoints.newest()
+    assert found == [(12, 3, 14), (12, 0, 14), (12, 0, 14), (11, 0, 11)]
+    assert newest is not None
+    assert (newest.revision, newest.covered) == (3, 14)

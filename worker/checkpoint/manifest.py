@@ -293,7 +293,8 @@ def readable(
 ) -> Iterator[Manifest]:
     """The manifests of these names, which are sorted by offset.
 
-    At one offset the last revision goes first, and of one revision what covers most.
+    At one offset the last revision goes first, and of one revision what covers most. What one of them covers all of them
+    do: where no records are is a fact of the topic, and whoever wrote a later revision may have read less of it.
     """
     reader = Reader(store, folder)
     for _, together in groupby(names, offset_of):
@@ -305,8 +306,10 @@ def readable(
                 continue  # Collected as garbage since it was listed.
             except CorruptCheckpoint as error:
                 on_problem(str(error))
+        covered = max((manifest.covered for manifest in found), default=0)
         # Sorting is stable: of several that are alike everybody takes the same one.
-        yield from sorted(found, key=lambda manifest: (-manifest.revision, -manifest.covered))
+        for manifest in sorted(found, key=lambda manifest: (-manifest.revision, -manifest.covered)):
+            yield manifest if manifest.covered == covered else msgspec.structs.replace(manifest, covered=covered)
 
 
 def problem_of(state: About, segments: Iterable[str], folder: str, offset: int) -> str | None:
