@@ -1,4 +1,8 @@
-"""Linear equations with a positive definite matrix, by Cholesky's factor of it."""
+"""Linear equations with a positive definite matrix, by Cholesky's factor of it.
+
+The upper triangle is worked on row by row, so that several numbers of a row are computed at a time; each of them is
+subtracted from in the order of the rows above it.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,33 @@ _LEAST_PIVOT = 1e-9
 
 
 @inlined
-def factorise(lower):
-    """Replace the lower triangle of a matrix by that of its factor. No pivot is less than _LEAST_PIVOT."""
-    for j in range(index(lower.shape[0])):
-        for k in range(j + index(1)):
-            entry = lower[j, k]
-            for m in range(k):
-                entry -= lower[j, m] * lower[k, m]
-            lower[j, k] = math.sqrt(max(entry, _LEAST_PIVOT)) if k == j else entry / lower[k, k]
+def factorise(upper):
+    """Replace the upper triangle of a matrix by its factor U, U'U being the matrix. No pivot is less than
+    _LEAST_PIVOT."""
+    n = index(upper.shape[0])
+    for m in range(n):
+        above = upper[m]
+        pivot = math.sqrt(max(above[m], _LEAST_PIVOT))
+        above[m] = pivot
+        for k in range(m + index(1), n):
+            above[k] /= pivot
+        for j in range(m + index(1), n):
+            row, factor = upper[j], above[j]
+            for k in range(j, n):
+                row[k] -= factor * above[k]
 
 
 @inlined
-def solve(lower, solution):
-    """Replace a right-hand side by the solution. lower: as `factorise` leaves it."""
-    n = index(lower.shape[0])
-    for j in range(n):
-        for m in range(j):
-            solution[j] -= lower[j, m] * solution[m]
-        solution[j] /= lower[j, j]
+def solve(upper, solution):
+    """Replace a right-hand side by the solution. upper: as `factorise` leaves it."""
+    n = index(upper.shape[0])
+    for m in range(n):
+        above, value = upper[m], solution[m] / upper[m, m]
+        solution[m] = value
+        for j in range(m + index(1), n):
+            solution[j] -= above[j] * value
     for done in range(n):
         last = n - index(1) - done
         for m in range(last + index(1), n):
-            solution[last] -= lower[m, last] * solution[m]
-        solution[last] /= lower[last, last]
+            solution[last] -= upper[last, m] * solution[m]
+        solution[last] /= upper[last, last]

@@ -161,20 +161,20 @@ def follow(label, entered, counted, responses, said, state, row):
 @called
 def _solve(state, n_classes, n_columns):
     """Solve for the weights."""
-    lower, solution = np.empty((n_columns, n_columns)), np.empty(n_columns)
+    upper, solution = np.empty((n_columns, n_columns)), np.empty(n_columns)
     weights = _OF_CLASSES + n_classes
     responses = weights + n_classes * n_columns
     start = responses + n_classes * n_columns
     for j in range(n_columns):
         at = _triangle_at(j, start)
         for k in range(j):
-            lower[j, k] = state[at + k]
-        lower[j, j] = state[at + j] + (_PENALTY if j else _PENALTY_OF_INTERCEPT)
-    factorise(lower)
+            upper[k, j] = state[at + k]
+        upper[j, j] = state[at + j] + (_PENALTY if j else _PENALTY_OF_INTERCEPT)
+    factorise(upper)
     for k in range(n_classes):
         for j in range(n_columns):
             solution[j] = state[responses + k * n_columns + j]
-        solve(lower, solution)
+        solve(upper, solution)
         for j in range(n_columns):
             bounded = min(max(solution[j], -_LARGEST_WEIGHT), _LARGEST_WEIGHT)
             state[weights + k * n_columns + j] = bounded if solution[j] == solution[j] else 0.0

@@ -192,7 +192,7 @@ def _weigh_by_errors(usual, state, n_features):
 def _solve(state, n_features):
     """Solve for the weights, as they are where each feature has a deviation of 1."""
     total = state[_WEIGHT]
-    lower, deviations, solution = np.empty((n_features, n_features)), np.empty(n_features), np.empty(n_features)
+    upper, deviations, solution = np.empty((n_features, n_features)), np.empty(n_features), np.empty(n_features)
     for j in range(n_features):
         deviation = math.sqrt(min(state[_moments_of(j, n_features) + j] / total, _LARGEST_MOMENT))
         deviations[j] = deviation if deviation >= _LEAST_DEVIATION else 0.0
@@ -202,10 +202,10 @@ def _solve(state, n_features):
         solution[j] = state[_SLOPES + index(3) * n_features + j] / total / deviations[j] if varies else 0.0
         for k in range(j):
             together = varies and deviations[k] > 0.0
-            lower[j, k] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
-        lower[j, j] = 1.0 + _PENALTY / total
-    factorise(lower)
-    solve(lower, solution)
+            upper[k, j] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
+        upper[j, j] = 1.0 + _PENALTY / total
+    factorise(upper)
+    solve(upper, solution)
     for j in range(n_features):
         is_weight = deviations[j] > 0.0 and abs(solution[j]) <= _LARGEST_WEIGHT
         state[_SLOPES + j] = solution[j] / deviations[j] if is_weight else 0.0
