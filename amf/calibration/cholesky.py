@@ -1,13 +1,13 @@
 """Linear equations with a positive definite matrix, by Cholesky's factor of it.
 
-The upper triangle is worked on row by row, so that several numbers of a row are computed at a time; each of them is
-subtracted from in the order of the rows above it.
+The upper triangle is worked on row by row, so that several numbers of a row are computed at a time.
 """
 
 from __future__ import annotations
 
 import math
 
+from amf.calibration.linear_models import sum_of_products
 from amf.jit.decorators import index, inlined
 
 _LEAST_PIVOT = 1e-9
@@ -41,6 +41,6 @@ def solve(upper, solution):
             solution[j] -= above[j] * value
     for done in range(n):
         last = n - index(1) - done
-        for m in range(last + index(1), n):
-            solution[last] -= upper[last, m] * solution[m]
-        solution[last] /= upper[last, last]
+        behind = last + index(1)
+        known = sum_of_products(upper[last], behind, solution, behind, done)
+        solution[last] = (solution[last] - known) / upper[last, last]

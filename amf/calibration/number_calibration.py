@@ -6,7 +6,7 @@ data the aggregate. Old rows and labels count less, so that a change is followed
 by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
 decide for good. What that blend was off of late is added to it as far as that helps (recent_bias.py). So is what a
 linear model of the features and of this mean says beside it, then one of their squares, and at last ridge regression on
-the features: a sum of effects of single features they know sooner (number_stacking.py).
+the features, and on their products: effects that add up they know sooner (number_stacking.py).
 
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
@@ -28,8 +28,8 @@ number of labels; logarithms of the stretches, the number of labels that they ha
 mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
 of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
 variance, and the typical squared spread; the drift of the blend (recent_bias.py); the extremes of labels, and what they
-are worth (label_bounds.py); what these models are worth (number_stacking.py); the recent losses (losses.py); then the
-ridge regression (ridge.py) and the linear models, of one output (linear_models.py), where they have room.
+are worth (label_bounds.py); what these models are worth (number_stacking.py); the recent losses (losses.py); then both
+ridge regressions (ridge.py) and the linear models, of one output (linear_models.py), where they have room.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from amf.calibration.label_bounds import (
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.calibration.number_stacking import (
     N_LAYERS,
+    N_SOLVED,
     N_STACKED,
     NEITHER_IS_NEGATIVE,
     WORTHS,
@@ -62,9 +63,11 @@ from amf.calibration.number_stacking import (
     follow_stack,
     fresh_models,
     models_with_features,
+    n_plain,
     note_label,
     stack,
 )
+from amf.calibration.products import fill_terms, n_terms_of
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.calibration.running_median import follow_median
 from amf.inputs.scalars import LARGEST_NUMBER
@@ -204,10 +207,13 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     labels: float64 (n,). Where `state` is empty both are the same.
     """
     models = state[min(_MODELS, index(state.shape[0])) :]
-    begin = linear_models.begins(models, index(1), index(x.shape[1]))
-    of_ridge, linear = models[:begin], models[begin:]
+    n_features, solved = index(x.shape[1]), np.empty(N_SOLVED)
+    begin = linear_models.begins(models, index(1), n_features)
+    middle = min(begin, ridge.end_of(n_plain(n_features)))
+    of_features, of_products, linear = models[:middle], models[middle:begin], models[begin:]
+    row = np.empty(n_plain(n_features) if middle else index(0))
+    terms = np.empty(n_terms_of(n_features) if middle < begin else index(0))
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, index(1)))
-    beside = np.empty(x.shape[1])
     layers = Layers(np.empty(N_LAYERS + index(1)), np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1))
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = mean_over_trees(forecasts, i)
@@ -219,8 +225,10 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         blend = _blend(aggregate, leaf, state)
         followed = blend + drift_of(state, _DRIFT)
         linear_models.enter(x, i, linear, index(1), entered)
-        by_ridge = ridge.respond(x, i, linear, of_ridge)
-        stack(followed, state[_USUAL], by_ridge, entered, state, _STACKED, linear, layers)
+        ridge.fill_features(x, i, linear, row)
+        fill_terms(entered, terms)
+        solved[0], solved[1] = ridge.respond(row, of_features), ridge.respond(terms, of_products)
+        stack(followed, state[_USUAL], solved, entered, state, _STACKED, linear, layers)
         mean = layers.said[N_LAYERS]
         lowest = mean - TAIL_QUANTILE * spread * exp(state[_DOWN])
         highest = mean + TAIL_QUANTILE * spread * exp(state[_UP])
@@ -254,7 +262,9 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 follow_median(label - mean, state, _ERROR)
             _follow_labels(label, state)
             linear_models.note_features(x, i, linear, index(1))
-            ridge.follow(x, i, linear, label, counts, state[_USUAL], of_ridge, beside)
+            ridge.fill_features(x, i, linear, row)  # once more, where this row has the first value of a feature
+            ridge.follow(row, label, counts, state[_USUAL], of_features)
+            ridge.follow(terms, label, counts, state[_USUAL], of_products)
 
 
 @inlined

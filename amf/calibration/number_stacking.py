@@ -1,5 +1,5 @@
-"""What the linear models (linear_models.py), and above them ridge regression (ridge.py), add to a regression forest's
-mean: as much of each as surely helped of late.
+"""What the linear models (linear_models.py), and above them ridge regression (ridge.py) on the features, and then on
+their products as well (products.py), add to a regression forest's mean: as much of each as surely helped of late.
 
 No model moves a forecast out of the last 2,048 to 4,096 labels, nor further out than it is: where many features are far
 from usual at once, as of sensors that drop out, all of their effects would add up. The forecast below a model enters it
@@ -21,15 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration import linear_models, ridge
+from amf.calibration import linear_models, products, ridge
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.calibration.recent_bias import FURTHEST_ERROR
-from amf.calibration.solving import n_affordable
+from amf.calibration.solving import MOST_FEATURES, n_affordable
 from amf.jit.decorators import index, inlined
 
-N_LAYERS = linear_models.N_MODELS + index(1)
-_RIDGE = linear_models.N_MODELS
-"""The last of the models."""
+_SOLVED = linear_models.N_MODELS
+"""The first of the models that are solved for."""
+N_SOLVED = index(2)
+N_LAYERS = _SOLVED + N_SOLVED
 WORTHS = range(int(N_LAYERS) * N_CORRECTION)
 """Places of what models are worth."""
 NEITHER_IS_NEGATIVE = (
@@ -59,55 +60,71 @@ class Layers(NamedTuple):
 
 
 def fresh_models() -> NDArray[np.float64]:
-    """State of models that have learned nothing: of the ridge regression, then of the linear models."""
+    """State of models that have learned nothing: of those that are solved for, then of the linear models."""
     return linear_models.fresh_state(1)
 
 
 def n_of_features(n_features: int, max_bytes: int) -> int:
     """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
-    return _n_of_ridge(n_features, max_bytes) + linear_models.n_of_features(1, n_features, max_bytes)
-
-
-def _n_of_ridge(n_features: int, max_bytes: int) -> int:
-    """How many of these are of the ridge regression."""
     of_linear = linear_models.n_of_features(1, n_features, max_bytes)
-    return n_affordable(ridge.n_numbers(n_features), of_linear, max_bytes)
+    return sum(map(ridge.n_numbers, _columns(n_features, max_bytes))) + of_linear
+
+
+def _columns(n_features: int, max_bytes: int) -> tuple[int, int]:
+    """Of the rows of the models that are solved for; none where one would take too much of the bytes of a forest."""
+    of_linear = linear_models.n_of_features(1, n_features, max_bytes)
+    plain, curved = min(n_features, MOST_FEATURES), products.n_terms(n_features)
+    is_affordable = [bool(n_affordable(ridge.n_numbers(n), of_linear, max_bytes)) for n in (plain, curved)]
+    return plain * is_affordable[0], curved * is_affordable[1]
 
 
 def models_with_features(
     models: NDArray[np.float64], n_features: int, like: Sequence[int | None], max_bytes: int
 ) -> NDArray[np.float64]:
     """Their state, of so many features, with more of them, one for each entry of `like` (linear_models.py)."""
-    begin, n_now = _n_of_ridge(n_features, max_bytes), n_features + len(like)
-    of_ridge = models[:0]
-    if _n_of_ridge(n_now, max_bytes):
-        of_ridge = ridge.with_features(models[:begin], n_features, n_now)
-    return np.append(of_ridge, linear_models.with_features(models[begin:], 1, n_features, like, max_bytes))
+    parts, at = [], 0
+    columns, columns_now = _columns(n_features, max_bytes), _columns(n_features + len(like), max_bytes)
+    for n_columns, n_now in zip(columns, columns_now, strict=True):
+        end = at + ridge.n_numbers(n_columns)
+        parts.append(ridge.with_columns(models[at:end], n_columns, n_now))
+        at = end
+    return np.concatenate((*parts, linear_models.with_features(models[at:], 1, n_features, like, max_bytes)))
 
 
 def are_models_sound(models: NDArray[np.float64], n_features: int, largest_unit: float) -> bool:
     """Whether labels could have left this state. largest_unit: of those in `follow_stack`."""
     begin = max(len(models) - linear_models.n_numbers(1, n_features), 0)
-    return ridge.is_sound(models[:begin], n_features) and linear_models.is_sound(models[begin:], 1, largest_unit)
+    plain, curved = min(n_features, MOST_FEATURES), products.n_terms(n_features)
+    middle = min(begin, ridge.n_numbers(plain))
+    solved = ridge.is_sound(models[:middle], plain) and ridge.is_sound(models[middle:begin], curved)
+    return solved and linear_models.is_sound(models[begin:], 1, largest_unit)
 
 
 @inlined
-def stack(below, usual, by_ridge, entered, state, at, linear, layers):
+def n_plain(n_features):
+    """Columns of the first model that is solved for, in kernels."""
+    return min(n_features, index(MOST_FEATURES))
+
+
+@inlined
+def stack(below, usual, solved, entered, state, at, linear, layers):
     """Fill `layers` for a row: the mean below the lowest model is `below`.
 
-    usual: squared error of the trees. by_ridge: NaN where it knows nothing.
+    usual: squared error of the trees. solved: (N_SOLVED,), what the models say that are solved for, NaN where one knows
+    nothing.
     """
     said, by_model, corrections, response = layers
     least, greatest = _extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
     centre = linear_models.mean_of(state, at + _SCALE)
     for model in range(N_LAYERS):
-        if model < _RIDGE:
+        if model < _SOLVED:
             linear_models.respond(model, entered, linear, index(1), response)
             trusted = linear_models.trust(model, linear, index(1)) * (said[model] - centre)
             by_model[model] = centre + trusted + response[0]
         else:
-            by_model[model] = by_ridge if by_ridge == by_ridge else said[model]
+            alone = solved[model - _SOLVED]
+            by_model[model] = alone if alone == alone else said[model]
         worth = at + index(N_CORRECTION) * model
         share = best_share(state, worth) if sure_gain(state, worth) > 0.0 else 0.0
         bounded = min(max(by_model[model], min(said[model], least)), max(said[model], greatest))
@@ -122,7 +139,7 @@ def follow_stack(label, weight, usual, entered, state, at, linear, layers):
     centre, unit = linear_models.mean_of(state, at + _SCALE), math.sqrt(usual)
     for model in range(N_LAYERS):
         judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)
-        if model < _RIDGE:
+        if model < _SOLVED:
             error = (label - by_model[model]) / unit
             errors[0] = min(max(error, -linear_models.MOST_UNITS), linear_models.MOST_UNITS)
             linear_models.follow_trust(model, -errors[0] * (said[model] - centre) / unit, linear, index(1))

@@ -1,4 +1,4 @@
-"""Ridge regression of labels that are numbers on the features, on moments that follow the stream.
+"""Ridge regression of labels that are numbers on rows of numbers, on moments that follow the stream.
 
 A linear model that learns by steps (linear_models.py) is a long time on its way where features are many or of one
 another's kind; the least squares of all rows so far are known at once. Rows are weighed as in the blend, so that no
@@ -6,18 +6,18 @@ label counts as more than some usual errors, and each takes away the thousandth 
 fallen to a 32nd of what they were among the first 2,000, so have the weights of what was learned then: a first label
 that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the
 first value of a feature on, so that no offset drowns what varies; no value counts more than so many standard
-deviations. Each feature is penalised in units of its own deviation, by as much as three tenths of a row would tell of
+deviations. Each column is penalised in units of its own deviation, by as much as three tenths of a row would tell of
 it. A value that is missing is the mean. Where a label is forecast none is further from the mean than one of the rows so
 far can be: of as many as n rows weigh, the root of n deviations.
 
-The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Of more than 64 features the
-first 64 are used, which need 18 kB.
+The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Rows are those of the features,
+of more than 64 the first 64, for which the state takes 18 kB, or of features and their products (products.py).
 
-state, of d features that are used: float64 (6 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels,
-that after which the weights are solved for next, the first label, the mean of all less this one, and the most that a
-squared error was, but for what has been forgotten with it; of each feature its weight, how far a value counts, the mean
-less the first value, and the moment with the label; then those of the features among themselves, the lower triangle row
-by row. What comes of later features stands behind that of the others in each part.
+state, of d columns: float64 (6 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
+the weights are solved for next, the first label, the mean of all less this one, and the most that a squared error was,
+but for what has been forgotten with it; of each column its weight, how far a value counts, the mean, and the moment
+with the label; then those of the columns among themselves, the lower triangle row by row. What comes of later columns
+stands behind that of the others in each part.
 
 [1] B. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
@@ -32,19 +32,19 @@ from numpy.typing import NDArray
 
 from amf.calibration import linear_models
 from amf.calibration.cholesky import factorise, solve
-from amf.calibration.solving import LATEST_DUE, MOST_FEATURES, MOST_LABELS, next_due
+from amf.calibration.solving import LATEST_DUE, MOST_LABELS, next_due
 from amf.jit.decorators import called, index, inlined, kernel
 
 _WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _MOST_USUAL, _SLOPES = (index(place) for place in range(7))
 _N_OWN = int(_SLOPES)
 _N_ROWS = 4
-"""Of what there is one number for each feature."""
+"""Of what there is one number for each column."""
 _KEPT = 1.0 - 1.0 / 1000.0
 """What is left of all weights at the next label."""
 _PENALTY = 0.3
 """Of a weight for each deviation of a feature, in rows."""
 _FURTHEST_LEARNED = 64.0
-"""Standard deviations from the mean that a feature is taken as at most where a label is learned."""
+"""Standard deviations from the mean that a value is taken as at most where a label is learned."""
 _FEW = 8.0
 """Labels after which there are standard deviations that bound values."""
 _FARTHEST = 2.0**400
@@ -61,94 +61,97 @@ _LARGEST_WEIGHT = 2.0**300
 """Of one for each deviation: more than those of labels within LARGEST_NUMBER can be."""
 
 
-def n_numbers(n_features: int) -> int:
-    """Of the state of so many features; 0 where there are none."""
-    return _parts(n_features)[-1] if n_features else 0
+def n_numbers(n_columns: int) -> int:
+    """Of the state of so many columns; 0 where there are none."""
+    return _parts(n_columns)[-1] if n_columns else 0
 
 
-def _parts(n_features: int) -> list[int]:
+def _parts(n_columns: int) -> list[int]:
     """Where the parts of the state begin, each of which grows at its end, and where the last one ends."""
-    n_used = min(n_features, MOST_FEATURES)
-    rows = [_N_OWN + row * n_used for row in range(_N_ROWS + 1)]
-    return [0, *rows, rows[-1] + n_used * (n_used + 1) // 2]
+    rows = [_N_OWN + row * n_columns for row in range(_N_ROWS + 1)]
+    return [0, *rows, rows[-1] + n_columns * (n_columns + 1) // 2]
 
 
-def with_features(state: NDArray[np.float64], n_features: int, n_now: int) -> NDArray[np.float64]:
-    """A state of `n_features` with the numbers of `n_now`, of which those that are new were never seen."""
+def with_columns(state: NDArray[np.float64], n_columns: int, n_now: int) -> NDArray[np.float64]:
+    """A state of `n_columns` with the numbers of `n_now`, of which those that are new were never seen."""
     grown = np.zeros(n_numbers(n_now))
     if grown.size and state.size:
-        for (start, stop), at in zip(pairwise(_parts(n_features)), _parts(n_now), strict=False):
+        for (start, stop), at in zip(pairwise(_parts(n_columns)), _parts(n_now), strict=False):
             grown[at : at + stop - start] = state[start:stop]
     return grown
 
 
-def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
+def is_sound(state: NDArray[np.float64], n_columns: int) -> bool:
     """Whether labels could have left this state, be it empty."""
-    return not state.size or bool(_is_in_range(state, index(n_features)))
+    return not state.size or bool(_is_in_range(state, index(n_columns)))
 
 
 @kernel
-def _is_in_range(state, n_features):
+def _is_in_range(state, n_columns):
     # Comparisons are so put that NaN fails them.
     sound = 0.0 <= state[_WEIGHT] <= 2.0 / (1.0 - _KEPT) and 0.0 <= state[_LABELS] <= MOST_LABELS
     sound &= 0.0 <= state[_DUE] <= LATEST_DUE
     sound &= 0.0 <= state[_MOST_USUAL] < np.inf
     sound &= abs(state[_FIRST]) <= _LARGEST_WEIGHT and abs(state[_LEVEL]) <= _LARGEST_WEIGHT
-    n_used = _used_of(n_features)
-    for j in range(n_used):
+    for j in range(n_columns):
         at = _SLOPES + j
-        furthest, mean = state[at + n_used], state[at + index(2) * n_used]
+        furthest, mean = state[at + n_columns], state[at + index(2) * n_columns]
         sound &= 0.0 <= furthest < np.inf and abs(mean) <= _FARTHEST
         sound &= abs(state[at]) * furthest <= 2.0 * _LARGEST_WEIGHT * math.sqrt(2.0 / (1.0 - _KEPT))
-        sound &= abs(state[at + index(3) * n_used]) <= _LARGEST_MOMENT
-        sound &= state[_moments_of(j, n_used) + j] >= 0.0
-    for moment in state[_moments_of(index(0), n_used) :]:
+        sound &= abs(state[at + index(3) * n_columns]) <= _LARGEST_MOMENT
+        sound &= state[_moments_of(j, n_columns) + j] >= 0.0
+    for moment in state[_moments_of(index(0), n_columns) :]:
         sound &= abs(moment) <= _LARGEST_MOMENT
     return sound
 
 
 @inlined
-def _used_of(n_features):
-    """How many of so many features are used."""
-    return min(n_features, index(MOST_FEATURES))
+def _moments_of(j, n_columns):
+    """Where the moments of a column with those before it, and with itself, begin."""
+    return _SLOPES + index(_N_ROWS) * n_columns + j * (j + index(1)) // index(2)
 
 
 @inlined
-def _moments_of(j, n_features):
-    """Where the moments of a feature with those before it, and with itself, begin."""
-    return _SLOPES + index(_N_ROWS) * n_features + j * (j + index(1)) // index(2)
+def end_of(n_columns):
+    """`n_numbers` of columns, in kernels."""
+    return _moments_of(n_columns, n_columns)
 
 
 @inlined
-def _beside_mean(x, i, j, linear, state, n_features):
-    """How far a value is from the mean of its feature, of so many that are used; 0 where it is missing."""
-    value, mean = x[i, j], state[_SLOPES + index(2) * n_features + j]
-    first = linear_models.first_of(j, linear, index(1), index(x.shape[1]))
-    beside = min(max(value - first, -_FARTHEST), _FARTHEST) - mean
-    return beside if value == value else 0.0
+def fill_features(x, i, linear, row):
+    """Fill row, float64 (columns,), with the first features of row i less their first values, NaN where one is missing.
+    linear: the state of the linear models, which know the first values."""
+    for j in range(index(row.shape[0])):
+        beside = x[i, j] - linear_models.first_of(j, linear, index(1), index(x.shape[1]))
+        row[j] = min(max(beside, -_FARTHEST), _FARTHEST) if beside == beside else np.nan
 
 
 @inlined
-def respond(x, i, linear, state):
-    """The label of row i, by its features; NaN where nothing is known of them. linear: the state of the linear models,
-    which know the first values of features."""
+def _beside_mean(row, j, state, n_columns):
+    """How far a value is from the mean of its column; 0 where it is missing."""
+    value = row[j]
+    return value - state[_SLOPES + index(2) * n_columns + j] if value == value else 0.0
+
+
+@inlined
+def respond(row, state):
+    """The label of a row; NaN where nothing is known of any. row: float64 (columns,), NaN where a value is missing."""
     if state.shape[0] == 0 or state[_WEIGHT] == 0.0:
         return np.nan
-    n_features, response = _used_of(index(x.shape[1])), state[_FIRST] + state[_LEVEL]
-    for j in range(n_features):
-        slope, furthest = state[_SLOPES + j], state[_SLOPES + n_features + j]
-        beside = _beside_mean(x, i, j, linear, state, n_features)
-        response += slope * min(max(beside, -furthest), furthest)
+    n_columns, response = index(row.shape[0]), state[_FIRST] + state[_LEVEL]
+    for j in range(n_columns):
+        slope, furthest = state[_SLOPES + j], state[_SLOPES + n_columns + j]
+        response += slope * min(max(_beside_mean(row, j, state, n_columns), -furthest), furthest)
     return response
 
 
 @inlined
-def follow(x, i, linear, label, weight, usual, state, beside):
-    """Follow one label. weight: of the row, 1 at most. usual: squared error. beside: float64 (d,), to work in."""
+def follow(row, label, weight, usual, state):
+    """Follow one label. row: as for `respond`; used up. weight: of the row, 1 at most. usual: squared error."""
     if state.shape[0] == 0:
         return
-    n_features = _used_of(index(x.shape[1]))
-    _weigh_by_errors(usual, state, n_features)
+    n_columns = index(row.shape[0])
+    _weigh_by_errors(usual, state, n_columns)
     if state[_LABELS] == 0.0:
         state[_FIRST] = label
     before = state[_WEIGHT]
@@ -160,53 +163,53 @@ def follow(x, i, linear, label, weight, usual, state, beside):
     of_label = label - state[_FIRST] - state[_LEVEL]
     state[_LEVEL] += new * of_label
     factor = weight * (1.0 - new)
-    for j in range(n_features):
-        at, moments = _SLOPES + j, _moments_of(j, n_features)
-        off = _beside_mean(x, i, j, linear, state, n_features)
+    for j in range(n_columns):
+        at, moments = _SLOPES + j, _moments_of(j, n_columns)
+        off = _beside_mean(row, j, state, n_columns)
         if state[_LABELS] > _FEW and state[moments + j] > 0.0:
             most = _FURTHEST_LEARNED * math.sqrt(state[moments + j] / before)
             off = min(max(off, -most), most)
-        beside[j] = off
-        state[at + index(2) * n_features] += new * off
-        state[at + index(3) * n_features] = _KEPT * state[at + index(3) * n_features] + factor * off * of_label
+        row[j] = off
+        state[at + index(2) * n_columns] += new * off
+        state[at + index(3) * n_columns] = _KEPT * state[at + index(3) * n_columns] + factor * off * of_label
         for k in range(j + index(1)):
-            state[moments + k] = _KEPT * state[moments + k] + factor * off * beside[k]
+            state[moments + k] = _KEPT * state[moments + k] + factor * off * row[k]
     if state[_LABELS] >= state[_DUE]:
-        _solve(state, n_features)
+        _solve(state, n_columns)
         state[_DUE] = next_due(state[_LABELS])
 
 
 @inlined
-def _weigh_by_errors(usual, state, n_features):
+def _weigh_by_errors(usual, state, n_columns):
     """Have all rows so far weigh less where errors were much larger."""
     most = state[_MOST_USUAL] = max(state[_MOST_USUAL], usual)
     if state[_LABELS] < _YOUNG and 0.0 < _MOST_FALLEN * usual < most:
         kept = _MOST_FALLEN * usual / most
         state[_MOST_USUAL] = _MOST_FALLEN * usual
         state[_WEIGHT] *= kept
-        for at in range(_SLOPES + index(_N_ROWS - 1) * n_features, index(state.shape[0])):
+        for at in range(_SLOPES + index(_N_ROWS - 1) * n_columns, index(state.shape[0])):
             state[at] *= kept
 
 
 @called
-def _solve(state, n_features):
+def _solve(state, n_columns):
     """Solve for the weights, as they are where each feature has a deviation of 1."""
     total = state[_WEIGHT]
-    upper, deviations, solution = np.empty((n_features, n_features)), np.empty(n_features), np.empty(n_features)
-    for j in range(n_features):
-        deviation = math.sqrt(min(state[_moments_of(j, n_features) + j] / total, _LARGEST_MOMENT))
+    upper, deviations, solution = np.empty((n_columns, n_columns)), np.empty(n_columns), np.empty(n_columns)
+    for j in range(n_columns):
+        deviation = math.sqrt(min(state[_moments_of(j, n_columns) + j] / total, _LARGEST_MOMENT))
         deviations[j] = deviation if deviation >= _LEAST_DEVIATION else 0.0
-    for j in range(n_features):
-        # A feature that does not vary tells nothing, and none of the others anything of it.
-        varies, moments = deviations[j] > 0.0, _moments_of(j, n_features)
-        solution[j] = state[_SLOPES + index(3) * n_features + j] / total / deviations[j] if varies else 0.0
+    for j in range(n_columns):
+        # A column that does not vary tells nothing, and none of the others anything of it.
+        varies, moments = deviations[j] > 0.0, _moments_of(j, n_columns)
+        solution[j] = state[_SLOPES + index(3) * n_columns + j] / total / deviations[j] if varies else 0.0
         for k in range(j):
             together = varies and deviations[k] > 0.0
             upper[k, j] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
         upper[j, j] = 1.0 + _PENALTY / total
     factorise(upper)
     solve(upper, solution)
-    for j in range(n_features):
+    for j in range(n_columns):
         is_weight = deviations[j] > 0.0 and abs(solution[j]) <= _LARGEST_WEIGHT
         state[_SLOPES + j] = solution[j] / deviations[j] if is_weight else 0.0
-        state[_SLOPES + n_features + j] = math.sqrt(total) * deviations[j]
+        state[_SLOPES + n_columns + j] = math.sqrt(total) * deviations[j]

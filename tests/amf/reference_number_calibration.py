@@ -243,18 +243,24 @@ class Ridge(Layer):
     n_features: int = 0
 
     def __post_init__(self) -> None:
-        self.n_features = min(self.n_features, 64)
-        self.rows: list[np.ndarray] = []  # less the first value of each feature
+        self.n_columns = self.count_columns()
+        self.rows: list[np.ndarray] = []  # less the first value of each column
         self.labels: list[float] = []
         self.weights: list[float] = []
         self.due, self.most_usual = 0, 0.0
-        self.first = np.full(self.n_features, math.nan)
-        self.centre, self.variances, self.slopes, self.furthest = np.zeros((4, self.n_features))
+        self.first = np.full(self.n_columns, math.nan)
+        self.centre, self.variances, self.slopes, self.furthest = np.zeros((4, self.n_columns))
         self.level = math.nan
+
+    def count_columns(self) -> int:
+        return min(self.n_features, 64)
+
+    def row(self, x: np.ndarray) -> np.ndarray:
+        return x[: self.n_columns]
 
     def off(self, x: np.ndarray) -> np.ndarray:
         """How far values are from the mean; a missing one is the mean, as is one of a feature that never came."""
-        off = x[: self.n_features] - self.first - self.centre
+        off = self.row(x) - self.first - self.centre
         return np.where(np.isnan(off), 0.0, off)
 
     def by_model(self, x: np.ndarray, forecast: float) -> float:
@@ -263,7 +269,7 @@ class Ridge(Layer):
         return float(self.level + self.slopes @ np.clip(self.off(x), -self.furthest, self.furthest))
 
     def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
-        self.first = np.where(np.isnan(self.first), x[: self.n_features], self.first)
+        self.first = np.where(np.isnan(self.first), self.row(x), self.first)
         off = self.off(x)
         if len(self.rows) >= 8:
             bound = np.where(self.variances > 0, 64 * np.sqrt(self.variances), math.inf)
@@ -287,10 +293,34 @@ class Ridge(Layer):
         deviations = np.sqrt(self.variances)
         varies = deviations > 0
         scaled, total = rows[:, varies] / deviations[varies], weights.sum()
-        self.slopes, self.furthest = np.zeros(self.n_features), math.sqrt(total) * deviations
+        self.slopes, self.furthest = np.zeros(self.n_columns), math.sqrt(total) * deviations
         moments = (scaled.T * weights) @ scaled / total + np.diag(np.full(varies.sum(), 0.3 / total))
         solution = np.linalg.solve(moments, (scaled.T * weights) @ labels / total)
         self.slopes[varies] = solution / deviations[varies]
+
+
+@dataclass
+class Surface(Ridge):
+    """The same on features as they enter linear models, and on the products of any two of them, be they one and the
+    same."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.scales = [Scale() for _ in range(self.n_features)]
+        self.first = np.zeros(self.n_columns)
+
+    def count_columns(self) -> int:
+        return self.n_features * (self.n_features + 3) // 2
+
+    def row(self, x: np.ndarray) -> np.ndarray:
+        entered = [scale.of(float(value)) for scale, value in zip(self.scales, x, strict=True)]
+        products = [left * right for place, left in enumerate(entered) for right in entered[: place + 1]]
+        return np.array([*entered, *products])
+
+    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
+        super().note(x, y, share, usual)
+        for scale, value in zip(self.scales, x, strict=True):
+            scale.learn(float(value))
 
 
 @dataclass

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from reference import Node, ReferenceTree, SplitMix64
 from reference_calibration import RecentLosses
-from reference_number_calibration import Blend, Drift, Outlook, Quantiles, Ridge, Stack
+from reference_number_calibration import Blend, Drift, Outlook, Quantiles, Ridge, Stack, Surface
 from reference_stacking import LinearModel
 
 PARENT_LABELS = 3
@@ -163,7 +163,10 @@ class RegressionForest:
         self.calibration = calibration
         self.blend, self.drift, self.quantiles, self.losses = Blend(), Drift(), Quantiles(), RecentLosses()
         linear, bounds = (LinearModel(1, n_features), LinearModel(1, n_features, squared=True)), self.quantiles.bounds
-        self.stacks = [*(Stack(bounds, linear=model) for model in linear), Ridge(bounds, n_features=n_features)]
+        solved = [Ridge(bounds, n_features=n_features)]
+        if n_features <= 8:
+            solved.append(Surface(bounds, n_features=n_features))
+        self.stacks = [*(Stack(bounds, linear=model) for model in linear), *solved]
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
         """Of the mixture of all trees; their origins are the same number."""
