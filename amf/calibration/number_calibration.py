@@ -40,7 +40,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.calibration import linear_models, ridge
+from amf.calibration import linear_models, products, ridge
 from amf.calibration.corrections import LARGEST_SUM
 from amf.calibration.label_bounds import (
     N_BOUNDS,
@@ -67,7 +67,6 @@ from amf.calibration.number_stacking import (
     note_label,
     stack,
 )
-from amf.calibration.products import fill_terms, n_terms_of
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.calibration.running_median import follow_median
 from amf.inputs.scalars import LARGEST_NUMBER
@@ -212,7 +211,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     middle = min(begin, ridge.end_of(n_plain(n_features)))
     of_features, of_products, linear = models[:middle], models[middle:begin], models[begin:]
     row = np.empty(n_plain(n_features) if middle else index(0))
-    terms = np.empty(n_terms_of(n_features) if middle < begin else index(0))
+    terms = np.empty(products.n_terms_of(n_features) if middle < begin else index(0))
     entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, index(1)))
     layers = Layers(np.empty(N_LAYERS + index(1)), np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1))
     for i in range(index(raw.shape[0])):
@@ -226,7 +225,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         followed = blend + drift_of(state, _DRIFT)
         linear_models.enter(x, i, linear, index(1), entered)
         ridge.fill_features(x, i, linear, row)
-        fill_terms(entered, terms)
+        products.fill_terms(entered, terms)
         solved[0], solved[1] = ridge.respond(row, of_features), ridge.respond(terms, of_products)
         stack(followed, state[_USUAL], solved, entered, state, _STACKED, linear, layers)
         mean = layers.said[N_LAYERS]
@@ -263,8 +262,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             _follow_labels(label, state)
             linear_models.note_features(x, i, linear, index(1))
             ridge.fill_features(x, i, linear, row)  # once more, where this row has the first value of a feature
-            ridge.follow(row, label, counts, state[_USUAL], of_features)
-            ridge.follow(terms, label, counts, state[_USUAL], of_products)
+            ridge.follow(row, label, counts, state[_USUAL], ridge.OF_FEATURES, of_features)
+            ridge.follow(terms, label, counts, state[_USUAL], products.PENALTY, of_products)
 
 
 @inlined

@@ -67,15 +67,18 @@ def fresh_models() -> NDArray[np.float64]:
 def n_of_features(n_features: int, max_bytes: int) -> int:
     """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
     of_linear = linear_models.n_of_features(1, n_features, max_bytes)
-    return sum(map(ridge.n_numbers, _columns(n_features, max_bytes))) + of_linear
+    return sum(map(ridge.n_numbers, _affordable(n_features, max_bytes))) + of_linear
 
 
-def _columns(n_features: int, max_bytes: int) -> tuple[int, int]:
-    """Of the rows of the models that are solved for; none where one would take too much of the bytes of a forest."""
+def _widths(n_features: int) -> tuple[int, int]:
+    """Columns of the models that are solved for."""
+    return min(n_features, MOST_FEATURES), products.n_terms(n_features)
+
+
+def _affordable(n_features: int, max_bytes: int) -> list[int]:
+    """The same, none of a model that would take too much of the bytes of a forest."""
     of_linear = linear_models.n_of_features(1, n_features, max_bytes)
-    plain, curved = min(n_features, MOST_FEATURES), products.n_terms(n_features)
-    is_affordable = [bool(n_affordable(ridge.n_numbers(n), of_linear, max_bytes)) for n in (plain, curved)]
-    return plain * is_affordable[0], curved * is_affordable[1]
+    return [n if n_affordable(ridge.n_numbers(n), of_linear, max_bytes) else 0 for n in _widths(n_features)]
 
 
 def models_with_features(
@@ -83,8 +86,8 @@ def models_with_features(
 ) -> NDArray[np.float64]:
     """Their state, of so many features, with more of them, one for each entry of `like` (linear_models.py)."""
     parts, at = [], 0
-    columns, columns_now = _columns(n_features, max_bytes), _columns(n_features + len(like), max_bytes)
-    for n_columns, n_now in zip(columns, columns_now, strict=True):
+    before, now = _affordable(n_features, max_bytes), _affordable(n_features + len(like), max_bytes)
+    for n_columns, n_now in zip(before, now, strict=True):
         end = at + ridge.n_numbers(n_columns)
         parts.append(ridge.with_columns(models[at:end], n_columns, n_now))
         at = end
@@ -94,7 +97,7 @@ def models_with_features(
 def are_models_sound(models: NDArray[np.float64], n_features: int, largest_unit: float) -> bool:
     """Whether labels could have left this state. largest_unit: of those in `follow_stack`."""
     begin = max(len(models) - linear_models.n_numbers(1, n_features), 0)
-    plain, curved = min(n_features, MOST_FEATURES), products.n_terms(n_features)
+    plain, curved = _widths(n_features)
     middle = min(begin, ridge.n_numbers(plain))
     solved = ridge.is_sound(models[:middle], plain) and ridge.is_sound(models[middle:begin], curved)
     return solved and linear_models.is_sound(models[begin:], 1, largest_unit)

@@ -7,11 +7,15 @@ itself; so those of later features come behind. Of eight features there are 44, 
 
 from __future__ import annotations
 
+from amf.calibration.ridge import Penalty
 from amf.jit.decorators import index, inlined
 
 _MOST_FEATURES = 8
 """For whose terms a state of 9 kB is kept, by which ten trees that have learned 20 rows take a sixth more memory; of
 ten features it would be a third."""
+
+PENALTY = Penalty(rows=4.0, least_deviation=1.0)
+"""Features are in units of their deviations: of one that is new, or hardly ever off its mean, few rows tell much."""
 
 
 def n_terms(n_features: int) -> int:

@@ -6,9 +6,9 @@ label counts as more than some usual errors, and each takes away the thousandth 
 fallen to a 32nd of what they were among the first 2,000, so have the weights of what was learned then: a first label
 that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the
 first value of a feature on, so that no offset drowns what varies; no value counts more than so many standard
-deviations. Each column is penalised in units of its own deviation, by as much as three tenths of a row would tell of
-it. A value that is missing is the mean. Where a label is forecast none is further from the mean than one of the rows so
-far can be: of as many as n rows weigh, the root of n deviations.
+deviations. Weights are penalised by as much as so many rows would tell of them (`Penalty`), in units of the deviation
+of a column. A value that is missing is the mean. Where a label is forecast none is further from the mean than one of
+the rows so far can be: of as many as n rows weigh, the root of n deviations.
 
 The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Rows are those of the features,
 of more than 64 the first 64, for which the state takes 18 kB, or of features and their products (products.py).
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,17 @@ _N_ROWS = 4
 """Of what there is one number for each column."""
 _KEPT = 1.0 - 1.0 / 1000.0
 """What is left of all weights at the next label."""
-_PENALTY = 0.3
-"""Of a weight for each deviation of a feature, in rows."""
+
+
+class Penalty(NamedTuple):
+    """Of a weight for each deviation of a column."""
+
+    rows: float
+    least_deviation: float
+    """That of a column counts as: where rows have a unit, one that is hardly ever off its mean is penalised more."""
+
+
+OF_FEATURES = Penalty(rows=0.3, least_deviation=0.0)
 _FURTHEST_LEARNED = 64.0
 """Standard deviations from the mean that a value is taken as at most where a label is learned."""
 _FEW = 8.0
@@ -146,7 +156,7 @@ def respond(row, state):
 
 
 @inlined
-def follow(row, label, weight, usual, state):
+def follow(row, label, weight, usual, penalty, state):
     """Follow one label. row: as for `respond`; used up. weight: of the row, 1 at most. usual: squared error."""
     if state.shape[0] == 0:
         return
@@ -175,7 +185,7 @@ def follow(row, label, weight, usual, state):
         for k in range(j + index(1)):
             state[moments + k] = _KEPT * state[moments + k] + factor * off * row[k]
     if state[_LABELS] >= state[_DUE]:
-        _solve(state, n_columns)
+        _solve(state, n_columns, penalty)
         state[_DUE] = next_due(state[_LABELS])
 
 
@@ -192,13 +202,13 @@ def _weigh_by_errors(usual, state, n_columns):
 
 
 @called
-def _solve(state, n_columns):
+def _solve(state, n_columns, penalty):
     """Solve for the weights, as they are where each feature has a deviation of 1."""
     total = state[_WEIGHT]
     upper, deviations, solution = np.empty((n_columns, n_columns)), np.empty(n_columns), np.empty(n_columns)
     for j in range(n_columns):
         deviation = math.sqrt(min(state[_moments_of(j, n_columns) + j] / total, _LARGEST_MOMENT))
-        deviations[j] = deviation if deviation >= _LEAST_DEVIATION else 0.0
+        deviations[j] = max(deviation, penalty.least_deviation) if deviation >= _LEAST_DEVIATION else 0.0
     for j in range(n_columns):
         # A column that does not vary tells nothing, and none of the others anything of it.
         varies, moments = deviations[j] > 0.0, _moments_of(j, n_columns)
@@ -206,7 +216,8 @@ def _solve(state, n_columns):
         for k in range(j):
             together = varies and deviations[k] > 0.0
             upper[k, j] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
-        upper[j, j] = 1.0 + _PENALTY / total
+        own = state[moments + j] / total / deviations[j] / deviations[j] if varies else 1.0
+        upper[j, j] = own + penalty.rows / total
     factorise(upper)
     solve(upper, solution)
     for j in range(n_columns):

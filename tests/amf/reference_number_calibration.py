@@ -241,6 +241,8 @@ class Ridge(Layer):
     if all others were the mean. The first 64 features count. Errors that fall to a 32nd take the weights along."""
 
     n_features: int = 0
+    penalty: float = 0.3
+    least_deviation: float = 0.0
 
     def __post_init__(self) -> None:
         self.n_columns = self.count_columns()
@@ -292,9 +294,10 @@ class Ridge(Layer):
     def solve(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> None:
         deviations = np.sqrt(self.variances)
         varies = deviations > 0
+        deviations = np.maximum(deviations, self.least_deviation)
         scaled, total = rows[:, varies] / deviations[varies], weights.sum()
         self.slopes, self.furthest = np.zeros(self.n_columns), math.sqrt(total) * deviations
-        moments = (scaled.T * weights) @ scaled / total + np.diag(np.full(varies.sum(), 0.3 / total))
+        moments = (scaled.T * weights) @ scaled / total + np.diag(np.full(varies.sum(), self.penalty / total))
         solution = np.linalg.solve(moments, (scaled.T * weights) @ labels / total)
         self.slopes[varies] = solution / deviations[varies]
 
@@ -302,7 +305,10 @@ class Ridge(Layer):
 @dataclass
 class Surface(Ridge):
     """The same on features as they enter linear models, and on the products of any two of them, be they one and the
-    same."""
+    same. A column whose deviation is less than 1 is penalised as if it were."""
+
+    penalty: float = 4.0
+    least_deviation: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,7 @@ def learn(x, y, weights, usual, linear, state):
         said[i] = respond(row, state)
         note_features(x, i, linear, np.uint64(1))
         fill_features(x, i, linear, row)
-        follow(row, y[i], weights[i], usual[i], state)
+        follow(row, y[i], weights[i], usual[i], ridge.OF_FEATURES, state)
     return said
 
 
@@ -45,7 +45,7 @@ def learn_products(x, y, weights, usual, linear, state):
         fill_terms(entered, terms)
         said[i] = respond(terms, state)
         note_features(x, i, linear, one)
-        follow(terms, y[i], weights[i], usual[i], state)
+        follow(terms, y[i], weights[i], usual[i], products.PENALTY, state)
     return said
 
 
@@ -201,12 +201,15 @@ def test_a_surface_is_known_after_a_few_rows_for_each_of_its_terms(system):
     assert np.sqrt(np.mean(np.square(errors))) < 0.6
 
 
-@pytest.mark.parametrize(("before", "now"), [(7, 8), (8, 9), (0, 3)])
+@pytest.mark.parametrize(("before", "now"), [(7, 8), (8, 9)])
 def test_terms_of_a_feature_that_comes_later_are_new_and_the_others_stay(before, now):
     rng = np.random.default_rng(8)
     x = rng.normal(size=(700, now))
     y = x[:, 0] * x[:, 1] + 0.1 * rng.normal(size=700)
-    forest = amf.AMFRegressor(2, seed=1).partial_fit(x[:300, :before], y[:300]).add_features(now - before)
+    names = [f"x{j}" for j in range(now)]
+    forest = amf.AMFRegressor(2, seed=1)
+    forest.add_features(names[:before])
+    forest.partial_fit(x[:300, :before], y[:300]).add_features(names[before:])
     loaded = amf.loads(forest.dumps())
     said = [each.predict_learn(x[300:], y[300:]) for each in (forest, loaded)]
     assert said[0].tobytes() == said[1].tobytes()
