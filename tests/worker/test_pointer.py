@@ -10,7 +10,7 @@ import pytest
 from tests.worker.support.bench import Bench, Bound, after_gap, learned, of_input, saved_bench
 from tests.worker.support.fakes import config
 from worker.base.errors import Abort, Fatal
-from worker.checkpoint import Catalogue, Manifest, Pointer, Reader
+from worker.checkpoint import Catalogue, Manifest, ModelEntry, Pointer, Reader
 from worker.checkpoint.retention import HOUR_MS, KEPT_MANIFESTS, KEPT_MS, Content, expired
 from worker.task.recovery import Recovery, Terms
 
@@ -138,18 +138,21 @@ def test_of_two_states_of_one_checkpoint_that_which_was_committed_is_taken() -> 
         covered=5,
         revision=1,
         created_ms=0,
-        state_hash="one state",
-        models=Catalogue(),
+        models=state_of("one"),
     )
     known = Pointer.to(manifest)
     assert known.admits(manifest)
-    assert not known.admits(msgspec.structs.replace(manifest, state_hash="another"))
+    assert not known.admits(msgspec.structs.replace(manifest, models=state_of("another")))
     assert not known.admits(msgspec.structs.replace(manifest, offset=3, revision=2))
-    assert known.admits(msgspec.structs.replace(manifest, offset=7, state_hash="a later one"))
+    assert known.admits(msgspec.structs.replace(manifest, offset=7, models=state_of("a later one")))
     elsewhere = msgspec.structs.replace(manifest.location, lineage="other")
     assert known.admits(msgspec.structs.replace(manifest, location=elsewhere, revision=9))
     assert Pointer.read(known.metadata()) == known
     assert len(replace_lineage(known).metadata()) < 1000
+
+
+def state_of(key: str) -> Catalogue:
+    return Catalogue.of({key: ModelEntry("spec", "segment", 0, 1, "0" * 64, {})}, {"segment": 1})
 
 
 def replace_lineage(known: Pointer) -> Pointer:

@@ -14,7 +14,7 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
 from worker.checkpoint import retention, segments
-from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
+from worker.checkpoint.catalogue import Catalogue, ModelEntry
 from worker.checkpoint.manifest import Manifest, Reader, differing, encoded, problem_of, readable, ready_to_write
 from worker.checkpoint.names import Kind, Location, file_name, is_ours, of_kind, offset_of
 from worker.checkpoint.pointer import Pointer
@@ -174,10 +174,9 @@ class Checkpoints:
         """
         if previous is not None and (previous.location, previous.start_offset) != (self.location, start_offset):
             raise ValueError("the previous checkpoint belongs to another history")
-        before, hashed = (Catalogue(), "0") if previous is None else (previous.models, previous.state_hash)
+        before = Catalogue() if previous is None else previous.models
         carried = before.less({*dirty, *removed})
         written, sizes = self.write_models(offset, self._to_write(dirty, carried))
-        gone = {key: before[key] for key in {*removed, *written} if key in before}
         self._since.offsets.add(offset)
         return self.write_manifest(
             Manifest(
@@ -189,7 +188,6 @@ class Checkpoints:
                 revision=revision,
                 created_ms=created_ms,
                 models=carried.plus(written, sizes),
-                state_hash=state_hash(written, hashed, gone),
                 origin=origin,
                 partitions=partitions,
                 intake=intake,

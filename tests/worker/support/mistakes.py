@@ -241,9 +241,9 @@ MISTAKES = {
     # Bases and deltas.
     "a delta is taken for its base": mistake(
         "checkpoint.manifest",
-        "models = base.models.less(gone).plus(entries, header.segments).saved(None, header.deltas)",
+        "models = base.models.less(header.removed).plus(entries, header.segments).saved(None, header.deltas)",
         "models = base.models",
-        "if header.state_hash != found:",
+        "if header.state_hash != models.state_hash:",
         "if False:",
     ),
     "a delta forgets what earlier ones had": mistake(
