@@ -36,7 +36,7 @@ Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """A state but for its models: every record of [start_offset, offset) is in it, nothing else."""
+    """What is known of a state but its models: every record of [start_offset, offset) is in it, nothing else."""
 
     engine: str
     location: Location
@@ -68,6 +68,14 @@ class Manifest(About, frozen=True, kw_only=True):
     """The state at `offset`."""
 
     models: Catalogue
+
+    @classmethod
+    def of(cls, about: About, models: Catalogue) -> Manifest:
+        return cls(models=models, **_about(about))
+
+    @property
+    def about(self) -> About:
+        return About(**_about(self))
 
     @property
     def state_hash(self) -> str:
@@ -225,7 +233,7 @@ class Reader:
                 raise ValueError("removes models without a base")
         except ValueError as error:
             raise CorruptCheckpoint(f"{self._path(name)} {error}") from error
-        manifest = Manifest(models=models, **_about(header))
+        manifest = Manifest.of(header, models)
         self._base = name, manifest
         return manifest
 
@@ -237,7 +245,7 @@ class Reader:
             raise ValueError("removes models that its base does not have, or that it has itself")
         models = base.models.less(header.removed).plus(entries, header.segments).saved(None, header.deltas)
         _require_hash(header, models)
-        return Manifest(models=models, **_about(header))
+        return Manifest.of(header, models)
 
     def _base_of(self, header: Header, name: str) -> Manifest:
         if self._base is not None and self._base[0] == name:
