@@ -15,7 +15,7 @@ from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
 from worker.checkpoint.checkpoints import Checkpoints
 from worker.checkpoint.listing import Listing, describe, history
 from worker.checkpoint.manifest import FORMAT, About, Manifest, Reader, differing
-from worker.checkpoint.names import Location
+from worker.checkpoint.names import History, Location
 from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.policy import MOST_WRITES, Policy
 from worker.checkpoint.retention import KEPT_MS
@@ -28,6 +28,7 @@ __all__ = [
     "About",
     "Catalogue",
     "Checkpoints",
+    "History",
     "Listing",
     "Location",
     "Manifest",
