@@ -343,6 +343,7 @@ def test_ticks_are_round_few_and_within(low: float, length: float) -> None:
 
 def test_a_chart_of_one_point_or_of_nothing_has_axes() -> None:
     for points in ([(1.0, 5.0)], [], [(0.0, math.inf)]):
-        drawn = svg.chart([svg.Series("<x>", points, "first", dots=True)], svg.Axis("a<b"), svg.Axis("c"))
+        axes = svg.Axis("a<b", 1, 1), svg.Axis("c", 0, 0)
+        drawn = svg.chart([svg.Series("<x>", points, "first", dots=True)], *axes)
         assert "nan" not in drawn
         assert "a&lt;b" in drawn
