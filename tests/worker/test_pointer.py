@@ -165,10 +165,10 @@ def test_the_newest_checkpoints_of_the_committed_revision_stay_for_longer_than_a
     now_ms = 1000 * HOUR_MS
     later = {f"{9 - i}": Content(now_ms, 1, frozenset()) for i in range(2 * KEPT_MANIFESTS)}
     before = {f"1.{9 - i}": Content(now_ms - 2 * KEPT_MS, 0, frozenset()) for i in range(KEPT_MANIFESTS + 2)}
-    [_, gone] = expired(later | before, now_ms, 0)
+    [_, gone] = expired(later | before, now_ms, 0, ())
     assert [name for name in before if name not in gone] == list(before)[:KEPT_MANIFESTS]
     assert gone[:2] == list(before)[:2:-1]
-    assert set(expired(later | before, now_ms, 1)[1]) >= {*before}
+    assert set(expired(later | before, now_ms, 1, ())[1]) >= {*before}
 
 
 def test_checkpoints_that_are_never_committed_push_out_none_of_the_committed_history() -> None:
