@@ -95,7 +95,9 @@ MISTAKES = {
         "self._aside = self._entry.put_aside()",
     ),
     "records held back are dropped": mistake("task.task", "self.buffer[result.n_taken :]\n", "[]\n"),
-    "removed models stay in checkpoints": mistake("task.checkpointer", "                removed=removed,\n", ""),
+    "removed models stay in checkpoints": mistake(
+        "task.checkpointer", "dirty, removed, previous)", "dirty, (), previous)"
+    ),
     # Where to start.
     "replay one too far": mistake("task.task", "(self.buffer, self.live_from,", "(self.buffer, self.live_from + 1,"),
     "replay one too short": mistake("task.task", "(self.buffer, self.live_from,", "(self.buffer, self.live_from - 1,"),
