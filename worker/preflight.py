@@ -18,8 +18,8 @@ from worker.adapters.kafka.topic import CLIENT_VERSION
 from worker.base.errors import AlreadyExists, Fatal, WorkerError
 from worker.base.ports import ObjectStore, TopicState
 from worker.base.refusals import partitions_added, topic_recreated
-from worker.checkpoint import Location, Manifest
-from worker.checkpoint.siblings import of_another_partition, of_another_topic
+from worker.checkpoint import History
+from worker.checkpoint.siblings import of_another_topic, of_any_partition
 from worker.config import Config, history_of, repartition
 from worker.config.values import mask_url
 
@@ -234,10 +234,10 @@ def _has_committed(config: Config, partitions: int) -> bool:
 
 def of_checkpoints(config: Config, state: TopicState, store: ObjectStore) -> Finding:
     """Whether the checkpoints are of this topic, with as many partitions as it has now."""
-    topic, location = config.input.topic, _location(config, state)
-    found = _newest_of(config, state, store)
+    topic, wanted = config.input.topic, _history(config, state)
+    found = of_any_partition(store, wanted)
     if found is None:
-        former = of_another_topic(store, location)
+        former = of_another_topic(store, wanted)
         if former is not None:
             reason = topic_recreated(topic, former.location.topic_id, state.topic_id)
             return Finding("failed", f"topic-recreated: {reason}")
@@ -251,17 +251,12 @@ def of_checkpoints(config: Config, state: TopicState, store: ObjectStore) -> Fin
 
 def known_partitions(config: Config, state: TopicState, store: ObjectStore) -> int | None:
     """How many the topic had when its newest checkpoint was made; None where that is not known."""
-    found = _newest_of(config, state, store)
+    found = of_any_partition(store, _history(config, state))
     return None if found is None else found.partitions
 
 
-def _newest_of(config: Config, state: TopicState, store: ObjectStore) -> Manifest | None:
-    return of_another_partition(store, _location(config, state))
-
-
-def _location(config: Config, state: TopicState) -> Location:
-    """Of no partition: any of them will do."""
-    return Location(*history_of(config), state.topic_id, -1)
+def _history(config: Config, state: TopicState) -> History:
+    return History(*history_of(config), state.topic_id)
 
 
 def probe(store: ObjectStore, url: str) -> Finding:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import FrameType
 
 from worker.base.errors import ConfigError
@@ -91,7 +93,9 @@ class _Member:
         self._started_s = time.monotonic()
         try:
             # A group of its own: a terminal sends Ctrl-C to all of a group, and a second signal means to end at once.
-            self._process = subprocess.Popen(self._command, process_group=0, preexec_fn=_end_with_parent)
+            self._process = subprocess.Popen(
+                self._command, process_group=0, preexec_fn=partial(_end_with_parent, os.getpid())
+            )
         except OSError as error:
             self.fail(f"could not be started ({error})")
 
@@ -186,10 +190,14 @@ def _meaning(code: int) -> str:
     return f"code {code}" if code > 0 else signal.Signals(-code).name
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Have the system send SIGTERM to this process once its parent is gone, where it can: Linux.
 
     Else workers that are left behind would go on under the names that the next start gives to others.
     """
-    if _PRCTL is not None:
-        _PRCTL(_SET_PDEATHSIG, signal.SIGTERM)
+    if _PRCTL is None:
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not what the parent does about it: the program is yet to be loaded
+    _PRCTL(_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # It was gone before it could be asked for.
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -145,15 +145,8 @@ class _Checkpointed:
         if not found:
             return
         frozen, removed = partition.models.snapshot()
-        self._previous = self._reference.write(
-            offset=partition.position,
-            start_offset=0,
-            engine=amf.ENGINE,
-            created_ms=0,
-            dirty={key: model.take for key, model in frozen.items()},
-            removed=removed,
-            previous=self._previous,
-        )
+        dirty = {key: model.take for key, model in frozen.items()}
+        self._previous = self._reference.write(found[0].about, dirty, removed, self._previous)
         partition.models.snapshot_done()
         for manifest in found:
             verdict.checkpoints += 1

@@ -7,14 +7,14 @@ import pytest
 from tests.worker.support.bench import Bench, add_partitions, lineages, of_input, saved_bench
 from tests.worker.support.stores import DictStore
 from worker.base.ports import TopicState
-from worker.checkpoint import Location, history
+from worker.checkpoint import History, Location, history
 from worker.checkpoint.gaps import before_gap
 from worker.cli.drained import require_drained
 from worker.cli.reshard import reshard
 from worker.preflight import known_partitions, of_checkpoints
 from worker.task.warm_start import WarmStart
 
-FOLDER = Location("group", "main", "events", "topic-id", 0).topic_prefix
+FOLDER = History("group", "main", "events", "topic-id").topic_prefix
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_warm_start_takes_the_models_after_the_gap(bench: Bench) -> None:
 
 
 def test_the_gaps_of_the_history_that_begins_are_left_out_of_a_warm_start(bench: Bench) -> None:
-    begun = Location("group", "other", "events", "topic-id", 0).topic_prefix
+    begun = History("group", "other", "events", "topic-id").topic_prefix
     for name in list(bench.store.objects):
         bench.store.objects[name.replace("/main", "/other", 1)] = bench.store.objects[name]
     assert [each.location.lineage for each in history(bench.store, but=begun)] == ["main~p0@7", "main"]

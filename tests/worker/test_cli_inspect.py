@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import amf
+from tests.worker.support.checkpoints import write
 from tests.worker.support.printed import Main, figures, table_rows
 from worker.adapters.store import open_store
 from worker.checkpoint import Checkpoints, Location, SavedModel
@@ -27,13 +28,8 @@ def two_partitions(tmp_path: Path) -> str:
     summary = {"samples": 3, "nodes": forest.n_nodes, "depth": 2, "bytes": len(data)}
     for partition, keys in ((2, ["a", "[red]\x1b[31m"]), (10, ["b"])):
         location = Location("amf", "main", "events", "topic-id", partition)
-        Checkpoints(open_store(url), location).write(
-            offset=1000 + partition,
-            start_offset=0,
-            engine="amf-1",
-            created_ms=0,
-            dirty={key: lambda: SavedModel("spec", data, summary) for key in keys},
-        )
+        models = dict.fromkeys(keys, lambda: SavedModel("spec", data, summary))
+        write(Checkpoints(open_store(url), location), 1000 + partition, dirty=models, created_ms=0, engine="amf-1")
     return url
 
 
@@ -71,9 +67,7 @@ def test_inspect_shows_a_model_of_numbers(main: Main, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     data = amf.AMFRegressor(3).partial_fit([[0.0], [1.0], [2.0]], [1.5, 2.5, 3.5]).dumps()
     location = Location("amf", "main", "events", "topic-id", 0)
-    Checkpoints(open_store(url), location).write(
-        offset=3, start_offset=0, engine="amf-1", created_ms=0, dirty={"a": lambda: SavedModel("spec", data, {})}
-    )
+    write(Checkpoints(open_store(url), location), 3, {"a": data})
     code, out, err = main("inspect", url, "--model", "a")
     assert (code, err) == (0, "")
     shown = figures(out)
@@ -131,13 +125,8 @@ def three_models(tmp_path: Path) -> str:
         data = amf.AMFClassifier(3, seed=number).partial_fit(x, x[:, 0] > 0).dumps()
         summary = {"samples": len(x), "nodes": 10 - number, "last_ms": 1000 * number}
         saved[key] = SavedModel("spec", data, summary)
-    Checkpoints(open_store(url), Location("amf", "main", "events", "id", 0)).write(
-        offset=60,
-        start_offset=0,
-        engine="amf-1",
-        created_ms=0,
-        dirty={key: lambda model=model: model for key, model in saved.items()},
-    )
+    checkpoints = Checkpoints(open_store(url), Location("amf", "main", "events", "id", 0))
+    write(checkpoints, 60, dirty={key: lambda model=model: model for key, model in saved.items()}, created_ms=0)
     return url
 
 
@@ -182,9 +171,7 @@ def test_a_model_that_cannot_be_taken_out_leaves_no_file(main: Main, three_model
     code, _, err = main("inspect", three_models, "--export", "b-1", path)
     assert code == 1
     assert "model 'b-1': " in err
-    Checkpoints(open_store(three_models), Location("amf", "other", "events", "id", 0)).write(
-        offset=0, start_offset=0, engine="amf-1", created_ms=0, dirty={"b-1": lambda: SavedModel("spec", b"", {})}
-    )
+    write(Checkpoints(open_store(three_models), Location("amf", "other", "events", "id", 0)), 0, {"b-1": b""})
     code, _, err = main("inspect", three_models, "--export", "b-1", path)
     assert code == 2
     assert "is in several folders: add one of them to the URL: amf/main/events-id/0, amf/other/events-id/0" in err

@@ -71,6 +71,22 @@ def test_the_field_of_the_configuration_is_the_key(main: Main, flat: Path, event
         assert (code, figures(printed)["models"]) == (0, "1")
 
 
+def test_the_field_may_be_named_on_the_command_line_alone(main: Main, flat: Path, tmp_path: Path) -> None:
+    field = ("--set", "input.model_key=field:shop", "--set", "input.repartition=true")
+    code, printed, _ = main("evaluate", flat, "--label", "fraud", *field)
+    assert (code, figures(printed)["models"]) == (0, "2")
+    # What the labels are, and so what may be said of the models, is seen after that.
+    prices = tmp_path / "prices.jsonl"
+    rows = ({"shop": f"shop-{i % 2}", "rooms": i % 7, "price": 1.5 * i} for i in range(200))
+    prices.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, printed, err = main("evaluate", prices, "--label", "price", *field, "--set", "loss=student")
+    assert (code, figures(printed)["models"]) == (0, "2")
+    assert "they are estimated" in err
+    code, _, err = main("evaluate", flat, "--label", "fraud", *field[:2])
+    assert code == 2
+    assert "input.model_key: expected input.repartition: true beside it" in err
+
+
 def test_lines_that_a_worker_would_refuse_are_counted(main: Main, events: Path) -> None:
     with events.open("a") as file:
         file.write(

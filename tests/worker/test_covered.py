@@ -138,13 +138,13 @@ def test_records_behind_what_is_covered_are_missed(caplog: pytest.LogCaptureFixt
 
 def test_of_two_checkpoints_of_one_state_that_which_covers_more_is_taken(store: DictStore) -> None:
     checkpoints = Checkpoints(store, HERE)
-    for covered in (7, 9, 3, 8):
+    for covered in (7, 9, 5, 8):
         write(checkpoints, 5, {"a": b"1"}, covered=covered)
     newest = checkpoints.newest()
     assert newest is not None
     assert (newest.offset, newest.covered) == (5, 9)
-    for hour in range(3):
-        write(checkpoints, 5, {"a": b"1"}, covered=hour, created_ms=10**9)
+    for covered in range(5, 8):
+        write(checkpoints, 5, {"a": b"1"}, covered=covered, created_ms=10**9)
     checkpoints.collect_garbage(10**9)
     assert Checkpoints(store, HERE).newest() == newest
     assert checkpoints.diverged(5) == []

@@ -26,7 +26,7 @@ def found(bench: Bench, settings: Config | None = None) -> list[Finding]:
     objects, committed = dict(bench.store.objects), dict(bench.broker.committed)
     state = TopicState(bench.setting.topic_id, bench.setting.partitions, {})
     source = bench.worker().input
-    findings = list(dry_runs(settings or bench.config, state, bench.store, source, bench.clock))
+    findings = list(dry_runs(settings or bench.config, state, bench.store, source, bench.clock, None))
     assert (bench.store.objects, bench.broker.committed) == (objects, committed)
     return findings
 
@@ -182,7 +182,7 @@ def test_a_worker_that_goes_on_meanwhile_makes_no_false_alarm(saved: Bench) -> N
 
     source.hook = look
     state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
-    found = list(dry_runs(saved.config, state, saved.store, source, saved.clock))
+    found = list(dry_runs(saved.config, state, saved.store, source, saved.clock, None))
     assert (looks, [finding.level for finding in found]) == (1, ["ok"])
 
 
@@ -198,7 +198,7 @@ def test_a_broker_that_has_no_coordinator_of_groups_yet_is_waited_for(saved: Ben
 
     source.hook = answer
     state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
-    found = list(dry_runs(saved.config, state, saved.store, source, saved.clock))
+    found = list(dry_runs(saved.config, state, saved.store, source, saved.clock, None))
     assert [finding.level for finding in found] == ["ok"]
     assert asked > 4
 
@@ -211,7 +211,7 @@ def test_what_fails_alike_for_each_partition_is_said_once(saved: Bench) -> None:
             raise Transient("store: no answer")
 
     state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
-    found = list(dry_runs(saved.config, state, Silent(), saved.worker("asking").input, saved.clock))
+    found = list(dry_runs(saved.config, state, Silent(), saved.worker("asking").input, saved.clock, None))
     said = "partition 0: store: no answer (and so with partitions 1)"
     assert [(each.level, each.sentence) for each in found] == [("failed", said)]
 

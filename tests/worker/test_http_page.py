@@ -145,7 +145,7 @@ def test_the_history_has_columns_of_one_length(worker: Server) -> None:
 def test_models_that_keep_no_losses_take_no_curve_of_others() -> None:
     """Else the page would ask for the history again and again, in the hope of a curve more."""
     losses = [None] * 10 + [Loss(0.5, 0.6, 0.7)] * 10
-    rows = [ModelRow(f"model-{i}", 0, 9, 9, 9, True, loss) for i, loss in enumerate(losses)]
+    rows = [ModelRow(f"model-{i}", 0, 9, 9, 9, True, loss, None) for i, loss in enumerate(losses)]
     board = Board(Status(leaders=rows))
     board.history = (Point(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {row.key: (0.5, 0.7) for row in rows if row.loss}),)
     server = serve(Metrics(), HOST, 0, board=board)

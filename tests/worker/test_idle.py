@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.worker.support.checkpoints import write
 from tests.worker.support.configurations import document
 from tests.worker.support.printed import Main
 from worker.adapters.store import open_store
@@ -55,13 +57,8 @@ def save(url: str, last_ms: dict[str, int | None], partition: int = 0, lineage: 
     def source(time_ms: int | None) -> SavedModel:
         return SavedModel("spec", b"x" * 10, {} if time_ms is None else {"last_ms": time_ms})
 
-    Checkpoints(open_store(url), Location("group", lineage, "events", "id", partition)).write(
-        offset=1,
-        start_offset=0,
-        engine="engine",
-        created_ms=0,
-        dirty={key: lambda time_ms=time_ms: source(time_ms) for key, time_ms in last_ms.items()},  # type: ignore[misc]
-    )
+    checkpoints = Checkpoints(open_store(url), Location("group", lineage, "events", "id", partition))
+    write(checkpoints, 1, dirty={key: partial(source, time_ms) for key, time_ms in last_ms.items()})
 
 
 # The list

@@ -167,7 +167,7 @@ def test_an_offset_that_somebody_has_set_says_nothing_of_what_is_before_it() -> 
 def test_with_a_part_of_the_outputs_the_epoch_of_its_last_record_is_committed() -> None:
     records = [Record(n, 0, None, None, [], leader_epoch=n // 2) for n in range(4)]
     outputs = [Outgoing("out", None, b"", [], 0)] * 4
-    pending = Pending(Membership("id", None))
+    pending = Pending(Membership("id", None), lambda *_: None)
     pending.add(0, records, outputs, CommittedOffset(4, "there", 1))
     pending.most = 1
     pending.cut()

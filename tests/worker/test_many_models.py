@@ -145,12 +145,12 @@ def test_models_that_have_met_everything_share_a_call(monkeypatch: pytest.Monkey
     monkeypatch.setattr(amf.Group, "predict_learn", call)
     numbers, texts = ([key for key in keys if (key[0] == "2") == is_text] for is_text in (False, True))
     known = {key: [Event(features_of(int(key[0]) % 3, rng), "a", None)] * (1 + len(key)) for key in keys}
-    _, left = apply_together(models, keys, [known[key][0] for key in keys], predict=True)
+    _, left = apply_together(models, keys, [known[key][0] for key in keys], predict=True, apart=False)
     assert (sorted(sizes), left) == ([len(texts), len(numbers)], {})
     # What one of them has to look at is not for the others, and neither are its other events.
     sizes.clear()
     events = [Event([0.1, 0.2], "new" if i == 3 else "a", None) for i in range(6)]
-    _, left = apply_together(models, ["0-0", "0-1", "0-2", "0-1", "0-2", "0-1"], events, predict=True)
+    _, left = apply_together(models, ["0-0", "0-1", "0-2", "0-1", "0-2", "0-1"], events, predict=True, apart=False)
     assert (sizes, left) == ([2], {"0-1": [1, 3, 5]})
 
 

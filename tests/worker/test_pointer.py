@@ -10,7 +10,7 @@ import pytest
 from tests.worker.support.bench import Bench, Bound, after_gap, learned, of_input, saved_bench
 from tests.worker.support.fakes import config
 from worker.base.errors import Abort, Fatal
-from worker.checkpoint import Catalogue, Manifest, Pointer, Reader
+from worker.checkpoint import Catalogue, Manifest, ModelEntry, Pointer, Reader
 from worker.checkpoint.retention import HOUR_MS, KEPT_MANIFESTS, KEPT_MS, Content, expired
 from worker.task.recovery import Recovery, Terms
 
@@ -138,18 +138,21 @@ def test_of_two_states_of_one_checkpoint_that_which_was_committed_is_taken() -> 
         covered=5,
         revision=1,
         created_ms=0,
-        state_hash="one state",
-        models=Catalogue(),
+        models=state_of("one"),
     )
     known = Pointer.to(manifest)
     assert known.admits(manifest)
-    assert not known.admits(msgspec.structs.replace(manifest, state_hash="another"))
+    assert not known.admits(msgspec.structs.replace(manifest, models=state_of("another")))
     assert not known.admits(msgspec.structs.replace(manifest, offset=3, revision=2))
-    assert known.admits(msgspec.structs.replace(manifest, offset=7, state_hash="a later one"))
+    assert known.admits(msgspec.structs.replace(manifest, offset=7, models=state_of("a later one")))
     elsewhere = msgspec.structs.replace(manifest.location, lineage="other")
     assert known.admits(msgspec.structs.replace(manifest, location=elsewhere, revision=9))
     assert Pointer.read(known.metadata()) == known
     assert len(replace_lineage(known).metadata()) < 1000
+
+
+def state_of(key: str) -> Catalogue:
+    return Catalogue.of({key: ModelEntry("spec", "segment", 0, 1, "0" * 64, {})}, {"segment": 1})
 
 
 def replace_lineage(known: Pointer) -> Pointer:
@@ -162,10 +165,10 @@ def test_the_newest_checkpoints_of_the_committed_revision_stay_for_longer_than_a
     now_ms = 1000 * HOUR_MS
     later = {f"{9 - i}": Content(now_ms, 1, frozenset()) for i in range(2 * KEPT_MANIFESTS)}
     before = {f"1.{9 - i}": Content(now_ms - 2 * KEPT_MS, 0, frozenset()) for i in range(KEPT_MANIFESTS + 2)}
-    [_, gone] = expired(later | before, now_ms, 0)
+    [_, gone] = expired(later | before, now_ms, 0, ())
     assert [name for name in before if name not in gone] == list(before)[:KEPT_MANIFESTS]
     assert gone[:2] == list(before)[:2:-1]
-    assert set(expired(later | before, now_ms, 1)[1]) >= {*before}
+    assert set(expired(later | before, now_ms, 1, ())[1]) >= {*before}
 
 
 def test_checkpoints_that_are_never_committed_push_out_none_of_the_committed_history() -> None:

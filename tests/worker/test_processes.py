@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,13 @@ def test_nobody_is_left_behind_where_the_command_is_killed(tmp_path):
     command.ends()
     assert [has_ended(pid) for pid in pids] == [True, True]
     assert len(command.await_files("ended-*", 2)) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process that its parent is gone")
+def test_nobody_begins_whose_parent_is_gone_before_that_can_be_told():
+    for parent, code in ((os.getpid(), 0), (os.getppid(), -signal.SIGTERM)):
+        of_parent = partial(processes._end_with_parent, parent)
+        assert subprocess.run([sys.executable, "-c", ""], preexec_fn=of_parent).returncode == code
 
 
 def test_one_that_fails_again_and_again_does_not_end_another_that_failed_long_ago(tmp_path):

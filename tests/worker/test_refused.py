@@ -44,7 +44,7 @@ class Sending:
         )
         self.input.subscribe(NoListener())
         self.transactions.open()
-        self.pending = Pending(self.input.membership(), dead_letter_for=self._dead_letter_for)
+        self.pending = Pending(self.input.membership(), self._dead_letter_for)
         for number, size in enumerate(sizes):
             records = [Record(2 * i, FIRST_TIMESTAMP_MS, None, None, []) for i in range(size)]
             outgoing = [Outgoing("out", None, b"%d.%d" % (number, i), [], 0) for i in range(size)]

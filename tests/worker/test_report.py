@@ -108,7 +108,7 @@ def test_nothing_scored_is_no_division_by_zero(tmp_path: Path, capsys: pytest.Ca
     assert (report.baseline.log_loss, report.baseline.accuracy, report.log_loss) == (None, None, None)
     text.show(report)
     assert re.search(r"^log-loss +- +-$", capsys.readouterr().out, re.MULTILINE)
-    Page(page_of(report, "rows.npz", "y", config_of_rows()))
+    Page(page_of(report, "rows.npz", "y", config_of_rows(), []))
 
 
 # Figures in bounded memory
@@ -204,7 +204,7 @@ def test_labels_without_signal_are_said_to_be(tmp_path: Path) -> None:
 
 
 def test_many_models_and_classes_and_features_are_shown_in_part() -> None:
-    report = Report(features=[FeatureFigures(f"f{i}", 1 / 30, weight=i / 30) for i in range(30)])
+    report = Report(features=[FeatureFigures(f"f{i}", 1 / 30, i / 30, None) for i in range(30)])
     for i in range(100):
         model = report.by_model.setdefault(f"m{i}", ModelFigures())
         model.classes.count = i
@@ -245,7 +245,7 @@ def test_adaptive_models_show_weights_and_swaps_and_explained_ones_what_moved_th
     assert re.search(r"^feature +share +weight +moved$", shown, re.MULTILINE)
     assert re.search(rf"^trees replaced +{report.swaps}$", shown, re.MULTILINE)
     assert report.swaps is not None
-    html = page_of(report, "rows.npz", "y", config_of_rows())
+    html = page_of(report, "rows.npz", "y", config_of_rows(), [])
     assert Page(html).open == []
     for feature in report.features:
         assert f"<td>{feature.weight:.2f}</td>" in html
@@ -292,8 +292,8 @@ def test_the_page_needs_nothing_else_and_takes_no_text_for_markup(tmp_path: Path
     report.notes.append(HOSTILE)
     report.rejects["unknown-class"] = 1
     report.first_rejects["unknown-class"] = HOSTILE
-    report.features.append(FeatureFigures(HOSTILE, 0.0))
-    html = page_of(report, HOSTILE, HOSTILE, config_of_rows({"classes": "[a, '<b>']"}))
+    report.features.append(FeatureFigures(HOSTILE, 0.0, None, None))
+    html = page_of(report, HOSTILE, HOSTILE, config_of_rows({"classes": "[a, '<b>']"}), [])
     page = Page(html)
     tags = {tag for tag, _ in page.tags}
     assert not tags & {"script", "link", "img", "iframe", "object", "image", "use", "a"}
@@ -310,7 +310,7 @@ def test_the_page_shows_the_figures_and_draws_them(tmp_path: Path, kind: str) ->
     rng = np.random.default_rng(3)
     y = {"classes": rng.integers(5, size=300), "two": rng.integers(2, size=300), "numbers": rng.normal(size=300)}[kind]
     report = report_of(tmp_path, y)
-    page = Page(page_of(report, "rows.npz", "y", config_of_rows()))
+    page = Page(page_of(report, "rows.npz", "y", config_of_rows(), []))
     for name, ours, theirs in text.scores(report):
         assert name in page.text
         assert ours in page.text
@@ -343,6 +343,7 @@ def test_ticks_are_round_few_and_within(low: float, length: float) -> None:
 
 def test_a_chart_of_one_point_or_of_nothing_has_axes() -> None:
     for points in ([(1.0, 5.0)], [], [(0.0, math.inf)]):
-        drawn = svg.chart([svg.Series("<x>", points, "first", dots=True)], svg.Axis("a<b"), svg.Axis("c"))
+        axes = svg.Axis("a<b", 1, 1), svg.Axis("c", 0, 0)
+        drawn = svg.chart([svg.Series("<x>", points, "first", dots=True)], *axes)
         assert "nan" not in drawn
         assert "a&lt;b" in drawn

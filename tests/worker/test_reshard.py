@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.worker.support.bench import Bench, of_input, run_into_stop
+from tests.worker.support.checkpoints import write
 from tests.worker.support.configurations import document
 from tests.worker.support.fake_broker import Log
 from tests.worker.support.fake_clients import FakeInput
@@ -147,7 +148,7 @@ def large_history(n_models: int, n_bytes: int) -> DictStore:
     store = DictStore()
     models = {f"{i}": partial(SavedModel, "spec", i.to_bytes(2) * (n_bytes // 2), {}) for i in range(n_models)}
     location = Location("group", "main", "events", "topic-id", 0)
-    Checkpoints(store, location).write(offset=1, start_offset=0, engine="engine", created_ms=0, dirty=models)
+    write(Checkpoints(store, location), 1, dirty=models)
     return store
 
 
@@ -179,7 +180,7 @@ def test_a_history_is_moved_in_bounded_memory(tmp_path: Path, monkeypatch: pytes
 
     def begin() -> Manifest:
         models = warm.models_of(0)[1]
-        return begun.write(offset=0, start_offset=0, engine="engine", created_ms=0, dirty=models)
+        return write(begun, 0, dirty=models)
 
     assert peak_bytes(begin) < 8 * 2**20
     assert loaded(begun, begin()) == everything

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ import pytest
 import amf
 from tests.worker.support.fakes import config
 from tests.worker.support.models import PARAMS, event, reject_codes
+from worker.base.records import ClassScores
 from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import SYSTEMS, fits
 from worker.state.model import Model, spec_of
 from worker.state.model_store import ModelStore
 from worker.state.targets import forest_of, seed_of
+
+spec = partial(spec_of, decoder=DECODER)
 
 OTHER_VALUES: dict[str, Any] = {
     "n_estimators": 3,
@@ -73,11 +77,11 @@ def test_the_spec_changes_with_every_parameter_and_with_the_key(algorithm: str) 
     own = {name: value for name, value in OTHER_VALUES.items() if fits(name, algorithm)}
     own["calibration"] = not calibrates(algorithm)
     own |= MEANT_OTHERWISE.get(algorithm, {})
-    specs = {spec_of("key", replace(params, **{name: value})) for name, value in own.items()}
-    specs |= {spec_of("key", params), spec_of("other", params)}
+    specs = {spec("key", replace(params, **{name: value})) for name, value in own.items()}
+    specs |= {spec("key", params), spec("other", params)}
     assert len(specs) == len(own) + 2
     for name in OTHER_VALUES.keys() - own.keys():
-        assert spec_of("key", replace(params, **{name: OTHER_VALUES[name]})) == spec_of("key", params)
+        assert spec("key", replace(params, **{name: OTHER_VALUES[name]})) == spec("key", params)
 
 
 @pytest.mark.parametrize("key", ["key", "", 'a"b\\\n', "Zürich \U0001f333", "\ud800"])
@@ -87,18 +91,18 @@ def test_the_spec_is_a_hash_of_all_that_determines_a_state(key: str, classes: An
     whole = {"params": params.determining(), "key": key, "decoder": DECODER}
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
     for _ in range(2):  # made once, and used again
-        assert spec_of(key, params) == hashlib.sha256(text.encode()).hexdigest()[:16]
+        assert spec(key, params) == hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def test_the_spec_tells_whether_forecasts_are_calibrated_and_not_who_said_so() -> None:
     for algorithm, on in (("amf-classifier", True), ("unrestricted-amf-classifier", False)):
         params = replace(PARAMS, algorithm=algorithm)
-        assert spec_of("key", params) == spec_of("key", replace(params, calibration=on))
-        assert spec_of("key", params) != spec_of("key", replace(params, calibration=not on))
+        assert spec("key", params) == spec("key", replace(params, calibration=on))
+        assert spec("key", params) != spec("key", replace(params, calibration=not on))
 
 
 def test_the_spec_changes_with_the_algorithm() -> None:
-    assert len({spec_of("key", replace(PARAMS, algorithm=algorithm)) for algorithm in SYSTEMS}) == len(SYSTEMS)
+    assert len({spec("key", replace(PARAMS, algorithm=algorithm)) for algorithm in SYSTEMS}) == len(SYSTEMS)
 
 
 def test_the_spec_does_not_change_with_anything_else() -> None:
@@ -108,7 +112,7 @@ def test_the_spec_does_not_change_with_anything_else() -> None:
         on_spec_change="restart", interval_s=9.0,
     )  # fmt: skip
     specs = [ModelStore(each.models.params_for).configured_spec("key") for each in (one, two)]
-    assert specs[0] == specs[1] == spec_of("key", PARAMS)
+    assert specs[0] == specs[1] == spec("key", PARAMS)
     assert len(specs[0]) == 16
 
 
@@ -141,7 +145,7 @@ def test_one_key_grows_one_forest_whatever_else_there_is() -> None:
     alone, beside = ModelStore(config().models.params_for), ModelStore(config().models.params_for)
     first = beside.get("other")
     first.apply(events, predict=True)
-    beside.keep(first)
+    beside.keep(first, ClassScores())
     grown = []
     for models in (alone, beside):
         here = models.get("key")

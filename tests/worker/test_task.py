@@ -84,13 +84,13 @@ def test_a_record_beyond_the_end_of_a_run_does_not_end_it_once_those_before_are_
     here.go_live()
     stream = records(*(("k", {"features": [0.5], "label": 1}) for _ in range(5)))
     assert not here.add(stream)
-    assert here.has_ended()
+    assert here.has_ended(None)
     # They are read again, since what they need was not there.
     here.wait(0.0)
-    assert not here.has_ended()
+    assert not here.has_ended(None)
     here.resume()
     assert here.add(stream[:2])
-    assert not here.has_ended()
+    assert not here.has_ended(None)
 
 
 def test_records_that_come_while_it_waits_are_left_to_be_read_again() -> None:

@@ -41,7 +41,8 @@ def watched(partitions: int = 2, on_repartition: str = "fail") -> tuple[Bench, T
     bench, topic = Bench(partitions, interval_s=1e6), Topic(partitions)
     bench.config = replace(bench.config, input=replace(bench.config.input, on_repartition=on_repartition))
     assert isinstance(topic.now, TopicState)
-    bench.monitor = TopicMonitor("events", topic.now, bench.config.input.on_repartition, topic.look, bench.clock)
+    on_repartition, no_outputs = bench.config.input.on_repartition, OutputMonitor({}, Board(), bench.clock)
+    bench.monitor = TopicMonitor("events", topic.now, on_repartition, topic.look, bench.clock, no_outputs)
     return bench, topic
 
 

@@ -19,6 +19,9 @@ OUTPUTS = [Outgoing("predictions", b"k", b"%d" % i, [], 0) for i in range(3)]
 OFFSETS = {0: 3, 1: 5}
 
 
+def no_dead_letter(*_: object) -> None: ...
+
+
 class Bench:
     """Transactions of one member through producers of one id; `faults` meets all their calls."""
 
@@ -37,9 +40,10 @@ class Bench:
 
     def begin(self, offsets: dict[int, int] = OFFSETS) -> None:
         outgoing = {0: OUTPUTS[:2], 1: OUTPUTS[2:]}
-        self.transactions.pending = Pending(
-            self.input.membership(), outgoing, {number: CommittedOffset(offset) for number, offset in offsets.items()}
-        )
+        self.transactions.pending = Pending(self.input.membership(), no_dead_letter)
+        for number, offset in offsets.items():
+            records = [Record(i, 0, b"k", b"", []) for i in range(len(outgoing[number]))]
+            self.transactions.pending.add(number, records, outgoing[number], CommittedOffset(offset))
 
     def settle(self) -> bool:
         """Returns whether it is done; until then it goes on pending."""
@@ -117,8 +121,6 @@ def test_a_new_producer_in_place_of_one_that_could_not_abort_comes_with_the_next
     bench.faults.at("produce", Refused("injected"))
     bench.faults.at("abort", Unknown("injected"))
     bench.begin()
-    assert bench.transactions.pending is not None
-    bench.transactions.pending.records = {0: [Record(i, 0, b"k", b"", []) for i in (1, 2)]}
     assert (bench.settle(), bench.opened) == (False, 1)
     assert (bench.settle(), bench.opened) == (True, NEW)
     assert bench.broker.published == OUTPUTS
@@ -140,7 +142,9 @@ def test_offsets_alone_are_sent_again_with_what_is_committed_along_with_them(too
     bench.begin()
     assert bench.settle()
     offsets = {number: CommittedOffset(offset, "changed") for number, offset in OFFSETS.items()}
-    bench.transactions.pending = Pending(bench.input.membership(), offsets=offsets)
+    bench.transactions.pending = pending = Pending(bench.input.membership(), no_dead_letter)
+    for number, offset in offsets.items():
+        pending.add(number, [], [], offset)
     bench.faults.at("commit:done" if took_effect else "commit", Unknown("injected"))
     assert [bench.settle(), bench.settle()] == [False, True]
     assert bench.broker.metadata == dict.fromkeys(OFFSETS, "changed")
@@ -272,13 +276,13 @@ def test_a_partition_that_comes_again_may_be_anywhere() -> None:
 
 
 def test_after_a_row_of_failures_parts_become_as_large_as_they_were() -> None:
-    pending, parts = Pending(None), 0
+    pending, parts = Pending(None, no_dead_letter), 0
     pending.add(0, [Record(i, 0, b"k", b"", []) for i in range(10_000)], [OUTPUTS[0]] * 10_000, CommittedOffset(10_000))
     for _ in range(18):
         pending.cut()
         pending.failed(sent=True)
     assert pending.size() == 1
-    while pending.offsets:
+    while pending.shares:
         pending.cut()
         pending.advance()
         parts += 1
@@ -287,7 +291,7 @@ def test_after_a_row_of_failures_parts_become_as_large_as_they_were() -> None:
 
 def test_what_was_too_much_at_once_is_not_tried_again_before_some_parts_were_committed() -> None:
     """Else every second transaction would fail where a broker takes no more in time."""
-    pending, sizes = Pending(None), []
+    pending, sizes = Pending(None, no_dead_letter), []
     pending.add(0, [Record(i, 0, b"k", b"", []) for i in range(100)], [OUTPUTS[0]] * 100, CommittedOffset(100))
     for _ in range(10):
         pending.cut()
@@ -300,7 +304,7 @@ def test_what_was_too_much_at_once_is_not_tried_again_before_some_parts_were_com
 
 
 def test_pauses_of_a_transaction_that_never_succeeds_have_an_end() -> None:
-    assert Pending(None, attempts=5_000).pause_s == 1.0
+    assert Pending(None, no_dead_letter, attempts=5_000).pause_s == 1.0
 
 
 def test_what_is_dropped_is_not_sent_again() -> None:

@@ -91,7 +91,7 @@ class ModelRow(msgspec.Struct, frozen=True):
     in_memory: bool
     loss: Loss | None
     """None where its forest does not keep it."""
-    depth: float | None = None
+    depth: float | None
     """Mean depth of a learned record's leaf; only of the models with the most traffic."""
 
 
@@ -196,7 +196,7 @@ class Point(msgspec.Struct, frozen=True):
     latency_p50_seconds: float | None
     latency_p99_seconds: float | None
     checkpoint_age_seconds: float | None
-    losses: Mapping[str, tuple[float, float]] = {}
+    losses: Mapping[str, tuple[float, float]]
     """Recent loss and that of the baseline, of the models with the most traffic."""
 
 

@@ -14,8 +14,8 @@ has lost records, gaps.py says where the history goes on.
 from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
 from worker.checkpoint.checkpoints import Checkpoints
 from worker.checkpoint.listing import Listing, describe, history
-from worker.checkpoint.manifest import FORMAT, Manifest, Reader, differing
-from worker.checkpoint.names import Location
+from worker.checkpoint.manifest import FORMAT, About, Manifest, Reader, differing
+from worker.checkpoint.names import History, Location
 from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.policy import MOST_WRITES, Policy
 from worker.checkpoint.retention import KEPT_MS
@@ -25,8 +25,10 @@ __all__ = [
     "FORMAT",
     "KEPT_MS",
     "MOST_WRITES",
+    "About",
     "Catalogue",
     "Checkpoints",
+    "History",
     "Listing",
     "Location",
     "Manifest",

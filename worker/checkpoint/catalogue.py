@@ -38,13 +38,14 @@ class Usage(NamedTuple):
 class Catalogue(Mapping[str, ModelEntry]):
     """Model key -> entry, and the usage of the segments. It does not change: `less` and `plus` make another one."""
 
-    __slots__ = ("_base", "_changed", "_length", "_removed", "alive_bytes", "base_name", "deltas", "usage")
+    __slots__ = ("_base", "_changed", "_hash", "_length", "_removed", "alive_bytes", "base_name", "deltas", "usage")
 
     def __init__(self, base: dict[str, ModelEntry] | None = None, base_name: str | None = None) -> None:
         self._base = base or {}
         self._changed: dict[str, ModelEntry] = {}
         self._removed: set[str] = set()
         self._length = len(self._base)
+        self._hash = 0
         self.base_name = base_name
         """The manifest in the store that holds the base; None where none does."""
         self.deltas = 0
@@ -58,7 +59,7 @@ class Catalogue(Mapping[str, ModelEntry]):
     def of(cls, models: dict[str, ModelEntry], sizes: Mapping[str, int], base_name: str | None = None) -> Catalogue:
         """A catalogue that is all base. Raises ValueError where a model does not lie in these segments."""
         catalogue = cls(models, base_name)
-        catalogue._enter(models.values(), sizes)
+        catalogue._enter(models, sizes)
         return catalogue
 
     def __getitem__(self, key: str) -> ModelEntry:
@@ -79,6 +80,11 @@ class Catalogue(Mapping[str, ModelEntry]):
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def state_hash(self) -> str:
+        """Hash of the models, which follows from what changes."""
+        return _text(self._hash)
 
     @property
     def segments(self) -> dict[str, int]:
@@ -121,7 +127,7 @@ class Catalogue(Mapping[str, ModelEntry]):
         catalogue = self._copy()
         for key in keys:
             if key in catalogue:
-                catalogue._leave(catalogue[key])
+                catalogue._leave(key)
                 catalogue._changed.pop(key, None)
                 catalogue._length -= 1
                 if key in catalogue._base:
@@ -133,12 +139,12 @@ class Catalogue(Mapping[str, ModelEntry]):
         catalogue = self._copy()
         for key, entry in models.items():
             if key in catalogue:
-                catalogue._leave(catalogue[key])
+                catalogue._leave(key)
             else:
                 catalogue._length += 1
             catalogue._changed[key] = entry
             catalogue._removed.discard(key)
-        catalogue._enter(models.values(), sizes)
+        catalogue._enter(models, sizes)
         return catalogue
 
     def whole(self) -> Catalogue:
@@ -146,7 +152,7 @@ class Catalogue(Mapping[str, ModelEntry]):
         models = {key: entry for key, entry in self._base.items() if key not in self._removed}
         models.update(self._changed)
         catalogue = Catalogue(models)
-        catalogue.usage, catalogue.alive_bytes = self.usage, self.alive_bytes
+        catalogue.usage, catalogue.alive_bytes, catalogue._hash = self.usage, self.alive_bytes, self._hash
         return catalogue
 
     def saved(self, base_name: str | None, deltas: int) -> Catalogue:
@@ -158,38 +164,41 @@ class Catalogue(Mapping[str, ModelEntry]):
     def _copy(self) -> Catalogue:
         twin = Catalogue(self._base, self.base_name)
         twin._changed, twin._removed, twin._length = dict(self._changed), set(self._removed), self._length
-        twin.deltas, twin.usage, twin.alive_bytes = self.deltas, dict(self.usage), self.alive_bytes
+        twin.deltas, twin.usage = self.deltas, dict(self.usage)
+        twin.alive_bytes, twin._hash = self.alive_bytes, self._hash
         return twin
 
-    def _enter(self, entries: Iterable[ModelEntry], sizes: Mapping[str, int]) -> None:
+    def _enter(self, models: Mapping[str, ModelEntry], sizes: Mapping[str, int]) -> None:
         nobody = Usage(-1, 0, 0)
-        for entry in entries:
+        for key, entry in models.items():
             was = self.usage.get(entry.segment, nobody)
             size = sizes.get(entry.segment, was.size)
             if size < entry.start + entry.length or was.size not in (-1, size):
                 raise ValueError("points past the end of a segment, or into one that it does not list")
             self.usage[entry.segment] = Usage(size, was.models + 1, was.alive + entry.length)
             self.alive_bytes += entry.length
+            self._hash += _hash_of(key, entry)
 
-    def _leave(self, entry: ModelEntry) -> None:
+    def _leave(self, key: str) -> None:
+        entry = self[key]
         size, models, alive = self.usage[entry.segment]
         self.alive_bytes -= entry.length
+        self._hash -= _hash_of(key, entry)
         if models == 1:
             del self.usage[entry.segment]
         else:
             self.usage[entry.segment] = Usage(size, models - 1, alive - entry.length)
 
 
-def state_hash(
-    models: Mapping[str, ModelEntry], before: str = "0", gone: Mapping[str, ModelEntry] | None = None
-) -> str:
+def state_hash(models: Mapping[str, ModelEntry]) -> str:
     """Hash of a set of models: the sum of a hash of each, by its key and its own bytes, modulo 2**256.
 
-    It depends on nothing else, such as the order or how checkpoints grouped them, and follows from what changed: that
-    of a state `before` less the models `gone`, with these added.
+    It depends on nothing else, such as the order or how checkpoints grouped them.
     """
-    left = sum(_hash_of(key, entry) for key, entry in gone.items()) if gone else 0
-    total = int(before, 16) - left + sum(_hash_of(key, entry) for key, entry in models.items())
+    return _text(sum(_hash_of(key, entry) for key, entry in models.items()))
+
+
+def _text(total: int) -> str:
     return f"{total % 2**256:064x}"
 
 

@@ -14,8 +14,8 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
 from worker.checkpoint import retention, segments
-from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash
-from worker.checkpoint.manifest import Manifest, Reader, differing, encoded, problem_of, readable, ready_to_write
+from worker.checkpoint.catalogue import Catalogue, ModelEntry
+from worker.checkpoint.manifest import About, Manifest, Reader, differing, encoded, problem_of, readable, ready_to_write
 from worker.checkpoint.names import Kind, Location, file_name, is_ours, of_kind, offset_of
 from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.segments import SavedModel, Source
@@ -151,50 +151,24 @@ class Checkpoints:
 
     def write(
         self,
-        *,
-        offset: int,
-        start_offset: int,
-        engine: str,
-        created_ms: int,
+        about: About,
         dirty: Mapping[str, Source],
         removed: Collection[str] = (),
         previous: Manifest | None = None,
-        covered: int = 0,
-        revision: int = 0,
-        origin: str | None = None,
-        partitions: int | None = None,
-        intake: dict[str, str] | None = None,
     ) -> Manifest:
-        """Write the state at `offset`: the `previous` checkpoint less `removed`, with `dirty` on top.
+        """Write the state that `about` says: the `previous` checkpoint less `removed`, with `dirty` on top.
 
-        `covered` counts where it is beyond `offset`: no record lies between the two.
         Models that did not change are not written again, except to reclaim space. Each source is asked once, in their
         order, when the models before it are on their way. Raises CorruptCheckpoint if models of `previous` are damaged:
         write all models without it then.
         """
-        if previous is not None and (previous.location, previous.start_offset) != (self.location, start_offset):
+        if previous is not None and (previous.location, previous.start_offset) != (about.location, about.start_offset):
             raise ValueError("the previous checkpoint belongs to another history")
-        before, hashed = (Catalogue(), "0") if previous is None else (previous.models, previous.state_hash)
+        before = Catalogue() if previous is None else previous.models
         carried = before.less({*dirty, *removed})
-        written, sizes = self.write_models(offset, self._to_write(dirty, carried))
-        gone = {key: before[key] for key in {*removed, *written} if key in before}
-        self._since.offsets.add(offset)
-        return self.write_manifest(
-            Manifest(
-                engine=engine,
-                location=self.location,
-                start_offset=start_offset,
-                offset=offset,
-                covered=max(offset, covered),
-                revision=revision,
-                created_ms=created_ms,
-                models=carried.plus(written, sizes),
-                state_hash=state_hash(written, hashed, gone),
-                origin=origin,
-                partitions=partitions,
-                intake=intake,
-            )
-        )
+        written, sizes = self.write_models(about.offset, self._to_write(dirty, carried))
+        self._since.offsets.add(about.offset)
+        return self.write_manifest(Manifest.of(about, carried.plus(written, sizes)))
 
     def write_models(
         self, offset: int, models: Iterable[tuple[str, SavedModel]]

@@ -22,7 +22,7 @@ import msgspec
 
 from worker.base.errors import CorruptCheckpoint, NotFound
 from worker.base.ports import ObjectStore
-from worker.checkpoint.catalogue import Catalogue, ModelEntry, Size, state_hash
+from worker.checkpoint.catalogue import Catalogue, ModelEntry, Size
 from worker.checkpoint.names import Location, expect_hash, offset_of
 
 FORMAT = 2
@@ -36,7 +36,7 @@ Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """A state but for its models: every record of [start_offset, offset) is in it, nothing else."""
+    """What is known of a state but its models: every record of [start_offset, offset) is in it, nothing else."""
 
     engine: str
     location: Location
@@ -54,8 +54,6 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """
     created_ms: int
     """Wall clock of the writer, for people and for garbage collection."""
-    state_hash: str
-    """Of the models alone: two checkpoints of one state have one hash, however their segments were cut."""
     origin: str | None = None
     """Where the models of the first checkpoint came from, if this history did not begin with nothing."""
     adopted: bool = True
@@ -70,6 +68,19 @@ class Manifest(About, frozen=True, kw_only=True):
     """The state at `offset`."""
 
     models: Catalogue
+
+    @classmethod
+    def of(cls, about: About, models: Catalogue) -> Manifest:
+        return cls(models=models, **_about(about))
+
+    @property
+    def about(self) -> About:
+        return About(**_about(self))
+
+    @property
+    def state_hash(self) -> str:
+        """Of the models alone: two checkpoints of one state have one hash, however their segments were cut."""
+        return self.models.state_hash
 
     @property
     def segments(self) -> dict[str, int]:
@@ -89,6 +100,7 @@ class Header(About, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bytes of each segment that the entries of this file point into, in the order in which these count."""
     removed: list[str]
     """Models of the base that are no more."""
+    state_hash: str
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -135,6 +147,7 @@ def encoded(manifest: Manifest) -> tuple[Header, bytes]:
         deltas=models.deltas + models.delta_length if is_delta else 0,
         segments=segments,
         removed=removed,
+        state_hash=manifest.state_hash,
         **_about(manifest),
     )
     stream = BytesIO()
@@ -215,12 +228,12 @@ class Reader:
     def _read_base(self, name: str, header: Header, frames: Iterator[bytes]) -> Manifest:
         try:
             models = Catalogue.of(_entries(header, frames), header.segments, name)
-            _require_hash(header, state_hash(models))
+            _require_hash(header, models)
             if header.removed:
                 raise ValueError("removes models without a base")
         except ValueError as error:
             raise CorruptCheckpoint(f"{self._path(name)} {error}") from error
-        manifest = Manifest(models=models, **_about(header))
+        manifest = Manifest.of(header, models)
         self._base = name, manifest
         return manifest
 
@@ -230,10 +243,9 @@ class Reader:
         entries = _entries(header, frames)
         if not all(key in base.models and key not in entries for key in header.removed):
             raise ValueError("removes models that its base does not have, or that it has itself")
-        gone = {key: base.models[key] for key in (*header.removed, *entries) if key in base.models}
-        _require_hash(header, state_hash(entries, base.state_hash, gone))
-        models = base.models.less(gone).plus(entries, header.segments).saved(None, header.deltas)
-        return Manifest(models=models, **_about(header))
+        models = base.models.less(header.removed).plus(entries, header.segments).saved(None, header.deltas)
+        _require_hash(header, models)
+        return Manifest.of(header, models)
 
     def _base_of(self, header: Header, name: str) -> Manifest:
         if self._base is not None and self._base[0] == name:
@@ -251,8 +263,8 @@ class Reader:
         return f"{self._folder}/{name}" if self._folder else name
 
 
-def _require_hash(header: Header, found: str) -> None:
-    if header.state_hash != found:
+def _require_hash(header: Header, models: Catalogue) -> None:
+    if header.state_hash != models.state_hash:
         raise ValueError("has a state hash that is not that of its models")
 
 

@@ -20,25 +20,30 @@ _FILE = re.compile(r"[0-9]{20}-[0-9a-f]{64}\.(manifest|segment)")
 Kind = Literal["manifest", "segment"]
 
 
-class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose checkpoints these are: one partition of one topic, as learned by one group in one lineage."""
+class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose checkpoints these are: one topic, as learned by one group in one lineage."""
 
     group: str
     lineage: str
     topic: str
     topic_id: str
+
+    @property
+    def topic_prefix(self) -> str:
+        """Folder of all partitions in the store."""
+        topic = f"{_folder(self.topic, LONGEST - len(self.topic_id) - 1)}-{self.topic_id}"
+        return f"{_folder(self.group)}/{_folder(self.lineage)}/{topic}"
+
+
+class Location(History, frozen=True):
+    """One partition of a history."""
+
     partition: int
 
     @property
     def prefix(self) -> str:
         """Folder of this location in the store."""
-        topic = f"{_folder(self.topic, LONGEST - len(self.topic_id) - 1)}-{self.topic_id}"
-        return f"{_folder(self.group)}/{_folder(self.lineage)}/{topic}/{self.partition}"
-
-    @property
-    def topic_prefix(self) -> str:
-        """Folder of all partitions."""
-        return self.prefix.rpartition("/")[0]
+        return f"{self.topic_prefix}/{self.partition}"
 
     @property
     def title(self) -> str:

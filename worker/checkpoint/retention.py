@@ -42,8 +42,8 @@ class Content(msgspec.Struct, frozen=True):
 def expired(
     manifests: Mapping[str, Content],
     now_ms: int,
-    committed: int | None = None,
-    bases: Collection[str | None] = (),
+    committed: int | None,
+    bases: Collection[str | None],
 ) -> list[list[str]]:
     """Names of manifests that nobody needs any more; `manifests` are the readable ones, newest first.
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from worker.base.ports import ObjectStore
 from worker.checkpoint.gaps import before_gap, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
-from worker.checkpoint.names import Location, is_ours, of_kind
+from worker.checkpoint.names import History, Location, is_ours, of_kind
 
 
 def of_another_partition(store: ObjectStore, location: Location, *, oldest: bool = False) -> Manifest | None:
@@ -21,11 +21,16 @@ def of_another_partition(store: ObjectStore, location: Location, *, oldest: bool
     return next((m for m in found if m.location.partition != location.partition), None)
 
 
-def of_another_topic(store: ObjectStore, location: Location) -> Manifest | None:
+def of_any_partition(store: ObjectStore, history: History) -> Manifest | None:
+    """The newest checkpoint of the lowest partition that has one to be read."""
+    return next(_one_of_each(store, history.topic_prefix), None)
+
+
+def of_another_topic(store: ObjectStore, history: History) -> Manifest | None:
     """A checkpoint of a topic that had the same name and another id, if one can be read."""
-    lineage, topic, _ = location.prefix.rsplit("/", 2)
-    found = _one_of_each(store, lineage, topic.removesuffix(location.topic_id), f"{topic}/")
-    return next((m for m in found if m.location.topic == location.topic), None)
+    lineage, _, topic = history.topic_prefix.rpartition("/")
+    found = _one_of_each(store, lineage, topic.removesuffix(history.topic_id), f"{topic}/")
+    return next((m for m in found if m.location.topic == history.topic), None)
 
 
 def other_lineages(store: ObjectStore, location: Location) -> list[str]:

@@ -135,7 +135,7 @@ def dry_runs(
     store: ObjectStore,
     source: Input,
     clock: Clock,
-    warm_store: ObjectStore | None = None,
+    warm_store: ObjectStore | None,
 ) -> Iterator[Finding]:
     """What a start would make of the newest checkpoints: partitions that would stop, models that would be refused.
 

@@ -152,7 +152,7 @@ def evaluate(arguments: Namespace) -> int:
     from worker.state.targets import compile_kernels
 
     given = _load(arguments.config, _settings(arguments)) if arguments.config else None
-    rows = _open(arguments, given)
+    rows = _open(arguments, given or _without_models(arguments))
     read = None if rows.from_stdin else rows.path
     require_distinct({"the rows": read, "--report": arguments.report, "--out": arguments.out})
     if not rows.labelled:
@@ -212,6 +212,16 @@ def _do_all(writes: Mapping[str, Callable[[], object]]) -> None:
             problems.append(str(error))
     if problems:
         raise Fatal("\n".join(problems))
+
+
+def _without_models(arguments: Namespace) -> Config:
+    """What the command line says, but of the models: which may learn the labels is told by how these look."""
+    from worker.cli.evaluate import config_of_rows
+    from worker.config import Config
+    from worker.config.keys import keys
+
+    sections = keys(Config).keys() - {"models"}
+    return config_of_rows({name: value for name, value in arguments.settings if name.partition(".")[0] in sections})
 
 
 def _learner(arguments: Namespace, rows: FileRows, given: Config | None) -> Config:
@@ -321,7 +331,7 @@ def _load(path: str, settings: Mapping[str, str] | Sequence[tuple[str, str]]) ->
     return load(path, {"HOSTNAME": gethostname(), **os.environ}, dict(settings))
 
 
-def _open(arguments: Namespace, config: Config | None) -> FileRows:
+def _open(arguments: Namespace, config: Config) -> FileRows:
     from worker.cli.dataset import open_rows
     from worker.config import repartition
 
@@ -334,7 +344,7 @@ def _open(arguments: Namespace, config: Config | None) -> FileRows:
         time=arguments.time,
         drop=arguments.drop,
         thousands=arguments.thousands,
-        key_field=repartition.key_field(config) if config and not arguments.keys else None,
+        key_field=None if arguments.keys else repartition.key_field(config),
     )
 
 

@@ -12,7 +12,7 @@ from worker.adapters.kafka import KafkaAdmin, KafkaGroup, KafkaInput
 from worker.adapters.store import open_store
 from worker.base.errors import Fatal
 from worker.base.ports import Clock, Deadline, Input, ObjectStore
-from worker.checkpoint import Location, Manifest, history
+from worker.checkpoint import History, Manifest, history
 from worker.cli.reshard import reshard
 from worker.cli.terminal import progress, status
 from worker.config import Config, history_of, repartition
@@ -51,7 +51,7 @@ def _asked(
     admin = KafkaAdmin(config)
     facts = admin.facts(config.input.topic)  # First of all: where no broker answers it says at which address.
     require_nobody_at_work(KafkaGroup(config))
-    old = history(store, Location(*history_of(config), facts.topic_id, 0).topic_prefix)
+    old = history(store, History(*history_of(config), facts.topic_id).topic_prefix)
     if new_topic is None:
         require_added(config.input.topic, len(old), facts.partitions)
     elif facts.partitions > len(old):

@@ -70,7 +70,7 @@ def keys_in(lines: Iterable[str], name: str) -> Iterator[str]:
             raise ConfigError(f"{name}, line {number}: expected a model key or a JSON string: {error}") from None
 
 
-def reset(keys: Iterable[str], config: Config, config_path: str, *, advance: Advance = lambda share, rows: None) -> int:
+def reset(keys: Iterable[str], config: Config, config_path: str, *, advance: Advance) -> int:
     """Publish a tombstone for each key, so that its model starts anew; returns how many were delivered.
 
     Raises ConfigError, before anything is published, where that would remove no model; WorkerError where some could

@@ -22,11 +22,11 @@ _MODEL_HEADERS = ("model", "partition", "samples", "nodes", "depth", "bytes", "l
 class Choice(NamedTuple):
     """Which models are listed."""
 
-    pattern: str = "*"
+    pattern: str
     """Glob pattern of their keys."""
-    by: str = "samples"
+    by: str
     """What puts them in order: the largest first, by their keys the least, by `idle` the idlest."""
-    most: int = 20
+    most: int
 
 
 def show_all(store: ObjectStore, now_ms: int, chosen: Choice) -> tuple[int, list[str]]:

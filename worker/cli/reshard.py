@@ -75,7 +75,6 @@ def reshard(
                 # Not the time of day: then a repetition writes the same files.
                 created_ms=max(manifest.created_ms for manifest in old),
                 models=Catalogue.of(entries[number], sizes[number]),
-                state_hash=state_hash(entries[number]),
                 origin=f"reshard of lineage {before_gap(old[0].location).lineage} with {len(old)} partitions",
                 adopted=False,
                 partitions=partitions,

@@ -12,7 +12,7 @@ import msgspec
 import amf
 from worker.base.errors import ConfigError
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, Source
+from worker.checkpoint import About, Checkpoints, Location, Manifest, SavedModel, Source
 from worker.codec.dead_letters import DECODERS
 from worker.config import Config
 from worker.preflight import probe
@@ -38,10 +38,14 @@ def save(store: ObjectStore, name: str, rows: int, models: Mapping[str, Source],
         return msgspec.structs.replace(source(), spec=spec)
 
     location = Location("evaluate", "main", re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip(".") or "file", "file", 0)
-    return Checkpoints(store, location).write(
-        offset=rows,
-        start_offset=0,
+    about = About(
         engine=amf.ENGINE,
+        location=location,
+        start_offset=0,
+        offset=rows,
+        covered=rows,
         created_ms=time.time_ns() // 1_000_000,
-        dirty={key: partial(saved, key, source) for key, source in models.items()},
+    )
+    return Checkpoints(store, location).write(
+        about, {key: partial(saved, key, source) for key, source in models.items()}
     )

@@ -25,20 +25,43 @@ DeadLetterFor = Callable[[int, Record, Outgoing, str], Outgoing | None]
 
 
 @dataclass(slots=True)
+class Share:
+    """What is pending of one partition."""
+
+    offset: CommittedOffset
+    """Behind all of it."""
+    records: list[Record]
+    """What the outputs were made of, one by one."""
+    outgoing: list[Outgoing]
+    sending: int | None = None
+    """How many of the outputs are in the part; None where the part has nothing of it, not even an offset."""
+
+    @property
+    def is_sent_whole(self) -> bool:
+        """Whether the part has all that is left."""
+        return self.sending == len(self.outgoing)
+
+    def part_offset(self) -> CommittedOffset:
+        """The offset behind what the part has of it."""
+        if self.is_sent_whole:
+            return self.offset
+        assert self.sending, "without an output there is nothing to be cut"
+        last = self.records[self.sending - 1]
+        return CommittedOffset(last.offset + 1, self.offset.metadata, last.leader_epoch)
+
+
+@dataclass(slots=True)
 class Pending:
     """Outputs and offsets, by partition of the input, that are not known to be committed."""
 
     member: Membership
     """Who read the records, in the newest generation that is known."""
-    outgoing: dict[int, list[Outgoing]] = field(default_factory=dict)
-    offsets: dict[int, CommittedOffset] = field(default_factory=dict)
-    records: dict[int, list[Record]] = field(default_factory=dict)
-    """What the outputs were made of, one by one."""
-    dead_letter_for: DeadLetterFor | None = None
+    dead_letter_for: DeadLetterFor
+    shares: dict[int, Share] = field(default_factory=dict)
+    replaced: dict[int, list[Record]] = field(default_factory=dict)
+    """Records whose outputs are refused, in whose place dead letters go out; those that are committed, too."""
     unknown: bool = False
     """The part may have been committed: the committed offsets must be read before it is sent again."""
-    part: dict[int, int] = field(default_factory=dict)
-    """How many outputs of each partition are being sent."""
     most: int = sys.maxsize
     """How many outputs a part holds."""
     failures: int = 0
@@ -47,16 +70,15 @@ class Pending:
     """How often in a row it was tried in vain to send a part, or to learn what became of it."""
     committed: int = 0
     """How many outputs are known to be committed."""
-    replaced: dict[int, list[Record]] = field(default_factory=dict)
-    """Records whose outputs are refused, in whose place dead letters go out."""
     steady: int = 0
     """How many parts are to be committed before one is larger than the one before."""
 
     def add(self, number: int, records: list[Record], outgoing: list[Outgoing], offset: CommittedOffset) -> None:
         """What came of more records of a partition, and the offset behind them with what is committed along with it."""
-        self.records.setdefault(number, []).extend(records)
-        self.outgoing.setdefault(number, []).extend(outgoing)
-        self.offsets[number] = offset
+        share = self.shares.setdefault(number, Share(offset, [], []))
+        share.records += records
+        share.outgoing += outgoing
+        share.offset = offset
 
     def renew(self, member: Membership) -> bool:
         """Commit in the member's present generation; False where it is not the one that has read these records.
@@ -72,52 +94,47 @@ class Pending:
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget what is left of partitions that this worker does not own any more, or has done with."""
         for number in partitions:
-            for of_partitions in (self.outgoing, self.offsets, self.records, self.part, self.replaced):
-                of_partitions.pop(number, None)
+            self.shares.pop(number, None)
+            self.replaced.pop(number, None)
 
     def cut(self) -> None:
         """Decide which part is sent next: the first `most` of what is left, partition after partition."""
-        room, self.part = self.most, {}
-        for number in self.offsets:
-            left = len(self.outgoing.get(number, ()))
+        room = self.most
+        for share in self.shares.values():
+            left = len(share.outgoing)
             n = min(left, room)
-            if n or not left:
-                self.part[number] = n
-                room -= n
+            share.sending = n if n or not left else None
+            room -= n
+
+    def _part(self) -> dict[int, Share]:
+        return {number: share for number, share in self.shares.items() if share.sending is not None}
 
     def size(self) -> int:
         """How many outputs the part has."""
-        return sum(self.part.values())
+        return sum(share.sending or 0 for share in self.shares.values())
 
     def outputs(self) -> list[Outgoing]:
         """Those of the part."""
-        return [record for number, n in self.part.items() if n for record in self.outgoing[number][:n]]
+        return [record for share in self._part().values() for record in share.outgoing[: share.sending]]
 
     def part_offsets(self) -> dict[int, CommittedOffset]:
         """The offsets behind the part."""
-        return {number: self._offset_after(number, n) for number, n in self.part.items()}
-
-    def _offset_after(self, number: int, n: int) -> CommittedOffset:
-        whole = self.offsets[number]
-        if n == len(self.outgoing.get(number, ())):
-            return whole
-        last = self.records[number][n - 1]
-        return CommittedOffset(last.offset + 1, whole.metadata, last.leader_epoch)
+        return {number: share.part_offset() for number, share in self._part().items()}
 
     def advance(self) -> None:
         """The part is committed: go on behind it."""
         self.committed += self.size()
-        for number, n in self.part.items():
-            if n == len(self.outgoing.get(number, ())):
-                for of_partitions in (self.outgoing, self.offsets, self.records):
-                    of_partitions.pop(number, None)
+        for number, share in self._part().items():
+            if share.is_sent_whole:
+                del self.shares[number]
             else:
-                del self.outgoing[number][:n], self.records[number][:n]
+                del share.outgoing[: share.sending], share.records[: share.sending]
+                share.sending = None
         if self.steady:
             self.steady -= 1
         else:
             self.most = min(2 * self.most, sys.maxsize)
-        self.unknown, self.part, self.failures, self.attempts = False, {}, 0, 0
+        self.unknown, self.failures, self.attempts = False, 0, 0
 
     @property
     def pause_s(self) -> float:
@@ -143,11 +160,11 @@ class Pending:
 
     def replace_refused(self, why: str) -> int | None:
         """Send a dead letter in place of the only output of the part. The partition, where that is not possible."""
-        [number] = [number for number, n in self.part.items() if n]
-        record = self.records[number][0]
-        letter = self.dead_letter_for and self.dead_letter_for(number, record, self.outgoing[number][0], why)
+        [(number, share)] = [(number, share) for number, share in self.shares.items() if share.sending]
+        record = share.records[0]
+        letter = self.dead_letter_for(number, record, share.outgoing[0], why)
         if letter is None:
             return number
-        self.outgoing[number][0] = letter
+        share.outgoing[0] = letter
         self.replaced.setdefault(number, []).append(record)
         return None

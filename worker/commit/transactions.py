@@ -98,7 +98,7 @@ class Transactions:
         for _ in range(PARTS_A_TURN):
             if not self._settle_part(pending):
                 return False
-            if not pending.offsets:
+            if not pending.shares:
                 self.pending = None
                 return True
         return False
@@ -115,8 +115,8 @@ class Transactions:
             if self._output is None:
                 self.open()
                 failpoint("reopened")
-            # Without offsets: all of its partitions were taken away.
-            if not pending.offsets:
+            # Nothing is left: all of its partitions were taken away.
+            if not pending.shares:
                 return True
             if pending.unknown and self._was_committed(pending):
                 self._done(pending)

@@ -204,7 +204,7 @@ class Forwarder:
 
     def _begin(self, member: Membership) -> None:
         """Make the next transaction of what has been read, if that is anything."""
-        pending = Pending(member, dead_letter_for=self._rekey.dead_letter_for)
+        pending = Pending(member, self._rekey.dead_letter_for)
         # Not of what is read later: it waits behind a transaction that comes to no end.
         for each in self._owned.values():
             if each.waiting:
@@ -214,8 +214,8 @@ class Forwarder:
             # By themselves and before any record: who comes next goes on there, and can tell that it is not the first.
             # What was read behind them is not forwarded yet, so that nothing is known of where there are no records.
             metadata = self._note().metadata()
-            pending.offsets = {number: CommittedOffset(start, metadata) for number, start in starts.items()}
-            for number in starts:
+            for number, start in starts.items():
+                pending.add(number, [], [], CommittedOffset(start, metadata))
                 self._owned[number].start = None
             self._transactions.pending = pending
             return
@@ -225,8 +225,8 @@ class Forwarder:
                 pending.add(number, records, self._rekeyed(number, records), self._reached(each))
             # Also by itself: what it covers may be deleted by the time that another record comes.
             elif each.covered > max(each.position, each.noted):
-                pending.offsets[number] = self._reached(each)
-        if pending.offsets:
+                pending.add(number, [], [], self._reached(each))
+        if pending.shares:
             self._transactions.pending = pending
 
     def _rekeyed(self, number: int, records: Sequence[Record]) -> list[Outgoing]:
@@ -317,7 +317,8 @@ class Forwarder:
             high = self._input.high_watermark(number)
             if high is None:
                 continue
-            held = (pending and pending.records.get(number)) or each.waiting
+            share = pending.shares.get(number) if pending else None
+            held = (share and share.records) or each.waiting
             # At an end that was seen there are at most markers of transactions left.
             at_end = not held and (self._input.end_seen(number) or 0) >= high
             n = 0 if at_end else max(0, high - (held[0].offset if held else each.position))

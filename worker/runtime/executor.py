@@ -164,7 +164,7 @@ class TaskExecutor:
     @property
     def n_gathered(self) -> int:
         """How many outputs wait for the next transaction."""
-        return 0 if self._gathered is None else sum(map(len, self._gathered.outgoing.values()))
+        return 0 if self._gathered is None else sum(len(share.outgoing) for share in self._gathered.shares.values())
 
     def has_enough(self, most_records: int) -> bool:
         """Whether the next transaction is to have no more outputs."""
@@ -173,7 +173,7 @@ class TaskExecutor:
 
     def gather(self, member: Membership, taken: Iterable[tuple[Task, list[Record], BatchResult]]) -> None:
         """Keep outputs and offsets of records that tasks have taken for the next transaction. member: who read them."""
-        gathered = self._gathered or Pending(member, dead_letter_for=self._dead_letter_for)
+        gathered = self._gathered or Pending(member, self._dead_letter_for)
         for task, records, result in taken:
             gathered.add(task.number, records, result.outgoing, task.commit_point)
             if task.number in self._results:
@@ -184,7 +184,7 @@ class TaskExecutor:
             # Without a record of it nobody else would commit that its state was changed out of band.
             if task.state is State.LIVE and task.number not in self._results and task.checkpointer.must_be_committed:
                 gathered.add(task.number, [], [], task.commit_point)
-        self._gathered = gathered if gathered.offsets else None
+        self._gathered = gathered if gathered.shares else None
 
     def discard_gathered(self, partitions: Collection[int]) -> None:
         """Forget what is gathered of partitions, of which nothing was sent."""
@@ -192,7 +192,7 @@ class TaskExecutor:
             self._results.pop(number, None)
         if self._gathered is not None:
             self._gathered.drop(partitions)
-            if not self._gathered.offsets:
+            if not self._gathered.shares:
                 self._gathered = None
 
     def renew(self, member: Membership) -> bool:
@@ -222,13 +222,13 @@ class TaskExecutor:
         pending = self._transactions.pending
         if pending is None:
             return {}
-        committing = dict(pending.offsets)
+        committing = dict(pending.shares)
         settled = self._transactions.settle(at_once=at_once)
         stops = self._transactions.take_given_up()
         for number in stops:
             self._results.pop(number, None)
-        for number in committing.keys() - pending.offsets.keys() - stops.keys():
-            self._tasks[number].checkpointer.was_committed(committing[number].metadata)
+        for number in committing.keys() - pending.shares.keys() - stops.keys():
+            self._tasks[number].checkpointer.was_committed(committing[number].offset.metadata)
         return stops | self._post(pending) if settled else stops
 
     def commit_before_leaving(
@@ -263,7 +263,7 @@ class TaskExecutor:
 
     def has_pending(self, number: int) -> bool:
         """Whether outputs of a partition are not known to be committed."""
-        return any(each is not None and number in each.offsets for each in (self._gathered, self._transactions.pending))
+        return any(each is not None and number in each.shares for each in (self._gathered, self._transactions.pending))
 
     def drop(self, partitions: Collection[int]) -> None:
         """Forget outputs of partitions that are somebody else's."""

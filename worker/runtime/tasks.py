@@ -34,13 +34,13 @@ class Setting:
     topic_id: str
     partitions: int
     max_message_bytes: int
-    warm_start: WarmStart | None = None
-    ends: Mapping[int, int] | None = None
+    warm_start: WarmStart | None
+    ends: Mapping[int, int] | None
     """Where a run that has an end takes no more of each partition; those that are not named are not read at all."""
-    registry: SchemaRegistry | None = None
-    spill: Spill | None = None
+    registry: SchemaRegistry | None
+    spill: Spill | None
     """Room for the models that models.cache_bytes has no room for."""
-    give_back: Callable[[], object] = lambda: None
+    give_back: Callable[[], object]
     """Returns memory to the system that models have left."""
 
 
@@ -58,7 +58,7 @@ class Pools:
     """Ask the broker where partitions start: many at a time, since each waits for an answer."""
     appliers: Executor
     """Put the records of partitions through their models."""
-    new_fetchers: Callable[[], Executor] | None = None
+    new_fetchers: Callable[[], Executor] | None
     """Makes those of one partition, which read models from the store that a batch needs; without them the loop reads
     and waits itself."""
 

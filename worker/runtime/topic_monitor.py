@@ -68,7 +68,7 @@ class TopicMonitor:
         on_repartition: Literal["fail", "new-models"],
         look: Look,
         clock: Clock,
-        outputs: OutputMonitor | None = None,
+        outputs: OutputMonitor,
     ) -> None:
         self._topic = topic
         self._known = known
@@ -79,8 +79,7 @@ class TopicMonitor:
 
     def seen(self) -> TopicState | None:
         """What has been found since the last call, None for nothing new. Raises WorkerError where the topic changed."""
-        if self._outputs is not None:
-            self._outputs.look()
+        self._outputs.look()
         answer = self._watched.answered(self._known.partitions)
         return None if answer is None else self._take(answer)
 

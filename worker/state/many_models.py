@@ -48,7 +48,7 @@ class _Part(NamedTuple):
 
 
 def apply_together(
-    models: ModelStore, keys: Sequence[str], events: Sequence[Event], *, predict: bool, apart: bool = False
+    models: ModelStore, keys: Sequence[str], events: Sequence[Event], *, predict: bool, apart: bool
 ) -> tuple[list[Joint], dict[str, list[int]]]:
     """Predict and learn the events of all models that have met the like, as `Model.apply` does one by one.
 

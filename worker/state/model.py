@@ -17,7 +17,6 @@ from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
 from worker.base.records import Answer, ClassScores, Event, Features, Reject, Scores
 from worker.base.tally import Tally
 from worker.base.terms import KindChange
-from worker.codec.dead_letters import DECODER
 from worker.config import ModelParams
 from worker.config.model import canonical
 from worker.state.auc import BinnedAuc
@@ -27,7 +26,7 @@ from worker.state.features import FeaturesOfColumns, features_of
 from worker.state.targets import NO_LABEL, UNKNOWN, Answered, ForecastColumns, forest_of, target_of
 
 
-def spec_of(key: str, params: ModelParams, decoder: str = DECODER) -> str:
+def spec_of(key: str, params: ModelParams, decoder: str) -> str:
     """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
     text = f'{{"decoder":{canonical(decoder)},"key":{canonical(key)},"params":{params.determining_text}}}'
     return hashlib.sha256(text.encode()).hexdigest()[:16]

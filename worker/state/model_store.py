@@ -248,7 +248,7 @@ class ModelStore:
         """Whether a snapshot is on its way to the store."""
         return bool(self._copies)
 
-    def keep(self, model: Model, scores: Scores | None = None) -> None:
+    def keep(self, model: Model, scores: Scores) -> None:
         """The model has learned: it is part of the state, as it is now. scores: of what it answered meanwhile."""
         key = model.key
         entry = self.entry(key)
@@ -257,8 +257,7 @@ class ModelStore:
             self._slots[key] = entry.slot
             entry.configured_spec, entry.names_given = model.spec, model.names_given
         entry.learned(model)
-        if scores is not None:
-            entry.count(scores)
+        entry.count(scores)
         self._cache.enter(entry)
         self._removed.discard(key)
         self.table.separate(entry.slot)

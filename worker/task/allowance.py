@@ -12,7 +12,7 @@ from worker.state.model_store import ModelStore
 class Allowance:
     """Shared by the partitions of a turn, which ask one after the other: each for its part of what is left."""
 
-    def __init__(self, partitions: int, copied_bytes: int, model_bytes: float = math.inf) -> None:
+    def __init__(self, partitions: int, copied_bytes: int, model_bytes: float) -> None:
         """copied_bytes: for copies of models that wait to be saved. model_bytes: for copies and all models in use."""
         self._partitions = partitions
         self._copied_bytes = copied_bytes

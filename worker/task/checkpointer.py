@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import amf
+from msgspec.structs import replace
+
 from worker.base.errors import CorruptCheckpoint, PartitionStopped, StateLost, WorkerError
 from worker.base.log import Log
 from worker.base.metrics import Metrics
@@ -76,8 +77,8 @@ class Checkpointer:
         self._metrics = metrics
         self._writers = writers
         self._cleaners = cleaners
-        self._partitions, self._intake = opened.partitions, opened.intake
-        self._start_offset, self._origin = opened.manifest.start_offset, opened.manifest.origin
+        self._about = opened.about
+        """What is known of each state that is saved, but how far it goes."""
         self._previous: Manifest | None = opened.manifest
         """What the next checkpoint builds on; None where it is damaged, so that the next one has to hold everything."""
         self._snapshot_at: Reach | None = Reach(opened.position, opened.manifest.covered)
@@ -128,7 +129,7 @@ class Checkpointer:
 
     def repartitioned(self, partitions: int) -> None:
         """The topic has so many partitions by now: what is saved from now on says so."""
-        self._partitions = max(partitions, self._partitions)
+        self._about = replace(self._about, partitions=max(partitions, self._about.partitions or 0))
 
     def add_replay_cost(self, seconds: float) -> None:
         """The partition took records, which took so long: no replay of them, which only learns, will take longer."""
@@ -182,9 +183,9 @@ class Checkpointer:
         """Start a checkpoint of the state that goes so far; none may be on its way."""
         copies, removed = self._models.snapshot()
         self._snapshot_at, position = reach, reach.offset
-        previous, partitions, out_of_band = self._previous, self._partitions, self.must_be_saved
+        previous, out_of_band = self._previous, self.must_be_saved
         pointer, committed = self._pointer, self._committed or self._opened
-        created_ms = self._clock.wall_ms()
+        about = replace(self._about, offset=position, covered=reach.covered, created_ms=self._clock.wall_ms())
         cleaning, self._cleaning = self._cleaning, None
 
         def write() -> _Written:
@@ -195,20 +196,8 @@ class Checkpointer:
             revision, known = pointer.revision, committed.revision_in(self._location.lineage)
             if out_of_band:
                 revision = self._checkpoints.unused_revision(pointer.offset, revision)
-            manifest = self._checkpoints.write(
-                offset=position,
-                start_offset=self._start_offset,
-                engine=amf.ENGINE,
-                created_ms=created_ms,
-                dirty={key: copy.take for key, copy in sorted(copies.items())},
-                removed=removed,
-                previous=previous,
-                covered=reach.covered,
-                revision=revision,
-                origin=self._origin,
-                partitions=partitions,
-                intake=self._intake,
-            )
+            dirty = {key: copy.take for key, copy in sorted(copies.items())}
+            manifest = self._checkpoints.write(replace(about, revision=revision), dirty, removed, previous)
             self._metrics.checkpoint_duration_seconds.add(self._clock.monotonic() - started_s, 1)
             if previous is None or previous.offset != position or copies or removed:  # else it is that of the last one
                 self._compare(lambda: {position: self._checkpoints.diverged(position)})

@@ -61,7 +61,7 @@ class DryRun:
         partitions: int,
         store: ObjectStore,
         clock: Clock,
-        warm_store: ObjectStore | None = None,
+        warm_store: ObjectStore | None,
     ) -> None:
         """`warm_store` is that of `checkpoint.warm_start`."""
         self.models = SpecChanges()

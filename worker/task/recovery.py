@@ -13,6 +13,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 import amf
 from worker.base.errors import CorruptCheckpoint, PartitionStopped
 from worker.base.failpoints import failpoint
@@ -20,7 +22,7 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, ObjectStore
 from worker.base.records import Bounds, CommittedOffset
-from worker.checkpoint import Checkpoints, Location, Manifest, Pointer, SavedModel, Source
+from worker.checkpoint import About, Checkpoints, Location, Manifest, Pointer, SavedModel, Source
 from worker.checkpoint.gaps import after_gap, gaps_of, record_gap
 from worker.checkpoint.siblings import of_another_partition
 from worker.config import Config, intake_of
@@ -95,9 +97,8 @@ class Opened(Start):
     """Gives the models that only that checkpoint has."""
     position: int
     """First record to take."""
-    partitions: int
-    """How many the topic has."""
-    intake: dict[str, str]
+    about: About
+    """What is known of the states to come, but how far they go."""
 
 
 class _Lineage(NamedTuple):
@@ -178,7 +179,7 @@ class Recovery:
         manifest = self._brought_up_to_date(checkpoints, manifest, live_from)
         reader.follow(checkpoints, manifest)
         begun = checkpoints, start.pointer, live_from, start.last_epoch
-        return Opened(*begun, manifest, low, models, reader, offset, self._partitions, self._intake)
+        return Opened(*begun, manifest, low, models, reader, offset, self._from_now_on(manifest))
 
     def _choose(self, at: CommittedOffset | None, bounds: Bounds) -> Start:
         """The start for a committed offset in a partition with these records. Raises PartitionStopped."""
@@ -279,17 +280,19 @@ class Recovery:
         revision: int = 0,
     ) -> Manifest:
         """Write the checkpoint with which a lineage begins: these models at this offset."""
-        return checkpoints.write(
-            offset=offset,
-            start_offset=offset,
+        about = About(
             engine=amf.ENGINE,
-            created_ms=self._clock.wall_ms(),
-            dirty=models,
+            location=checkpoints.location,
+            start_offset=offset,
+            offset=offset,
+            covered=offset,
             revision=revision,
+            created_ms=self._clock.wall_ms(),
             origin=origin,
             partitions=self._partitions,
             intake=self._intake,
         )
+        return checkpoints.write(about, models)
 
     def _brought_up_to_date(self, checkpoints: Checkpoints, manifest: Manifest, live_from: int) -> Manifest:
         """A checkpoint that knows how many partitions there are now, what is taken from now on, and who learns of it.
@@ -304,19 +307,14 @@ class Recovery:
 
     def _out_of_band(self, checkpoints: Checkpoints, manifest: Manifest) -> Manifest:
         """Write a checkpoint with the models and the offset of this one, under what holds from now on."""
-        return checkpoints.write(
-            offset=manifest.offset,
-            start_offset=manifest.start_offset,
-            engine=amf.ENGINE,
-            created_ms=self._clock.wall_ms(),
-            dirty={},
-            previous=manifest,
-            covered=manifest.covered,
-            revision=checkpoints.unused_revision(manifest.offset, manifest.revision),
-            origin=manifest.origin,
-            partitions=self._partitions,
-            intake=self._intake,
-        )
+        revision = checkpoints.unused_revision(manifest.offset, manifest.revision)
+        about = replace(self._from_now_on(manifest), created_ms=self._clock.wall_ms(), revision=revision)
+        return checkpoints.write(about, {}, previous=manifest)
+
+    def _from_now_on(self, manifest: Manifest) -> About:
+        """What is known of a state that follows from this one: who learns, and what is taken of which partitions."""
+        now = {"engine": amf.ENGINE, "partitions": self._partitions, "intake": self._intake, "adopted": True}
+        return replace(manifest.about, **now)
 
 
 def _committed(lineages: Sequence[_Lineage], pointer: Pointer | None) -> Sequence[_Lineage]:

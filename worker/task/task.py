@@ -270,7 +270,7 @@ class Task:
         self.buffer += wanted
         return not self._is_past_end
 
-    def has_ended(self, end_seen: int | None = None) -> bool:
+    def has_ended(self, end_seen: int | None) -> bool:
         """Whether it has come to the end of the run.
 
         The last record's offset may be well below the end: what else has an offset, such as the markers of

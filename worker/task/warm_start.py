@@ -10,7 +10,7 @@ from typing import Self
 from worker.base.errors import Fatal
 from worker.base.partitioner import partition_of
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Checkpoints, Location, Manifest, Source, history
+from worker.checkpoint import Checkpoints, History, Manifest, Source, history
 from worker.config import Config, history_of
 
 _NONE = -1
@@ -35,7 +35,7 @@ class WarmStart:
     @classmethod
     def of(cls, store: ObjectStore, config: Config, topic_id: str, partitions: int) -> Self:
         """The models for the input of a configuration."""
-        return cls(store, partitions, Location(*history_of(config), topic_id, 0).topic_prefix)
+        return cls(store, partitions, History(*history_of(config), topic_id).topic_prefix)
 
     def models_of(self, partition: int) -> tuple[str, Mapping[str, Source]]:
         """Where they are from, and the models of this partition, as `Checkpoints.sources`.

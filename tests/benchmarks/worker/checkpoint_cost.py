@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from tests.benchmarks.report import at_most, show
 from worker.adapters.store import FileStore
 from worker.base import gc_tuning
-from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, Source
+from worker.checkpoint import About, Checkpoints, Location, Manifest, SavedModel, Source
 
 MODELS = (100_000, 1_000_000)
 MODEL_BYTES = 300
@@ -80,9 +80,15 @@ class Partition:
         dirty: dict[str, Source] = {
             key: partial(SavedModel, "0123456789abcdef", data, SUMMARY) for key, data in changed.items()
         }
-        self._last = self._checkpoints.write(
-            offset=offset, start_offset=0, engine="engine", created_ms=offset * 30_000, dirty=dirty, previous=self._last
+        about = About(
+            engine="engine",
+            location=self._checkpoints.location,
+            start_offset=0,
+            offset=offset,
+            covered=offset,
+            created_ms=offset * 30_000,
         )
+        self._last = self._checkpoints.write(about, dirty, previous=self._last)
         assert self._checkpoints.diverged(offset) == []
         if self._checkpoints.is_untidy(self._last):
             self._checkpoints.tidy(self._last, None)

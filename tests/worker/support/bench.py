@@ -12,7 +12,7 @@ from tests.worker.support.fake_broker import Broker
 from tests.worker.support.fake_clients import FakeInput, FakeOutput
 from tests.worker.support.fakes import FakeClock, FakePool, FakeStore, Faults, config
 from tests.worker.support.stores import DictStore
-from tests.worker.support.tasks import restore
+from tests.worker.support.tasks import SETTING, restore
 from worker.base.errors import WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import Label, Outgoing
@@ -20,12 +20,11 @@ from worker.base.status import Board
 from worker.checkpoint import Checkpoints, Location, Manifest
 from worker.config import Config
 from worker.runtime.loop import Worker
-from worker.runtime.tasks import Pools, Setting
+from worker.runtime.tasks import Pools
 from worker.runtime.topic_monitor import TopicMonitor
 from worker.task.checkpointer import Checkpointer
 from worker.task.task import Task
 
-SETTING = Setting(topic_id="topic-id", partitions=1, max_message_bytes=1_000_000)
 PIECES = 4
 """So many times a worker that gathers predicts in each interval of the transactions."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
 from tests.worker.support.stores import DictStore
 from worker.base.errors import CorruptCheckpoint
-from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, Source
+from worker.checkpoint import About, Checkpoints, Location, Manifest, SavedModel, Source
 
 HERE = Location("group", "main", "events", "topic-id", 3)
 HOUR_MS = 3600 * 1000
@@ -24,11 +24,15 @@ def write(
     offset: int,
     state: Mapping[str, bytes] | None = None,
     previous: Manifest | None = None,
+    *,
+    dirty: Mapping[str, Source] | None = None,
+    removed: Collection[str] = (),
     **more: Any,
 ) -> Manifest:
-    """A checkpoint at an offset: models that changed, and the checkpoint that the others are in."""
-    arguments = {"start_offset": 0, "engine": "engine-1", "created_ms": offset, "dirty": sources_of(state or {})}
-    return checkpoints.write(offset=offset, previous=previous, **(arguments | more))
+    """A checkpoint at an offset: models that changed, by their bytes or as they are; that which the others are in."""
+    known = {"start_offset": 0, "engine": "engine-1", "created_ms": offset, "covered": offset}
+    about = About(location=checkpoints.location, offset=offset, **(known | more))
+    return checkpoints.write(about, dirty or sources_of(state or {}), removed, previous)
 
 
 def files(store: DictStore, kind: str) -> list[str]:

@@ -211,18 +211,8 @@ class Disagreement(Disaster):
         forest: Any = amf.loads(checkpoints.load_one(manifest, key))
         label = 1.0 if isinstance(forest, amf.AMFRegressor) else forest.class_labels[0]
         forest.partial_fit([[0.5] * forest.n_features], [label])
-        checkpoints.write(
-            offset=manifest.offset,
-            start_offset=manifest.start_offset,
-            engine=manifest.engine,
-            created_ms=manifest.created_ms,
-            dirty={key: lambda: SavedModel(entry.spec, forest.dumps(), entry.summary)},
-            previous=manifest,
-            revision=manifest.revision,
-            origin=manifest.origin,
-            partitions=manifest.partitions,
-            intake=manifest.intake,
-        )
+        dirty = {key: lambda: SavedModel(entry.spec, forest.dumps(), entry.summary)}
+        checkpoints.write(manifest.about, dirty, previous=manifest)
         self._written = forge.objects.keys() - self.world.store.objects.keys()
         self.world.store.objects |= {name: forge.objects[name] for name in self._written}
         self.world.store.tampered |= self._written

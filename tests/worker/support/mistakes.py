@@ -21,9 +21,9 @@ def mistake(module: str, *texts: str) -> Mutant:
 PUBLISH = "publish(pending.outputs(), offsets, pending.member)"
 WAS_COMMITTED = "pending.unknown and self._was_committed(pending)"
 READ_AGAIN = """self._abort(pending)
-            found = self._input.committed(list(pending.offsets))
+            found = self._input.committed(list(pending.shares))
             self._input.assign({n: each.offset if each else 0 for n, each in found.items()})
-            pending.offsets.clear()
+            pending.shares.clear()
             return True
         except (Unknown"""
 
@@ -51,13 +51,13 @@ MISTAKES = {
         "commit.transactions", "output, self._output = self._output, None", "output = self._output"
     ),
     "offsets of the whole with a part of the outputs": mistake(
-        "commit.pending", "CommittedOffset(last.offset + 1,", "CommittedOffset(whole.offset,"
+        "commit.pending", "CommittedOffset(last.offset + 1,", "CommittedOffset(self.offset.offset,"
     ),
     "outputs of a part sent again with the rest": mistake(
-        "commit.pending", "del self.outgoing[number][:n], self.records[number][:n]", "pass"
+        "commit.pending", "del share.outgoing[: share.sending], share.records[: share.sending]", "pass"
     ),
     "nothing in place of a refused output": mistake(
-        "commit.pending", "self.outgoing[number][0] = letter\n", "del self.outgoing[number][0]\n"
+        "commit.pending", "share.outgoing[0] = letter\n", "del share.outgoing[0]\n"
     ),
     # Partitions that go.
     "pending outputs kept after a loss": mistake("runtime.loop", "self._executor.drop(partitions)", "pass"),
@@ -95,7 +95,9 @@ MISTAKES = {
         "self._aside = self._entry.put_aside()",
     ),
     "records held back are dropped": mistake("task.task", "self.buffer[result.n_taken :]\n", "[]\n"),
-    "removed models stay in checkpoints": mistake("task.checkpointer", "                removed=removed,\n", ""),
+    "removed models stay in checkpoints": mistake(
+        "task.checkpointer", "dirty, removed, previous)", "dirty, (), previous)"
+    ),
     # Where to start.
     "replay one too far": mistake("task.task", "(self.buffer, self.live_from,", "(self.buffer, self.live_from + 1,"),
     "replay one too short": mistake("task.task", "(self.buffer, self.live_from,", "(self.buffer, self.live_from - 1,"),
@@ -241,9 +243,9 @@ MISTAKES = {
     # Bases and deltas.
     "a delta is taken for its base": mistake(
         "checkpoint.manifest",
-        "models = base.models.less(gone).plus(entries, header.segments).saved(None, header.deltas)",
+        "models = base.models.less(header.removed).plus(entries, header.segments).saved(None, header.deltas)",
         "models = base.models",
-        "if header.state_hash != found:",
+        "if header.state_hash != models.state_hash:",
         "if False:",
     ),
     "a delta forgets what earlier ones had": mistake(

@@ -13,20 +13,20 @@ from tests.worker.support.fake_broker import Broker
 from tests.worker.support.fake_clients import Doubts, FakeInput, FakeOutput
 from tests.worker.support.fakes import Crash, FakeClock, FakePool, FakeSpill, FakeStore, Hook
 from tests.worker.support.plan import Plan
+from tests.worker.support.tasks import SETTING
 from worker.base.errors import WorkerError
 from worker.base.metrics import Metrics
 from worker.base.ports import ObjectStore
 from worker.base.status import Board
 from worker.config import Config
 from worker.runtime.loop import Worker
-from worker.runtime.tasks import Pools, Setting
+from worker.runtime.tasks import Pools
 
 METRICS = Metrics()
 """One for all processes, which do not look at the numbers: to make it takes longer than to run one."""
 SHOWN_EVERY = 4
 """Of so many times that a process would show its figures it does so once: nobody looks, and it took a seventh of the
 time of all schedules. It reads and changes nothing."""
-SETTING = Setting(topic_id="topic-id", partitions=1, max_message_bytes=1_000_000)
 
 
 class World(Protocol):
@@ -75,7 +75,7 @@ class Process:
             FakeStore(world.store, self.hook),
             self._metrics(),
             ProcessClock(world.clock, self.hook, plan.look_s),
-            Pools(self.pool, self.pool, self.pool, self.askers, FakePool(world.clock)),
+            Pools(self.pool, self.pool, self.pool, self.askers, FakePool(world.clock), None),
             Board(),
             None,
         )

@@ -13,9 +13,21 @@ from tests.worker.support.fake_broker import Log
 from worker.base.records import Outgoing, Record
 from worker.checkpoint import SavedModel
 from worker.config import Config
+from worker.runtime.tasks import Setting
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Fetch, Prefetch
 from worker.task.task import Task
+
+SETTING = Setting(
+    topic_id="topic-id",
+    partitions=1,
+    max_message_bytes=1_000_000,
+    warm_start=None,
+    ends=None,
+    registry=None,
+    spill=None,
+    give_back=lambda: None,
+)
 
 
 def restore(

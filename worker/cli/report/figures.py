@@ -149,9 +149,9 @@ class FeatureFigures(NamedTuple):
     name: str
     share: float
     """Of what the forecasts rest on."""
-    weight: float | None = None
+    weight: float | None
     """In the rate of cuts, 1 in the mean; None where no model adapts."""
-    moved: float | None = None
+    moved: float | None
     """How much it moved a forecast of late, without the sign, in probability or in the label's unit; None where none is
     explained (output.explain)."""
 
@@ -160,9 +160,9 @@ class Baseline(NamedTuple):
     """How good it is to say the same of every row of a model."""
 
     says: str
-    log_loss: float | None = None
-    accuracy: float | None = None
-    rmse: float | None = None
+    log_loss: float | None
+    accuracy: float | None
+    rmse: float | None
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from worker.config.views import plain
 _DIAGONAL = Series("", [(0.0, 0.0), (1.0, 1.0)], "faint")
 
 
-def page_of(report: Report, source: str, label: str, config: Config, remarks: Sequence[str] = ()) -> str:
+def page_of(report: Report, source: str, label: str, config: Config, remarks: Sequence[str]) -> str:
     """The whole page: figures of the rows of `source`, whose labels are in the column `label`.
 
     remarks: what was said of the columns before the first row was learned.

@@ -26,11 +26,11 @@ class Series(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """An axis; without limits it is as long as what is drawn."""
+    """An axis, and where it begins and ends; one without length is given some."""
 
     title: str
-    low: float | None = None
-    high: float | None = None
+    low: float
+    high: float
 
 
 def chart(series: Sequence[Series], across: Axis, up: Axis, width: int = NARROW) -> str:
@@ -46,13 +46,13 @@ def chart(series: Sequence[Series], across: Axis, up: Axis, width: int = NARROW)
 
 
 def _drawn(series: Sequence[Series], across: Axis, up: Axis, width: int, style: str) -> str:
-    across, up = (_measured(axis, series, which) for which, axis in enumerate((across, up)))
+    across, up = _of_some_length(across), _of_some_length(up)
     x = _scale(across, _LEFT, width - _RIGHT)
     y = _scale(up, _HEIGHT - _BOTTOM, _TOP)
     parts = [_grid(across, up, x, y, width)]
     for each in series:
         # A chart may be cut, as where one early loss dwarfs all others: what lies beyond is drawn at the edge.
-        places = [(x(a), y(min(max(b, _low(up)), _high(up)))) for a, b in each.points]
+        places = [(x(a), y(min(max(b, up.low), up.high))) for a, b in each.points]
         if each.line:
             path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
             parts.append(f'<polyline class="line {each.style}" points="{path}"/>')
@@ -103,30 +103,13 @@ def _grid(across: Axis, up: Axis, x: Callable[[float], float], y: Callable[[floa
 
 def _labelled(axis: Axis) -> Iterator[tuple[float, str]]:
     """Ticks and their texts."""
-    places = ticks(_low(axis), _high(axis))
+    places = ticks(axis.low, axis.high)
     return zip(places, texts_of(places), strict=True)
 
 
-def _measured(axis: Axis, series: Sequence[Series], which: int) -> Axis:
-    """The axis with limits; one without length gets some."""
-    values = [point[which] for each in series for point in each.points if math.isfinite(point[which])] or [0.0]
-    low = min(values) if axis.low is None else axis.low
-    high = max(values) if axis.high is None else axis.high
-    if high <= low:
-        high = low + (abs(low) or 1.0)
-    return Axis(axis.title, low, high)
+def _of_some_length(axis: Axis) -> Axis:
+    return axis if axis.high > axis.low else axis._replace(high=axis.low + (abs(axis.low) or 1.0))
 
 
 def _scale(axis: Axis, first: float, last: float) -> Callable[[float], float]:
-    low, high = _low(axis), _high(axis)
-    return lambda value: first + (value - low) / (high - low) * (last - first)
-
-
-def _low(axis: Axis) -> float:
-    assert axis.low is not None
-    return axis.low
-
-
-def _high(axis: Axis) -> float:
-    assert axis.high is not None
-    return axis.high
+    return lambda value: first + (value - axis.low) / (axis.high - axis.low) * (last - first)
