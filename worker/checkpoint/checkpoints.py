@@ -93,6 +93,17 @@ class Checkpoints:
         highest = max([revision, *(manifest.revision for manifest in self._readable(names))])
         return highest + random.randint(1, _WIDEST_STEP)
 
+    def revision_of_beginning(self, offset: int, state_hash: str) -> int:
+        """The revision under which a history begins at an offset with the models of this hash.
+
+        Whoever begins there with others has another one, be it at this moment: what each of them replays from there is
+        not what the other one has learned. What is begun last has the highest one.
+        """
+        before = self.newest(offset)
+        if before is not None and before.state_hash == state_hash:
+            return before.revision
+        return (-1 if before is None else before.revision) + 1 + int(state_hash, 16) % _WIDEST_STEP
+
     def restorable(
         self, at_most: int | None = None, pointer: Pointer | None = None
     ) -> Iterator[tuple[Manifest, Iterator[tuple[str, SavedModel]]]]:

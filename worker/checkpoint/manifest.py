@@ -293,8 +293,8 @@ def readable(
 ) -> Iterator[Manifest]:
     """The manifests of these names, which are sorted by offset.
 
-    At one offset the last revision goes first, and of one revision what covers most. What one of them covers all of them
-    do: where no records are is a fact of the topic, and whoever wrote a later revision may have read less of it.
+    At one offset the last revision goes first, and of one revision what covers most. What one of them covers all of
+    them do: where no records are is a fact of the topic, and whoever wrote a later revision may have read less of it.
     """
     reader = Reader(store, folder)
     for _, together in groupby(names, offset_of):

@@ -232,8 +232,7 @@ class Recovery:
             offset=offset,
         )
         # Somebody may have come this far before, from another checkpoint: what is written last has to count.
-        before = checkpoints.newest(offset)
-        revision = 0 if before is None or before.state_hash == manifest.state_hash else before.revision + 1
+        revision = checkpoints.revision_of_beginning(offset, manifest.state_hash)
         origin = f"gap after offset {manifest.offset} of lineage {manifest.location.lineage} ({manifest.state_hash})"
         written = self._write_first(checkpoints, offset, models, origin, revision)
         record_gap(self._store, self._location, offset)
