@@ -67,6 +67,15 @@ class Checkpoints:
         """Offsets that have a manifest, ascending; whether it can be read is not looked at."""
         return sorted({offset_of(name) for name in self._manifests()})
 
+    def committed_beyond(self, offset: int) -> list[int]:
+        """Offsets beyond this one that were committed, as far as checkpoints prove it, the last one first.
+
+        That with which a history begins proves nothing yet.
+        """
+        reader = Reader(self._store, self._folder)
+        beyond = [name for name in self._manifests() if offset_of(name) > offset]
+        return [offset_of(name) for name in beyond if not reader.begins(name)]
+
     def newest(self, at_most: int | None = None, pointer: Pointer | None = None) -> Manifest | None:
         """The newest readable manifest at or before an offset that the `pointer` committed there admits.
 
