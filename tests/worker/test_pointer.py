@@ -327,6 +327,29 @@ def test_a_beginning_further_on_of_a_worker_that_was_put_out_of_the_group_is_not
     assert (last.stops(), learned(bench)) == ({}, [0, 1, 2, 3])
 
 
+def test_a_beginning_further_on_does_not_say_that_the_group_was_set_back() -> None:
+    """Two who look for the end and are put out of the group begin beside each other; a third goes on from the first."""
+    bench = Bench(interval_s=60.0, start="latest")
+    bench.feed(*"ab")
+    one, two, three = (bench.worker(name) for name in ("one", "two", "three"))
+    one.pool.is_done_within = lambda _: False
+    one.join()
+    bench.feed(*"aba")
+
+    def meanwhile() -> None:
+        one.pool.jobs[0].run()
+        two.kill()
+        three.input.batch_records = lambda: 1
+        three.join().turns(1).kill()
+
+    one.kill()
+    two.faults.at("store create", meanwhile)
+    two.join()
+    assert (bench.checkpoints().offsets(), bench.broker.committed) == ([2, 5], {0: 3})
+    last = bench.worker("last").join().turns(3)
+    assert (last.stops(), last.replayed(), learned(bench)) == ({}, 1, [0, 1, 2])
+
+
 def test_a_change_out_of_band_never_sets_the_group_back() -> None:
     bench = saved_bench()
     # Somebody has set the group behind offsets that are no records, such as markers of transactions.

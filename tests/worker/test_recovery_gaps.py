@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.worker.support.bench import Bench, after_gap, learned, lineages, of_input, saved_bench
+from tests.worker.support.bench import Bench, Bound, after_gap, learned, lineages, of_input, saved_bench
 from tests.worker.support.fakes import FakeSpill
 from tests.worker.support.manifests import taken_apart
 from worker.base.errors import Abort, Transient
@@ -108,7 +108,9 @@ def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
     two.join().turns(2).kill()
     bench.damage("segment", newest=1)
     three = bench.worker("three").join().turns(2)
-    assert begun_after_gap(bench, 7) == [(0, 1), (1, 0)]
+    (first, n_first), (last, n_last) = begun_after_gap(bench, 7)
+    assert first < last
+    assert (n_first, n_last) == (1, 0)
     three.kill()
     bench.feed("a")
     four = bench.worker("four").join().turns(3)
@@ -121,7 +123,66 @@ def test_who_comes_through_a_gap_in_the_same_way_makes_no_other_state() -> None:
         worker = bench.worker(name)
         worker.faults.at("offsets", *[Abort("not now")] * 9)
         worker.join().turns(2).kill()
-    assert begun_after_gap(bench, 7) == [(0, 1), (0, 1)]
+    one, other = begun_after_gap(bench, 7)
+    assert one == other
+
+
+def bench_that_replays_behind_a_gap() -> Bench:
+    """Of five records that were predicted after the checkpoint two are lost, which is accepted; one came since."""
+    bench = saved_bench()
+    bench.feed(*"babab")
+    bench.worker("before").join().turns(2).kill()
+    bench.feed("a")
+    bench.config = of_input(bench.config, on_gap="accept")
+    bench.broker.logs[0].low = 7
+    return bench
+
+
+def replays_one(worker: Bound) -> Bound:
+    """It takes one of the records that are to be replayed, and saves that."""
+    worker.input.batch_records = lambda: 1
+    worker.turns(1)
+    worker.bench.clock.now_s += 60.0
+    worker.input.batch_records = lambda: 0
+    return worker.turns(2)
+
+
+def goes_on_behind_the_gap(bench: Bench) -> None:
+    """What was learned before the gap, and what was replayed behind it, is in the models."""
+    bench.feed("b")
+    worker = bench.worker("last").join().turns(3)
+    assert (worker.stops(), learned(bench)[10:]) == ({}, [8, 9])
+
+
+def test_who_comes_through_a_gap_as_somebody_before_does_not_take_what_a_third_one_has_replayed() -> None:
+    bench = bench_that_replays_behind_a_gap()
+    whole = dict(bench.store.objects)
+    bench.damage("segment")
+    replays_one(bench.worker("of what is damaged").join()).kill()
+    assert after_gap(bench, 7).offsets() == [7, 8]
+    bench.store.objects |= whole
+    bench.worker("nobody").join().kill()
+    bench.worker("as nobody").join().turns(3).kill()
+    assert (len(begun_after_gap(bench, 7)), len(bench.published())) == (3, 11)
+    goes_on_behind_the_gap(bench)
+
+
+def test_of_two_who_come_through_a_gap_at_once_each_takes_its_own() -> None:
+    """Neither sees what the other one begins with."""
+    bench = bench_that_replays_behind_a_gap()
+    whole = dict(bench.store.objects)
+    bench.damage("segment")
+    one, two = bench.worker("of what is damaged"), bench.worker("two")
+
+    def meanwhile() -> None:
+        one.input.expire()
+        bench.store.objects |= whole
+        two.join().turns(3).kill()
+
+    one.faults.at("store create", meanwhile)
+    replays_one(one.join())
+    assert after_gap(bench, 7).offsets() == [7, 8]
+    goes_on_behind_the_gap(bench)
 
 
 def test_an_epoch_says_nothing_of_the_record_before_an_offset_behind_a_gap() -> None:

@@ -67,6 +67,15 @@ class Checkpoints:
         """Offsets that have a manifest, ascending; whether it can be read is not looked at."""
         return sorted({offset_of(name) for name in self._manifests()})
 
+    def committed_beyond(self, offset: int) -> list[int]:
+        """Offsets beyond this one that were committed, as far as checkpoints prove it, the last one first.
+
+        That with which a history begins proves nothing yet.
+        """
+        reader = Reader(self._store, self._folder)
+        beyond = [name for name in self._manifests() if offset_of(name) > offset]
+        return [offset_of(name) for name in beyond if not reader.begins(name)]
+
     def newest(self, at_most: int | None = None, pointer: Pointer | None = None) -> Manifest | None:
         """The newest readable manifest at or before an offset that the `pointer` committed there admits.
 
@@ -92,6 +101,17 @@ class Checkpoints:
         names = [name for name in self._manifests() if offset_of(name) >= offset]
         highest = max([revision, *(manifest.revision for manifest in self._readable(names))])
         return highest + random.randint(1, _WIDEST_STEP)
+
+    def revision_of_beginning(self, offset: int, state_hash: str) -> int:
+        """The revision under which a history begins at an offset with the models of this hash.
+
+        Whoever begins there with others has another one, be it at this moment: what each of them replays from there is
+        not what the other one has learned. What is begun last has the highest one.
+        """
+        before = self.newest(offset)
+        if before is not None and before.state_hash == state_hash:
+            return before.revision
+        return (-1 if before is None else before.revision) + 1 + int(state_hash, 16) % _WIDEST_STEP
 
     def restorable(
         self, at_most: int | None = None, pointer: Pointer | None = None

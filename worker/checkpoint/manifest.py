@@ -208,6 +208,14 @@ class Reader:
         """The header alone, of a file whose bytes are those that were written. Raises as `read` does."""
         return self._open(name)[0]
 
+    def begins(self, name: str) -> bool:
+        """Whether a history begins with it: of one that cannot be read nobody knows, so it does not."""
+        try:
+            header = self.header(name)
+        except (NotFound, CorruptCheckpoint):
+            return False
+        return header.offset == header.start_offset
+
     def _open(self, name: str) -> tuple[Header, Iterator[bytes]]:
         path = self._path(name)
         data = self._store.read(path)

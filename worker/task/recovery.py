@@ -108,9 +108,10 @@ class _Lineage(NamedTuple):
     gap: int | None
     """The offset behind the lost records, where it begins; None for the lineage that the configuration names."""
 
-    def committed(self) -> int:
-        """The last offset that was committed, as far as checkpoints prove it; that after a gap proves nothing yet."""
-        return max((offset for offset in self.checkpoints.offsets() if offset != self.gap), default=0)
+    def committed(self, known: int) -> int:
+        """The last offset that was committed, as far as checkpoints prove it; `known` is one that was."""
+        beyond = self.checkpoints.committed_beyond(known)
+        return next((offset for offset in beyond if offset != self.gap), known)
 
 
 class Recovery:
@@ -187,7 +188,8 @@ class Recovery:
         try:
             lineages = self._lineages()
             if committed is not None and self._terms.on_rewind == "fail":
-                require_not_rewound(self._where, committed, max(lineage.committed() for lineage in lineages))
+                newest = max(lineage.committed(committed) for lineage in lineages)
+                require_not_rewound(self._where, committed, newest)
             checkpoints, manifest = _newest(_committed(lineages, pointer), committed, pointer)
             if manifest is None:
                 manifest = self._begin_history(checkpoints, committed, bounds)
@@ -233,8 +235,7 @@ class Recovery:
             offset=offset,
         )
         # Somebody may have come this far before, from another checkpoint: what is written last has to count.
-        before = checkpoints.newest(offset)
-        revision = 0 if before is None or before.state_hash == manifest.state_hash else before.revision + 1
+        revision = checkpoints.revision_of_beginning(offset, manifest.state_hash)
         origin = f"gap after offset {manifest.offset} of lineage {manifest.location.lineage} ({manifest.state_hash})"
         written = self._write_first(checkpoints, offset, models, origin, revision)
         record_gap(self._store, self._location, offset)
