@@ -102,6 +102,24 @@ def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictSt
     assert {same, newer} <= store.objects.keys()
 
 
+def test_a_delta_that_stays_without_its_base_keeps_its_models_until_somebody_restores_that(
+    store: DictStore, checkpoints: Checkpoints
+) -> None:
+    """It stays while it is among the newest: a listing is not of one moment, and its base may be there."""
+    base = write(checkpoints, 3, {"cold": b"c" * 100, "hot": b"3"})
+    delta = write(checkpoints, 4, {"hot": b"4"}, previous=base)
+    path = f"{HERE.prefix}/{base.models.base_name}"
+    lost = store.objects.pop(path)
+    write(checkpoints, 4, {"cold": b"c" * 100, "hot": b"4"})
+    Checkpoints(store, HERE).collect_garbage(1000 * HOUR_MS)
+    store.objects[path] = lost
+    assert loaded(checkpoints, delta) == {"cold": b"c" * 100, "hot": b"4"}
+    write(checkpoints, 5, {"hot": b"5"})
+    del store.objects[path]
+    deleted = Checkpoints(store, HERE).collect_garbage(1000 * HOUR_MS)
+    assert sorted(name.rpartition(".")[2] for name in deleted) == ["manifest", "segment", "segment"]
+
+
 def test_what_the_next_checkpoint_builds_on_stays(store: DictStore, checkpoints: Checkpoints) -> None:
     chain = chain_of(checkpoints, 10, HOUR_MS)
     checkpoints.collect_garbage(1000 * HOUR_MS, current=chain[2])

@@ -38,6 +38,12 @@ def test_one_of_another_version_tells_nothing() -> None:
     assert Pointer.read(msgspec.structs.replace(ours, version=ours.version + 1).metadata()) is None
 
 
+def test_one_of_a_former_version_does_not_say_where_its_history_begins() -> None:
+    pointer = Pointer.read('{"lineage":"main","offset":3,"revision":0,"state_hash":"hash","version":1}')
+    assert pointer == Pointer("main", 3, 0, "hash")
+    assert pointer.start_offset is None
+
+
 def test_it_names_the_newest_checkpoint_known_at_the_commit() -> None:
     bench = Bench(interval_s=60.0)
     bench.feed("a", "b")
@@ -325,6 +331,30 @@ def test_a_beginning_further_on_of_a_worker_that_was_put_out_of_the_group_is_not
     bench.feed("a")
     last = bench.worker("three").join().turns(3)
     assert (last.stops(), learned(bench)) == ({}, [0, 1, 2, 3])
+
+
+def test_a_beginning_further_on_is_not_taken_where_a_later_checkpoint_is_damaged() -> None:
+    bench = Bench(interval_s=60.0, start="latest")
+    bench.feed(*"ab")
+    worker = bench.worker("one").join()
+    begun = dict(bench.store.objects)
+    # Somebody who was put out of the group looked for one before it was there, and for the end after more had come.
+    bench.store.objects.clear()
+    bench.feed(*"aba")
+    late = Recovery(bench.store, bench.checkpoints().location, Terms.of(bench.config, 1), bench.clock, worker.metrics)
+    late.open(None, bench.broker.bounds(0), lambda *_: SimpleNamespace(close=lambda: None, sources=lambda: {}))
+    bench.store.objects |= begun
+    bench.feed("a")
+    worker.turns(2)
+    bench.clock.now_s += 60.0
+    worker.turns(3)
+    bench.feed("b")
+    worker.turns(2).kill()
+    assert (bench.checkpoints().offsets(), pointer(bench).offset) == ([2, 5, 6], 6)
+    bench.damage("manifest")
+    bench.feed("b")
+    last = bench.worker("two").join().turns(3)
+    assert (last.stops(), last.replayed(), learned(bench)) == ({}, 5, [*range(6)])
 
 
 def test_a_beginning_further_on_does_not_say_that_the_group_was_set_back() -> None:

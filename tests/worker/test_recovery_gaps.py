@@ -185,6 +185,17 @@ def test_of_two_who_come_through_a_gap_at_once_each_takes_its_own() -> None:
     goes_on_behind_the_gap(bench)
 
 
+def test_a_damaged_file_that_names_a_gap_ends_no_worker() -> None:
+    """Before anything is committed behind it the gap is accepted once more."""
+    bench = bench_with_gap()
+    two = bench.worker("two")
+    two.faults.at("offsets", *[Abort("not now")] * 9)
+    two.join().turns(2).kill()
+    bench.damage("gaps/00000000000000000007")
+    three = bench.worker("three").join().turns(2)
+    assert (three.stops(), learned(bench)) == ({}, [*range(6)])
+
+
 def test_an_epoch_says_nothing_of_the_record_before_an_offset_behind_a_gap() -> None:
     """It is that of the last record that was predicted, and another one has led the partition since."""
     bench = saved_bench()

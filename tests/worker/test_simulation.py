@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.worker.support import plan
-from tests.worker.support.disasters import DISASTERS
+from tests.worker.support.disasters import DISASTERS, SEVERAL
 from tests.worker.support.mistakes import MISTAKES, SEEN_AT, SEEN_WITHIN, first_seen
 from tests.worker.support.simulation import Simulation
 from worker.base.records import Outgoing
@@ -52,6 +52,11 @@ def test_models_that_start_anew_with_the_last_process_too_leave_no_checkpoint_be
     Simulation(18842).run()
 
 
+def test_a_delta_whose_base_is_restored_has_its_models() -> None:
+    """It stays at the offset of the newest checkpoint, and they are not cleaned away before it is."""
+    Simulation(3001083).run()
+
+
 @pytest.mark.parametrize("seeds", [OF_OTHERS[:4], pytest.param(OF_OTHERS[4:], marks=pytest.mark.full)], ids=str)
 @pytest.mark.parametrize(
     "algorithm",
@@ -81,6 +86,15 @@ def test_no_schedule_of_faults_changes_anything_where_batches_end_before_all_is_
     """As they do where records and outputs are megabytes; a transaction is full with a few of them, too."""
     monkeypatch.setattr(executor, "GATHERED_BYTES", 400)
     monkeypatch.setattr(task, "ANSWERS_BYTES", 1100)
+    for seed in seeds:
+        Simulation(seed).run()
+
+
+@pytest.mark.parametrize("seeds", [OF_OTHERS, pytest.param(range(20, 400), marks=pytest.mark.full)], ids=str)
+def test_no_schedule_of_several_disasters_changes_an_output_or_a_checkpoint(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "DISASTERS", tuple(SEVERAL))
     for seed in seeds:
         Simulation(seed).run()
 

@@ -282,6 +282,8 @@ class Checkpoints:
         needed = set(current.segments if current is not None else ()).union(*(each.segments for each in kept.values()))
         newest = offset_of(next(iter(kept)))
         expired.insert(0, [name for name in orphans if offset_of(name) < newest])
+        # An orphan that stays has what it could point into: somebody may restore its base.
+        unreadable = max([unreadable, *(offset_of(name) for name in orphans if offset_of(name) >= newest)])
         expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=newest))
         for together in filter(None, expired):
             failpoint("collecting")

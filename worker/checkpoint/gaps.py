@@ -58,6 +58,8 @@ def folders_after_gaps(paths: Iterable[str]) -> dict[str, list[str]]:
 
 def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
     """From now on the partition is found after this gap. Repeating it is harmless."""
+    if offset in gaps_of(store, location):
+        return  # Its name alone counts: no store takes it again where its bytes are damaged.
     store.create(f"{_folder(location)}/{offset:020d}", after_gap(location, offset).lineage.encode())
 
 

@@ -24,10 +24,13 @@ class Pointer(msgspec.Struct, frozen=True):
     revision: int
     state_hash: str
     version: int = _VERSION
+    start_offset: int | None = None
+    """Where its history begins; None where a former version has committed it."""
 
     @classmethod
     def to(cls, manifest: Manifest) -> Pointer:
-        return cls(manifest.location.lineage, manifest.offset, manifest.revision, manifest.state_hash)
+        lineage, start_offset = manifest.location.lineage, manifest.start_offset
+        return cls(lineage, manifest.offset, manifest.revision, manifest.state_hash, start_offset=start_offset)
 
     @classmethod
     def read(cls, metadata: str) -> Pointer | None:
@@ -53,8 +56,10 @@ class Pointer(msgspec.Struct, frozen=True):
         """Whether a checkpoint at or before the committed offset may be of the history that was committed."""
         if manifest.location.lineage != self.lineage:
             return True
-        # A history begins once: who was put out of the group while it looked for the end may have begun further on.
-        if manifest.revision != self.revision or manifest.start_offset > self.offset:
+        # A history begins once: who was put out of the group while it looked for the end may have begun elsewhere.
+        if self.start_offset not in (None, manifest.start_offset) or manifest.start_offset > self.offset:
+            return False
+        if manifest.revision != self.revision:
             return False
         return manifest.offset != self.offset or manifest.state_hash == self.state_hash
 

@@ -95,8 +95,9 @@ class Rewind(Disaster):
         if found and found[0] in broker.committed:
             number, manifest = found
             accepted = self.world.config.input.on_rewind == "accept"
-            # Behind the newest checkpoint it could not be known.
-            furthest = broker.committed[number] if accepted else manifest.offset
+            # Behind the newest checkpoint it could not be known, nor by one with which a history begins behind a gap.
+            known = manifest.offset if manifest.offset > manifest.start_offset else 0
+            furthest = broker.committed[number] if accepted else known
             if furthest > 0:
                 self.world.repeats |= accepted
                 broker.set_offsets({number: self.world.rng.randrange(furthest)})
@@ -285,6 +286,48 @@ class Deployment(Disaster):
         )
 
 
+class Several(Disaster):
+    """Now the one strikes, now another one."""
+
+    parts: ClassVar[tuple[type[Disaster], ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls.stops = set().union(*(part.stops for part in cls.parts))
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._disasters = [part(world) for part in self.parts]
+
+    def strike(self) -> None:
+        self.world.rng.choice(self._disasters).strike()
+
+    def answer(self) -> None:
+        for disaster in self._disasters:
+            disaster.answer()
+
+    def pass_by(self) -> None:
+        for disaster in self._disasters:
+            disaster.pass_by()
+
+
+class GapAndRewind(Several):
+    """Records are deleted, and the group is set back."""
+
+    parts = Gap, Rewind
+
+
+class GapAndDeployment(Several):
+    """Records are deleted, and the configuration changes."""
+
+    parts = Gap, Deployment
+
+
+class RewindAndDeployment(Several):
+    """The group is set back, and the configuration changes."""
+
+    parts = Rewind, Deployment
+
+
 DISASTERS: dict[str, type[Disaster]] = {
     "gap": Gap,
     "rewind": Rewind,
@@ -293,3 +336,9 @@ DISASTERS: dict[str, type[Disaster]] = {
     "foreign files": ForeignFiles,
     "deployment": Deployment,
 }
+SEVERAL: dict[str, type[Disaster]] = {
+    "gap, rewind": GapAndRewind,
+    "gap, deployment": GapAndDeployment,
+    "rewind, deployment": RewindAndDeployment,
+}
+"""Schedules of their own have these, by the names of what they hold."""

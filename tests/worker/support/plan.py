@@ -109,7 +109,7 @@ class Plan:
             faults = [fault for fault in faults if fault != "damage"] or ["crash"]
         return cls(
             config=config(
-                on_gap=rng.choice(("fail", "accept")) if disaster == "gap" else "fail",
+                on_gap=rng.choice(("fail", "accept")) if disaster is not None and "gap" in disaster else "fail",
                 on_rewind=rng.choice(("fail", "accept")) if disaster == "rewind" else "fail",
                 tombstones=rng.choice(("dead-letter", "reset")),
                 null_key=rng.choice((None, "nobody")),

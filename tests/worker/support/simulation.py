@@ -14,8 +14,9 @@ import logging
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
 
-from tests.worker.support.disasters import DISASTERS, Disaster
+from tests.worker.support.disasters import DISASTERS, SEVERAL, Disaster
 from tests.worker.support.events import Source
 from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S, Broker
 from tests.worker.support.fakes import FakeClock
@@ -67,7 +68,7 @@ class Simulation:
         self.store = Ledger(self.broker, lambda: self.config.input.on_gap == "accept")
         self._seed = seed
         self._verbose = verbose
-        self._disaster = DISASTERS.get(self.plan.disaster or "", Disaster)(self)
+        self._disaster = (DISASTERS | SEVERAL).get(self.plan.disaster or "", Disaster)(self)
         self._deployments: list[tuple[dict[int, int], Config]] = [({}, self.config)]
         params_for = self.config.models.params_for
         self._source = Source(self.rng, lambda key: params_for(key).labels_are_numbers)
@@ -216,8 +217,8 @@ class Simulation:
                 process.stop()
             self._repair()
             self._bury()
-        self.config = config
-        self._deployments.append(({number: log.end for number, log in self.broker.logs.items()}, config))
+        self.config = replace(config, input=replace(config.input, on_gap=self.config.input.on_gap))
+        self._deployments.append(({number: log.end for number, log in self.broker.logs.items()}, self.config))
         self._calm = False
         self.start_all()
 
@@ -266,7 +267,7 @@ class Simulation:
 
     def _retire_records(self) -> None:
         """Retention deletes records that neither the newest checkpoint nor any worker has yet to see."""
-        if self.config.delivery == "at-least-once" or self.plan.disaster in ("rewind", "truncation"):
+        if self.config.delivery == "at-least-once" or any(map(str(self.plan.disaster).count, ("rewind", "truncation"))):
             return  # Here a zombie may move the group back, behind what is deleted.
         for number, log in self.broker.logs.items():
             newest = self.store.newest(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
@@ -63,13 +63,14 @@ def _judge_partition(facts: Facts, number: int, published: list[Outgoing]) -> No
     log, written = facts.broker.logs[number], facts.ledger.written[number]
     histories = _histories(written, facts.deployments[0][1].checkpoint.lineage)
     truths = []
-    for deployments in _possible(facts.deployments, number):
+    for deployments in _possible(facts.deployments, number, histories.values()):
         truths.append(truth := Truth())
         for records in (*log.former, log.records):
             for lineage, ranges in histories.items():
                 offsets = {each.manifest.offset for each in written if each.manifest.location.lineage == lineage}
                 own = [record for record in records if _within(record.offset, ranges)]
-                _relive(replace(facts, deployments=deployments), number, own, lineage, offsets, truth)
+                coming = [({number: _taken_from(begins.get(number, 0), ranges)}, each) for begins, each in deployments]
+                _relive(replace(facts, deployments=coming), number, own, lineage, offsets, truth)
     _compare_checkpoints(written, truths)
     newest = facts.ledger.newest(number)
     if log.records and (newest is None or newest.offset != log.end):
@@ -85,14 +86,18 @@ def _judge_partition(facts: Facts, number: int, published: list[Outgoing]) -> No
             raise Failed(f"there is no output for offset {record.offset}")
 
 
-def _possible(deployments: list[Deployment], number: int) -> Iterator[list[Deployment]]:
+def _possible(deployments: list[Deployment], number: int, histories: Collection[Ranges]) -> Iterator[list[Deployment]]:
     """What may have been deployed to a partition, all of it first.
 
     What is replaced before a record was committed under it may have done what it does at its start, such as to let
     models start anew, or not have come to it.
     """
     begins = [begin.get(number, 0) for begin, _ in deployments]
-    fleeting = [i for i, (begin, later) in enumerate(pairwise(begins)) if i and begin == later]
+    fleeting = [
+        i
+        for i, (begin, later) in enumerate(pairwise(begins))
+        if i and any(_taken_from(begin, ranges) == _taken_from(later, ranges) for ranges in histories)
+    ]
     for n in range(len(fleeting) + 1):
         for passed_over in combinations(fleeting, n):
             yield [each for i, each in enumerate(deployments) if i not in passed_over]
@@ -175,6 +180,11 @@ def _false_output(published: Iterable[Outgoing], truth: Truth, *, repeats: bool)
             return f"an output for offset {source(output)[1]} comes twice, or late"
         last = output.timestamp_ms
     return None
+
+
+def _taken_from(offset: int, ranges: Ranges) -> int:
+    """The first offset from this one on that is in a history: what begins in a gap begins behind it."""
+    return next(max(offset, start) for start, stop in ranges if offset < stop)
 
 
 def _within(offset: int, ranges: Iterable[tuple[int, int]]) -> bool:
