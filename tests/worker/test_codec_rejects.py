@@ -61,7 +61,7 @@ def test_malformed_values_are_the_same_each_time_and_cover_the_codec() -> None:
         (b'{"features": [NaN]}', "features[0] is NaN"),
         (b'{"features": {"a": " -inf"}}', "features['a'] is -inf"),
         (b'{"features": [1], "label": NaN}', "label is NaN"),
-        (b'{"features": [1,]}', "the value is not JSON at character 16"),
+        (b'{"features": [1,,]}', "the value is not JSON at character 16"),
         (b'{"features": ["\xff"]}', "the value is not UTF-8 at byte 15"),
         (b'{"features": [1], "id": "\\ud800"}', "half of a surrogate pair"),
     ],

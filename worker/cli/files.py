@@ -24,10 +24,9 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> _Place:
-        try:
-            target = path.resolve()
-        except RuntimeError:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        target = Path(os.path.realpath(path))
+        if target.is_symlink():  # what Path.resolve refuses before Python 3.13 alone
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         is_replaced = target.is_file() or not target.exists()
