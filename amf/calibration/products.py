@@ -2,7 +2,7 @@
 
 Such are an optimum between too little and too much, and an effect that another feature changes: a tree learns them cell
 by cell. The terms of a feature stand together: the feature, then its products with each of those before it and with
-itself; so those of later features come behind. Of eight features there are 44, of more there are none.
+itself; so those of later features come behind. Of more than eight features the first eight are used, which have 44.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from amf.calibration.ridge import Penalty
 from amf.jit.decorators import index, inlined
 
 _MOST_FEATURES = 8
-"""For whose terms a state of 9 kB is kept, by which ten trees that have learned 20 rows take a sixth more memory; of
+"""For whose terms a state of 9 kB is kept, by which ten trees that have learned 20 rows take a sixth more memory; for
 ten features it would be a third."""
 
 PENALTY = Penalty(rows=4.0, least_deviation=1.0)
@@ -19,14 +19,16 @@ PENALTY = Penalty(rows=4.0, least_deviation=1.0)
 
 
 def n_terms(n_features: int) -> int:
-    """Of so many features; none of too many."""
-    return n_features * (n_features + 3) // 2 if n_features <= _MOST_FEATURES else 0
+    """Of so many features."""
+    n_used = min(n_features, _MOST_FEATURES)
+    return n_used * (n_used + 3) // 2
 
 
 @inlined
 def n_terms_of(n_features):
-    """How many terms there are of so few features, in kernels."""
-    return n_features * (n_features + index(3)) // index(2)
+    """`n_terms`, in kernels."""
+    n_used = min(n_features, index(_MOST_FEATURES))
+    return n_used * (n_used + index(3)) // index(2)
 
 
 @inlined

@@ -304,13 +304,14 @@ class Ridge(Layer):
 
 @dataclass
 class Surface(Ridge):
-    """The same on features as they enter linear models, and on the products of any two of them, be they one and the
-    same. A column whose deviation is less than 1 is penalised as if it were."""
+    """The same on the first eight features as they enter linear models, and on the products of any two of them, be they
+    one and the same. A column whose deviation is less than 1 is penalised as if it were."""
 
     penalty: float = 4.0
     least_deviation: float = 1.0
 
     def __post_init__(self) -> None:
+        self.n_features = min(self.n_features, 8)
         super().__post_init__()
         self.scales = [Scale() for _ in range(self.n_features)]
         self.first = np.zeros(self.n_columns)
@@ -319,13 +320,13 @@ class Surface(Ridge):
         return self.n_features * (self.n_features + 3) // 2
 
     def row(self, x: np.ndarray) -> np.ndarray:
-        entered = [scale.of(float(value)) for scale, value in zip(self.scales, x, strict=True)]
+        entered = [scale.of(float(value)) for scale, value in zip(self.scales, x, strict=False)]
         products = [left * right for place, left in enumerate(entered) for right in entered[: place + 1]]
         return np.array([*entered, *products])
 
     def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
         super().note(x, y, share, usual)
-        for scale, value in zip(self.scales, x, strict=True):
+        for scale, value in zip(self.scales, x, strict=False):
             scale.learn(float(value))
 
 

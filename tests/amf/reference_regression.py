@@ -163,9 +163,7 @@ class RegressionForest:
         self.calibration = calibration
         self.blend, self.drift, self.quantiles, self.losses = Blend(), Drift(), Quantiles(), RecentLosses()
         linear, bounds = (LinearModel(1, n_features), LinearModel(1, n_features, squared=True)), self.quantiles.bounds
-        solved = [Ridge(bounds, n_features=n_features)]
-        if n_features <= 8:
-            solved.append(Surface(bounds, n_features=n_features))
+        solved = [Ridge(bounds, n_features=n_features), Surface(bounds, n_features=n_features)]
         self.stacks = [*(Stack(bounds, linear=model) for model in linear), *solved]
 
     def outlook(self, x: np.ndarray) -> Outlook | None:
