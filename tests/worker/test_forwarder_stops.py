@@ -1,11 +1,11 @@
-"""What the client says of partitions of a forwarder: of those that were taken away nothing follows."""
+"""What the client says of partitions of a forwarder: that records are gone, or nothing that follows any more."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
-from worker.base.errors import WorkerError
+from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.ports import Gone
 from worker.base.refusals import UNDECOMPRESSED, unreadable_records
 
@@ -62,3 +62,24 @@ def test_behind_a_gap_that_is_accepted_nothing_is_committed_with_the_epoch_of_a_
     forwarder.turns(4)
     assert bench.broker.metadata[0].endswith("no record from 3 to 5")
     assert (bench.broker.committed[0], bench.broker.leader_epochs[0]) == (3, None)
+
+
+def test_what_was_read_before_a_gap_does_not_pass_for_committed_along_with_what_lies_behind_it() -> None:
+    bench = ForwarderBench(on_gap="accept")
+    one = bench.forwarder().join().turns(2)
+
+    def lose_outputs() -> None:
+        if bench.broker.open["one"].outgoing:
+            raise Unknown("no answer")
+
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 2, None, lose_outputs, lose_outputs)
+    bench.feed_shops("a")
+    one.turn()
+    bench.feed_shops("b", "c", "d")
+    one.turn()
+    # The second record waits behind the first one's transaction when it is deleted, with all that come after it.
+    bench.broker.logs[0].low = 4
+    for _ in range(20):
+        bench.clock.now_s += 1
+        one.turn()
+    assert (bench.forwarded(), bench.broker.committed) == ([(b"a", 0, 0), (b"b", 0, 1)], {0: 4})
