@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
@@ -83,3 +85,20 @@ def test_what_was_read_before_a_gap_does_not_pass_for_committed_along_with_what_
         bench.clock.now_s += 1
         one.turn()
     assert (bench.forwarded(), bench.broker.committed) == ([(b"a", 0, 0), (b"b", 0, 1)], {0: 4})
+
+
+def test_records_that_are_lost_while_nothing_more_is_read_are_missed_though_others_are_in_their_place() -> None:
+    bench = ForwarderBench()
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
+    one = bench.forwarder().join().turns(2)
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
+    bench.feed_shops(*"abcd")
+    for _ in range(5):
+        bench.clock.now_s += 10
+        one.turn()
+    assert [(each.is_paused, each.position) for each in one.forwarder._owned.values()] == [(True, 4)]
+    bench.broker.logs[0].truncate(2)
+    bench.feed_shops(*"efgh")
+    with pytest.raises(WorkerError, match="The broker has lost records that were forwarded"):
+        one.turns(20)
+    assert [offset for _, _, offset in bench.forwarded()] == [0, 1, 2, 3]

@@ -202,7 +202,10 @@ class Forwarder:
     def _read_on(self) -> None:
         paused = {number: each for number, each in self._owned.items() if each.is_paused}
         if paused:
-            self._input.assign({number: each.position for number, each in paused.items()})
+            self._input.assign(
+                {number: each.position for number, each in paused.items()},
+                {number: each.epoch for number, each in paused.items()},
+            )
         for each in paused.values():
             each.is_paused, each.gone = False, None
 
