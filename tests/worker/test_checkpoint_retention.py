@@ -102,6 +102,24 @@ def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictSt
     assert {same, newer} <= store.objects.keys()
 
 
+def test_after_the_group_was_set_back_a_segment_whose_manifest_is_on_its_way_stays(store: DictStore) -> None:
+    owner = Checkpoints(store, HERE)
+    before = write(owner, 5, {"cold": b"c" * 100, "hot": b"5"})
+    write(owner, 10, {"hot": b"10"}, previous=before)
+    # Who had the partition before comes to its clean-up while the next owner saves: below what was saved once.
+    former = Checkpoints(store, HERE)
+    create = store.create
+
+    def creating(name: str, data: bytes) -> None:
+        if name.endswith("manifest"):
+            former.tidy(before, 0)
+        create(name, data)
+
+    store.create = creating  # type: ignore[method-assign]
+    following = write(owner, 7, {"hot": b"7"}, previous=before)
+    assert loaded(owner, following) == {"cold": b"c" * 100, "hot": b"7"}
+
+
 def test_a_delta_that_stays_without_its_base_keeps_its_models_until_somebody_restores_that(
     store: DictStore, checkpoints: Checkpoints
 ) -> None:

@@ -1,11 +1,13 @@
-"""What the client says of partitions of a forwarder: of those that were taken away nothing follows."""
+"""What the client says of partitions of a forwarder: that records are gone, or nothing that follows any more."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
-from worker.base.errors import WorkerError
+from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.ports import Gone
 from worker.base.refusals import UNDECOMPRESSED, unreadable_records
 
@@ -62,3 +64,41 @@ def test_behind_a_gap_that_is_accepted_nothing_is_committed_with_the_epoch_of_a_
     forwarder.turns(4)
     assert bench.broker.metadata[0].endswith("no record from 3 to 5")
     assert (bench.broker.committed[0], bench.broker.leader_epochs[0]) == (3, None)
+
+
+def test_what_was_read_before_a_gap_does_not_pass_for_committed_along_with_what_lies_behind_it() -> None:
+    bench = ForwarderBench(on_gap="accept")
+    one = bench.forwarder().join().turns(2)
+
+    def lose_outputs() -> None:
+        if bench.broker.open["one"].outgoing:
+            raise Unknown("no answer")
+
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 2, None, lose_outputs, lose_outputs)
+    bench.feed_shops("a")
+    one.turn()
+    bench.feed_shops("b", "c", "d")
+    one.turn()
+    # The second record waits behind the first one's transaction when it is deleted, with all that come after it.
+    bench.broker.logs[0].low = 4
+    for _ in range(20):
+        bench.clock.now_s += 1
+        one.turn()
+    assert (bench.forwarded(), bench.broker.committed) == ([(b"a", 0, 0), (b"b", 0, 1)], {0: 4})
+
+
+def test_records_that_are_lost_while_nothing_more_is_read_are_missed_though_others_are_in_their_place() -> None:
+    bench = ForwarderBench()
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
+    one = bench.forwarder().join().turns(2)
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
+    bench.feed_shops(*"abcd")
+    for _ in range(5):
+        bench.clock.now_s += 10
+        one.turn()
+    assert [(each.is_paused, each.position) for each in one.forwarder._owned.values()] == [(True, 4)]
+    bench.broker.logs[0].truncate(2)
+    bench.feed_shops(*"efgh")
+    with pytest.raises(WorkerError, match="The broker has lost records that were forwarded"):
+        one.turns(20)
+    assert [offset for _, _, offset in bench.forwarded()] == [0, 1, 2, 3]

@@ -8,8 +8,8 @@ import pytest
 
 from tests.worker.support.bench import Bench, Bound
 from worker.base.errors import Abort, Transient, Unknown
+from worker.base.refusals import REWOUND_S
 from worker.commit.pending import LONGEST_PAUSE_S, PATIENCE
-from worker.commit.transactions import REWOUND_S
 
 
 def test_records_become_outputs_and_committed_offsets() -> None:

@@ -191,6 +191,26 @@ def test_checkpoints_that_are_never_committed_push_out_none_of_the_committed_his
     assert (last.stops(), learned(bench)[5:]) == ({}, [5])
 
 
+def test_a_clean_up_by_who_was_put_out_of_the_group_leaves_what_may_be_committed_by_now() -> None:
+    bench = saved_bench()
+    checkpoints, other = bench.checkpoints(), bench.checkpoints()
+    manifest = bench.newest()
+    written = [manifest]
+    for revision in (0, 0, 0, 0, 1, 2, 3, 4):
+        about = msgspec.structs.replace(written[-1].about, revision=revision, created_ms=written[-1].created_ms + 1)
+        written.append(other.write(about, {}, previous=written[-1]))
+    checkpoints.tidy(written[4], 0)
+    committed = Pointer.to(written[5])
+    newest = bench.checkpoints().newest(5, committed)
+    assert newest is not None
+    assert (newest.revision, committed.revision) == (1, 1)
+    # An hour later the worker that writes on knows better.
+    later = msgspec.structs.replace(written[5].about, created_ms=manifest.created_ms + 2 * HOUR_MS)
+    last = other.write(later, {}, previous=written[5])
+    bench.checkpoints().tidy(last, 1)
+    assert {revision for _, revision in revisions(bench)} >= {0, 1, 4}
+
+
 def test_a_gap_that_a_worker_finds_after_it_was_put_out_of_the_group_is_not_taken() -> None:
     bench = saved_bench()
     bench.config = of_input(bench.config, on_gap="accept")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from tests.worker.support.bench import Bound
 from tests.worker.support.tight import Tight
 from worker.base.errors import StateLost
+from worker.base.records import CommittedOffset
+from worker.base.refusals import REWOUND_S
 from worker.runtime.reloads import LONGEST_S, MOST_RELOADS
 from worker.state.entry import Entry
 from worker.state.model import Model
 from worker.state.model_store import ModelStore
+from worker.task.restorer import RETRY_S
 
 
 def test_a_lost_model_is_learned_again_and_no_output_differs() -> None:
@@ -185,3 +189,73 @@ def test_a_model_that_is_lost_just_when_it_is_to_start_anew_is_loaded_again() ->
     restarting.pool.is_done_within = lambda _: True
     restarting.turns(8)
     assert (restarting.stops(), bench.newest().revision > 0) == ({}, True)
+
+
+def forgets(worker: Bound, *answers: int | None) -> None:
+    """The coordinator of its group has not read all of its log: so it answers for the first partition, at first."""
+    ask, left = worker.input.committed, iter(answers)
+
+    def committed(partitions: Sequence[int]) -> dict[int, CommittedOffset | None]:
+        found = next(left, -1)
+        return ask(partitions) if found == -1 else {0: None if found is None else CommittedOffset(found)}
+
+    worker.input.committed = committed  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("answer", [None, 1])
+def test_a_coordinator_that_has_forgotten_what_was_committed_is_not_believed(answer: int | None) -> None:
+    bench = Tight()
+    worker = bench.worker().join().turns(1)
+    bench.feed("x", "y", key="a")
+    worker.turns(2)
+    bench.feed("x", key="a")
+    bench.lose()
+    forgets(worker, answer)
+    for _ in range(4):
+        worker.turns(2)
+        bench.wait(RETRY_S)
+    assert (bench.published(), worker.stops()) == (bench.expected(), {})
+
+
+def test_nor_is_one_that_has_forgotten_where_the_partition_was_opened() -> None:
+    bench = Tight()
+    bench.feed("x", "y", key="a")
+    bench.worker("one").join().turns(2).kill()
+    worker = bench.worker("two").join().turns(2)
+    bench.feed("x", key="a")
+    bench.lose()
+    forgets(worker, 1)
+    for _ in range(4):
+        worker.turns(2)
+        bench.wait(RETRY_S)
+    assert (bench.published(), worker.stops(), worker.replayed()) == (bench.expected(), {}, 4)
+
+
+def test_a_coordinator_that_has_forgotten_for_good_stops_the_partition(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Tight(partitions=2)
+    worker = bench.worker().join().turns(1)
+    bench.feed("x", "y", key="a")
+    worker.turns(2)
+    bench.feed("x", key="a")
+    bench.lose()
+    forgets(worker, *[1] * 1000)
+    began_s = bench.clock.now_s
+    while not worker.stops():
+        worker.turn()
+        bench.wait(RETRY_S)
+    assert REWOUND_S <= bench.clock.now_s - began_s < REWOUND_S + 10
+    assert worker.stops() == {"group-rewound": 1}
+    assert "partition 0: the broker has the group at offset 1, but this worker committed 2" in caplog.text
+    assert bench.published() == bench.expected()[:2]
+
+
+def test_at_least_once_a_group_may_be_set_back_by_who_was_put_out_of_it() -> None:
+    bench = Tight(delivery="at-least-once")
+    worker = bench.worker().join().turns(1)
+    bench.feed("x", "y", key="a")
+    worker.turns(2)
+    bench.feed("x", key="a")
+    bench.lose()
+    bench.broker.committed[0] = 1
+    worker.turns(4)
+    assert (worker.stops(), bench.broker.committed) == ({}, {0: 3})

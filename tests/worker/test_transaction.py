@@ -12,8 +12,9 @@ from tests.worker.support.fakes import FakeClock, Faults
 from worker.base.errors import Abort, Refused, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import CommittedOffset, Outgoing, Record
+from worker.base.refusals import REWOUND_S
 from worker.commit.pending import STEADY_PARTS
-from worker.commit.transactions import REWOUND_S, Pending, Transactions
+from worker.commit.transactions import Pending, Transactions
 
 OUTPUTS = [Outgoing("predictions", b"k", b"%d" % i, [], 0) for i in range(3)]
 OFFSETS = {0: 3, 1: 5}

@@ -281,10 +281,12 @@ class Checkpoints:
 
         needed = set(current.segments if current is not None else ()).union(*(each.segments for each in kept.values()))
         newest = offset_of(next(iter(kept)))
+        # After the group was set back others may write below the newest one.
+        below = newest if current is None else min(newest, current.offset)
         expired.insert(0, [name for name in orphans if offset_of(name) < newest])
         # An orphan that stays has what it could point into: somebody may restore its base.
         unreadable = max([unreadable, *(offset_of(name) for name in orphans if offset_of(name) >= newest)])
-        expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=newest))
+        expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=below))
         for together in filter(None, expired):
             failpoint("collecting")
             self._store.delete(*map(self._path, together))

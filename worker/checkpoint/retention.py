@@ -1,7 +1,8 @@
 """Which checkpoints are kept.
 
 Recovery takes the newest one; the two before it are there in case it is damaged. The newest three of the revision that
-is committed are there also where others were never committed (pointer.py). Older ones serve people who set the group
+is committed are there also where others were never committed (pointer.py); and those of later revisions for an hour,
+since one of them may be committed by now. Older ones serve people who set the group
 back: one for every hour of a day, since each of them keeps its own copy of what was changed in between.
 """
 
@@ -58,6 +59,9 @@ def expired(
     newest.update([name for name in manifests if _base_of(name, manifests) != of_newest][:1])
     if committed is not None:
         newest.update([name for name, each in manifests.items() if each.revision == committed][:KEPT_MANIFESTS])
+        # Who was put out of the group does not know which of those that came since is committed by now.
+        later = [name for name, each in manifests.items() if each.revision > committed]
+        newest.update(name for name in later if now_ms - manifests[name].created_ms < HOUR_MS)
     for name, content in reversed(list(manifests.items())):
         if name in newest:
             continue

@@ -27,7 +27,7 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Input, Output
-from worker.base.refusals import commit_forgotten, output_refused
+from worker.base.refusals import REWOUND_S, commit_forgotten, output_refused
 from worker.commit.pending import Pending
 
 _log = Log(__name__)
@@ -35,9 +35,6 @@ _log = Log(__name__)
 
 PARTS_A_TURN = 8
 """Transactions after which the loop gets its turn, for the callbacks of the group are waiting."""
-REWOUND_S = 120.0
-"""Longest time that the broker may have a group before what this worker committed: one that comes back and has not read
-all of its log yet has the rest of it by then, or never."""
 
 
 class Transactions:
@@ -72,6 +69,10 @@ class Transactions:
             self._output = self._open_output()
         except (Abort, Unknown) as error:
             raise Transient(str(error)) from error
+
+    def committed(self, number: int) -> int:
+        """The offset that this worker is known to have committed of a partition since it came; 0 where it has not."""
+        return self._committed.get(number, 0)
 
     def drop(self, partitions: Collection[int]) -> None:
         """Forget partitions that this worker does not own any more."""

@@ -55,6 +55,8 @@ class _Partition:
     """Up to where that is committed, or about to be."""
     waiting: list[Record] = field(default_factory=list)
     """Records that were read and are in no transaction yet."""
+    gone: str | None = None
+    """What the client says where the next record does not exist."""
     is_paused: bool = False
     """Whether it is not read on, since enough records wait behind the pending transaction."""
     lag: Lag = field(default_factory=Lag)
@@ -126,13 +128,17 @@ class Forwarder:
             # A partition may have been taken away after these records of it were read.
             if (here := self._owned.get(number)) is not None:
                 here.waiting += some
-                here.position, here.epoch = some[-1].offset + 1, some[-1].leader_epoch
+                here.position, here.epoch, here.gone = some[-1].offset + 1, some[-1].leader_epoch, None
         self._look_at_ends()
         for number, why in missing.items():
             if isinstance(why, PartitionStopped):
                 raise Fatal(why.fact, why.hint)
             if number in self._owned:
-                self._skip_gap(number, why)
+                self._owned[number].gone = why
+        for number, here in self._owned.items():
+            # What lies before a gap is committed first: else it would pass for committed along with what lies behind.
+            if here.gone is not None and not here.waiting and not here.is_paused:
+                self._skip_gap(number, here.gone)
         if pending is not None:
             pending.renew(member)
             # The broker may refuse transactions for hours: no more than the next one takes is held meanwhile.
@@ -196,9 +202,12 @@ class Forwarder:
     def _read_on(self) -> None:
         paused = {number: each for number, each in self._owned.items() if each.is_paused}
         if paused:
-            self._input.assign({number: each.position for number, each in paused.items()})
+            self._input.assign(
+                {number: each.position for number, each in paused.items()},
+                {number: each.epoch for number, each in paused.items()},
+            )
         for each in paused.values():
-            each.is_paused = False
+            each.is_paused, each.gone = False, None
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
@@ -270,6 +279,7 @@ class Forwarder:
     def _skip_gap(self, number: int, why: str) -> None:
         """Go on behind records that retention has deleted before they were forwarded, where that is allowed."""
         here, (low, _, end) = self._owned[number], self._bounds(number, self._deadline())
+        here.gone = None
         topic, position = self._config.input.topic, here.position
         where = f"{topic}[{number}]: the next record to forward is {position}, there are {low} to {end}"
         if position > low:

@@ -73,8 +73,8 @@ class Worker:
         self._monitor = monitor
         self._has_ends = setting.ends is not None
         reports.expect(metrics)
-        self._tasks = Tasks(config, setting, source, store, metrics, clock, pools)
         self._transactions = Transactions(source, open_output, config.delivery, metrics, clock)
+        self._tasks = Tasks(config, setting, source, store, metrics, clock, pools, self._transactions.committed)
         self._executor = TaskExecutor(self._tasks, self._transactions, metrics, clock, pools.appliers, board)
         self._reporter = Reporter(board, metrics, clock)
         self._verdict: WorkerError | None = None  # why the worker ends, in order, with an error
@@ -366,8 +366,8 @@ class Worker:
                 self._stop({task.number: error})
                 continue
             if not goes_on:
-                self._save_and_forget([task.number])
-                self._tasks.open([task.number])
+                self._save(task, Deadline.after(self._clock, REVOKE_S))
+                self._tasks.reopen(task.number)
 
     def _look_at_topic(self) -> None:
         """A topic that is not what the models know ends the worker; what it has is saved, if it is of this topic."""

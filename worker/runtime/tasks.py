@@ -75,7 +75,9 @@ class Tasks(Mapping[int, Task]):
         metrics: Metrics,
         clock: Clock,
         pools: Pools,
+        committed: Callable[[int], int],
     ) -> None:
+        """committed: the offset of a partition that this worker has committed since it came, as far as it knows."""
         self._config = config
         self._setting = setting
         self._input = source
@@ -89,6 +91,9 @@ class Tasks(Mapping[int, Task]):
         metrics.topic_partitions.set(setting.partitions)
         self._restorer = Restorer(source, pools.loaders, pools.askers, clock)
         self._reloads = Reloads()
+        self._committed = committed
+        self._found: dict[int, int] = {}
+        """The offset at which the group was when a partition was opened, since it came."""
         self._tasks: dict[int, Task] = {}
 
     def __getitem__(self, number: int) -> Task:
@@ -109,15 +114,18 @@ class Tasks(Mapping[int, Task]):
         """Those that are open and have not stopped."""
         return [task for task in self._tasks.values() if task.is_at_work]
 
-    def open(self, partitions: Iterable[int], wait_s: float = 0.0) -> None:
-        """Have partitions opened, after so many seconds; nothing is read of them before that."""
+    def open(self, partitions: Iterable[int], wait_s: float = 0.0, known: int = 0) -> None:
+        """Have partitions opened, after so many seconds; nothing is read of them before that.
+
+        known: the offset at which the group is at least.
+        """
         failpoint("assigned")
         setting, numbers = self._setting, list(partitions)
         for number in numbers:
             end = None if setting.ends is None else setting.ends.get(number, 0)
             task = Task(number, self._config, setting.max_message_bytes, self.cache, setting.registry, end)
             self._tasks[number] = task
-            self._restorer.add(task, self._recovery(number), wait_s)
+            self._restorer.add(task, self._recovery(number), wait_s, known)
         self._input.hold(numbers)
 
     def opened(self) -> Iterator[tuple[Task, PartitionStopped | StateLost | None]]:
@@ -132,6 +140,7 @@ class Tasks(Mapping[int, Task]):
             task.go_by(outcome.checkpoints.location.lineage)
             covered, low = outcome.manifest.covered, outcome.low
             task.open(outcome.models, outcome.position, outcome.live_from, saving, outcome.last_epoch, covered, low)
+            self._found[task.number] = outcome.committed or 0
             self.read([task])
             yield task, None
 
@@ -189,9 +198,19 @@ class Tasks(Mapping[int, Task]):
             return state_lost(number, MOST_RELOADS, str(error))
         when = f" in {wait_s:g} s" if wait_s else ""
         _log.error("state-lost", f"partition {number} is loaded again{when}", detail=error, partition=number)
-        self.drop([number])
-        self.open([number], wait_s)
+        self.reopen(number, wait_s)
         return None
+
+    def reopen(self, number: int, wait_s: float = 0.0) -> None:
+        """Forget the state of a partition that stays, and open it once more.
+
+        The group is not set back meanwhile: who answers that it was has forgotten commits. At least once it may be, by
+        a member that was put out of the group.
+        """
+        is_once = self._config.delivery == "exactly-once"
+        known = max(self._committed(number), self._found.get(number, 0)) if is_once else 0
+        self.drop([number])
+        self.open([number], wait_s, known)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget the state of partitions."""
@@ -208,6 +227,7 @@ class Tasks(Mapping[int, Task]):
         numbers = list(partitions)
         for number in numbers:
             self._reloads.forget(number)
+            self._found.pop(number, None)
         self.drop(numbers)
 
     def repartitioned(self, partitions: int, begins: Mapping[int, int]) -> None:

@@ -82,6 +82,8 @@ class Start:
     """Records from here on are predicted; those before it only replayed."""
     last_epoch: int | None
     """Leader epoch of the last record before those, None where it is not known."""
+    committed: int | None
+    """The offset of the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Recovery:
             checkpoints, manifest = self._after_gap(manifest, models.sources(), offset)
         manifest = self._brought_up_to_date(checkpoints, manifest, live_from)
         reader.follow(checkpoints, manifest)
-        begun = checkpoints, start.pointer, live_from, start.last_epoch
+        begun = checkpoints, start.pointer, live_from, start.last_epoch, start.committed
         return Opened(*begun, manifest, low, models, reader, offset, self._from_now_on(manifest))
 
     def _choose(self, at: CommittedOffset | None, bounds: Bounds) -> Start:
@@ -207,7 +209,7 @@ class Recovery:
         # the epoch of an earlier commit, which is not that of the record before the offset.
         is_ours = at is not None and pointer is not None and at.offset == live_from
         last_epoch = at.leader_epoch if at is not None and is_ours else None
-        return Start(checkpoints, pointer, live_from, last_epoch)
+        return Start(checkpoints, pointer, live_from, last_epoch, committed)
 
     def _reach(self, manifest: Manifest, low: int, live_from: int) -> int:
         """First record to take after a checkpoint in a topic that begins at `low`. Raises PartitionStopped.

@@ -223,7 +223,7 @@ MISTAKES = {
     ),
     "segments are never deleted": mistake(
         "checkpoint.checkpoints",
-        'expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=newest))',
+        'expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=below))',
         "pass",
     ),
     "dead bytes are never reclaimed": mistake("checkpoint.segments", "if dead <= limit:", "if True:"),
