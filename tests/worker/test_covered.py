@@ -150,6 +150,29 @@ def test_of_two_checkpoints_of_one_state_that_which_covers_more_is_taken(store: 
     assert checkpoints.diverged(5) == []
 
 
+def test_what_the_owner_before_saves_late_is_looked_up_before_the_next_one_stops() -> None:
+    bench = saved_bench()
+    zombie = bench.worker("zombie").join().turns(2)
+    bench.broker.logs[0].mark(3)
+    zombie.turns(1)
+    zombie.pool.is_done_within = lambda _: False
+    bench.clock.now_s += INTERVAL_S
+    zombie.turns(2)
+    zombie.kill()
+
+    def delete_what_is_covered() -> None:
+        zombie.pool.jobs[0].run()
+        retire_all(bench)
+
+    owner = bench.worker("owner")
+    # It is held, and then read, by which time it knows what the store had.
+    owner.faults.at("assign", None, delete_what_is_covered)
+    owner.join().turns(3)
+    bench.feed("a", "b")
+    owner.turns(2)
+    assert (owner.stops(), learned(bench), bench.published()) == ({}, [*range(7)], bench.expected())
+
+
 # A worker that reads again
 
 

@@ -167,7 +167,7 @@ class Tasks(Mapping[int, Task]):
         self._input.assign({task.number: place.offset}, {task.number: place.leader_epoch})
 
     def has_next_record(self, task: Task) -> bool:
-        """Whether the next record exists, or will; else it starts anew behind a gap that is accepted.
+        """Whether the next record exists, or will; else it starts anew behind a gap that is accepted, or is none.
 
         Raises PartitionStopped where the partition cannot go on; Transient.
         """
@@ -180,6 +180,9 @@ class Tasks(Mapping[int, Task]):
                 self.read([task])
                 return True
             if self._config.input.on_gap == "accept" and low > task.position:
+                return False
+            # Who had it before may have saved since that what is gone were no records.
+            if task.position < low <= self._recovery(task.number).covered(task.position):
                 return False
             raise next_is_missing(where, task.gone)
         if task.ends_in_replay(self._input.end_seen(task.number)):

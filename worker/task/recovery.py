@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -171,6 +172,18 @@ class Recovery:
             self._metrics.checkpoints_skipped_total.add(len(start.checkpoints.skipped))
             start.checkpoints.skipped.clear()
         raise no_checkpoint(self._where, start.checkpoints, start.live_from)
+
+    def covered(self, offset: int) -> int:
+        """Up to where no record lies behind an offset, as far as anybody has saved that; the offset, where nobody has.
+
+        It is a fact of the topic, whatever became of the history that says so.
+        """
+        found = [offset]
+        for checkpoints, _ in self._lineages():
+            with suppress(CorruptCheckpoint):
+                manifest = checkpoints.newest(offset)
+                found.append(offset if manifest is None else manifest.covered)
+        return max(found)
 
     def _opened(
         self, start: Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int, low: int
