@@ -75,10 +75,13 @@ def _widths(n_features: int) -> tuple[int, int]:
     return min(n_features, MOST_FEATURES), products.n_terms(n_features)
 
 
-def _affordable(n_features: int, max_bytes: int) -> list[int]:
-    """The same, none of a model that would take too much of the bytes of a forest."""
+def _affordable(n_features: int, max_bytes: int) -> tuple[int, int]:
+    """The same, none of a model that would take too much of the bytes of a forest, nor of the one above it."""
     of_linear = linear_models.n_of_features(1, n_features, max_bytes)
-    return [n if n_affordable(ridge.n_numbers(n), of_linear, max_bytes) else 0 for n in _widths(n_features)]
+    plain, curved = _widths(n_features)
+    if not n_affordable(ridge.n_numbers(plain), of_linear, max_bytes):
+        return 0, 0
+    return plain, curved if n_affordable(ridge.n_numbers(curved), of_linear, max_bytes) else 0
 
 
 def models_with_features(
