@@ -8,7 +8,7 @@ import pytest
 
 from tests.worker.support.bench import Bench, Bound
 from worker.base.errors import Abort, Transient, Unknown
-from worker.base.refusals import REWOUND_S
+from worker.base.rewinds import REWOUND_S
 from worker.commit.pending import LONGEST_PAUSE_S, PATIENCE
 
 

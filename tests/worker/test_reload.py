@@ -11,7 +11,7 @@ from tests.worker.support.bench import Bound
 from tests.worker.support.tight import Tight
 from worker.base.errors import StateLost
 from worker.base.records import CommittedOffset
-from worker.base.refusals import REWOUND_S
+from worker.base.rewinds import REWOUND_S
 from worker.runtime.reloads import LONGEST_S, MOST_RELOADS
 from worker.state.entry import Entry
 from worker.state.model import Model

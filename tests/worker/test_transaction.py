@@ -12,7 +12,7 @@ from tests.worker.support.fakes import FakeClock, Faults
 from worker.base.errors import Abort, Refused, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import CommittedOffset, Outgoing, Record
-from worker.base.refusals import REWOUND_S
+from worker.base.rewinds import REWOUND_S
 from worker.commit.pending import STEADY_PARTS
 from worker.commit.transactions import Pending, Transactions
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 
 from worker.base.errors import PartitionStopped
 
-REWOUND_S = 120.0
-"""Longest time that the broker may have a group before what this worker committed: one that comes back and has not read
-all of its log yet has the rest of it by then, or never."""
-
 BACK_OR_RESTART = (
     "Set the parameters back, which loses nothing of these models (those that keys have begun since are refused then), "
     "or let these models start anew (models.on_spec_change: restart)"

@@ -19,7 +19,7 @@ twice: what is sent again are the same bytes, less those of partitions that were
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from worker.base.errors import Abort, PartitionStopped, Refused, Transient, Unknown
@@ -27,7 +27,8 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Input, Output
-from worker.base.refusals import REWOUND_S, commit_forgotten, output_refused
+from worker.base.refusals import output_refused
+from worker.base.rewinds import Rewinds
 from worker.commit.pending import Pending
 
 _log = Log(__name__)
@@ -60,8 +61,7 @@ class Transactions:
         self._metrics = metrics
         self._clock = clock
         self._given_up: dict[int, PartitionStopped] = {}
-        self._rewound_since_s: dict[int, float] = {}
-        """Partitions that the broker has before what was committed, and when it was first seen to."""
+        self._rewinds = Rewinds(clock)
 
     def open(self) -> None:
         """Get the first producer. Raises Transient where another call may succeed, Unanswered where nobody answered."""
@@ -78,7 +78,7 @@ class Transactions:
         """Forget partitions that this worker does not own any more."""
         for number in partitions:
             self._committed.pop(number, None)
-            self._rewound_since_s.pop(number, None)
+            self._rewinds.forget(number)
         if self.pending is not None:
             self.pending.drop(partitions)
 
@@ -210,23 +210,12 @@ class Transactions:
             return False
         answer = self._input.committed(list(offsets))
         found = {number: 0 if each is None else each.offset for number, each in answer.items()}
-        rewound = {number: offset for number, offset in found.items() if offset < self._committed.get(number, 0)}
+        # What becomes of the others is asked anew: their offsets are what a restart would go by, too.
+        for number, why in self._rewinds.look(found, self._committed).items():
+            self._give_up(pending, number, why)
+        rewound = {number: found[number] for number in self._rewinds.partitions}
         if rewound:
-            self._give_up_forgotten(pending, rewound)
-            # A coordinator that came back and has not read all of its log yet has been seen to answer like this.
             known = {number: self._committed[number] for number in rewound}
             raise Transient(f"the broker has the group at {rewound} (by partition), but {known} was committed")
-        self._rewound_since_s.clear()
         pending.unknown = False
         return pending.size() > 0 and all(found[number] >= each.offset for number, each in offsets.items())
-
-    def _give_up_forgotten(self, pending: Pending, rewound: Mapping[int, int]) -> None:
-        """Give up the partitions whose commits the broker has forgotten for good.
-
-        What becomes of the others is asked anew: their offsets are what a restart would go by, too.
-        """
-        now_s = self._clock.monotonic()
-        self._rewound_since_s = {number: self._rewound_since_s.get(number, now_s) for number in rewound}
-        for number, since_s in self._rewound_since_s.items():
-            if now_s - since_s >= REWOUND_S:
-                self._give_up(pending, number, commit_forgotten(number, rewound[number], self._committed[number]))

@@ -17,8 +17,9 @@ from worker.base.errors import PartitionStopped, StateLost, Transient
 from worker.base.log import Log
 from worker.base.ports import Clock, Input
 from worker.base.records import Bounds, CommittedOffset
-from worker.base.refusals import REWOUND_S, SPEC_CHANGED, commit_forgotten
+from worker.base.refusals import SPEC_CHANGED
 from worker.base.retry import backoff_s
+from worker.base.rewinds import Rewinds
 from worker.task.recovery import Opened, Recovery
 from worker.task.task import Task
 
@@ -47,6 +48,7 @@ class _Attempt:
     recovery: Recovery
     known: int
     """The group has been at this offset, and is never set back while the partition is here."""
+    rewinds: Rewinds
     offsets: Future[_Offsets] | None = None
     job: Future[Opened] | None = None
     stop: tuple[_Offsets, PartitionStopped] | None = None
@@ -55,8 +57,6 @@ class _Attempt:
     """In the clock's monotonic seconds."""
     unanswered: int = 0
     """How often the broker did not answer, one time after the other."""
-    rewound_since_s: float | None = None
-    """Since when the broker has the group before what is known, if it does."""
     logged: str = ""
     """The trouble that was logged last."""
 
@@ -76,7 +76,8 @@ class Restorer:
 
     def add(self, task: Task, recovery: Recovery, wait_s: float = 0.0, known: int = 0) -> None:
         """Open the partition after so many seconds; the group is at the offset `known` at least."""
-        self._attempts[task.number] = _Attempt(task, recovery, known, not_before_s=self._clock.monotonic() + wait_s)
+        not_before_s, rewinds = self._clock.monotonic() + wait_s, Rewinds(self._clock)
+        self._attempts[task.number] = _Attempt(task, recovery, known, rewinds, not_before_s=not_before_s)
 
     def drop(self, number: int) -> None:
         """The partition is not wanted any more."""
@@ -124,7 +125,7 @@ class Restorer:
             if attempt.job is None:
                 offsets = attempt.offsets.result(timeout=0)
                 attempt.unanswered = 0
-                self._require_known(attempt, offsets)
+                _require_known(attempt, offsets)
                 if attempt.stop is not None and attempt.stop[0].are_as_in(offsets):
                     raise attempt.stop[1]
                 attempt.job = self._loaders.submit(_open, attempt, offsets)
@@ -143,21 +144,6 @@ class Restorer:
             self._try_again(attempt, error)
             return None
 
-    def _require_known(self, attempt: _Attempt, offsets: _Offsets) -> None:
-        """What was committed must not be predicted again by a broker that has forgotten it, for now or for good.
-
-        Raises Transient, PartitionStopped.
-        """
-        found = 0 if offsets.committed is None else offsets.committed.offset
-        if found >= attempt.known:
-            attempt.rewound_since_s = None
-            return
-        number, now_s = attempt.task.number, self._clock.monotonic()
-        attempt.rewound_since_s = now_s if attempt.rewound_since_s is None else attempt.rewound_since_s
-        if now_s - attempt.rewound_since_s >= REWOUND_S:
-            raise commit_forgotten(number, found, attempt.known)
-        raise Transient(f"the broker has the group at {found} in partition {number}, but has had it at {attempt.known}")
-
     def _try_again(self, attempt: _Attempt, error: Transient) -> None:
         # Once: it may be for hours, and the metrics show all the while that the partition is not at work.
         if attempt.logged != str(error):
@@ -175,6 +161,18 @@ class Restorer:
             wait_s = backoff_s(attempt.unanswered, RETRY_S, LONGEST_RETRY_S)
         attempt.offsets = attempt.job = None
         attempt.not_before_s = self._clock.monotonic() + wait_s
+
+
+def _require_known(attempt: _Attempt, offsets: _Offsets) -> None:
+    """What was committed must not be predicted again by a broker that has forgotten it, for now or for good.
+
+    Raises Transient, PartitionStopped.
+    """
+    number, found = attempt.task.number, 0 if offsets.committed is None else offsets.committed.offset
+    for why in attempt.rewinds.look({number: found}, {number: attempt.known}).values():
+        raise why
+    if attempt.rewinds.partitions:
+        raise Transient(f"the broker has the group at {found} in partition {number}, but has had it at {attempt.known}")
 
 
 def _open(attempt: _Attempt, offsets: _Offsets) -> Opened:
