@@ -76,7 +76,8 @@ def _widths(n_features: int) -> tuple[int, int]:
 
 
 def _affordable(n_features: int, max_bytes: int) -> tuple[int, int]:
-    """The same, none of a model that would take too much of the bytes of a forest, nor of the one above it."""
+    """Columns of the models that are solved for; none of one that would take too much of the bytes of a forest, nor of
+    the one above it."""
     of_linear = linear_models.n_of_features(1, n_features, max_bytes)
     plain, curved = _widths(n_features)
     if not n_affordable(ridge.n_numbers(plain), of_linear, max_bytes):

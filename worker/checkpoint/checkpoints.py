@@ -67,14 +67,14 @@ class Checkpoints:
         """Offsets that have a manifest, ascending; whether it can be read is not looked at."""
         return sorted({offset_of(name) for name in self._manifests()})
 
-    def committed_beyond(self, offset: int) -> list[int]:
+    def committed_beyond(self, offset: int) -> Iterator[int]:
         """Offsets beyond this one that were committed, as far as checkpoints prove it, the last one first.
 
-        That with which a history begins proves nothing yet.
+        That with which a history begins proves nothing yet. Each is read when it is asked for.
         """
         reader = Reader(self._store, self._folder)
         beyond = [name for name in self._manifests() if offset_of(name) > offset]
-        return [offset_of(name) for name in beyond if not reader.begins(name)]
+        return (offset_of(name) for name in beyond if not reader.begins(name))
 
     def newest(self, at_most: int | None = None, pointer: Pointer | None = None) -> Manifest | None:
         """The newest readable manifest at or before an offset that the `pointer` committed there admits.
@@ -111,7 +111,8 @@ class Checkpoints:
         before = self.newest(offset)
         if before is not None and before.state_hash == state_hash:
             return before.revision
-        return (-1 if before is None else before.revision) + 1 + int(state_hash, 16) % _WIDEST_STEP
+        least = 0 if before is None else before.revision + 1
+        return least + int(state_hash, 16) % _WIDEST_STEP
 
     def restorable(
         self, at_most: int | None = None, pointer: Pointer | None = None

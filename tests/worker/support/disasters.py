@@ -41,6 +41,8 @@ class Disaster:
 
     stops: ClassVar[set[str]] = set()
     """Names under which partitions may stop because of it."""
+    keeps_records: ClassVar[bool] = False
+    """Whether retention deletes nothing meanwhile, since the group may be set back behind it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -88,6 +90,7 @@ class Rewind(Disaster):
     """The group is set back. Where that is not accepted, it is set to where it was again."""
 
     stops: ClassVar = {"group-rewound", "no-checkpoint", "retention-gap"}
+    keeps_records: ClassVar = True
 
     def strike(self) -> None:
         self._kill_all()
@@ -115,6 +118,7 @@ class Truncation(Disaster):
     """The end of a log is lost, and with it records that were predicted; other records come in their place."""
 
     stops: ClassVar = {"offset-out-of-range"}
+    keeps_records: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -293,6 +297,7 @@ class Several(Disaster):
 
     def __init_subclass__(cls) -> None:
         cls.stops = set().union(*(part.stops for part in cls.parts))
+        cls.keeps_records = any(part.keeps_records for part in cls.parts)
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

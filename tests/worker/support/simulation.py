@@ -267,7 +267,7 @@ class Simulation:
 
     def _retire_records(self) -> None:
         """Retention deletes records that neither the newest checkpoint nor any worker has yet to see."""
-        if self.config.delivery == "at-least-once" or any(map(str(self.plan.disaster).count, ("rewind", "truncation"))):
+        if self.config.delivery == "at-least-once" or self._disaster.keeps_records:
             return  # Here a zombie may move the group back, behind what is deleted.
         for number, log in self.broker.logs.items():
             newest = self.store.newest(number)
