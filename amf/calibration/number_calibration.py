@@ -225,7 +225,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
         followed = blend + drift_of(state, _DRIFT)
         linear_models.enter(x, i, linear, index(1), entered)
         ridge.fill_features(x, i, linear, row)
-        products.fill_terms(entered, terms)
+        products.fill_terms(x, i, entered, terms)
         solved[0], solved[1] = ridge.respond(row, of_features), ridge.respond(terms, of_products)
         stack(followed, state[_USUAL], solved, entered, state, _STACKED, linear, layers)
         mean = layers.said[N_LAYERS]

@@ -7,6 +7,8 @@ itself; so those of later features come behind. Of more than eight features the 
 
 from __future__ import annotations
 
+import numpy as np
+
 from amf.calibration.ridge import Penalty
 from amf.jit.decorators import index, inlined
 
@@ -32,12 +34,13 @@ def n_terms_of(n_features):
 
 
 @inlined
-def fill_terms(entered, terms):
-    """Fill terms, float64 (n_terms,), be there none of them. entered: float64, begins with the features."""
+def fill_terms(x, i, entered, terms):
+    """Fill terms, float64 (n_terms,), be there none of them, with those of row i: NaN where a feature is missing.
+    entered: float64, begins with the features as they enter linear models."""
     n_terms, at, j = index(terms.shape[0]), index(0), index(0)
     while at < n_terms:
-        terms[at] = entered[j]
+        terms[at] = entered[j] if x[i, j] == x[i, j] else np.nan
         for k in range(j + index(1)):
-            terms[at + index(1) + k] = entered[j] * entered[k]
+            terms[at + index(1) + k] = terms[at] * terms[n_terms_of(k)]
         at += j + index(2)
         j += index(1)

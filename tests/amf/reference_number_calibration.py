@@ -320,7 +320,9 @@ class Surface(Ridge):
         return self.n_features * (self.n_features + 3) // 2
 
     def row(self, x: np.ndarray) -> np.ndarray:
-        entered = [scale.of(float(value)) for scale, value in zip(self.scales, x, strict=False)]
+        entered = [
+            scale.of(float(value)) if value == value else math.nan for scale, value in zip(self.scales, x, strict=False)
+        ]
         products = [left * right for place, left in enumerate(entered) for right in entered[: place + 1]]
         return np.array([*entered, *products])
 

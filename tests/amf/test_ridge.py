@@ -42,7 +42,7 @@ def learn_products(x, y, weights, usual, linear, state):
     entered = np.empty(int(linear_models.N_MODELS) * x.shape[1])
     for i in map(np.uint64, range(len(x))):
         enter(x, i, linear, one, entered)
-        fill_terms(entered, terms)
+        fill_terms(x, i, entered, terms)
         said[i] = respond(terms, state)
         note_features(x, i, linear, one)
         follow(terms, y[i], weights[i], usual[i], products.PENALTY, state)
