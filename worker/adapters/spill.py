@@ -80,7 +80,8 @@ class Spill:
         self._room_bytes = limit_bytes - self._segment_bytes
         """For what is put; the rest is for what moves."""
         self._living_bytes = 0
-        self._segments: set[_Segment] = set()
+        self._segments: dict[_Segment, None] = {}
+        """The oldest first."""
         self._failed = False
         try:
             if folder is not None:
@@ -172,7 +173,7 @@ class Spill:
         """Where too many bytes are dead, move living ones out of the most wasteful file, twice as many as are put."""
         n_bytes = 2 * put_bytes
         while n_bytes > 0 and self._is_wasteful(put_bytes):
-            others = self._segments - {self._active}
+            others = (segment for segment in self._segments if segment is not self._active)
             victim = min(others, key=lambda segment: segment.living / segment.size, default=None)
             if victim is None or victim.living == victim.size:
                 return
@@ -190,12 +191,12 @@ class Spill:
         # Without a name from the start: not even a SIGKILL leaves it behind.
         file = tempfile.TemporaryFile(prefix="amf-spill-", dir=self._folder, buffering=0)  # noqa: SIM115
         segment = _Segment(file)
-        self._segments.add(segment)
+        self._segments[segment] = None
         return segment
 
     def _close_if_dead(self, segment: _Segment) -> None:
         if not segment.places and segment is not self._active:
-            self._segments.discard(segment)
+            del self._segments[segment]
             self.used_bytes -= segment.size
             segment.file.close()
 
