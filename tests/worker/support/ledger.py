@@ -136,8 +136,10 @@ class Ledger(DictStore):
         of_revision = Counter(manifest.revision for manifest in kept.values())
         for name, manifest in reversed(list(kept.items())[KEPT:]):
             of_revision[manifest.revision] -= 1
-            hour = manifest.created_ms // HOUR_MS
-            is_old = newest.created_ms - manifest.created_ms >= DAY_MS
+            hour, age_ms = manifest.created_ms // HOUR_MS, newest.created_ms - manifest.created_ms
+            if manifest.revision > newest.revision and age_ms < HOUR_MS:
+                continue  # It may have been committed since, and is not the one of its hour.
+            is_old = age_ms >= DAY_MS
             # The last of a revision may have been the committed one when that was looked at.
             if of_revision[manifest.revision] >= KEPT and (hour in hours or is_old) and name not in needed:
                 raise Failed(f"nobody needs this checkpoint any more: {name}")
