@@ -7,6 +7,7 @@ import pytest
 from tests.worker.support.checkpoints import HERE, HOUR_MS, chain_of, files, first_of, write
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, FaultyStore
+from worker.base.errors import CorruptCheckpoint
 from worker.checkpoint import Checkpoints
 
 
@@ -118,6 +119,36 @@ def test_after_the_group_was_set_back_a_segment_whose_manifest_is_on_its_way_sta
     store.create = creating  # type: ignore[method-assign]
     following = write(owner, 7, {"hot": b"7"}, previous=before)
     assert loaded(owner, following) == {"cold": b"c" * 100, "hot": b"7"}
+
+
+def test_where_the_models_of_the_current_checkpoint_are_gone_nothing_is_deleted_and_all_is_written_anew(
+    store: DictStore,
+) -> None:
+    """Who had the partition before the group was set back may clean up while the next owner saves below."""
+    owner = Checkpoints(store, HERE)
+    before = write(owner, 5, {"cold": b"c" * 100, "hot": b"5"})
+    former = Checkpoints(store, HERE)
+    beyond = write(former, 10, {"hot": b"10"}, previous=before)
+    create = store.create
+
+    def creating(name: str, data: bytes) -> None:
+        if name.endswith("manifest"):
+            former.tidy(beyond, 0)
+        create(name, data)
+
+    store.create = creating  # type: ignore[method-assign]
+    following = write(owner, 7, {"hot": b"7"}, previous=before)
+    store.create = create  # type: ignore[method-assign]
+    there = set(store.objects)
+    with pytest.raises(CorruptCheckpoint, match=r"-[0-9a-f]{64}\.segment is missing"):
+        owner.tidy(following, 0)
+    assert store.objects.keys() == there
+    with pytest.raises(CorruptCheckpoint, match=r"-[0-9a-f]{64}\.segment is missing"):
+        write(owner, 8, {"cold": b"new"}, previous=following)
+    # Of what does not point there any more nothing is wrong.
+    whole = write(owner, 8, {"hot": b"8"}, previous=following)
+    assert loaded(owner, whole) == {"cold": b"c" * 100, "hot": b"8"}
+    owner.tidy(whole, 0)
 
 
 def test_a_delta_that_stays_without_its_base_keeps_its_models_until_somebody_restores_that(

@@ -117,6 +117,45 @@ def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
     assert (three.stops(), four.stops(), learned(bench)[5:]) == ({}, {}, [0, 1])
 
 
+@pytest.mark.parametrize("stands", ["at an offset that somebody has set", "nowhere, its offsets are deleted"])
+def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_behind_it(stands: str) -> None:
+    """Who found it was put out of the group; what is said of the history without a gap is gone with the pointer."""
+    bench = bench_with_gap()
+    two = bench.worker("two")
+    two.faults.at("offsets", *[Abort("not now")] * 9)
+    two.join().turns(2).kill()
+    assert after_gap(bench, 7).offsets() == [7]
+    # Who had the records in memory goes on, and saves.
+    bench.broker.logs[0].low = 0
+    bench.config = of_input(bench.config, on_gap="fail")
+    [gap] = [name for name in bench.store.objects if "/gaps/" in name]
+    hidden = bench.store.objects.pop(gap)
+    bench.worker("three").join().turns(2).close()
+    bench.store.objects[gap] = hidden
+    bench.broker.logs[0].low = 7
+    bench.feed("a")
+    if stands.startswith("at"):
+        bench.broker.set_offsets({0: 8})
+    else:
+        bench.broker.committed.clear()
+        bench.broker.metadata.clear()
+    worker = bench.worker("four").join().turns(3)
+    assert worker.stops() == {}
+    assert learned(bench) == [*range(9)]
+    assert set(lineages(bench)) == {"main"}
+
+
+def test_a_gap_that_nobody_has_committed_is_taken_where_nothing_is_to_be_had_from_behind_it() -> None:
+    bench = bench_with_gap()
+    two = bench.worker("two")
+    two.faults.at("offsets", *[Abort("not now")] * 9)
+    two.join().turns(2).kill()
+    bench.damage("manifest", newest=9)
+    bench.broker.set_offsets({0: 7})
+    worker = bench.worker("three").join().turns(2)
+    assert (worker.stops(), lineages(bench)[5:]) == ({}, ["main~p0@7"])
+
+
 def test_who_comes_through_a_gap_in_the_same_way_makes_no_other_state() -> None:
     bench = bench_with_gap()
     for name in ("two", "three"):

@@ -62,6 +62,8 @@ class Checkpoints:
         """How many files the last garbage collection has left."""
         self._lost_base: str | None = None
         """A base that was not there any more: the next manifest is one itself."""
+        self._lost_segments: list[str] = []
+        """Those of the checkpoint that was the current one when the files were listed last: none may build on them."""
 
     def offsets(self) -> list[int]:
         """Offsets that have a manifest, ascending; whether it can be read is not looked at."""
@@ -187,6 +189,8 @@ class Checkpoints:
             raise ValueError("the previous checkpoint belongs to another history")
         before = Catalogue() if previous is None else previous.models
         carried = before.less({*dirty, *removed})
+        if not carried.usage.keys().isdisjoint(self._lost_segments):
+            raise self._lost()
         written, sizes = self.write_models(about.offset, self._to_write(dirty, carried))
         self._since.offsets.add(about.offset)
         return self.write_manifest(Manifest.of(about, carried.plus(written, sizes)))
@@ -250,14 +254,20 @@ class Checkpoints:
         """List the files once: compare what was written here since the last time with what others have, then collect.
 
         Returns offset -> keys on which checkpoints there do not agree, see `diverged`. Where there are any nothing is
-        deleted. `committed` is the revision that is committed.
+        deleted. `committed` is the revision that is committed. Raises CorruptCheckpoint, and deletes nothing, where
+        segments of the `current` checkpoint are gone: what others took for needless, or an earlier checkpoint alone,
+        may be all there is to recover from.
         """
         names = self._names()
         differing = {offset: self.diverged(offset) for offset in sorted(self._since.offsets)}
         differing = {offset: keys for offset, keys in differing.items() if keys}
-        if not differing:
-            self._collect(names, current.created_ms, current, committed)
-        return differing
+        self._lost_segments = sorted(current.segments.keys() - {*names})
+        if differing:
+            return differing
+        if self._lost_segments:
+            raise self._lost()
+        self._collect(names, current.created_ms, current, committed)
+        return {}
 
     def collect_garbage(self, now_ms: int, current: Manifest | None = None) -> list[str]:
         """Delete the manifests that retention.py does not keep, then segments nobody needs; returns their names.
@@ -367,6 +377,9 @@ class Checkpoints:
         for key, data in segments.read_models(self._store, self._folder, manifest.models):
             entry = manifest.models[key]
             yield key, SavedModel(entry.spec, data, entry.summary)
+
+    def _lost(self) -> CorruptCheckpoint:
+        return CorruptCheckpoint(f"{self._path(self._lost_segments[0])} is missing")
 
     def _nothing_left(self, names: Sequence[str]) -> CorruptCheckpoint:
         return CorruptCheckpoint(

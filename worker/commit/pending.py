@@ -121,6 +121,11 @@ class Pending:
         """The offsets behind the part."""
         return {number: share.part_offset() for number, share in self._part().items()}
 
+    def leave_offsets(self) -> None:
+        """Take out of the part what has no output in it: that goes into the next one."""
+        for share in self.shares.values():
+            share.sending = share.sending or None
+
     def advance(self) -> None:
         """The part is committed: go on behind it."""
         self.committed += self.size()

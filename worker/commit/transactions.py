@@ -120,6 +120,7 @@ class Transactions:
             if not pending.shares:
                 return True
             if pending.unknown and self._was_committed(pending):
+                pending.leave_offsets()
                 self._done(pending)
                 return True
             pending.cut()
@@ -202,8 +203,8 @@ class Transactions:
     def _was_committed(self, pending: Pending) -> bool:
         """Ask whether the part took effect; its offsets were committed all or none. Raises Transient.
 
-        Without outputs the offsets may be those of a commit before, with something else along with them: such a part is
-        sent again, which changes nothing where it was committed.
+        Without outputs an offset may be that of a commit before, or of somebody else, with something else along with
+        it: such a share is sent again, which changes nothing where it was committed.
         """
         offsets = pending.part_offsets()
         if not offsets:

@@ -345,8 +345,18 @@ def _committed(lineages: Sequence[_Lineage], pointer: Pointer | None) -> Sequenc
 def _newest(
     lineages: Sequence[_Lineage], committed: int | None, pointer: Pointer | None
 ) -> tuple[Checkpoints, Manifest | None]:
-    """The newest checkpoint at or before the committed offset, after the last gap that lies before it."""
-    for checkpoints, _ in lineages:
-        if (manifest := checkpoints.newest(committed, pointer)) is not None:
-            return checkpoints, manifest
+    """The newest checkpoint at or before the committed offset, after the last gap that lies before it.
+
+    A gap behind which nothing is saved may be one that nobody has committed, unless the pointer names it: then what was
+    saved as far, and so committed, without that gap counts for more.
+    """
+    for i, (checkpoints, gap) in enumerate(lineages):
+        if (manifest := checkpoints.newest(committed, pointer)) is None:
+            continue
+        if manifest.offset == gap and (pointer is None or pointer.lineage != manifest.location.lineage):
+            with suppress(CorruptCheckpoint):
+                before, further = _newest(lineages[i + 1 :], committed, pointer)
+                if further is not None and further.offset >= gap:
+                    return before, further
+        return checkpoints, manifest
     return lineages[-1].checkpoints, None

@@ -290,6 +290,38 @@ class Deployment(Disaster):
         )
 
 
+class Expiry(Disaster):
+    """The group's offsets expire while nobody runs; all had stopped in order, and saved what there was."""
+
+    def strike(self) -> None:
+        self.world.deploy(self.world.config)
+        self._kill_all()
+        broker, store = self.world.broker, self.world.store
+        newest = {number: store.newest(number) for number in broker.logs}
+        if all(manifest is not None and manifest.offset == broker.logs[n].end for n, manifest in newest.items()):
+            broker.expire_offsets()
+            # Or nothing would ever be committed, which tells that all is worked off.
+            for log in broker.logs.values():
+                log.append(b"again", b'{"features": [1.5], "label": "a"}')
+        self.world.start_all()
+
+
+class Growth(Disaster):
+    """A partition is added to the topic."""
+
+    most: ClassVar = 6
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.config = replace(world.config, input=replace(world.config.input, on_repartition="new-models"))
+
+    def strike(self) -> None:
+        number = len(self.world.broker.logs)
+        if number < self.most:
+            self.world.broker.add_partition()
+            self.world.store.written[number] = []
+
+
 class Several(Disaster):
     """Now the one strikes, now another one."""
 
@@ -333,6 +365,42 @@ class RewindAndDeployment(Several):
     parts = Rewind, Deployment
 
 
+class GapRewindAndDeployment(Several):
+    """Records are deleted, the group is set back, and the configuration changes."""
+
+    parts = Gap, Rewind, Deployment
+
+
+class RewindAndTruncation(Several):
+    """The group is set back, and the end of a log is lost."""
+
+    parts = Rewind, Truncation
+
+
+class GapAndExpiry(Several):
+    """Records are deleted, and the group's offsets expire."""
+
+    parts = Gap, Expiry
+
+
+class DeploymentAndExpiry(Several):
+    """The configuration changes, and the group's offsets expire."""
+
+    parts = Deployment, Expiry
+
+
+class GapAndGrowth(Several):
+    """Records are deleted, and partitions are added."""
+
+    parts = Gap, Growth
+
+
+class DeploymentAndGrowth(Several):
+    """The configuration changes, and partitions are added."""
+
+    parts = Deployment, Growth
+
+
 DISASTERS: dict[str, type[Disaster]] = {
     "gap": Gap,
     "rewind": Rewind,
@@ -345,5 +413,11 @@ SEVERAL: dict[str, type[Disaster]] = {
     "gap, rewind": GapAndRewind,
     "gap, deployment": GapAndDeployment,
     "rewind, deployment": RewindAndDeployment,
+    "gap, rewind, deployment": GapRewindAndDeployment,
+    "rewind, truncation": RewindAndTruncation,
+    "gap, expiry": GapAndExpiry,
+    "deployment, expiry": DeploymentAndExpiry,
+    "gap, growth": GapAndGrowth,
+    "deployment, growth": DeploymentAndGrowth,
 }
 """Schedules of their own have these, by the names of what they hold."""

@@ -189,6 +189,13 @@ class Broker:
             self.leader_epochs.pop(number, None)
             self.set_by_hand.add(number)
 
+    def expire_offsets(self) -> None:
+        """What becomes of a group that has been empty for long."""
+        self.committed.clear()
+        self.metadata.clear()
+        self.leader_epochs.clear()
+        self.set_by_hand.update(self.logs)
+
     def commit_late(self, identity: str, epoch: int) -> None:
         """A request to commit is on its way; who sent it has given up waiting for the answer."""
         self._late.append((identity, epoch))

@@ -69,7 +69,7 @@ class Process:
         self.spill = FakeSpill(plan.spill_room, self.hook)
         self._worker = world.worker(
             config,
-            replace(SETTING, partitions=plan.partitions, spill=self.spill),
+            replace(SETTING, partitions=len(world.broker.logs), spill=self.spill),
             self.input,
             self._open_output,
             FakeStore(world.store, self.hook),

@@ -154,7 +154,7 @@ class Simulation:
     def feed(self, n: int) -> None:
         """Produce so many records."""
         for i in range(n):
-            number = self.rng.randrange(self.plan.partitions)
+            number = self.rng.randrange(len(self.broker.logs))
             if number in self.quiet:
                 continue
             key, value = self._source.draw(number)
@@ -205,18 +205,19 @@ class Simulation:
     def deploy(self, config: Config) -> None:
         """Stop all processes in order, and start them with another configuration.
 
-        A process that could not save, since its spill was damaged, says so: it is started and stopped once more before.
+        What could not be saved, of models whose spill was damaged, say, is saved by those who start once more before.
         """
         self._calm = True
         self.broker.leaderless.clear()
-        is_damaged = True
-        while is_damaged:
+        for _ in range(MOST_STARTS):
             self._work_off_and_commit()
             is_damaged = any(place.damaged for process in self._processes for place in process.spill.places)
             for process in self._processes:
                 process.stop()
             self._repair()
             self._bury()
+            if not is_damaged and all(map(self._is_saved, self.broker.logs)):
+                break
         self.config = replace(config, input=replace(config.input, on_gap=self.config.input.on_gap))
         self._deployments.append(({number: log.end for number, log in self.broker.logs.items()}, self.config))
         self._calm = False
