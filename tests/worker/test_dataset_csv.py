@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import sys
 from io import BufferedReader, BytesIO
@@ -193,6 +194,16 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
     assert 0.4 < fractions[10_000] < 0.7
     assert rows.fraction == 1.0
     assert list(rows) == [row for row, _ in first]
+
+
+def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
+    read, write = os.pipe()
+    os.write(write, b"a,b\n1,2\n")
+    os.close(write)
+    with pytest.raises(ConfigError, match="is a pipe, which can be read only once: give it as stdin, and - for the"):
+        open_rows(f"/dev/fd/{read}")
+    assert os.read(read, 100) == b"a,b\n1,2\n"
+    os.close(read)
 
 
 @pytest.mark.parametrize(
