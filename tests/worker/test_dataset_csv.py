@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import tracemalloc
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,6 +195,16 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
     assert 0.4 < fractions[10_000] < 0.7
     assert rows.fraction == 1.0
     assert list(rows) == [row for row, _ in first]
+
+
+def test_a_line_without_end_takes_no_memory(csv_file: CsvFile) -> None:
+    path = csv_file(gzip.compress(b"a,b\n" + b"x" * 150_000_000, compresslevel=1))
+    rows = iter(open_rows(path))
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match=r":2: expected CSV, found something else: field larger than"):
+        next(rows)
+    assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    tracemalloc.stop()
 
 
 def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:

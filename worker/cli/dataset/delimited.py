@@ -13,7 +13,7 @@ import csv
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import TextIOWrapper
 from itertools import chain
 from math import isfinite
@@ -150,7 +150,9 @@ class DelimitedRows(TextRows):
                         f"{self.name}: expected a header, found a line of {len(first):,} characters or more"
                     )
                 delimiter = _delimiter_of(first)
-                reader = _Records(chain([first], text), delimiter)
+                # A line that goes on is cut, and so is refused by its cells: of a packed file it may have any length.
+                lines = iter(partial(text.readline, MOST_LINE_CHARS), "")
+                reader = _Records(chain([first], lines), delimiter)
                 yield fraction, reader, delimiter
             except csv.Error as error:
                 raise self._no_csv(reader, error) from None
