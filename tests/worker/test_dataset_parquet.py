@@ -64,6 +64,13 @@ def test_a_parquet_file_has_types(tmp_path: Path) -> None:
         open_rows(path)
 
 
+def test_names_of_columns_are_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "joined.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 3, ["x", "y", "x"]), path)
+    with pytest.raises(ConfigError, match=r"parquet: column 3 has the name 'x', which another one has; give every"):
+        open_rows(path)
+
+
 def test_numbers_that_are_texts_are_named_with_no_option_that_is_for_text_files(tmp_path: Path) -> None:
     path = tmp_path / "amounts.parquet"
     pq.write_table(pa.table({"amount": ["7,49"] * 60}), path)

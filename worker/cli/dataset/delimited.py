@@ -176,13 +176,10 @@ class DelimitedRows(TextRows):
         names = reader.header()
         if not names:
             raise ConfigError(f"{self.name}: expected a header with the names of the columns, found nothing")
-        known = set[str]()
-        for column, name in enumerate(names):
-            if not name or name in known:
-                problem = "has no name" if not name else f"has the name {name!r}, which another one has"
-                index = "" if name or column else " (pandas writes one without for its index, but for index=False)"
-                raise self._error(reader, f"column {column + 1} {problem}; give every column a name of its own{index}")
-            known.add(name)
+        if "" in names:
+            column = names.index("")
+            index = "" if column else " (pandas writes one without for its index, but for index=False)"
+            raise self._error(reader, f"column {column + 1} has no name; give every column a name of its own{index}")
         self.require_columns(names, f"{self.name}:{reader.line_num}")
         return names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -185,7 +186,12 @@ class FileRows(Rows):
         self.fraction = 1.0
 
     def require_columns(self, names: list[str], place: str) -> None:
-        """Raise ConfigError for a column that is not there, and where none is left."""
+        """Raise ConfigError for a name of two columns, for a column that is not there, and where none is left."""
+        if len(set(names)) < len(names):
+            name, _ = Counter(names).most_common(1)[0]
+            column = names.index(name, names.index(name) + 1) + 1
+            problem = f"column {column} has the name {name!r}, which another one has"
+            raise ConfigError(f"{place}: {problem}; give every column a name of its own")
         for option, name in self.roles.options():
             if name not in names:
                 raise ConfigError(f"{place}: there is no column {name!r} for {option}; {choice(names)}")
