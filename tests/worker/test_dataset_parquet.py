@@ -71,6 +71,16 @@ def test_names_of_columns_are_their_own(tmp_path: Path) -> None:
         open_rows(path)
 
 
+def test_large_integers_are_rounded_to_features(tmp_path: Path) -> None:
+    path = tmp_path / "hashes.parquet"
+    hashes = {"signed": [2**62 + 1, None], "unsigned": pa.array([2**64 - 1, 7], pa.uint64())}
+    pq.write_table(pa.table(hashes), path)
+    assert [row.features for row in open_rows(path)] == [
+        {"signed": 2.0**62, "unsigned": 2.0**64},
+        {"signed": None, "unsigned": 7.0},
+    ]
+
+
 def test_numbers_that_are_texts_are_named_with_no_option_that_is_for_text_files(tmp_path: Path) -> None:
     path = tmp_path / "amounts.parquet"
     pq.write_table(pa.table({"amount": ["7,49"] * 60}), path)

@@ -73,7 +73,8 @@ class ParquetRows(FileRows):
             return texts
         if pa.types.is_temporal(column.type):
             column = compute.divide(_ms_of(column).cast(pa.float64()), 1000.0)
-        values: list[Any] = column.cast(pa.float64()).to_pylist()
+        # Integers beyond 2**53 are rounded, as everywhere.
+        values: list[Any] = column.cast(pa.float64(), safe=False).to_pylist()
         for row, value in enumerate(values):
             if value is not None and not isfinite(value):
                 values[row] = None
