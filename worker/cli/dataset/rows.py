@@ -240,6 +240,13 @@ def float_of(number: float) -> float:
         return inf if number > 0 else -inf
 
 
+def text_of(cell: object) -> str | None:
+    """A key or an id as its text in JSON."""
+    if cell is None or isinstance(cell, str):
+        return cell
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
 def time_ms_of(cell: Cell, place: str) -> int:
     """A time as ms since the epoch, NO_TIME where there is none.
 
