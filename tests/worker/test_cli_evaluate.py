@@ -67,7 +67,7 @@ def test_evaluate_needs_labels(main: Main, tmp_path: Path) -> None:
     path.write_text("a,b\n1,2\n")
     code, out, err = main("evaluate", path)
     assert (code, out) == (2, "")
-    assert err == f"amf-worker: {path}: --label must name the column of the labels: a, b\n"
+    assert err == f"amf-worker: {path}: --label must name the column of the labels; there are a, b\n"
 
 
 def test_evaluate_warns_of_columns_that_teach_nothing(main: Main, churn_csv: Path) -> None:

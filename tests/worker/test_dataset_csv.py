@@ -225,6 +225,11 @@ def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
         ("a,b,a\n", {}, ":1: column 3 has the name 'a', which another one has"),
         (",b\n", {}, ":1: column 1 has no name; give every column a name of its own (pandas"),
         ("a,b\n", {"label": "c"}, ":1: there is no column 'c' for --label; there are a, b"),
+        (
+            'a\x1b[2J,b\u00a0,"c\nd",y ,z\n',
+            {"label": "y"},
+            r" 'y' for --label; there are 'a\x1b[2J', 'b\xa0', 'c\nd', 'y ', z",
+        ),
         ("a,b\n", {"label": ""}, ":1: there is no column '' for --label; there are a, b"),
         ("a,b\n", {"key": "c"}, ":1: there is no column 'c' for --key; there are a, b"),
         ("a,b\n", {"label": "b", "key": "b"}, ": 'b' is the column of the labels and, by --key, that of the keys"),

@@ -270,7 +270,7 @@ def time_ms_of(cell: Cell, place: str) -> int:
 
 def choice(names: Sequence[str]) -> str:
     """What there is to choose from, as the end of an error."""
-    shown = ", ".join(names[:20])
+    shown = ", ".join(name if name.isprintable() and name == name.strip() else repr(name) for name in names[:20])
     return f"there are {shown}{', ...' if len(names) > 20 else ''}"
 
 
