@@ -291,6 +291,16 @@ def test_the_field_that_the_configuration_names_is_the_key_unless_another_is_nam
         open_rows(path, label="shop", key_field="shop")
 
 
+def test_an_id_gives_way_to_no_key_unsaid(csv_file: CsvFile) -> None:
+    path = csv_file("id,tx,x\npump-1,7,1\n")
+    with pytest.raises(
+        ConfigError, match=r"the field id of an event is its model key, .* no room for 'tx': leave --id"
+    ):
+        open_rows(path, id="tx", key_field="id")
+    [row] = open_rows(path, id="id", key_field="id")
+    assert json.loads(message(row, key_field="id"))["id"] == "pump-1"
+
+
 def test_a_wrong_header_is_found_before_a_row_is_read(csv_file: CsvFile) -> None:
     with pytest.raises(ConfigError, match="no column 'z'"):
         open_rows(csv_file(PEOPLE), label="z")
