@@ -255,13 +255,15 @@ def time_ms_of(cell: Cell, place: str) -> int:
     """
     if cell is None or cell == "":
         return NO_TIME
-    number = number_of(cell) if isinstance(cell, str) else float_of(cell)
-    if number is not None and not (isinstance(cell, str) and _DATE.fullmatch(cell.strip())):
+    text = cell.strip() if isinstance(cell, str) else f"{float_of(cell):.0f}"
+    number = number_of(text) if isinstance(cell, str) else float_of(cell)
+    is_date = _DATE.fullmatch(text) is not None
+    if number is not None and not is_date:
         for limit, scale in _PER_SECOND:
             if abs(number) < limit:
                 return round(number * 1000 / scale)
     try:
-        moment = datetime.fromisoformat(str(cell))
+        moment = datetime.fromisoformat(text if is_date else str(cell))
     except ValueError:
         expected = "expected a date and time such as 2024-05-17T12:30:00Z, or seconds since 1970"
         raise ConfigError(f"{place}: {expected}, found {str(cell)[:40]!r}") from None
