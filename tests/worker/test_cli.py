@@ -238,4 +238,6 @@ def test_numbers_that_nobody_can_mean_are_refused_by_their_place(main: Main, wor
     for option, command in (("--partitions", "check"), ("--processes", "run")):
         code, _, err = main(command, worker_yaml, option, "99999999999")
         assert code == 2
-        assert f"argument {option}: expected a number between 1 and 1" in err
+        assert f"argument {option}: expected a whole number between 1 and 1" in err
+    code, _, err = main("evaluate", "rows.csv", "--keys", "2.5")
+    assert (code, "argument --keys: expected a whole number above 0, found '2.5'" in err) == (2, True)

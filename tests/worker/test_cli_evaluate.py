@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.support.printed import Main, figures, without_speed
+from tests.worker.support.rows import CsvFile
 
 
 def test_evaluate_shows_its_figures_and_writes_its_predictions(main: Main, rows_npz: Path, tmp_path: Path) -> None:
@@ -31,6 +33,20 @@ def test_evaluate_shows_its_figures_and_writes_its_predictions(main: Main, rows_
     *columns, one, other = predictions[0]
     assert columns == ["row", "model", "label", "prediction", "learned", "loss"]
     assert {one, other} == {"p:0", "p:1"}
+
+
+def test_predictions_are_a_row_each_whatever_is_in_their_cells(main: Main, csv_file: CsvFile, tmp_path: Path) -> None:
+    odd = 'a\rb,"\n'
+    rows = [["key", "id", "x", "y"], [odd, odd, "1", odd], [odd, "\r", "2", "p"]]
+    file, out_path = io.StringIO(), tmp_path / "predictions.csv"
+    csv.writer(file).writerows(rows)
+    few = ["--label", "y", "--key", "key", "--id", "id", "--out", out_path]
+    assert main("evaluate", csv_file(file.getvalue()), *few)[0] == 0
+    with out_path.open(newline="") as written:
+        predictions = list(csv.DictReader(written))
+    assert [(row["id"], row["model"], row["label"]) for row in predictions] == [(odd, odd, odd), ("\r", odd, "p")]
+    assert out_path.read_bytes().endswith(b"\n")
+    assert b"\r\n" not in out_path.read_bytes()
 
 
 def test_evaluate_takes_the_parameters_of_a_configuration(main: Main, rows_npz: Path, worker_yaml: Path) -> None:
@@ -67,7 +83,7 @@ def test_evaluate_needs_labels(main: Main, tmp_path: Path) -> None:
     path.write_text("a,b\n1,2\n")
     code, out, err = main("evaluate", path)
     assert (code, out) == (2, "")
-    assert err == f"amf-worker: {path}: --label must name the column of the labels: a, b\n"
+    assert err == f"amf-worker: {path}: --label must name the column of the labels; there are a, b\n"
 
 
 def test_evaluate_warns_of_columns_that_teach_nothing(main: Main, churn_csv: Path) -> None:

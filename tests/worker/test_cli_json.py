@@ -110,7 +110,8 @@ def test_a_torn_line_is_named(main: Main, events: Path) -> None:
 
 def test_flat_objects_need_the_name_of_the_label(main: Main, flat: Path) -> None:
     code, _, err = main("evaluate", flat)
-    assert (code, "--label must name the column of the labels: amount, country, shop, fraud" in err) == (2, True)
+    assert code == 2
+    assert "--label must name the column of the labels; there are amount, country, shop, fraud" in err
 
 
 def test_many_numbers_among_the_labels_of_events_are_estimated(main: Main, tmp_path: Path) -> None:

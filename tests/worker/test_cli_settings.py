@@ -9,6 +9,7 @@ import pytest
 
 from tests.worker.support.configurations import document
 from tests.worker.support.printed import Main, without_speed
+from worker.base.errors import ConfigError
 from worker.config import loads
 
 
@@ -34,6 +35,19 @@ def test_a_setting_stands_above_the_file() -> None:
     assert (found.kafka["group.id"], found.kafka["sasl.password"]) == ("g.1", "hunter2")
     assert found.models.default.classes == ("a", "no")
     assert loads(text, {}).models.max_models == 5
+
+
+def test_a_setting_may_be_of_many_properties() -> None:
+    found = loads(document(kafka="{bootstrap.servers: b}"), {}, settings={"kafka": "{group.id: g, linger.ms: 7}"})
+    assert [found.kafka[name] for name in ("bootstrap.servers", "group.id", "linger.ms")] == ["b", "g", "7"]
+
+
+def test_a_setting_does_not_hide_that_a_key_is_there_twice() -> None:
+    text = document() + "models: {max_models: 5}\nmodels: {threads: 2}\n"
+    with pytest.raises(ConfigError, match=r"models: expected one value, found another on line \d") as alone:
+        loads(text, {})
+    with pytest.raises(ConfigError, match=re.escape(str(alone.value))):
+        loads(text, {}, settings={"n_estimators": "3"})
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,10 @@ def test_all_problems_come_at_once_in_the_order_of_the_file_and_what_is_missing_
     )
 
 
+def test_a_merge_key_of_yaml_is_named() -> None:
+    assert ": models.<<: unknown key, expected one of default," in the_problem(document(models="{<<: {threads: 2}}"))
+
+
 @pytest.mark.parametrize(
     ("section", "text", "path", "nearest"),
     [

@@ -13,6 +13,7 @@ from worker.config.values import Kind, address, classes, duration, features, pos
 
 HALF = "half of a surrogate pair, which is no character"
 """What is found in a text that has one."""
+QUOTES = "{}, which is text in quotes only"
 LONG = "text of {} characters, where {} are the most"
 
 
@@ -66,7 +67,10 @@ def test_a_value_is_parsed_with_its_type(section: str, text: str, path: str, exp
 @pytest.mark.parametrize(
     ("section", "text", "path", "found"),
     [
-        ("input", "{topic: 5}", "input.topic", "5"),
+        ("input", "{topic: 5}", "input.topic", QUOTES.format(5)),
+        ("models", "{null_key: 007}", "models.null_key", QUOTES.format(7)),
+        ("models", "{overrides: [{match: true}]}", "models.overrides[0].match", QUOTES.format("true")),
+        ("metrics", "{token: 1234567890123456}", "metrics.token", QUOTES.format("a number")),
         ("input", "{topic: a/b}", "input.topic", "'a/b'"),
         ("input", "{topic: ..}", "input.topic", "'..'"),
         ("input", f"{{topic: {'x' * 250}}}", "input.topic", f"'{'x' * 56}..."),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import sys
+import tracemalloc
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -195,6 +197,26 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
     assert list(rows) == [row for row, _ in first]
 
 
+def test_a_line_without_end_takes_no_memory(csv_file: CsvFile) -> None:
+    path = csv_file(gzip.compress(b"a,b\n" + b"x" * 150_000_000, compresslevel=1))
+    rows = iter(open_rows(path))
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match=r":2: expected CSV, found something else: field larger than"):
+        next(rows)
+    assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    tracemalloc.stop()
+
+
+def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
+    read, write = os.pipe()
+    os.write(write, b"a,b\n1,2\n")
+    os.close(write)
+    with pytest.raises(ConfigError, match="is a pipe, which can be read only once: give it as stdin, and - for the"):
+        open_rows(f"/dev/fd/{read}")
+    assert os.read(read, 100) == b"a,b\n1,2\n"
+    os.close(read)
+
+
 @pytest.mark.parametrize(
     ("text", "options", "complaint"),
     [
@@ -203,6 +225,11 @@ def test_rows_can_be_read_again_and_tell_how_far_they_are(csv_file: CsvFile) -> 
         ("a,b,a\n", {}, ":1: column 3 has the name 'a', which another one has"),
         (",b\n", {}, ":1: column 1 has no name; give every column a name of its own (pandas"),
         ("a,b\n", {"label": "c"}, ":1: there is no column 'c' for --label; there are a, b"),
+        (
+            'a\x1b[2J,b\u00a0,"c\nd",y ,z\n',
+            {"label": "y"},
+            r" 'y' for --label; there are 'a\x1b[2J', 'b\xa0', 'c\nd', 'y ', z",
+        ),
         ("a,b\n", {"label": ""}, ":1: there is no column '' for --label; there are a, b"),
         ("a,b\n", {"key": "c"}, ":1: there is no column 'c' for --key; there are a, b"),
         ("a,b\n", {"label": "b", "key": "b"}, ": 'b' is the column of the labels and, by --key, that of the keys"),
@@ -262,6 +289,16 @@ def test_the_field_that_the_configuration_names_is_the_key_unless_another_is_nam
         ConfigError, match=r"'shop' is the column of the labels and, by input\.model_key .*, that of the keys"
     ):
         open_rows(path, label="shop", key_field="shop")
+
+
+def test_an_id_gives_way_to_no_key_unsaid(csv_file: CsvFile) -> None:
+    path = csv_file("id,tx,x\npump-1,7,1\n")
+    with pytest.raises(
+        ConfigError, match=r"the field id of an event is its model key, .* no room for 'tx': leave --id"
+    ):
+        open_rows(path, id="tx", key_field="id")
+    [row] = open_rows(path, id="id", key_field="id")
+    assert json.loads(message(row, key_field="id"))["id"] == "pump-1"
 
 
 def test_a_wrong_header_is_found_before_a_row_is_read(csv_file: CsvFile) -> None:

@@ -240,6 +240,7 @@ def test_the_last_one_counts_of_fields_of_one_name(json_file: JsonFile) -> None:
         ([EVENT], {"id": "shop"}, "leave --id out"),
         ([EVENT], {"key": "label"}, "'label' is the column of the labels and, by --key, that of the keys"),
         (['{"a": 1, "t": "soon"}'], {"time": "t"}, ":1: expected a date and time"),
+        (['{"a": 1, "t": 20240517123000}'], {"time": "t"}, ":1: expected a date and time"),
         (['{"a": 1, "t": ' + "1" * 400 + "}"], {"time": "t"}, ":1: expected a date and time"),
         ([FLAT], {"thousands": ","}, "--thousands is for cells of text"),
     ],
@@ -274,3 +275,8 @@ def test_what_the_first_rows_tell_is_said(json_file: JsonFile, line: str) -> Non
     [sentence] = odd_columns(rows)
     assert sentence.startswith("column 'id' has 400 different texts in 400 rows: as good as unique")
     assert labels_are_numbers(rows) is not None
+
+
+def test_a_number_that_is_a_date_is_no_number_of_seconds(json_file: JsonFile) -> None:
+    rows = open_rows(json_file('{"a": 1, "t": 20240517}', '{"a": 1, "t": 1715904000}'), time="t")
+    assert [row.time_ms for row in rows] == [1715904000_000] * 2

@@ -42,6 +42,7 @@ def test_other_arrays_can_be_label_and_key(npz_file: NpzFile) -> None:
         (np.array([True, False]), [True, False]),
         (np.array(["a", ""]), ["a", None]),
         (np.array([1.0, np.nan], np.float32), [1, None]),
+        (np.array([1.0, 2.5], np.longdouble), [1, 2.5]),
         (np.array([2**64 - 1, 0], np.uint64), [2**64 - 1, 0]),
     ],
 )

@@ -64,6 +64,32 @@ def test_a_parquet_file_has_types(tmp_path: Path) -> None:
         open_rows(path)
 
 
+def test_names_of_columns_are_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "joined.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 3, ["x", "y", "x"]), path)
+    with pytest.raises(ConfigError, match=r"parquet: column 3 has the name 'x', which another one has; give every"):
+        open_rows(path)
+
+
+def test_large_integers_are_rounded_to_features(tmp_path: Path) -> None:
+    path = tmp_path / "hashes.parquet"
+    hashes = {"signed": [2**62 + 1, None], "unsigned": pa.array([2**64 - 1, 7], pa.uint64())}
+    pq.write_table(pa.table(hashes), path)
+    assert [row.features for row in open_rows(path)] == [
+        {"signed": 2.0**62, "unsigned": 2.0**64},
+        {"signed": None, "unsigned": 7.0},
+    ]
+
+
+def test_keys_and_ids_are_written_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "exported.parquet"
+    ids = [Decimal(10**20), Decimal(10**20 + 1)]  # what databases export integers as
+    pq.write_table(pa.table({"x": [1.0, 2.0], "id": pa.array(ids, pa.decimal128(38, 0)), "vip": [True, False]}), path)
+    assert [row.id for row in open_rows(path, id="id")] == ["100000000000000000000", "100000000000000000001"]
+    assert [row.key for row in open_rows(path, key="id")] == ["100000000000000000000", "100000000000000000001"]
+    assert [row.key for row in open_rows(path, key="vip")] == ["true", "false"]
+
+
 def test_numbers_that_are_texts_are_named_with_no_option_that_is_for_text_files(tmp_path: Path) -> None:
     path = tmp_path / "amounts.parquet"
     pq.write_table(pa.table({"amount": ["7,49"] * 60}), path)

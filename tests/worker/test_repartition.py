@@ -63,6 +63,14 @@ def test_a_record_without_the_field_has_no_model_whatever_name_is_given_to_those
         loads(text_of() + models, {})
 
 
+@pytest.mark.parametrize("name", ["features", "label"])
+def test_what_an_event_is_learned_by_names_no_model(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"input.model_key: expected a field beside features and label, found field:{name}"
+    ):
+        load(f"field:{name}")
+
+
 @pytest.mark.parametrize("name", ["", 'a\\"b', "a\\\\b", "a\\nb"])
 def test_a_field_has_a_name_that_needs_no_escape_in_json(name: str) -> None:
     with pytest.raises(ConfigError, match=r"input\.model_key: expected key, or field: and the name"):

@@ -144,6 +144,7 @@ def produce(arguments: Namespace) -> int:
 
 def evaluate(arguments: Namespace) -> int:
     from worker.cli.dataset.glance import FIRST_ROWS
+    from worker.cli.dataset.rows import choice
     from worker.cli.evaluate import evaluate
     from worker.cli.files import require_distinct, require_place, write
     from worker.cli.predictions import PredictionsFile
@@ -156,7 +157,7 @@ def evaluate(arguments: Namespace) -> int:
     read = None if rows.from_stdin else rows.path
     require_distinct({"the rows": read, "--report": arguments.report, "--out": arguments.out})
     if not rows.labelled:
-        raise ConfigError(f"{rows.name}: --label must name the column of the labels: {', '.join(rows.columns)}")
+        raise ConfigError(f"{rows.name}: --label must name the column of the labels; {choice(rows.columns)}")
     interrupt = Interrupt()
     with interrupt.noted(), interrupt.at_once():
         rows.peek(FIRST_ROWS)

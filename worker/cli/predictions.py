@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from amf import class_text
 from worker.base.records import QUANTILES, Answer, Estimate, Prediction
@@ -57,6 +57,17 @@ class Classes:
         return spread
 
 
+class _Lines:
+    """Rows of csv.writer as lines that end as all files here do. Told to end them so, it would quote no carriage
+    return in a cell, by which a row ends for whoever reads the file."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, row: str) -> None:
+        self._file.write(row.removesuffix("\r\n") + "\n")
+
+
 class PredictionsFile:
     """Writes the file, which is there when all is written, and not before.
 
@@ -93,7 +104,7 @@ class PredictionsFile:
         kept = [column for column, name in enumerate(header) if name not in self._left_out]
         with replacing(self._path) as file:
             self._rows.seek(0)
-            writer = csv.writer(file, lineterminator="\n")
+            writer = csv.writer(_Lines(file))
             for row in chain([header], csv.reader(self._rows)):
                 row += [""] * (len(header) - len(row))
                 writer.writerow([row[column] for column in kept])

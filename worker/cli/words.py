@@ -56,7 +56,8 @@ def above_zero(kind: Callable[[str], T]) -> Callable[[str], T]:
             value = kind(text)
             if 0 < value < float("inf"):
                 return value
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+        number = "whole number" if kind is int else "number"
+        raise argparse.ArgumentTypeError(f"expected a {number} above 0, found {text!r}")
 
     return parse
 
@@ -68,7 +69,7 @@ def up_to(most: int) -> Callable[[str], int]:
         with suppress(ValueError):
             if 1 <= (value := int(text)) <= most:
                 return value
-        raise argparse.ArgumentTypeError(f"expected a number between 1 and {most}, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number between 1 and {most}, found {text!r}")
 
     return parse
 

@@ -231,6 +231,6 @@ def _join(path: str, name: str) -> str:
 
 def _shown(name: object) -> str:
     """A key as far as it looks like one: `password:secret`, for want of a space, is all key to YAML."""
-    start = re.match(r"[\w.-]*", name if isinstance(name, str) else "")
+    start = re.match(r"<<|[\w.-]*", name if isinstance(name, str) else "")
     assert start is not None
     return start[0] if start[0] == name else f"{start[0]}..."

@@ -16,6 +16,8 @@ from worker.config.values import topic_name
 
 _FIELD = "field:"
 _SUFFIX = "-repartition"
+_NO_NAMES = ("features", "label")
+"""Fields of an event that are no model's name: one is no text, by the other a model would see one label."""
 _BETWEEN = "--"
 """Between group and topic: once in their name, it tells where the one ends and the other begins. With a single dash the
 group a of the topic b-c would share a topic with the group a-b of the topic c, and learn from its events."""
@@ -86,6 +88,8 @@ def problem_of_name(config: Config) -> str | None:
 
 def _field_problems(config: Config) -> Iterator[tuple[str, str]]:
     path = "input.model_key"
+    if key_field(config) in _NO_NAMES:
+        yield path, f"expected a field beside features and label, found {config.input.model_key}: it names no model"
     if not config.input.repartition:
         reason = "all events of a model must come through one partition, and those of the topic go by the records' keys"
         yield path, f"expected input.repartition: true beside it: {reason}"

@@ -23,7 +23,7 @@ def with_setting(root: yaml.Node | None, name: str, value: str) -> yaml.Node:
     except RecursionError:
         raise ConfigError(f"--set {name}: {TOO_DEEP}") from None
     first, _, rest = name.partition(".")
-    path = [first, rest] if first == "kafka" else name.split(".")  # properties have dots in their names
+    path = [first, rest] if first == "kafka" and rest else name.split(".")  # properties have dots in their names
     if len(path) == 1 and name in keys(ModelParams):
         path = ["models", "default", name]
     elif len(path) == 1 and name not in keys(Config):
@@ -37,12 +37,15 @@ def with_setting(root: yaml.Node | None, name: str, value: str) -> yaml.Node:
 
 
 def _merged(below: yaml.Node | None, above: yaml.Node) -> yaml.Node:
-    """Two trees in one: mappings key by key, of anything else what is above."""
+    """Two trees in one: mappings key by key, of anything else what is above. A key that is there twice stays so."""
     if not (isinstance(below, yaml.MappingNode) and isinstance(above, yaml.MappingNode)):
         return above
     entries = list(below.value)
     for key, node in above.value:
-        before = next((node for other, node in entries if other.value == key.value), None)
-        entries = [entry for entry in entries if entry[0].value != key.value]
-        entries.append((key, _merged(before, node)))
+        place = next((place for place, (other, _) in enumerate(entries) if other.value == key.value), None)
+        if place is None:
+            entries.append((key, node))
+        else:
+            before, merged = entries[place][0], _merged(entries[place][1], node)
+            entries[place] = key if merged is node else before, merged
     return yaml.MappingNode(below.tag, entries, below.start_mark, below.end_mark)

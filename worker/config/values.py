@@ -71,6 +71,7 @@ def text(pattern: str, expected: str) -> Kind[str]:
     def parse(value: Plain) -> str:
         if isinstance(value, str) and re.fullmatch(pattern, value):
             return value
+        _require_quotes(value, pattern, describe(value))
         raise ValueError
 
     return Kind(expected, parse, str)
@@ -82,6 +83,7 @@ def secret(pattern: str, expected: str) -> Kind[str]:
     def parse(value: Plain) -> str:
         if isinstance(value, str) and re.fullmatch(pattern, value):
             return value
+        _require_quotes(value, pattern, "a number")
         raise UnfitError("something else")
 
     return Kind(expected, parse, lambda _: MASK)
@@ -310,6 +312,12 @@ def describe(value: Plain) -> str:
         return str(value).lower()
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def _require_quotes(value: Plain, pattern: str, shown: str) -> None:
+    """What lacks nothing but quotes looks like what is expected, where an error shows it."""
+    if isinstance(value, int | float) and re.fullmatch(pattern, str(value).lower()):
+        raise UnfitError(f"{shown}, which is text in quotes only")
 
 
 def _integer(value: Plain, low: int, high: int) -> int:

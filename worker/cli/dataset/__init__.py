@@ -55,6 +55,11 @@ def open_rows(
             f"{rows.name}: {roles.key!r} is the column of the labels and, by {roles.key_from}, that of the keys: each "
             "model would see one label alone, and what names a model must be known before the label is"
         )
+    if key_field == "id" and roles.id not in (None, roles.key):
+        raise ConfigError(
+            f"{rows.name}: the field id of an event is its model key, as input.model_key says, and has no room for "
+            f"{roles.id!r}: leave --id out"
+        )
     if thousands is not None:
         rows.use_thousands(thousands)
     return rows

@@ -13,7 +13,7 @@ import csv
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import TextIOWrapper
 from itertools import chain
 from math import isfinite
@@ -150,7 +150,9 @@ class DelimitedRows(TextRows):
                         f"{self.name}: expected a header, found a line of {len(first):,} characters or more"
                     )
                 delimiter = _delimiter_of(first)
-                reader = _Records(chain([first], text), delimiter)
+                # A line that goes on is cut, and so is refused by its cells: of a packed file it may have any length.
+                lines = iter(partial(text.readline, MOST_LINE_CHARS), "")
+                reader = _Records(chain([first], lines), delimiter)
                 yield fraction, reader, delimiter
             except csv.Error as error:
                 raise self._no_csv(reader, error) from None
@@ -174,13 +176,10 @@ class DelimitedRows(TextRows):
         names = reader.header()
         if not names:
             raise ConfigError(f"{self.name}: expected a header with the names of the columns, found nothing")
-        known = set[str]()
-        for column, name in enumerate(names):
-            if not name or name in known:
-                problem = "has no name" if not name else f"has the name {name!r}, which another one has"
-                index = "" if name or column else " (pandas writes one without for its index, but for index=False)"
-                raise self._error(reader, f"column {column + 1} {problem}; give every column a name of its own{index}")
-            known.add(name)
+        if "" in names:
+            column = names.index("")
+            index = "" if column else " (pandas writes one without for its index, but for index=False)"
+            raise self._error(reader, f"column {column + 1} has no name; give every column a name of its own{index}")
         self.require_columns(names, f"{self.name}:{reader.line_num}")
         return names
 

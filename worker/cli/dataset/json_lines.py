@@ -32,6 +32,7 @@ from worker.cli.dataset.rows import (
     Value,
     choice,
     float_of,
+    text_of,
     time_ms_of,
 )
 from worker.cli.dataset.text import MOST_LINE_CHARS, TextRows, head_of, not_utf8
@@ -152,7 +153,7 @@ class JsonRows(TextRows):
             fields = _parsed(line)
             fields = fields if isinstance(fields, dict) else {}
             named = fields.get(roles.key or "")
-            key = _text(named) if isinstance(named, str | int) else None
+            key = text_of(named) if isinstance(named, str | int) else None
             time = self._time(place, fields)
             self._unseen -= fields.keys()
         return Line(features, verdict.label, key, verdict.id, time, line)
@@ -179,7 +180,7 @@ class JsonRows(TextRows):
             for option, name in (("--label", roles.label), (roles.key_from, roles.key), ("--id", roles.id))
         )
         features = {name: self._value(place, name, value) for name, value in fields.items() if name not in taken}
-        return Line(features, label, _text(key), _text(id), self._time(place, fields))
+        return Line(features, label, text_of(key), text_of(id), self._time(place, fields))
 
     def _time(self, place: str, fields: Fields) -> int:
         if self.roles.time is None:
@@ -270,13 +271,6 @@ def _integer(text: str) -> float:
     return int(text) if len(text) < _MOST_DIGITS else float(text)
 
 
-def _text(cell: Cell) -> str | None:
-    """A cell as its text in JSON."""
-    if cell is None or isinstance(cell, str):
-        return cell
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
-
-
 def with_field(value: bytes, name: str, text: str) -> bytes:
     """An event whose field of this name is this text, or what means the same; all else as it stands."""
     try:
@@ -284,6 +278,6 @@ def with_field(value: bytes, name: str, text: str) -> bytes:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return value  # which is a dead letter whatever the field is
     field = event.get(name)
-    if field is not None and _text(msgspec.json.decode(field)) == text:
+    if field is not None and text_of(msgspec.json.decode(field)) == text:
         return value
     return msgspec.json.encode({**event, name: text})

@@ -63,7 +63,7 @@ class NpzRows(FileRows):
                 self.fraction = start / n
                 count = min(BLOCK_ROWS, n - start)
                 values = self._values(x.read(count), start)
-                read = {name: array.read(count).tolist() for name, array in others.items()}
+                read = {name: _plain(array.read(count)) for name, array in others.items()}
                 for i in range(count):
                     label, key, of_id, time = (
                         None if name is None else read[name][i]
@@ -99,6 +99,12 @@ class NpzRows(FileRows):
         for row in np.flatnonzero(~np.isfinite(numbers).all(axis=1)):
             rows[row] = [value if np.isfinite(value) else None for value in rows[row]]
         return rows
+
+
+def _plain(block: NDArray[Any]) -> list[Any]:
+    """Entries as Python has them, also those of a float that is longer than Python's."""
+    entries: list[Any] = (block.astype(np.float64) if block.dtype.kind == "f" else block).tolist()
+    return entries
 
 
 class _Array:

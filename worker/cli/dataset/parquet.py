@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.base.errors import ConfigError
-from worker.cli.dataset.rows import BLOCK_ROWS, NO_TIME, Columns, FileRows, Line, readable, time_ms_of
+from worker.cli.dataset.rows import BLOCK_ROWS, NO_TIME, Columns, FileRows, Line, readable, text_of, time_ms_of
 
 try:
     import pyarrow as pa
@@ -58,8 +58,11 @@ class ParquetRows(FileRows):
                 columns = {name: self._values(batch.column(name), name, done) for name in self.feature_names}
                 cells = {name: batch.column(name) for name in others}
                 none = [None] * batch.num_rows
-                labels = none if roles.label is None else _plain(cells[roles.label]).to_pylist()
-                keys, ids = (none if name is None else _texts(cells[name]) for name in (roles.key, roles.id))
+                labels = none if roles.label is None else _labels(cells[roles.label])
+                keys, ids = (
+                    none if name is None else [text_of(cell) for cell in cells[name].to_pylist()]
+                    for name in (roles.key, roles.id)
+                )
                 times = [NO_TIME] * batch.num_rows if roles.time is None else self._times(cells[roles.time], done)
                 for i, (label, key, of_id, time_ms) in enumerate(zip(labels, keys, ids, times, strict=True)):
                     features = {name: column[i] for name, column in columns.items()}
@@ -73,7 +76,8 @@ class ParquetRows(FileRows):
             return texts
         if pa.types.is_temporal(column.type):
             column = compute.divide(_ms_of(column).cast(pa.float64()), 1000.0)
-        values: list[Any] = column.cast(pa.float64()).to_pylist()
+        # Integers beyond 2**53 are rounded, as everywhere.
+        values: list[Any] = column.cast(pa.float64(), safe=False).to_pylist()
         for row, value in enumerate(values):
             if value is not None and not isfinite(value):
                 values[row] = None
@@ -116,10 +120,7 @@ def _ms_of(column: Any) -> Any:
     return compute.cast(column, pa.timestamp("ms"), safe=False).cast(pa.int64())
 
 
-def _texts(column: Any) -> list[str | None]:
-    return [None if value is None else str(value) for value in _plain(column).to_pylist()]
-
-
-def _plain(column: Any) -> Any:
+def _labels(column: Any) -> list[Any]:
     """Decimals as floats, so that a label is what JSON has."""
-    return column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+    plain: list[Any] = (column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column).to_pylist()
+    return plain

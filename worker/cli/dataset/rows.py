@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -185,7 +186,12 @@ class FileRows(Rows):
         self.fraction = 1.0
 
     def require_columns(self, names: list[str], place: str) -> None:
-        """Raise ConfigError for a column that is not there, and where none is left."""
+        """Raise ConfigError for a name of two columns, for a column that is not there, and where none is left."""
+        if len(set(names)) < len(names):
+            name, _ = Counter(names).most_common(1)[0]
+            column = names.index(name, names.index(name) + 1) + 1
+            problem = f"column {column} has the name {name!r}, which another one has"
+            raise ConfigError(f"{place}: {problem}; give every column a name of its own")
         for option, name in self.roles.options():
             if name not in names:
                 raise ConfigError(f"{place}: there is no column {name!r} for {option}; {choice(names)}")
@@ -234,6 +240,13 @@ def float_of(number: float) -> float:
         return inf if number > 0 else -inf
 
 
+def text_of(cell: object) -> str | None:
+    """A key or an id as its text in JSON."""
+    if cell is None or isinstance(cell, str):
+        return cell
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
 def time_ms_of(cell: Cell, place: str) -> int:
     """A time as ms since the epoch, NO_TIME where there is none.
 
@@ -242,13 +255,15 @@ def time_ms_of(cell: Cell, place: str) -> int:
     """
     if cell is None or cell == "":
         return NO_TIME
-    number = number_of(cell) if isinstance(cell, str) else float_of(cell)
-    if number is not None and not (isinstance(cell, str) and _DATE.fullmatch(cell.strip())):
+    text = cell.strip() if isinstance(cell, str) else f"{float_of(cell):.0f}"
+    number = number_of(text) if isinstance(cell, str) else float_of(cell)
+    is_date = _DATE.fullmatch(text) is not None
+    if number is not None and not is_date:
         for limit, scale in _PER_SECOND:
             if abs(number) < limit:
                 return round(number * 1000 / scale)
     try:
-        moment = datetime.fromisoformat(str(cell))
+        moment = datetime.fromisoformat(text if is_date else str(cell))
     except ValueError:
         expected = "expected a date and time such as 2024-05-17T12:30:00Z, or seconds since 1970"
         raise ConfigError(f"{place}: {expected}, found {str(cell)[:40]!r}") from None
@@ -257,7 +272,7 @@ def time_ms_of(cell: Cell, place: str) -> int:
 
 def choice(names: Sequence[str]) -> str:
     """What there is to choose from, as the end of an error."""
-    shown = ", ".join(names[:20])
+    shown = ", ".join(name if name.isprintable() and name == name.strip() else repr(name) for name in names[:20])
     return f"there are {shown}{', ...' if len(names) > 20 else ''}"
 
 

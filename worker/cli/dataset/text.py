@@ -99,6 +99,9 @@ def head_of(path: Path) -> bytes:
 def _bytes_of(path: Path) -> Iterator[BufferedReader]:
     if str(path) == STDIN:
         yield cast(BufferedReader, sys.stdin.buffer)
+    elif path.is_fifo():
+        # Each look at the beginning would take it away from the next one, without a word.
+        raise ConfigError(f"{path}: is a pipe, which can be read only once: give it as stdin, and - for the file")
     else:
         with path.open("rb") as file:
             yield file
