@@ -22,21 +22,21 @@ from streams import case
 import amf
 
 STREAMS = {
-    "amf-classifier": 10_000,
-    "amf-regressor": 7_000,
-    "unrestricted-amf-classifier": 3_000,
-    "mondrian-classifier": 3_000,
-    "mondrian-regressor": 2_000,
-    "increasing-lifetime-classifier": 2_000,
-    "increasing-lifetime-regressor": 1_000,
-    "adaptive-classifier": 3_000,
-    "adaptive-regressor": 2_000,
-    "bsp-classifier": 2_000,
-    "bsp-regressor": 1_000,
+    "amf-classifier": 5_000,
+    "amf-regressor": 3_500,
+    "unrestricted-amf-classifier": 1_500,
+    "mondrian-classifier": 1_500,
+    "mondrian-regressor": 1_000,
+    "increasing-lifetime-classifier": 1_000,
+    "increasing-lifetime-regressor": 500,
+    "adaptive-classifier": 1_500,
+    "adaptive-regressor": 1_000,
+    "bsp-classifier": 1_000,
+    "bsp-regressor": 500,
 }
 """How many there are of each family."""
 BLOCK = 100
-QUICK = BLOCK
+QUICK = 2 * BLOCK
 """The first ones of each family are the quick check."""
 FLOOR = 1e-12
 """Least probability of a known class with the default parameters."""
