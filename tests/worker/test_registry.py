@@ -142,6 +142,17 @@ def test_a_schema_that_is_not_registered_is_not_asked_for_with_every_record(stub
     assert stub_registry.asked.total() == 2, "of the one nothing follows for the other"
 
 
+def test_schemas_that_nobody_has_take_no_more_memory_than_those_that_there_are(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anything may stand where a schema is named."""
+    monkeypatch.setattr(adapter, "MAX_SCHEMAS", 3)
+    events, registry = open_codec("avro", stub_registry.url, ", on_unknown: dead-letter")
+    for number in range(1, 9):
+        assert outcome(events.decode(framed(number, b"x"), MAX_BYTES)) == "unknown-schema"
+        assert 1 <= len(registry._missing_until_s) <= 3
+
+
 def test_a_schema_is_asked_for_once(stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     schemas = [event_schema({"type": "map", "values": kind}) for kind in ("int", "long", "double")]
     numbers = [stub_registry.add("events-value", schema) for schema in schemas]
