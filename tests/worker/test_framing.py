@@ -25,6 +25,7 @@ from worker.codec.framing import framed_value, framing_of
         (b"\1" * 16, "no-schema"),
         (b'{"features": [1]}', "no-schema"),
         (b"\0\xff\xff\xff\xff" + b'{"features": [1]}', "unknown-schema"),
+        (b"\0\x80\0\0\0" + b'{"features": [1]}', "unknown-schema"),
     ],
 )
 def test_what_names_no_schema_is_a_dead_letter(
@@ -39,7 +40,7 @@ def test_a_value_that_ends_with_its_framing_names_a_schema(value: bytes) -> None
     assert framing_of(value) == len(value)
 
 
-NOT_REGISTERED = [b"\0\0\0\0\7", b"\1" + b"\xab" * 16]
+NOT_REGISTERED = [b"\0\0\0\0\7", b"\0\x7f\xff\xff\xff", b"\1" + b"\xab" * 16]
 
 
 @pytest.mark.parametrize("name", ["avro", "json-schema"])
