@@ -358,7 +358,7 @@ def test_an_address_of_another_machine_is_one_too(metrics: Metrics) -> None:
         serve(metrics, "192.0.2.1", 9464)
 
 
-def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics) -> None:
+def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -366,6 +366,10 @@ def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics) -> None:
     server = serve(metrics, "::1", 0)
     with urllib.request.urlopen(f"http://[::1]:{server.port}/metrics", timeout=10) as answer:
         assert answer.status == 200
+    foreign = urllib.request.Request(f"http://[::1]:{server.port}/metrics", headers={"Host": "page.example"})
+    with pytest.raises(urllib.error.HTTPError, match="421"):
+        urllib.request.urlopen(foreign, timeout=10)
+    assert caplog.text == "", "it is of this machine alone, as is 127.0.0.1"
     with pytest.raises(ConfigError, match=rf"\[::1\]:{server.port} "):
         serve(metrics, "::1", server.port)
     server.close()
