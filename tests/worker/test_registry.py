@@ -200,7 +200,7 @@ def test_a_missing_library_and_a_missing_file_are_errors_of_the_configuration(
 ) -> None:
     with pytest.raises(ConfigError, match=r"schema_registry\.ca_location: the file /nowhere/ca\.pem .*No such file"):
         open_codec("avro", stub_registry.url, ", ca_location: /nowhere/ca.pem")
-    with pytest.raises(ConfigError, match=rf"schema_registry\.ca_location: the file {__file__} cannot be used: (?!None)\S"):
+    with pytest.raises(ConfigError, match=rf"schema_registry\.ca_location: the file {__file__} cannot be used"):
         open_codec("avro", stub_registry.url, f", ca_location: {__file__}")
     monkeypatch.setitem(__import__("sys").modules, "confluent_kafka.schema_registry", None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[registry\]'"):
