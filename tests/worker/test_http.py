@@ -273,6 +273,15 @@ def test_a_client_that_has_not_sent_its_request_is_no_trouble_at_the_end(
     assert (caplog.records, capfd.readouterr().err) == ([], "")
 
 
+def test_an_answer_that_is_more_than_sockets_take_comes_whole() -> None:
+    async def answer(_: Request) -> Response:
+        return Response(200, b"x" * 20_000_000)
+
+    server = Server(socket.create_server((HOST, 0)), answer)
+    with closing(server), urllib.request.urlopen(f"http://{HOST}:{server.port}/", timeout=30) as answered:
+        assert len(answered.read()) == 20_000_000
+
+
 def test_where_all_connections_are_taken_who_waits_for_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that do not come to the end of their request go before it, though they are younger."""
     monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
