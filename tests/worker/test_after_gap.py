@@ -39,11 +39,12 @@ def test_its_newest_checkpoint_is_the_one_after_the_gap(bench: Bench, under: str
     assert places(bench, under) == [(0, "main~p0@7", 8), (1, "main", 5)]
 
 
-def test_of_several_gaps_the_last_one_counts(bench: Bench) -> None:
+@pytest.mark.parametrize("under", ["", FOLDER])
+def test_of_several_gaps_the_last_one_counts(bench: Bench, under: str) -> None:
     bench.feed(*"ab")
     bench.broker.logs[0].low = 9
     bench.worker("three").join().turns(2).close()
-    assert places(bench, FOLDER) == [(0, "main~p0@9", 10), (1, "main", 5)]
+    assert places(bench, under) == [(0, "main~p0@9", 10), (1, "main", 5)]
 
 
 def test_its_models_can_move_to_other_partitions(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, Fault, FaultyStore
 from worker.base.errors import NotFound, Transient
 from worker.checkpoint import Checkpoints, SavedModel, segments, state_hash
+from worker.checkpoint.names import file_name
 
 # Reading and writing
 
@@ -276,3 +277,26 @@ def test_what_one_checkpoint_has_seen_of_the_topic_holds_for_a_later_revision_at
     assert found == [(12, 3, 14), (12, 0, 14), (12, 0, 14), (11, 0, 11)]
     assert newest is not None
     assert (newest.revision, newest.covered) == (3, 14)
+
+
+def test_models_of_two_segments_are_read_with_one_read_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 2)
+    store, wanted = DictStore(), {}
+    for n, (one, other) in enumerate([("a", "c"), ("b", "d")]):
+        models = [(key, SavedModel("spec", key.encode(), {})) for key in (one, other)]
+        [segment] = segments.packed(models)
+        name = file_name(n, segment.data, "segment")
+        store.create(f"folder/{name}", segment.data)
+        wanted |= dict(segment.entries(name))
+    reads, read = list[str](), store.read
+    monkeypatch.setattr(store, "read", lambda name: (reads.append(name), read(name))[1])
+    assert dict(segments.read_models(store, "folder", wanted)) == {key: key.encode() for key in "abcd"}
+    assert len(reads) == 2
+
+
+def test_a_model_larger_than_a_segment_has_one_of_its_own_and_none_without_models_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 3)
+    models = [(key, SavedModel("spec", key.encode() * size, {})) for key, size in (("a", 4), ("b", 4), ("c", 1))]
+    assert [segment.data for segment in segments.packed(models)] == [b"aaaa", b"bbbb", b"c"]

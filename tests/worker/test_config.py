@@ -131,12 +131,13 @@ def test_a_spec_holds_every_parameter_of_its_algorithm_that_decides_what_is_lear
 
 def test_all_problems_come_at_once_in_the_order_of_the_file_and_what_is_missing_last() -> None:
     text = document(
-        input="{topik: events}",
+        input="{topik: events, [topic]: events}",
         output="{topic: a, topic: b}",
         models="\n  default: {n_estimators: 0}\n  overrides:\n  - {match: a}\n  - {match: b, n_estimators: -1}\n  - 5",
         metric="{}",
     )
     starts = [
+        "worker.yaml:1: input....: expected the name of a property, found something else",
         "worker.yaml:1: input.topik: unknown key",
         "worker.yaml:2: output.topic: expected one value, found another on line 2",
         "worker.yaml:7: models.default.n_estimators: expected an integer between 1 and 1000, found 0",

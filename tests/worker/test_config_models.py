@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import amf
@@ -159,6 +159,12 @@ def test_overrides_that_never_meet_need_not_go_together(text: str) -> None:
 
 
 @given(st.text("ab*?[]", max_size=4), st.text("ab*?[]", max_size=4), st.text("ab[]", max_size=4))
+@example("[ab]", "a", "a")
+@example("a?", "ab", "ab")
+@example("a*", "ab*", "ab")
+@example("ab*", "a*", "ab")
+@example("*b", "*ab", "ab")
+@example("*ab", "*b", "ab")
 def test_patterns_that_are_said_never_to_match_one_key_never_do(one: str, other: str, key: str) -> None:
     if fnmatchcase(key, one) and fnmatchcase(key, other):
         assert may_match_both(one, other)
@@ -175,6 +181,12 @@ def test_overrides_go_together_in_any_combination() -> None:
         for key in ("a", "b", "ab", "abc", "c"):
             loss = found.params_for(key).loss
             assert found.params_for(key).of_forest(0).bound == (2.0 if loss == "square" else None)  # type: ignore
+
+
+def test_no_bound_is_none_to_put_in_the_place_of_another() -> None:
+    overrides = "overrides: [{match: a, bound: null}, {match: b, loss: student, bound: null}]"
+    found = models_in(f"{{default: {{algorithm: amf-regressor, loss: square, bound: 9}}, {overrides}}}")
+    assert [found.params_for(key).of_forest(0).bound for key in "ac"] == [9.0, 9.0]  # type: ignore[union-attr]
 
 
 def test_models_that_match_the_same_overrides_have_the_same_parameters() -> None:

@@ -100,3 +100,9 @@ def test_a_reference_that_cannot_be_resolved_is_named(text: str, found: str) -> 
     problem = the_problem(document(output=f'{{topic: "{text}"}}'))
     assert problem.startswith("worker.yaml:2: output.topic: expected a topic name")
     assert problem.endswith(f", found {found}")
+
+
+def test_what_the_environment_has_that_is_no_text_is_refused() -> None:
+    """Python reads a byte that is none of UTF-8 as half of a surrogate pair, which nothing could be written with."""
+    problem = the_problem(document(models="{null_key: '${KEY}'}"), {"KEY": "a\udcff"})
+    assert problem.endswith("found half of a surrogate pair, which is no character")

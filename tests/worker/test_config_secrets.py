@@ -39,6 +39,18 @@ def test_secret_properties_reach_the_clients_and_no_view(name: str) -> None:
     assert SECRET not in effective(config) + repr(config) + str(config)
 
 
+@pytest.mark.parametrize("name", SECRET_PROPERTIES)
+def test_secret_properties_that_stand_in_the_file_are_in_no_view_either(name: str) -> None:
+    assert SECRET not in effective(loads(with_kafka(f"{name}: {SECRET}"), {}))
+
+
+def test_what_the_environment_gives_to_any_property_may_be_a_secret_and_is_in_no_view() -> None:
+    config = loads(with_kafka("sasl.username: '${SECRET}', group.id: '${GROUP}'"), {"SECRET": SECRET, "GROUP": "mine"})
+    assert config.consumer_properties()["sasl.username"] == SECRET
+    assert SECRET not in effective(config)
+    assert "group.id: mine" in effective(config), "the logs have it all the same"
+
+
 @pytest.mark.parametrize(
     ("url", "masked"),
     [
@@ -111,6 +123,13 @@ def test_no_error_tells_what_a_file_holds(section: dict[str, str], tmp_path: Pat
     problem = the_problem(document(**{name: text.format(reference, reference) for name, text in section.items()}))
     assert problem.endswith(f"found another value in {reference}") or "', '" in section.get("models", "")
     assert SECRET not in problem
+
+
+@pytest.mark.parametrize("token", ["1234", "true", "[1234]", "0.1234"])
+def test_a_secret_that_is_no_text_is_refused_and_not_shown(token: str) -> None:
+    problem = the_problem(document(metrics=f"{{token: {token}}}"))
+    assert problem.startswith("worker.yaml:6: metrics.token: expected 16 or more of the characters")
+    assert "1234" not in problem
 
 
 def test_a_file_that_is_not_text_is_not_shown(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.worker.support.schemas import MAP, avro_bytes, event_schema, framed, 
 from tests.worker.support.values import outcome
 from worker.base.errors import Transient
 from worker.base.records import Event, Record
-from worker.codec.framing import framed_value
+from worker.codec.framing import framed_value, framing_of
 
 
 @pytest.mark.parametrize("name", ["avro", "json-schema"])
@@ -19,11 +19,13 @@ from worker.codec.framing import framed_value
     [
         (None, "null-value"),
         (b"\0" * (MAX_BYTES + 1), "too-large"),
+        (b"x" * MAX_BYTES, "no-schema"),
         (b"", "no-schema"),
         (b"\0\0\0\0", "no-schema"),
         (b"\1" * 16, "no-schema"),
         (b'{"features": [1]}', "no-schema"),
         (b"\0\xff\xff\xff\xff" + b'{"features": [1]}', "unknown-schema"),
+        (b"\0\x80\0\0\0" + b'{"features": [1]}', "unknown-schema"),
     ],
 )
 def test_what_names_no_schema_is_a_dead_letter(
@@ -33,7 +35,12 @@ def test_what_names_no_schema_is_a_dead_letter(
     assert outcome(events.decode(value, MAX_BYTES)) == code
 
 
-NOT_REGISTERED = [b"\0\0\0\0\7", b"\1" + b"\xab" * 16]
+@pytest.mark.parametrize("value", [b"\0\0\0\0\7", b"\1" * 17])
+def test_a_value_that_ends_with_its_framing_names_a_schema(value: bytes) -> None:
+    assert framing_of(value) == len(value)
+
+
+NOT_REGISTERED = [b"\0\0\0\0\7", b"\0\x7f\xff\xff\xff", b"\1" + b"\xab" * 16]
 
 
 @pytest.mark.parametrize("name", ["avro", "json-schema"])
@@ -72,3 +79,7 @@ def test_a_guid_in_the_header_names_the_schema(stub_registry: StubRegistry) -> N
     value = framed_value(Record(0, 0, b"k", payload, [("a", b"b"), ("__value_schema_id", header)]))
     events, _ = open_codec("avro", stub_registry.url)
     assert outcome(events.decode(value, MAX_BYTES)) == outcome(Event({"a": 1.5}, None, None))
+
+
+def test_a_tombstone_is_one_whatever_schema_its_header_names() -> None:
+    assert framed_value(Record(0, 0, b"k", None, [("__value_schema_id", b"\0\0\0\0\1")])) is None

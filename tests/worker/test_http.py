@@ -273,6 +273,15 @@ def test_a_client_that_has_not_sent_its_request_is_no_trouble_at_the_end(
     assert (caplog.records, capfd.readouterr().err) == ([], "")
 
 
+def test_an_answer_that_is_more_than_sockets_take_comes_whole() -> None:
+    async def answer(_: Request) -> Response:
+        return Response(200, b"x" * 20_000_000)
+
+    server = Server(socket.create_server((HOST, 0)), answer)
+    with closing(server), urllib.request.urlopen(f"http://{HOST}:{server.port}/", timeout=30) as answered:
+        assert len(answered.read()) == 20_000_000
+
+
 def test_where_all_connections_are_taken_who_waits_for_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that do not come to the end of their request go before it, though they are younger."""
     monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
@@ -358,7 +367,7 @@ def test_an_address_of_another_machine_is_one_too(metrics: Metrics) -> None:
         serve(metrics, "192.0.2.1", 9464)
 
 
-def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics) -> None:
+def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -366,6 +375,10 @@ def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics) -> None:
     server = serve(metrics, "::1", 0)
     with urllib.request.urlopen(f"http://[::1]:{server.port}/metrics", timeout=10) as answer:
         assert answer.status == 200
+    foreign = urllib.request.Request(f"http://[::1]:{server.port}/metrics", headers={"Host": "page.example"})
+    with pytest.raises(urllib.error.HTTPError, match="421"):
+        urllib.request.urlopen(foreign, timeout=10)
+    assert caplog.text == "", "it is of this machine alone, as is 127.0.0.1"
     with pytest.raises(ConfigError, match=rf"\[::1\]:{server.port} "):
         serve(metrics, "::1", server.port)
     server.close()

@@ -155,6 +155,13 @@ def test_models_that_keep_no_losses_take_no_curve_of_others() -> None:
     assert curves[0] == {"key": "model-10", "loss": [0.5], "baseline": [0.7]}
 
 
+def test_there_may_be_models_before_the_history_has_a_point() -> None:
+    row = ModelRow("k", 0, 9, 9, 9, True, Loss(0.5, 0.6, 0.7), None)
+    with closing(serve(Metrics(), HOST, 0, board=Board(Status(leaders=[row])))) as server:
+        found = ask(server, "/history")
+    assert (found.status, found.json()["models"]) == (200, [])
+
+
 def test_every_path_of_the_reference_is_there_and_the_reference_is_up_to_date(worker: Server) -> None:
     assert (ROOT / "deploy/http.md").read_text() == REFERENCE, "python -m worker.adapters.http.paths > deploy/http.md"
     for path in PATHS:
@@ -377,11 +384,13 @@ def raw(server: Server, data: bytes) -> bytes:
         (b"GET status HTTP/1.1\r\n\r\n", 400),
         (b"GET /status HTTP/2\r\n\r\n", 400),
         (b"GET  /status HTTP/1.1\r\n\r\n", 400),
+        (b"GET /status HTTP/1.1 more\r\n\r\n", 400),
         (b"GET /status HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET /status HTTP/1.1\r\nHost : a\r\n\r\n", 400),
+        (b"GET /status HTTP/1.1\r\n: a\r\n\r\n", 400),
         (b"GET /status HTTP/1.1\r\n folded: a\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
-        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
         (b"GET /status HTTP/1.0\r\n\r\n", 200),
         (b"GET /\xff\xfe HTTP/1.1\r\nX: \xff\r\n\r\n", 404),
     ],

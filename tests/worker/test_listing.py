@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+import pytest
 
 from tests.worker.support.checkpoints import HERE, files, write
 from tests.worker.support.manifests import forge, put_together
 from tests.worker.support.stores import DictStore
+from worker.base.errors import WorkerError
 from worker.base.ports import ObjectStore
-from worker.checkpoint import Checkpoints, describe
+from worker.checkpoint import Checkpoints, describe, history
 
 
 class Below:
@@ -58,3 +60,10 @@ def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints
         damaged,
         f"{HERE.prefix}/{1:020d}-{hashlib.sha256(b'1').hexdigest()}.segment",
     ]
+
+
+def test_a_history_is_not_taken_from_a_url_that_is_a_folder_too_far(store: DictStore, checkpoints: Checkpoints) -> None:
+    """Its manifests say where they lie: nothing that is told by them would be found."""
+    write(checkpoints, 1, {"a": b"1"})
+    with pytest.raises(WorkerError, match=r"URL of the store must be the one that group/ lies in"):
+        history(Below(store, "group"))  # type: ignore[arg-type]

@@ -119,8 +119,8 @@ def test_a_registry_that_failed_is_left_alone_for_a_while(stub_registry: StubReg
     assert stub_registry.asked.total() == 1
 
 
-@pytest.mark.parametrize("status", [408, 429])
-def test_a_registry_that_has_too_much_to_do_refuses_nothing(
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_registry_that_has_too_much_to_do_or_fails_refuses_nothing(
     stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     """It says so as a registry does, and a start is to wait for it."""
@@ -142,6 +142,28 @@ def test_a_schema_that_is_not_registered_is_not_asked_for_with_every_record(stub
     assert stub_registry.asked.total() == 2, "of the one nothing follows for the other"
 
 
+def test_a_path_that_is_not_there_is_no_word_of_a_registry_about_a_schema(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a URL of something else all records would be dead letters."""
+    events, _ = open_codec("avro", stub_registry.url, ", on_unknown: dead-letter")
+    no_path = 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+    monkeypatch.setattr(stub_registry, "answer", lambda method, path, body: no_path)
+    with pytest.raises(Transient, match="cannot be asked: HTTP status 404"):
+        events.decode(framed(1, b"x"), MAX_BYTES)
+
+
+def test_schemas_that_nobody_has_take_no_more_memory_than_those_that_there_are(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anything may stand where a schema is named."""
+    monkeypatch.setattr(adapter, "MAX_SCHEMAS", 3)
+    events, registry = open_codec("avro", stub_registry.url, ", on_unknown: dead-letter")
+    for number in range(1, 9):
+        assert outcome(events.decode(framed(number, b"x"), MAX_BYTES)) == "unknown-schema"
+        assert 1 <= len(registry._missing_until_s) <= 3
+
+
 def test_a_schema_is_asked_for_once(stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     schemas = [event_schema({"type": "map", "values": kind}) for kind in ("int", "long", "double")]
     numbers = [stub_registry.add("events-value", schema) for schema in schemas]
@@ -152,6 +174,8 @@ def test_a_schema_is_asked_for_once(stub_registry: StubRegistry, monkeypatch: py
     assert stub_registry.asked.total() == 2
     # The bound: one more, and all are asked for again.
     monkeypatch.setattr(adapter, "MAX_SCHEMAS", 2)
+    events.decode(framed(numbers[0], payload), MAX_BYTES)
+    assert stub_registry.asked.total() == 2
     for number in (numbers[2], numbers[0]):
         events.decode(framed(number, payload), MAX_BYTES)
     assert stub_registry.asked.total() == 4
@@ -202,6 +226,7 @@ def test_a_section_that_cannot_be_used_is_refused_without_showing_it(name: str, 
     with pytest.raises(ConfigError) as caught:
         loads(document(input=f"{{topic: events, codec: {name}}}", schema_registry=section), {})
     assert problem in str(caught.value)
+    assert str(caught.value).count("expected") == 1, "one mistake is one problem"
     assert "hunter" not in str(caught.value)
 
 

@@ -168,6 +168,7 @@ def test_names_that_could_escape_are_refused(url: str, name: str) -> None:
         ("s3://", "cannot use the store s3://"),
         ("s3://key:hush@bucket/x", "credentials come from the environment"),
         ("s3://key:hu/sh@bucket/x", "credentials come from the environment"),
+        ("s3://hush@bucket/x", "credentials come from the environment"),
         ("s3:key:hush@bucket/x", "expected s3://bucket/folder"),
         ("az://container/x?sig=hush", "credentials come from the environment"),
         ("s3://bucket/x#hush", "credentials come from the environment"),
@@ -239,8 +240,11 @@ def test_what_another_writer_left_unsynced_is_synced(tmp_path: Path, monkeypatch
     assert journal.events[-1] == ("fsync", tmp_path / "a")
 
 
-def test_folders_above_the_root_may_be_closed_to_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "store"
+@pytest.mark.parametrize("above", ["", "more"])
+def test_folders_above_the_root_may_be_closed_to_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: str
+) -> None:
+    root = tmp_path / above / "store"
     closed = tmp_path
 
     def sync(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import obstore
@@ -75,3 +76,30 @@ def test_what_is_hidden_in_a_folder_is_no_object(tmp_path: Path) -> None:
     store.create("a/b", b"1")
     (tmp_path / "a" / ".nfs0001").write_bytes(b"?")
     assert store.list("") == store.list("a") == ["a/b"]
+
+
+def test_all_of_a_file_is_on_the_disk_before_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync is of what the system has: what is still in a buffer of ours would come behind the name, or never."""
+    synced, fsync = list[int](), os.fsync
+
+    def weigh(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    store = open_store(f"file://{tmp_path}")
+    store.create("a/1", b"x")
+    monkeypatch.setattr(os, "fsync", weigh)
+    store.create("a/2", b"x" * 321)
+    assert synced[0] == 321
+    assert len(synced) == 2, "the file and its folder; those above are durable since the first one"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_store_of_files_keeps_none_of_them_open(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}")
+    before = len(os.listdir("/proc/self/fd"))
+    for i in range(10):
+        store.create(f"{i}/a", b"x")
+        store.read_range(f"{i}/a", 0, 1)
+        store.delete(f"{i}/a")
+    assert len(os.listdir("/proc/self/fd")) == before

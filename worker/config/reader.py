@@ -122,7 +122,7 @@ class Reader:
             declared[name].attribute: self._value(declared[name].kind, child, _join(path, name))
             for name, child in entries.items()
         }
-        algorithm = values.get("algorithm") or self._default.algorithm
+        algorithm = values.get("algorithm", self._default.algorithm)
         for name, child in entries.items():
             if algorithm and not fits(declared[name].attribute, algorithm):
                 way_out = "" if "algorithm" in values else ", or name its algorithm beside it"
