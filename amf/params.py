@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from amf.inputs.labels import Label, class_text, require_finite, scalars
-from amf.inputs.scalars import LARGEST_NUMBER, plain
+from amf.inputs.scalars import LARGEST_NUMBER, plain, require_whole_characters
 
 Mode = Literal["existing", "sampled", "expected"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -66,6 +66,9 @@ def checked_classes(classes: Any, max_classes: int) -> tuple[Label, ...] | None:
     require_finite(labels, "classes")
     check(None not in labels, "classes holds None or NaN, which stand for a missing label")
     known = tuple(label for label in labels if label is not None)
+    for label in known:
+        if isinstance(label, str):
+            require_whole_characters(label)
     texts = [class_text(label) for label in known]
     check(len(texts) >= 2, f"classes needs at least two labels, got {len(texts)}")
     check(len(set(texts)) == len(texts), f"classes names one class twice: {texts}")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from amf.calibration.losses import Losses
 from amf.forests.description import Adaptation, Description, Survey
 from amf.inputs.batch import BatchForecasts, names_of, require_names
-from amf.inputs.scalars import plain
+from amf.inputs.scalars import plain, require_whole_characters
 from amf.kernels.attributions import Attributions
 from amf.serialization import canonical
 from amf.state.forest_state import ForestState
@@ -202,9 +202,10 @@ class Forest(ForestState[Params]):
         For earlier samples the value counts as missing. `like[i]` may name a column: then it counts as 0 wherever that
         column had a value, as a new category needs it beside the known ones of its feature.
         """
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        given = names if isinstance(names, str) else list(names)
+        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
             raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
-        names = [plain(name) for name in names]
+        names = [plain(name) for name in given]
         known, columns = self._named(names), self._columns_like(like, len(names))
         self._require_room_for_features(len(names))
         try:
@@ -219,6 +220,8 @@ class Forest(ForestState[Params]):
         if self.feature_names is None and self.n_features:
             raise ValueError("the features of this forest have no names: it learned from arrays")
         known = self.feature_names or ()
+        for name in names:
+            require_whole_characters(name)
         if len({*known, *names}) != len(known) + len(names):
             raise ValueError(f"a feature is named twice: {sorted({*known} & {*names}) or list(names)}")
         return (*known, *names)
@@ -228,7 +231,7 @@ class Forest(ForestState[Params]):
         columns: list[int | None] = [None] * n_more if like is None else [plain(column) for column in like]
         if len(columns) != n_more:
             raise ValueError(f"like has {len(columns)} entries for {n_more} names")
-        if not all(column is None or isinstance(column, int) for column in columns):
+        if not all(column is None or type(column) is int for column in columns):
             raise TypeError(f"like holds places of columns, or None, got {columns}")
         known = self.n_features
         if not all(column is None or 0 <= column < known + place for place, column in enumerate(columns)):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.inputs.scalars import is_na, plain, require_reals
+from amf.inputs.scalars import is_na, plain, require_reals, require_whole_characters
 
 ROWS_PER_CALL = 1024
 """Rows of a forest in one call of a kernel, for which memory is reserved before."""
@@ -131,6 +131,8 @@ def unmasked(X: ArrayLike) -> Any:  # noqa: N803
     """
     given = X if isinstance(X, np.ndarray) else as_array(X)
     require_reals("X", X if hasattr(X, "dtype") else given)
+    if isinstance(given, np.ma.MaskedArray):
+        X = given  # noqa: N806
     if given.dtype.char == _LONG:
         X = _narrowed(given)  # noqa: N806
     elif given.dtype.kind == "O" and given.ndim:
@@ -153,6 +155,8 @@ def _narrowed(X: NDArray[Any]) -> NDArray[np.float64]:  # noqa: N803
 def as_array(X: Any) -> NDArray[Any]:  # noqa: N803
     """X as an array. Raises ValueError where its rows differ in length, with the first of them."""
     try:
+        if isinstance(X, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in X):
+            return np.ma.array(X)  # of masked rows numpy would take what is under their masks
         return np.asarray(X)
     except ValueError as error:
         raise _with_the_row(error, X) from error
@@ -188,7 +192,7 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         what = f"X is a {type(X).__name__}; a forest takes rows of numbers (n, d)"
         raise TypeError(f"{what}: {_OF_OBJECTS}" if isinstance(X, Mapping) else what)
     try:
-        return np.ascontiguousarray(given, np.float64)
+        x = np.ascontiguousarray(given, np.float64)
     except OverflowError as error:
         raise ValueError(f"X holds a number beyond the range of float64 ({error})") from error
     except TypeError as error:
@@ -203,6 +207,18 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
             raise _with_the_row(error, given) from error
         hint = f"a forest takes numbers; {_OF_OBJECTS}"
         raise ValueError(f"X holds text ({error}): {hint}, such as X.to_dict('records') of a data frame") from error
+    _require_no_text(given)
+    return x
+
+
+def _require_no_text(given: NDArray[Any]) -> None:
+    """Raises ValueError for texts, of codes such as "04109" too: numpy makes numbers of them without a word."""
+    if given.dtype.kind not in "OUT":
+        return
+    text = next((value for value in given.flat if isinstance(value, str)), None)
+    if text is not None:
+        what = f"X holds text ({str(text)!r:.40}), be it that of a number"
+        raise ValueError(f"{what}: X.astype(float) if it is one, else {_OF_OBJECTS}")
 
 
 def names_of(X: Any) -> tuple[str, ...] | None:  # noqa: N803
@@ -215,6 +231,8 @@ def names_of(X: Any) -> tuple[str, ...] | None:  # noqa: N803
     if not names or not all(isinstance(name, str) for name in names):
         return None
     require_different(names)
+    for name in names:
+        require_whole_characters(name)
     return tuple(names)
 
 

@@ -195,6 +195,7 @@ class Columns:
 
     def add(self, columns: Sequence[Column]) -> None:
         """Append columns, and so features of the forest. Raises ValueError beyond its `max_features`."""
+        self._require_features(columns)
         like = [self._sibling(column) for column in columns]
         try:
             self._forest.add_features([str(column) for column in columns], like=like)
@@ -202,6 +203,14 @@ class Columns:
         except BaseException:  # an interrupt may come between the two: what the forest has taken up is here as well
             self.__init__(self._forest)  # type: ignore[misc]
             raise
+
+    def _require_features(self, columns: Sequence[Column]) -> None:
+        """Raises ValueError where a column says what is missing of a feature of which there is none, or another one."""
+        coming = set()
+        for feature, _, of_missing in columns:
+            if of_missing and feature not in self._never_missing and feature not in coming:
+                raise ValueError(f"{feature + _MISSING!r} is the name of a column, but no column is of {feature!r}")
+            coming.add(feature)
 
     def _sibling(self, column: Column) -> int | None:
         """The column in whose samples a new one is 0: those had another category, or were not without the feature."""

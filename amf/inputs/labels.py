@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from amf.inputs.scalars import LARGEST_NUMBER, PYTHONS_OWN, is_na, plain, require_reals
+from amf.inputs.scalars import LARGEST_NUMBER, PYTHONS_OWN, is_na, plain, require_reals, require_whole_characters
 
 Label = str | int | float | bool
 _FEW = 64  # labels, below which a loop is quicker than a sort
@@ -64,11 +64,13 @@ class Classes:
     def code_of_scalar(self, label: Any) -> int:
         """Number of the class of anything, -1 where it is new, missing or no label at all."""
         if type(label) not in PYTHONS_OWN:
-            label = plain(label)
+            label = None if is_na(label) else plain(label)
         return self.code(label) if isinstance(label, str | int) else -1
 
     def add(self, label: Label) -> int:
         """Number of the label's class, a new one where it is new."""
+        if isinstance(label, str):
+            require_whole_characters(label)
         code = self._code.setdefault(class_text(label), len(self.labels))
         if code == len(self.labels):
             self.labels.append(label)

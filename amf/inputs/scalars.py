@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ LARGEST_NUMBER = 1e75
 """Labels that are numbers may be as large as this: the square of their sum stays finite."""
 _LARGEST_WHOLE = 2**63 - 1
 _NO_REALS = {"M": "dates", "m": "durations", "c": "complex numbers", "S": "bytes", "V": "records"}
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 PYTHONS_OWN = frozenset({str, int, float, bool})
 
 
@@ -30,9 +32,17 @@ def plain(value: Any) -> Any:
     return float.__float__(value) if isinstance(value, float) else value
 
 
+def require_whole_characters(text: str) -> None:
+    """Raises ValueError where a character stands there as two halves of a pair: JSON joins them to another text."""
+    if _PAIR.search(text):
+        joined = 'text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")'
+        raise ValueError(f"{text!r} has a character as two halves of a surrogate pair: give {joined}")
+
+
 def is_na(value: Any) -> bool:
-    """Whether it is what pandas has for a missing value, be it a number or a time."""
-    return type(value).__name__ in ("NAType", "NaTType")
+    """Whether it is what pandas has for a missing value, be it a number or a time, or numpy for a masked one: 0 as a
+    number."""
+    return type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
 
 
 def require_reals(name: str, values: Any) -> None:

@@ -47,9 +47,7 @@ class _AMFEstimator(BaseEstimator):
 
     def _hold(self, given: Mapping[str, Any]) -> None:
         """Take the arguments of `__init__`, its `locals()`, as attributes, which they are to scikit-learn."""
-        for name, value in given.items():
-            if name != "self":
-                setattr(self, name, value)
+        self.__dict__.update((name, value) for name, value in given.items() if name != "self")
 
     def fit(self, X: ArrayLike, y: ArrayLike, **options: Any) -> Self:  # noqa: N803
         """Forget everything, then learn the rows, in a random order unless `shuffle` is False.
@@ -63,6 +61,8 @@ class _AMFEstimator(BaseEstimator):
 
     def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, shuffle: Any = False, **known: Any) -> Self:  # noqa: N803
         before = dict(vars(self))
+        if np.ma.is_masked(y):  # scikit-learn would take what is under the mask
+            raise ValueError("y has labels that are masked: leave these rows away")
         try:
             x, labels = self._validated(X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin))
             if anew:
@@ -99,8 +99,7 @@ class _AMFEstimator(BaseEstimator):
     def _checked(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Rows to predict. Raises NotFittedError where nothing has been learned."""
         check_is_fitted(self, "forest_")
-        checked: NDArray[Any] = self._validated(X, reset=False)
-        return checked
+        return np.asarray(self._validated(X, reset=False))
 
     def _validated(self, X: ArrayLike, *y: ArrayLike, **options: Any) -> Any:  # noqa: N803
         with _explained():
@@ -114,8 +113,7 @@ class _AMFEstimator(BaseEstimator):
         random_state, n_jobs, _ = (params.pop(name) for name in ("random_state", "n_jobs", "shuffle"))
         if not isinstance(random_state, Integral):
             random_state = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-        of_fit = {"seed": int(random_state), "n_threads": _threads(n_jobs), "max_features": self.n_features_in_}
-        return params | of_fit
+        return params | {"seed": int(random_state), "n_threads": _threads(n_jobs), "max_features": self.n_features_in_}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -177,6 +175,8 @@ def _explained() -> Iterator[None]:
 def _all_classes(classes: ArrayLike) -> NDArray[Any]:
     """The classes that are given, sorted. Raises ValueError where one of them is no label."""
     found: NDArray[Any] = np.unique(list(classes) if isinstance(classes, set | frozenset) else classes)
+    if not found.size:
+        raise ValueError("`classes` is empty: it holds all labels there will ever be")
     if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise ValueError(f"`classes` holds {found[~np.isfinite(found)][0]}, which is no class")
     return found

@@ -212,6 +212,19 @@ def test_what_is_predicted_is_a_label_that_came(labels):
         assert (type(label), label) in [(type(known), known) for known in labels]
 
 
+@pytest.mark.parametrize("system", [amf.AMFClassifier, amf.AMFRegressor])
+def test_a_masked_label_or_row_by_itself_is_missing(system):
+    """As iterating gives them: of a label numpy makes 0.0, of rows in a list what is under their masks."""
+    y = np.ma.array([1, 2, 1, 2], mask=[False, True, False, False])
+    x = np.ma.array(np.eye(4), mask=np.eye(4)[::-1])
+    alone, whole = system(2), system(2)
+    for row, label in zip(x, y, strict=True):
+        alone.partial_fit([row], [label])
+    whole.partial_fit(x, y)
+    assert alone.n_samples == 3
+    assert alone.dumps() == whole.dumps() == system(2).partial_fit(list(x), list(y)).dumps()
+
+
 def test_labels_that_are_masked_are_missing():
     y = np.ma.array([0, 1, 2] * 30, mask=[False, True, False] * 30)
     forest = learned(y)

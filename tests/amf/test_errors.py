@@ -107,6 +107,13 @@ def test_names_of_features_are_not_set_by_hand():
     assert amf.loads(forest.dumps()).feature_names is None
 
 
+def test_names_may_come_from_a_generator():
+    """They were used up by the look at their types, and none was added, without a word."""
+    forest = amf.AMFClassifier(1)
+    forest.add_features(name for name in "ab")
+    assert forest.feature_names == ("a", "b")
+
+
 @pytest.mark.parametrize("label", [Decimal("1.5"), Fraction(3, 2)], ids=repr)
 def test_numbers_of_other_kinds_are_refused_with_what_to_give(system, label):
     """A Decimal of an event's JSON, say, is a number to whoever sends it."""
@@ -117,7 +124,8 @@ def test_numbers_of_other_kinds_are_refused_with_what_to_give(system, label):
 
 
 @pytest.mark.parametrize(
-    ("names", "like", "kind"), [("abc", None, TypeError), (["z"], [0.0], TypeError), (["z"], ["a"], TypeError)]
+    ("names", "like", "kind"),
+    [("abc", None, TypeError), (["z"], [0.0], TypeError), (["z"], ["a"], TypeError), (["z"], [False], TypeError)],
 )
 def test_bad_columns_leave_the_forest_as_it_was(system, names, like, kind):
     forest = system.new()

@@ -191,6 +191,14 @@ def test_a_column_of_what_is_missing_has_a_feature() -> None:
         Columns(Named(feature_names=("a", r"a\missing", r"a\missing")))
 
 
+def test_a_column_that_cannot_be_leaves_the_forest_without_it() -> None:
+    """The forest had it, and its columns could not be read any more."""
+    columns, forest = learned({"a": 1.0})
+    with pytest.raises(ValueError, match="no column is of 'b'"):
+        columns.add([Column("b", of_missing=True)])
+    assert forest.feature_names == ("a",)
+
+
 def test_there_is_at_least_one_column() -> None:
     _, forest = learned({"city": None, "a": NAN})
     assert forest.feature_names == ("city",)

@@ -52,6 +52,8 @@ def test_what_is_masked_or_na_is_missing(given: Any, meant: Any) -> None:
         (pd.DataFrame({"a": pd.date_range("2020", periods=20)}), "X holds dates"),
         (np.array([[1, 2]] * 20, "m8[s]"), "X holds durations"),
         (X + 1j, "X holds complex numbers"),
+        (pd.DataFrame({"a": ["04109", "1_000"] * 10}), r"X holds text \('04109'\)"),
+        (np.array([["04109"]] * 20), r"X holds text \('04109'\)"),
         (X.astype("S"), "X holds bytes"),
         (np.array([[b"1.5", 1.0]] * 20, object), "X holds bytes"),
         ([[np.datetime64("2020"), 1.0]] * 20, "X holds dates .* give seconds since some day as float"),
@@ -65,7 +67,8 @@ def test_what_is_masked_or_na_is_missing(given: Any, meant: Any) -> None:
         (np.array([[1.0, {2.0}]] * 20, object), "'set'.*: give NaN where a value is missing$"),
     ],
     ids=[
-        *("M8", "frame of dates", "m8", "complex", "bytes", "byte", "date", "duration", "records"),
+        *("M8", "frame of dates", "m8", "complex", "codes in a frame", "codes"),
+        *("bytes", "byte", "date", "duration", "records"),
         *("sparse", "generator", "dict", "dicts", "times", "sets"),
     ],
 )

@@ -17,6 +17,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from examples import FORESTS, PREFIX, example, stream
 from trees import nodes_of
@@ -203,6 +204,23 @@ def test_the_golden_file_of_the_current_format_is_canonical_and_of_this_engine()
     data = CURRENT.read_bytes()
     assert amf.loads(data).dumps() == data
     assert json.loads(CURRENT.with_suffix(".json").read_text())["engine"] == amf.ENGINE
+
+
+def test_a_text_that_the_bytes_could_not_hold_is_refused_before_it_is_learned():
+    """JSON joins the halves of a pair: two classes, or two columns, came back as one, so that nothing could be read."""
+    halves, rows = "\ud83c\udf89", np.eye(2)
+    forest = amf.AMFClassifier(1)
+    for learn in (
+        lambda: forest.partial_fit(rows, [halves, "\U0001f389"]),
+        lambda: forest.add_features([halves]),
+        lambda: forest.partial_fit(pd.DataFrame(rows, columns=[halves, "b"]), [1, 2]),
+        lambda: amf.AMFClassifier(1, classes=[halves, "b"]),
+    ):
+        with pytest.raises(ValueError, match="two halves of a surrogate pair"):
+            learn()
+    assert forest.dumps() == amf.AMFClassifier(1).dumps()
+    forest.partial_fit(rows, ["\ud83c", "\udf89\ud83c"])  # halves of no pair
+    assert amf.loads(forest.dumps()).class_labels == ["\ud83c", "\udf89\ud83c"]
 
 
 def test_equal_parameters_are_equal_bytes():

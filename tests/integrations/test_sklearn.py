@@ -408,6 +408,17 @@ def test_jobs_are_counted_as_joblib_does(n_jobs: Any, threads: int, monkeypatch:
     assert AMFClassifier(2, n_jobs=n_jobs).fit([[0.0], [1.0]], [0, 1]).forest_.n_threads == threads
 
 
+@pytest.mark.parametrize("system", [AMFClassifier, AMFRegressor])
+def test_masked_labels_are_refused(system: Any) -> None:
+    with pytest.raises(ValueError, match="y has labels that are masked"):
+        system(2).fit(np.eye(3), np.ma.array([0, 1, 1], mask=[False, True, False]))
+
+
+def test_no_classes_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="`classes` is empty"):
+        AMFClassifier(2).partial_fit(np.eye(2), [0, 1], classes=[])
+
+
 def test_what_is_masked_is_missing_and_dates_are_refused() -> None:
     x, y = np.random.default_rng(0).random((40, 2)), np.arange(40) % 2
     masked, holes = np.ma.array(x, mask=x > 0.7), np.where(x > 0.7, np.nan, x)
