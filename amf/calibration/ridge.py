@@ -7,17 +7,19 @@ fallen to a 32nd of what they were among the first 2,000, so have the weights of
 that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the
 first value of a feature on, so that no offset drowns what varies; no value counts more than so many standard
 deviations. Weights are penalised by as much as so many rows would tell of them (`Penalty`), in units of the deviation
-of a column. A value that is missing is the mean. Where a label is forecast none is further from the mean than one of
-the rows so far can be: of as many as n rows weigh, the root of n deviations.
+of a column. A value that is missing is the mean. That of a column is of the rows that have a value there, and so is its
+deviation: a column that comes late, or is seldom there, would else be about its first value for a long time. Where a
+label is forecast none is further from the mean than one of the rows so far can be: of as many as n rows weigh, the root
+of n deviations.
 
 The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Rows are those of the features,
 of more than 64 the first 64, for which the state takes 18 kB, or of features and their products (products.py).
 
-state, of d columns: float64 (6 + 4 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
+state, of d columns: float64 (6 + 5 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
 the weights are solved for next, the first label, the mean of all less this one, and the most that a squared error was,
-but for what has been forgotten with it; of each column its weight, how far a value counts, the mean, and the moment
-with the label; then those of the columns among themselves, the lower triangle row by row. What comes of later columns
-stands behind that of the others in each part.
+but for what has been forgotten with it; of each column its weight, how far a value counts, the mean, the weight of the
+rows that have a value there, and the moment with the label; then those of the columns among themselves, the lower
+triangle row by row. What comes of later columns stands behind that of the others in each part.
 
 [1] B. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
@@ -38,7 +40,7 @@ from amf.jit.decorators import called, index, inlined, kernel
 
 _WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _MOST_USUAL, _SLOPES = (index(place) for place in range(7))
 _N_OWN = int(_SLOPES)
-_N_ROWS = 4
+_N_ROWS = 5
 """Of what there is one number for each column."""
 _KEPT = 1.0 - 1.0 / 1000.0
 """What is left of all weights at the next label."""
@@ -63,6 +65,8 @@ _MOST_FALLEN = 1024.0
 """Of a squared error, by how much it may fall and rows weigh as they did."""
 _YOUNG = 2000.0
 """Labels after which no fall tells of the first ones any more, but of a stream that rests."""
+_LEAST_SEEN = 1e-100
+"""Weight of the rows with a value, below which nothing is known of a column any more."""
 _LEAST_DEVIATION = 1e-140
 """Of which the square is no rounding to 0."""
 _LARGEST_MOMENT = 2.0**820
@@ -108,7 +112,8 @@ def _is_in_range(state, n_columns):
         furthest, mean = state[at + n_columns], state[at + index(2) * n_columns]
         sound &= 0.0 <= furthest < np.inf and abs(mean) <= _FARTHEST
         sound &= abs(state[at]) * furthest <= 2.0 * _LARGEST_WEIGHT * math.sqrt(2.0 / (1.0 - _KEPT))
-        sound &= abs(state[at + index(3) * n_columns]) <= _LARGEST_MOMENT
+        sound &= 0.0 <= state[at + index(3) * n_columns] <= 2.0 / (1.0 - _KEPT)
+        sound &= abs(state[at + index(4) * n_columns]) <= _LARGEST_MOMENT
         sound &= state[_moments_of(j, n_columns) + j] >= 0.0
     for moment in state[_moments_of(index(0), n_columns) :]:
         sound &= abs(moment) <= _LARGEST_MOMENT
@@ -164,26 +169,28 @@ def follow(row, label, weight, usual, penalty, state):
     _weigh_by_errors(usual, state, n_columns)
     if state[_LABELS] == 0.0:
         state[_FIRST] = label
-    before = state[_WEIGHT]
-    state[_WEIGHT] = _KEPT * before + weight
+    state[_WEIGHT] = _KEPT * state[_WEIGHT] + weight
     if state[_WEIGHT] == 0.0:
         return  # beside what is usual the label is infinite
     state[_LABELS] += 1.0
     new = weight / state[_WEIGHT]  # the part of all weights that this row has
     of_label = label - state[_FIRST] - state[_LEVEL]
     state[_LEVEL] += new * of_label
-    factor = weight * (1.0 - new)
+    of_label *= math.sqrt(weight * (1.0 - new))
     for j in range(n_columns):
         at, moments = _SLOPES + j, _moments_of(j, n_columns)
-        off = _beside_mean(row, j, state, n_columns)
-        if state[_LABELS] > _FEW and state[moments + j] > 0.0:
-            most = _FURTHEST_LEARNED * math.sqrt(state[moments + j] / before)
+        off, seen, had = _beside_mean(row, j, state, n_columns), at + index(3) * n_columns, row[j] == row[j]
+        if state[_LABELS] > _FEW and state[moments + j] > 0.0 and state[seen] > _LEAST_SEEN:
+            most = _FURTHEST_LEARNED * math.sqrt(state[moments + j] / state[seen])
             off = min(max(off, -most), most)
+        state[seen] = _KEPT * state[seen] + (weight if had else 0.0)
+        of_column = weight / state[seen] if had and state[seen] > 0.0 else 0.0
+        state[at + index(2) * n_columns] += of_column * off
+        off *= math.sqrt(weight * (1.0 - of_column))
         row[j] = off
-        state[at + index(2) * n_columns] += new * off
-        state[at + index(3) * n_columns] = _KEPT * state[at + index(3) * n_columns] + factor * off * of_label
+        state[at + index(4) * n_columns] = _KEPT * state[at + index(4) * n_columns] + off * of_label
         for k in range(j + index(1)):
-            state[moments + k] = _KEPT * state[moments + k] + factor * off * row[k]
+            state[moments + k] = _KEPT * state[moments + k] + off * row[k]
     if state[_LABELS] >= state[_DUE]:
         _solve(state, n_columns, penalty)
         state[_DUE] = next_due(state[_LABELS])
@@ -197,7 +204,7 @@ def _weigh_by_errors(usual, state, n_columns):
         kept = _MOST_FALLEN * usual / most
         state[_MOST_USUAL] = _MOST_FALLEN * usual
         state[_WEIGHT] *= kept
-        for at in range(_SLOPES + index(_N_ROWS - 1) * n_columns, index(state.shape[0])):
+        for at in range(_SLOPES + index(_N_ROWS - 2) * n_columns, index(state.shape[0])):
             state[at] *= kept
 
 
@@ -207,12 +214,13 @@ def _solve(state, n_columns, penalty):
     total = state[_WEIGHT]
     upper, deviations, solution = np.empty((n_columns, n_columns)), np.empty(n_columns), np.empty(n_columns)
     for j in range(n_columns):
-        deviation = math.sqrt(min(state[_moments_of(j, n_columns) + j] / total, _LARGEST_MOMENT))
+        own, seen = state[_moments_of(j, n_columns) + j], state[_SLOPES + index(3) * n_columns + j]
+        deviation = math.sqrt(min(own / seen, _LARGEST_MOMENT)) if seen > _LEAST_SEEN else 0.0
         deviations[j] = max(deviation, penalty.least_deviation) if deviation >= _LEAST_DEVIATION else 0.0
     for j in range(n_columns):
         # A column that does not vary tells nothing, and none of the others anything of it.
         varies, moments = deviations[j] > 0.0, _moments_of(j, n_columns)
-        solution[j] = state[_SLOPES + index(3) * n_columns + j] / total / deviations[j] if varies else 0.0
+        solution[j] = state[_SLOPES + index(4) * n_columns + j] / total / deviations[j] if varies else 0.0
         for k in range(j):
             together = varies and deviations[k] > 0.0
             upper[k, j] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
@@ -223,4 +231,4 @@ def _solve(state, n_columns, penalty):
     for j in range(n_columns):
         is_weight = deviations[j] > 0.0 and abs(solution[j]) <= _LARGEST_WEIGHT
         state[_SLOPES + j] = solution[j] / deviations[j] if is_weight else 0.0
-        state[_SLOPES + n_columns + j] = math.sqrt(total) * deviations[j]
+        state[_SLOPES + n_columns + j] = math.sqrt(state[_SLOPES + index(3) * n_columns + j]) * deviations[j]

@@ -238,7 +238,8 @@ class Stack(Layer):
 class Ridge(Layer):
     """Weighted least squares on all rows, of which each label leaves .999 of the weights, with a penalty of .3 rows on
     each feature in standard deviations, solved anew now and then. A value is no further from the mean than it would be
-    if all others were the mean. The first 64 features count. Errors that fall to a 32nd take the weights along."""
+    if all others were the mean. The first 64 features count. Errors that fall to a 32nd take the weights along. Means
+    and deviations are those of the rows that have a value."""
 
     n_features: int = 0
     penalty: float = 0.3
@@ -246,9 +247,9 @@ class Ridge(Layer):
 
     def __post_init__(self) -> None:
         self.n_columns = self.count_columns()
-        self.rows: list[np.ndarray] = []  # less the first value of each column
-        self.labels: list[float] = []
-        self.weights: list[float] = []
+        self.n_rows, self.total = 0, 0.0
+        self.seen, self.with_label = np.zeros((2, self.n_columns))
+        self.moments = np.zeros((self.n_columns, self.n_columns))
         self.due, self.most_usual = 0, 0.0
         self.first = np.full(self.n_columns, math.nan)
         self.centre, self.variances, self.slopes, self.furthest = np.zeros((4, self.n_columns))
@@ -272,34 +273,38 @@ class Ridge(Layer):
 
     def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
         self.first = np.where(np.isnan(self.first), self.row(x), self.first)
-        off = self.off(x)
-        if len(self.rows) >= 8:
+        off, had = self.off(x), ~np.isnan(self.row(x))
+        if self.n_rows >= 8:
             bound = np.where(self.variances > 0, 64 * np.sqrt(self.variances), math.inf)
             off = np.clip(off, -bound, bound)
-        self.rows.append(self.centre + off)
-        self.labels.append(y)
+        self.n_rows += 1
         # Rows with 32 times the errors of now count the less.
         self.most_usual = max(self.most_usual, usual)
-        kept = min(1024 * usual / self.most_usual, 1) if usual > 0 and len(self.rows) <= 2000 else 1.0
+        kept = min(1024 * usual / self.most_usual, 1) if usual > 0 and self.n_rows <= 2000 else 1.0
         self.most_usual *= kept
-        self.weights = [*(0.999 * kept * weight for weight in self.weights), share]
-        rows, labels, weights = np.array(self.rows), np.array(self.labels), np.array(self.weights)
-        self.centre, self.level = np.average(rows, axis=0, weights=weights), float(np.average(labels, weights=weights))
-        rows -= self.centre
-        self.variances = np.average(rows**2, axis=0, weights=weights)
-        if len(self.rows) >= self.due:
-            self.due = len(self.rows) + min(max(len(self.rows) // 16, 1), 64)
-            self.solve(rows, labels - self.level, weights)
+        for name in ("total", "seen", "with_label", "moments"):
+            setattr(self, name, 0.999 * kept * getattr(self, name))
+        self.total, self.seen = self.total + share, self.seen + share * had
+        parts = np.divide(share * had, self.seen, out=np.zeros(self.n_columns), where=self.seen > 0)
+        level = self.level if self.n_rows > 1 else y
+        of_label = (y - level) * math.sqrt(share * (1 - share / self.total))
+        self.centre, self.level = self.centre + parts * off, level + share / self.total * (y - level)
+        off = off * np.sqrt(share * (1 - parts))
+        self.moments, self.with_label = self.moments + np.outer(off, off), self.with_label + off * of_label
+        own = np.diag(self.moments)
+        self.variances = np.divide(own, self.seen, out=np.zeros(self.n_columns), where=self.seen > 0)
+        if self.n_rows >= self.due:
+            self.due = self.n_rows + min(max(self.n_rows // 16, 1), 64)
+            self.solve()
 
-    def solve(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> None:
+    def solve(self) -> None:
         deviations = np.sqrt(self.variances)
         varies = deviations > 0
         deviations = np.maximum(deviations, self.least_deviation)
-        scaled, total = rows[:, varies] / deviations[varies], weights.sum()
-        self.slopes, self.furthest = np.zeros(self.n_columns), math.sqrt(total) * deviations
-        moments = (scaled.T * weights) @ scaled / total + np.diag(np.full(varies.sum(), self.penalty / total))
-        solution = np.linalg.solve(moments, (scaled.T * weights) @ labels / total)
-        self.slopes[varies] = solution / deviations[varies]
+        self.slopes, self.furthest = np.zeros(self.n_columns), np.sqrt(self.seen) * deviations
+        units = deviations[varies]
+        moments = self.moments[varies][:, varies] / np.outer(units, units) + self.penalty * np.eye(varies.sum())
+        self.slopes[varies] = np.linalg.solve(moments, self.with_label[varies] / units) / units
 
 
 @dataclass

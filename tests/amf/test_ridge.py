@@ -107,6 +107,27 @@ def test_features_that_come_later_are_as_if_they_had_been_missing():
     np.testing.assert_array_equal(state, whole)
 
 
+@pytest.mark.parametrize("first", [0.0, 3.0])
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_a_feature_that_comes_late_or_seldom_is_known_as_well_as_one_that_was_always_there(first, share):
+    """Its mean stayed near the first value, and the effect that was found was too small."""
+    rng, n_before = np.random.default_rng(7), 1_000
+    x = rng.normal(size=(n_before + 600, 3))
+    x[n_before, 0] = first
+    had = (np.arange(len(x)) >= n_before) & (rng.random(len(x)) < share)
+    had[n_before] = True
+    y = np.where(had, 3.0 * x[:, 0], 3.0 * rng.normal(size=len(x)) * (np.arange(len(x)) < n_before))
+    y += 0.3 * rng.normal(size=len(x))
+    x[~had, 0] = np.nan
+    weights, usual = np.ones(len(x)), np.ones(len(x))
+    linear, state = fresh(3)
+    late = learn(x, y, weights, usual, linear, state)[n_before:]
+    linear, state = fresh(3)
+    always = learn(x[n_before:], y[n_before:], weights, usual, linear, state)
+    of_late, of_always = (np.sqrt(np.mean((said - y[n_before:])[200:] ** 2)) for said in (late, always))
+    assert of_late < 1.5 * of_always
+
+
 @pytest.mark.parametrize("system", REGRESSORS)
 def test_a_linear_sum_is_known_after_a_few_rows_for_each_feature(system):
     """Of steps alone the error is 1.5 to 2 times that of least squares on the same rows."""
