@@ -153,7 +153,9 @@ def test_the_exit_code_is_right_where_nobody_can_be_told(tmp_path: Path) -> None
     if not Path("/dev/full").exists():
         give_up("there is no device that is always full")
     with open("/dev/full", "wb") as full:
-        assert subprocess.run([sys.executable, "-m", "worker", "run", tmp_path / "none.yaml"], stderr=full).returncode == 2
+        assert (
+            subprocess.run([sys.executable, "-m", "worker", "run", tmp_path / "none.yaml"], stderr=full).returncode == 2
+        )
 
 
 def test_the_log_has_time_level_and_logger(main: Main, worker_yaml: Path, capsys: pytest.CaptureFixture[str]) -> None:

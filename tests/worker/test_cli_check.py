@@ -170,7 +170,10 @@ def test_nothing_that_others_say_reaches_the_terminal_as_a_command(
     said = Finding("failed", "the schema registry says \x1b[31mred\nok      all is well\u202e")
     monkeypatch.setattr(check, "connect", lambda _: [said])
     _, out, _ = main("check", worker_yaml, "--connect")
-    assert out.splitlines()[1:] == [r"failed  the schema registry says \x1b[31mred", r"        ok      all is well\u202e"]
+    assert out.splitlines()[1:] == [
+        r"failed  the schema registry says \x1b[31mred",
+        r"        ok      all is well\u202e",
+    ]
 
 
 class Overwriting(DictStore):
