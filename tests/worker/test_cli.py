@@ -87,6 +87,7 @@ def test_wrong_usage_is_exit_code_2(main: Main, argv: Sequence[str]) -> None:
             "unexpected ZeroDivisionError: by zero (--debug shows where)",
         ),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (WorkerError("the registry says \x1b[31mred\u202e"), 1, r"the registry says \x1b[31mred\u202e"),
     ],
 )
 def test_an_error_is_a_message_and_an_exit_code(
@@ -145,6 +146,16 @@ def test_a_full_disk_is_said_of_stdout(worker_yaml: Path, unbuffered: str) -> No
         1,
         "amf-worker: stdout: cannot be written: No space left on device\n",
     )
+
+
+def test_the_exit_code_is_right_where_nobody_can_be_told(tmp_path: Path) -> None:
+    """`run --processes` goes by it: what it would start again and again is not started again."""
+    if not Path("/dev/full").exists():
+        give_up("there is no device that is always full")
+    with open("/dev/full", "wb") as full:
+        assert (
+            subprocess.run([sys.executable, "-m", "worker", "run", tmp_path / "none.yaml"], stderr=full).returncode == 2
+        )
 
 
 def test_the_log_has_time_level_and_logger(main: Main, worker_yaml: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,18 @@ def test_connect_says_what_works_and_what_does_not(
     assert "hunter2" not in out + err
 
 
+def test_nothing_that_others_say_reaches_the_terminal_as_a_command(
+    main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Finding("failed", "the schema registry says \x1b[31mred\nok      all is well\u202e")
+    monkeypatch.setattr(check, "connect", lambda _: [said])
+    _, out, _ = main("check", worker_yaml, "--connect")
+    assert out.splitlines()[1:] == [
+        r"failed  the schema registry says \x1b[31mred",
+        r"        ok      all is well\u202e",
+    ]
+
+
 class Overwriting(DictStore):
     def create(self, name: str, data: bytes) -> None:
         self.objects[name] = data

@@ -169,6 +169,11 @@ def test_the_last_column_of_a_csv_is_the_label(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_that_can_be_read_but_once_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--input: expected a file, found stdin"):
+        demo(45.0, 6, 2000.0, "-")
+
+
 class FakePublisher:
     def __init__(self) -> None:
         self.sent: list[bytes] = []

@@ -115,6 +115,10 @@ def test_a_list_of_keys_is_read_as_it_was_written(keys: list[str]) -> None:
     assert all(character.isprintable() for character in text if character != "\n")
 
 
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_key() -> None:
+    assert list(idle.keys_in(["\ufeffcustomer-1\n", "customer-2\n"], "stdin")) == ["customer-1", "customer-2"]
+
+
 def test_a_line_that_is_no_key_is_named() -> None:
     with pytest.raises(ConfigError, match=r"keys\.txt, line 3"):
         list(idle.keys_in(["a\n", "\n", '"b\n'], "keys.txt"))

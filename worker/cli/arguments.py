@@ -289,7 +289,12 @@ def _add_demo(add: _Add) -> None:
     demo.add_argument(
         "--rate", metavar="R", type=words.above_zero(float), default=3000.0, help="events a second (default: 3000)"
     )
-    demo.add_argument("--input", metavar="FILE", help="rows to send, a file as `evaluate` takes (default: made up)")
+    demo.add_argument(
+        "--input",
+        metavar="FILE",
+        help="rows to send, a file as `evaluate` takes but not stdin, with the labels, which are classes, in the last "
+        "column, in an .npz in y (default: made up)",
+    )
 
 
 def _command(

@@ -105,6 +105,7 @@ def check(arguments: Namespace) -> int:
     if arguments.verbose:
         print(effective(config), flush=True)
     from worker.adapters.kafka import require_properties
+    from worker.base.log import printable
     from worker.cli import check
 
     more = "" if arguments.verbose else "; --verbose prints it as it is in effect"
@@ -117,7 +118,9 @@ def check(arguments: Namespace) -> int:
                 print(f"ok      {sentence}", flush=True)
         if arguments.connect:
             for finding in check.connect(config):
-                print(f"{finding.level:6}  {finding.sentence}", flush=True)
+                # Foreign texts are in it, of which none becomes a finding.
+                for number, line in enumerate(finding.sentence.splitlines()):
+                    print(f"{finding.level if number == 0 else '':6}  {printable(line)}", flush=True)
                 works &= finding.level != "failed"
     return DONE if works else FAILED
 

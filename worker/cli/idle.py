@@ -59,7 +59,8 @@ def line_of(key: str) -> str:
 def keys_in(lines: Iterable[str], name: str) -> Iterator[str]:
     """The keys of a list that is called `name`; empty lines are none. Raises ConfigError."""
     for number, line in enumerate(lines, 1):
-        text = line.strip()
+        # Stdin may begin with a mark of its encoding, as a file may; a key that does is written as a JSON string.
+        text = line.removeprefix("\ufeff").strip() if number == 1 else line.strip()
         if not text.startswith('"'):
             if text:
                 yield text

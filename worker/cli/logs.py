@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -64,7 +65,9 @@ def say_at_the_end(why: object) -> None:
         _log.error("ended", fact, hint=hint)
     else:
         for line in str(why).splitlines():
-            print(f"amf-worker: {line}", file=sys.stderr, flush=True)
+            # What a registry or a file says is in it; and where nobody can read it the exit code still tells.
+            with suppress(OSError):
+                print(f"amf-worker: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def say_what_was_left_out() -> None:

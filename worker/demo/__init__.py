@@ -19,6 +19,7 @@ from types import FrameType
 from worker.base.errors import ConfigError, WorkerError
 from worker.cli.commands import INTERRUPTED
 from worker.cli.dataset import Rows, open_rows
+from worker.cli.dataset.rows import STDIN
 from worker.cli.files import example
 from worker.demo.events import Payments
 from worker.demo.screen import Screen, open_screen
@@ -33,7 +34,7 @@ def demo(seconds: float, models: int, rate: float, file: str | None) -> int:
     """Run the demo; returns its exit code: 0, or 1 if anything was not as promised, or 130 after Ctrl-C.
 
     `seconds` is how long events flow, `rate` how many a second, `models` how many keys they have. With `file` the
-    events are the rows of a .npz or CSV; the label of the latter is its last column. Raises ConfigError.
+    events are its rows; where it names no label, that is its last column. Raises ConfigError.
     """
     if seconds < SHORTEST_S:
         raise ConfigError(f"--seconds: expected at least {SHORTEST_S:g}, found {seconds:g}: a crash takes its time")
@@ -64,6 +65,8 @@ def demo(seconds: float, models: int, rate: float, file: str | None) -> int:
 
 def rows_of(file: str, n_models: int) -> Rows:
     """The rows of a file as events for `n_models` models; where it names no label, that is its last column."""
+    if file == STDIN:
+        raise ConfigError("--input: expected a file, found stdin: the rows are read again at the end, to compare")
     rows = open_rows(file, n_keys=n_models)
     return rows if rows.labelled else open_rows(file, label=rows.columns[-1], n_keys=n_models)
 
