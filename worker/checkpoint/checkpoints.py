@@ -261,7 +261,7 @@ class Checkpoints:
         names = self._names()
         differing = {offset: self.diverged(offset) for offset in sorted(self._since.offsets)}
         differing = {offset: keys for offset, keys in differing.items() if keys}
-        self._lost_segments = sorted(current.segments.keys() - {*names})
+        self._lost_segments = self._gone(current)
         if differing:
             return differing
         if self._lost_segments:
