@@ -66,9 +66,7 @@ def checked_classes(classes: Any, max_classes: int) -> tuple[Label, ...] | None:
     require_finite(labels, "classes")
     check(None not in labels, "classes holds None or NaN, which stand for a missing label")
     known = tuple(label for label in labels if label is not None)
-    for label in known:
-        if isinstance(label, str):
-            require_whole_characters(label)
+    require_whole_characters(*known)
     texts = [class_text(label) for label in known]
     check(len(texts) >= 2, f"classes needs at least two labels, got {len(texts)}")
     check(len(set(texts)) == len(texts), f"classes names one class twice: {texts}")

@@ -138,10 +138,13 @@ class Forest(ForestState[Params]):
         return super()._question(X)
 
     def _require_names(self, X: Any) -> None:  # noqa: N803
-        """Raises ValueError where the columns of X have names, and others than the features of the forest."""
+        """Raises ValueError where the columns of X have names, and others than the features of the forest, or such as
+        it cannot take."""
         names = names_of(X)
         if self.feature_names:
             require_names(names, self.feature_names)
+        else:
+            require_whole_characters(*names or ())
 
     def partial_fit(self, X: ArrayLike, y: Any) -> Self:  # noqa: N803
         """Learn the rows in their order. X: (n, d) numbers, NaN where missing. y: (n,) labels, None or NaN: no label.
@@ -220,8 +223,7 @@ class Forest(ForestState[Params]):
         if self.feature_names is None and self.n_features:
             raise ValueError("the features of this forest have no names: it learned from arrays")
         known = self.feature_names or ()
-        for name in names:
-            require_whole_characters(name)
+        require_whole_characters(*names)
         if len({*known, *names}) != len(known) + len(names):
             raise ValueError(f"a feature is named twice: {sorted({*known} & {*names}) or list(names)}")
         return (*known, *names)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from amf.inputs.scalars import is_na, plain, require_reals, require_whole_characters
+from amf.inputs.scalars import is_na, plain, require_reals
 
 ROWS_PER_CALL = 1024
 """Rows of a forest in one call of a kernel, for which memory is reserved before."""
@@ -231,8 +231,6 @@ def names_of(X: Any) -> tuple[str, ...] | None:  # noqa: N803
     if not names or not all(isinstance(name, str) for name in names):
         return None
     require_different(names)
-    for name in names:
-        require_whole_characters(name)
     return tuple(names)
 
 

@@ -69,8 +69,7 @@ class Classes:
 
     def add(self, label: Label) -> int:
         """Number of the label's class, a new one where it is new."""
-        if isinstance(label, str):
-            require_whole_characters(label)
+        require_whole_characters(label)
         code = self._code.setdefault(class_text(label), len(self.labels))
         if code == len(self.labels):
             self.labels.append(label)

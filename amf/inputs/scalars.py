@@ -32,11 +32,12 @@ def plain(value: Any) -> Any:
     return float.__float__(value) if isinstance(value, float) else value
 
 
-def require_whole_characters(text: str) -> None:
-    """Raises ValueError where a character stands there as two halves of a pair: JSON joins them to another text."""
-    if _PAIR.search(text):
-        joined = 'text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")'
-        raise ValueError(f"{text!r} has a character as two halves of a surrogate pair: give {joined}")
+def require_whole_characters(*values: Any) -> None:
+    """Raises ValueError where a text has a character as two halves of a pair: JSON joins them to another text."""
+    for text in values:
+        if isinstance(text, str) and _PAIR.search(text):
+            joined = 'text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")'
+            raise ValueError(f"{text!r} has a character as two halves of a surrogate pair: give {joined}")
 
 
 def is_na(value: Any) -> bool:
