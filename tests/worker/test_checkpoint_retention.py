@@ -8,7 +8,7 @@ from tests.worker.support.checkpoints import HERE, HOUR_MS, chain_of, files, fir
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint
-from worker.checkpoint import Checkpoints
+from worker.checkpoint import Checkpoints, Manifest
 
 
 def test_young_checkpoints_stay(store: DictStore, checkpoints: Checkpoints) -> None:
@@ -103,42 +103,44 @@ def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictSt
     assert {same, newer} <= store.objects.keys()
 
 
-def test_after_the_group_was_set_back_a_segment_whose_manifest_is_on_its_way_stays(store: DictStore) -> None:
+def tidy_before_a_manifest(
+    store: DictStore, former: Checkpoints, current: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have the former owner clean up, with its checkpoint, when all of the next one but its manifest is written."""
+    create = store.create
+
+    def creating(name: str, data: bytes) -> None:
+        if name.endswith("manifest"):
+            former.tidy(current, 0)
+        create(name, data)
+
+    monkeypatch.setattr(store, "create", creating)
+
+
+def test_after_the_group_was_set_back_a_segment_whose_manifest_is_on_its_way_stays(
+    store: DictStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = Checkpoints(store, HERE)
     before = write(owner, 5, {"cold": b"c" * 100, "hot": b"5"})
     write(owner, 10, {"hot": b"10"}, previous=before)
     # Who had the partition before comes to its clean-up while the next owner saves: below what was saved once.
     former = Checkpoints(store, HERE)
-    create = store.create
-
-    def creating(name: str, data: bytes) -> None:
-        if name.endswith("manifest"):
-            former.tidy(before, 0)
-        create(name, data)
-
-    store.create = creating  # type: ignore[method-assign]
+    tidy_before_a_manifest(store, former, before, monkeypatch)
     following = write(owner, 7, {"hot": b"7"}, previous=before)
     assert loaded(owner, following) == {"cold": b"c" * 100, "hot": b"7"}
 
 
 def test_where_the_models_of_the_current_checkpoint_are_gone_nothing_is_deleted_and_all_is_written_anew(
-    store: DictStore,
+    store: DictStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who had the partition before the group was set back may clean up while the next owner saves below."""
     owner = Checkpoints(store, HERE)
     before = write(owner, 5, {"cold": b"c" * 100, "hot": b"5"})
     former = Checkpoints(store, HERE)
     beyond = write(former, 10, {"hot": b"10"}, previous=before)
-    create = store.create
-
-    def creating(name: str, data: bytes) -> None:
-        if name.endswith("manifest"):
-            former.tidy(beyond, 0)
-        create(name, data)
-
-    store.create = creating  # type: ignore[method-assign]
-    following = write(owner, 7, {"hot": b"7"}, previous=before)
-    store.create = create  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        tidy_before_a_manifest(store, former, beyond, patch)
+        following = write(owner, 7, {"hot": b"7"}, previous=before)
     there = set(store.objects)
     with pytest.raises(CorruptCheckpoint, match=r"-[0-9a-f]{64}\.segment is missing"):
         owner.tidy(following, 0)

@@ -100,12 +100,17 @@ def test_a_gap_may_be_accepted_again_before_anything_is_committed_behind_it() ->
     assert bench.worker("five").join().turns(2).stops() == {"group-rewound": 1}
 
 
+def begin_uncommitted(bench: Bench) -> None:
+    """Somebody comes through the gap, and is put out of the group before that is committed."""
+    worker = bench.worker("two")
+    worker.faults.at("offsets", *[Abort("not now")] * 9)
+    worker.join().turns(2).kill()
+
+
 def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
     """They begin at the same offset with other models, for the checkpoint that the first one had is damaged by then."""
     bench = bench_with_gap()
-    two = bench.worker("two")
-    two.faults.at("offsets", *[Abort("not now")] * 9)
-    two.join().turns(2).kill()
+    begin_uncommitted(bench)
     bench.damage("segment", newest=1)
     three = bench.worker("three").join().turns(2)
     (first, n_first), (last, n_last) = begun_after_gap(bench, 7)
@@ -121,9 +126,7 @@ def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
 def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_behind_it(stands: str) -> None:
     """Who found it was put out of the group; what is said of the history without a gap is gone with the pointer."""
     bench = bench_with_gap()
-    two = bench.worker("two")
-    two.faults.at("offsets", *[Abort("not now")] * 9)
-    two.join().turns(2).kill()
+    begin_uncommitted(bench)
     assert after_gap(bench, 7).offsets() == [7]
     # Who had the records in memory goes on, and saves.
     bench.broker.logs[0].low = 0
@@ -137,8 +140,7 @@ def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_beh
     if stands.startswith("at"):
         bench.broker.set_offsets({0: 8})
     else:
-        bench.broker.committed.clear()
-        bench.broker.metadata.clear()
+        bench.broker.expire_offsets()
     worker = bench.worker("four").join().turns(3)
     assert worker.stops() == {}
     assert learned(bench) == [*range(9)]
@@ -147,9 +149,7 @@ def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_beh
 
 def test_a_gap_that_nobody_has_committed_is_taken_where_nothing_is_to_be_had_from_behind_it() -> None:
     bench = bench_with_gap()
-    two = bench.worker("two")
-    two.faults.at("offsets", *[Abort("not now")] * 9)
-    two.join().turns(2).kill()
+    begin_uncommitted(bench)
     bench.damage("manifest", newest=9)
     bench.broker.set_offsets({0: 7})
     worker = bench.worker("three").join().turns(2)
@@ -227,9 +227,7 @@ def test_of_two_who_come_through_a_gap_at_once_each_takes_its_own() -> None:
 def test_a_damaged_file_that_names_a_gap_ends_no_worker() -> None:
     """Before anything is committed behind it the gap is accepted once more."""
     bench = bench_with_gap()
-    two = bench.worker("two")
-    two.faults.at("offsets", *[Abort("not now")] * 9)
-    two.join().turns(2).kill()
+    begin_uncommitted(bench)
     bench.damage("gaps/00000000000000000007")
     three = bench.worker("three").join().turns(2)
     assert (three.stops(), learned(bench)) == ({}, [*range(6)])

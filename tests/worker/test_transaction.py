@@ -152,27 +152,31 @@ def test_offsets_alone_are_sent_again_with_what_is_committed_along_with_them(too
     assert bench.broker.published == OUTPUTS
 
 
-def test_offsets_beside_outputs_are_sent_again_as_well() -> None:
-    """Where a successor has come as far, that is no word of what was committed along with an offset that stays."""
-    bench = Bench()
+def begin_beside_offsets(bench: Bench) -> Pending:
+    """Outputs of one partition, and of another one the offset alone."""
     bench.begin({0: 3})
     assert bench.transactions.pending is not None
     bench.transactions.pending.add(1, [], [], CommittedOffset(5, "mine"))
+    return bench.transactions.pending
+
+
+def test_offsets_beside_outputs_are_sent_again_as_well() -> None:
+    """Where a successor has come as far, that is no word of what was committed along with an offset that stays."""
+    bench = Bench()
+    pending = begin_beside_offsets(bench)
     bench.faults.at("commit", Unknown("injected"))
     assert not bench.settle()
     bench.input.expire()
     bench.broker.commit({0: CommittedOffset(3, "of another"), 1: CommittedOffset(5, "of another")})
     assert not bench.settle()
-    assert bench.transactions.pending.shares.keys() == {1}
+    assert pending.shares.keys() == {1}
     assert (bench.transactions.committed(0), bench.transactions.committed(1)) == (3, 0)
     assert bench.broker.metadata == dict.fromkeys(OFFSETS, "of another")
 
 
 def test_offsets_beside_outputs_that_were_committed_with_them_are_so_once_more() -> None:
     bench = Bench()
-    bench.begin({0: 3})
-    assert bench.transactions.pending is not None
-    bench.transactions.pending.add(1, [], [], CommittedOffset(5, "mine"))
+    begin_beside_offsets(bench)
     bench.faults.at("commit:done", Unknown("injected"))
     assert [bench.settle(), bench.settle()] == [False, True]
     assert bench.broker.published == OUTPUTS[:2]

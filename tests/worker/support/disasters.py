@@ -34,6 +34,7 @@ class World(Protocol):
     def kill_all(self) -> None: ...
     def start_all(self) -> None: ...
     def deploy(self, config: Config) -> None: ...
+    def is_saved(self, number: int) -> bool: ...
 
 
 class Disaster:
@@ -296,9 +297,8 @@ class Expiry(Disaster):
     def strike(self) -> None:
         self.world.deploy(self.world.config)
         self._kill_all()
-        broker, store = self.world.broker, self.world.store
-        newest = {number: store.newest(number) for number in broker.logs}
-        if all(manifest is not None and manifest.offset == broker.logs[n].end for n, manifest in newest.items()):
+        broker = self.world.broker
+        if all(map(self.world.is_saved, broker.logs)):
             broker.expire_offsets()
             # Or nothing would ever be committed, which tells that all is worked off.
             for log in broker.logs.values():
@@ -347,60 +347,6 @@ class Several(Disaster):
             disaster.pass_by()
 
 
-class GapAndRewind(Several):
-    """Records are deleted, and the group is set back."""
-
-    parts = Gap, Rewind
-
-
-class GapAndDeployment(Several):
-    """Records are deleted, and the configuration changes."""
-
-    parts = Gap, Deployment
-
-
-class RewindAndDeployment(Several):
-    """The group is set back, and the configuration changes."""
-
-    parts = Rewind, Deployment
-
-
-class GapRewindAndDeployment(Several):
-    """Records are deleted, the group is set back, and the configuration changes."""
-
-    parts = Gap, Rewind, Deployment
-
-
-class RewindAndTruncation(Several):
-    """The group is set back, and the end of a log is lost."""
-
-    parts = Rewind, Truncation
-
-
-class GapAndExpiry(Several):
-    """Records are deleted, and the group's offsets expire."""
-
-    parts = Gap, Expiry
-
-
-class DeploymentAndExpiry(Several):
-    """The configuration changes, and the group's offsets expire."""
-
-    parts = Deployment, Expiry
-
-
-class GapAndGrowth(Several):
-    """Records are deleted, and partitions are added."""
-
-    parts = Gap, Growth
-
-
-class DeploymentAndGrowth(Several):
-    """The configuration changes, and partitions are added."""
-
-    parts = Deployment, Growth
-
-
 DISASTERS: dict[str, type[Disaster]] = {
     "gap": Gap,
     "rewind": Rewind,
@@ -409,15 +355,23 @@ DISASTERS: dict[str, type[Disaster]] = {
     "foreign files": ForeignFiles,
     "deployment": Deployment,
 }
-SEVERAL: dict[str, type[Disaster]] = {
-    "gap, rewind": GapAndRewind,
-    "gap, deployment": GapAndDeployment,
-    "rewind, deployment": RewindAndDeployment,
-    "gap, rewind, deployment": GapRewindAndDeployment,
-    "rewind, truncation": RewindAndTruncation,
-    "gap, expiry": GapAndExpiry,
-    "deployment, expiry": DeploymentAndExpiry,
-    "gap, growth": GapAndGrowth,
-    "deployment, growth": DeploymentAndGrowth,
+_ALL = DISASTERS | {"expiry": Expiry, "growth": Growth}
+
+
+def _several(names: str) -> type[Disaster]:
+    """The disasters of these names in one schedule."""
+
+    class Together(Several):
+        parts = tuple(map(_ALL.__getitem__, names.split(", ")))
+
+    return Together
+
+
+SEVERAL = {
+    names: _several(names)
+    for names in (
+        *("gap, rewind", "gap, deployment", "rewind, deployment", "gap, rewind, deployment", "rewind, truncation"),
+        *("gap, expiry", "deployment, expiry", "gap, growth", "deployment, growth"),
+    )
 }
 """Schedules of their own have these, by the names of what they hold."""

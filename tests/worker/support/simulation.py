@@ -216,7 +216,7 @@ class Simulation:
                 process.stop()
             self._repair()
             self._bury()
-            if not is_damaged and all(map(self._is_saved, self.broker.logs)):
+            if not is_damaged and all(map(self.is_saved, self.broker.logs)):
                 break
         self.config = replace(config, input=replace(config.input, on_gap=self.config.input.on_gap))
         self._deployments.append(({number: log.end for number, log in self.broker.logs.items()}, self.config))
@@ -394,7 +394,7 @@ class Simulation:
             for process in self._processes:
                 process.stop()
             self._bury()
-            finds_all_saved = attempt > 0 and all(map(self._is_saved, self.broker.logs))
+            finds_all_saved = attempt > 0 and all(map(self.is_saved, self.broker.logs))
             self._work_off_and_commit()
             if finds_all_saved:
                 break
@@ -473,7 +473,7 @@ class Simulation:
             stops |= {"corrupt-checkpoint", "no-checkpoint", "retention-gap", "offset-out-of-range"}
         return stops | ({"state-lost"} if "spill damage" in self.plan.faults else set())
 
-    def _is_saved(self, number: int) -> bool:
+    def is_saved(self, number: int) -> bool:
         """Whether there is a checkpoint of all that there is."""
         newest, log = self.store.newest(number), self.broker.logs[number]
         return not log.records or (newest is not None and newest.offset == log.end)
