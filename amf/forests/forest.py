@@ -246,6 +246,11 @@ class Forest(ForestState[Params]):
         return canonical.dumps(self)
 
     @one_call
+    def dumps_hashed(self) -> tuple[bytes, str]:
+        """Like `dumps`, with the SHA-256 of these bytes (64 hexadecimal digits) beside them, which costs nothing."""
+        return canonical.dumps_hashed(self)
+
+    @one_call
     def copy(self) -> Self:
         """This forest in memory of its own: both go on bit for bit, and neither sees what the other learns.
 

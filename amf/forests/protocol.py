@@ -133,5 +133,8 @@ class OnlineForest(Protocol):
     def dumps(self) -> bytes:
         """Canonical bytes, which `amf.loads` reads."""
 
+    def dumps_hashed(self) -> tuple[bytes, str]:
+        """Canonical bytes, and their SHA-256 (64 hexadecimal digits)."""
+
     def copy(self) -> Self:
         """A copy of the forest, in memory of its own, that goes on bit for bit."""

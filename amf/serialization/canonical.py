@@ -96,6 +96,11 @@ def _packed(forest: ForestState[Any]) -> NDArray[np.float64]:
 
 def dumps(forest: ForestState[Any]) -> bytes:
     """Bytes of a forest; `loads` gives back a forest that continues bit for bit."""
+    return dumps_hashed(forest)[0]
+
+
+def dumps_hashed(forest: ForestState[Any]) -> tuple[bytes, str]:
+    """`dumps`, and the SHA-256 of these bytes (64 hexadecimal digits), which takes no second pass over them."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
     columns = (
         scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.pairs, scaling.weights,
@@ -111,8 +116,10 @@ def dumps(forest: ForestState[Any]) -> bytes:
     with stream.getbuffer() as data:
         data[: len(front)] = front
         pack(arena, np.frombuffer(data[len(front) : end], np.int32))
-        data[end:] = hashlib.sha256(data[:end]).digest()
-    return stream.getvalue()
+        hashed = hashlib.sha256(data[:end])
+        data[end:] = hashed.digest()
+        hashed.update(data[end:])
+    return stream.getvalue(), hashed.hexdigest()
 
 
 class _Reader:

@@ -206,6 +206,14 @@ def test_the_golden_file_of_the_current_format_is_canonical_and_of_this_engine()
     assert json.loads(CURRENT.with_suffix(".json").read_text())["engine"] == amf.ENGINE
 
 
+@pytest.mark.parametrize("n_samples", [0, 30])
+def test_the_hash_is_that_of_the_bytes_beside_it(n_samples):
+    rng = np.random.default_rng(0)
+    forest = amf.AMFClassifier(2).partial_fit(rng.random((n_samples, 2)), rng.integers(0, 2, n_samples))
+    data = forest.dumps()
+    assert forest.dumps_hashed() == (data, hashlib.sha256(data).hexdigest())
+
+
 def test_a_text_that_the_bytes_could_not_hold_is_refused_before_it_is_learned():
     """JSON joins the halves of a pair: two classes, or two columns, came back as one, so that nothing could be read."""
     halves, rows = "\ud83c\udf89", np.eye(2)

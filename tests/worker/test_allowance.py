@@ -39,43 +39,55 @@ def taken(allowance: Allowance, keys: str, models: Any = None) -> int:
 
 
 def test_one_record_is_taken_whatever_it_needs() -> None:
-    assert taken(Allowance(1, 0, 1.0), "abc") == 1
-    assert taken(Allowance(1, 0, math.inf), "abc", Figures(a=7, b=7)) == 1
+    assert taken(Allowance(1, 1, 0, 1.0), "abc") == 1
+    assert taken(Allowance(1, 1, 0, math.inf), "abc", Figures(a=7, b=7)) == 1
 
 
 def test_a_model_counts_once_however_many_records_it_has() -> None:
     models = Figures()
-    assert taken(Allowance(1, 0, 200.0), "abbaab", models) == 6
+    assert taken(Allowance(1, 1, 0, 200.0), "abbaab", models) == 6
     assert models.used == ["a", "b"]
-    assert taken(Allowance(1, 0, 200.0), "abbaabc") == 6
+    assert taken(Allowance(1, 1, 0, 200.0), "abbaabc") == 6
 
 
 def test_a_record_of_no_model_needs_nothing_and_ends_nothing() -> None:
-    assert taken(Allowance(1, 0, 200.0), "a??b?c") == 5
+    assert taken(Allowance(1, 1, 0, 200.0), "a??b?c") == 5
 
 
 def test_where_memory_has_no_bound_copies_have_theirs() -> None:
     models = Figures(a=10, b=10, c=10)
-    assert taken(Allowance(1, 20, math.inf), "xabyc", models) == 4
-    assert taken(Allowance(1, 19, math.inf), "xabyc", models) == 2
-    assert taken(Allowance(1, 9, math.inf), "axyz", models) == 4, "what needs no copy is taken where there is no room"
+    assert taken(Allowance(1, 1, 20, math.inf), "xabyc", models) == 4
+    assert taken(Allowance(1, 1, 19, math.inf), "xabyc", models) == 2
+    assert taken(Allowance(1, 1, 9, math.inf), "axyz", models) == 4, (
+        "what needs no copy is taken where there is no room"
+    )
 
 
 def test_copies_are_of_the_memory_of_models_too() -> None:
-    assert taken(Allowance(1, 1000, 209.0), "ab", Figures(a=10)) == 1
-    assert taken(Allowance(1, 1000, 210.0), "ab", Figures(a=10)) == 2
+    assert taken(Allowance(1, 1, 1000, 209.0), "ab", Figures(a=10)) == 1
+    assert taken(Allowance(1, 1, 1000, 210.0), "ab", Figures(a=10)) == 2
 
 
 def test_partitions_share_what_there_is_for_copies() -> None:
-    models, allowance = Figures(a=10, b=10, c=10, d=10), Allowance(2, 40, math.inf)
+    models, allowance = Figures(a=10, b=10, c=10, d=10), Allowance(2, 2, 40, math.inf)
     assert taken(allowance, "abcd", models) == 2
     assert taken(allowance, "abcd", models) == 2
-    allowance = Allowance(2, 40, math.inf)
+    allowance = Allowance(2, 2, 40, math.inf)
     assert taken(allowance, "x", models) == 1
     assert taken(allowance, "abcd", models) == 4, "what the first one does not use is the second one's"
+
+
+def test_a_partition_that_has_no_copies_to_make_has_no_share_in_what_there_is_for_them() -> None:
+    other, models, allowance = Figures(), Figures(a=10, b=10, c=10, d=10), Allowance(2, 1, 40, 10_000.0)
+    other.in_copy_on_write = False
+    assert taken(allowance, "xyz", other) == 3
+    assert taken(allowance, "abcd", models) == 4
+    allowance = Allowance(2, 1, 40, 10_000.0)
+    assert taken(allowance, "abcd", models) == 4
+    assert taken(allowance, "xyz", other) == 3
 
 
 def test_where_nothing_waits_to_be_saved_and_memory_has_no_bound_all_is_taken() -> None:
     models = Figures()
     models.in_copy_on_write = False
-    assert (taken(Allowance(1, 0, math.inf), "abc", models), models.used) == (3, [])
+    assert (taken(Allowance(1, 1, 0, math.inf), "abc", models), models.used) == (3, [])

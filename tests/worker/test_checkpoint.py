@@ -32,11 +32,13 @@ def test_a_state_comes_back_whole(store: DictStore, checkpoints: Checkpoints) ->
 
 
 def test_file_names_carry_place_offset_and_hash(store: DictStore, checkpoints: Checkpoints) -> None:
-    write(checkpoints, 41, {"a": b"1"})
+    write(checkpoints, 41, {"a": b"1", "b": b"2"})
+    of_models = "".join(hashlib.sha256(data).hexdigest() for data in (b"1", b"2"))
     for name, data in store.objects.items():
         folder, _, file = name.rpartition("/")
         assert folder == "group/main/events-topic-id/3"
-        assert file.partition(".")[0] == f"{41:020d}-{hashlib.sha256(data).hexdigest()}"
+        hashed = of_models.encode() if file.endswith("segment") else data
+        assert file.partition(".")[0] == f"{41:020d}-{hashlib.sha256(hashed).hexdigest()}"
 
 
 def test_an_empty_state_is_a_checkpoint(store: DictStore, checkpoints: Checkpoints) -> None:
@@ -285,7 +287,7 @@ def test_models_of_two_segments_are_read_with_one_read_of_each(monkeypatch: pyte
     for n, (one, other) in enumerate([("a", "c"), ("b", "d")]):
         models = [(key, SavedModel("spec", key.encode(), {})) for key in (one, other)]
         [segment] = segments.packed(models)
-        name = file_name(n, segment.data, "segment")
+        name = file_name(n, segment.digest, "segment")
         store.create(f"folder/{name}", segment.data)
         wanted |= dict(segment.entries(name))
     reads, read = list[str](), store.read

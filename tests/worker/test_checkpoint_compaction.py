@@ -75,6 +75,6 @@ def test_compaction_refuses_damaged_models(store: DictStore, checkpoints: Checkp
     first = write(checkpoints, 1, {"big": b"b" * 90, "small": b"x" * 10})
     (segment,) = files(store, "segment")
     store.objects[segment] = store.objects[segment][:-1] + b"?"
-    with pytest.raises(CorruptCheckpoint, match="damaged"):
+    with pytest.raises(CorruptCheckpoint, match="does not hold model 'small' at byte"):
         write(checkpoints, 2, removed=["big"], previous=first)
     assert checkpoints.offsets() == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from tests.worker.support.manifests import loaded
 from tests.worker.support.tasks import restore
 from worker.base.errors import Transient, WorkerError
 from worker.base.records import Record
+from worker.runtime import executor
 from worker.runtime.loop import REVOKE_S
 from worker.state import targets
 from worker.task.processor import BatchResult
@@ -271,8 +273,9 @@ def test_a_checkpoint_is_of_its_offset_however_late_it_is_written(bench: Bench) 
 
 @pytest.mark.parametrize(("n_models", "committed"), [(0.1, [12, 14, 16, 16]), (2.5, [14, 16, 16, 16])])
 def test_records_that_would_copy_too_much_wait_for_the_next_turn(
-    bench: Bench, n_models: float, committed: list[int]
+    monkeypatch: pytest.MonkeyPatch, bench: Bench, n_models: float, committed: list[int]
 ) -> None:
+    monkeypatch.setattr(executor, "SHORT_TURN_S", math.inf)
     worker = bench.worker().join(0)
     worker.pool.is_done_within = lambda seconds: seconds > 0
     for key in "vwxyz":

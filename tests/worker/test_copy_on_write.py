@@ -117,14 +117,14 @@ def test_who_comes_second_waits_for_the_first(
 def test_the_loop_does_not_wait_for_bytes(model: Model, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = CopyOnWrite(entry, Cache())
     begun, go_on = threading.Event(), threading.Event()
-    dumps = amf.AMFClassifier.dumps
+    dumps = amf.AMFClassifier.dumps_hashed
 
-    def slow_dumps(forest: amf.AMFClassifier) -> bytes:
+    def slow_dumps(forest: amf.AMFClassifier) -> tuple[bytes, str]:
         begun.set()
         go_on.wait()
         return dumps(forest)
 
-    monkeypatch.setattr(amf.AMFClassifier, "dumps", slow_dumps)
+    monkeypatch.setattr(amf.AMFClassifier, "dumps_hashed", slow_dumps)
     writer = threading.Thread(target=frozen.take)
     writer.start()
     assert begun.wait(10)
@@ -148,6 +148,6 @@ def test_of_a_small_model_bytes_are_made_once_and_no_copy(
     held.hold()
     assert cache.nbytes == len(before.data)
     learn(model, 5)
-    monkeypatch.setattr(amf.AMFClassifier, "dumps", None)
+    monkeypatch.setattr(amf.AMFClassifier, "dumps_hashed", None)
     assert held.take() == before
     assert cache.nbytes == 0

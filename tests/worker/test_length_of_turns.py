@@ -69,6 +69,29 @@ def test_a_turn_takes_no_more_records_than_a_transaction_has_bytes() -> None:
     assert max(after - before for before, after in pairwise(taken)) <= most < 60
 
 
+@pytest.mark.parametrize(("record_s", "in_a_turn"), [(0.0, 1), (0.02, 1), (0.06, 2), (0.11, 4)])
+def test_a_turn_that_takes_longer_copies_more_of_what_waits_to_be_saved(
+    monkeypatch: pytest.MonkeyPatch, record_s: float, in_a_turn: int
+) -> None:
+    bench = Bench(partitions=2, interval_s=60.0)
+    worker = bench.worker().join()
+    worker.pool.is_done_within = lambda seconds: seconds > 0
+    for key in "vwxyz":
+        bench.feed("a", key=key)
+    worker.turns(2)
+    bench.clock.now_s += 60
+    worker.turn()
+    worker.limit_copies(worker.waiting_bytes("v"))
+    _costly(monkeypatch, bench, {1: record_s})
+    bench.feed("a", "b", partition=1)
+    worker.turn()
+    for key in "vwxyz":
+        bench.feed("a", key=key)
+    before = worker.position(0)
+    worker.turn()
+    assert worker.position(0) - before == in_a_turn
+
+
 def test_models_that_take_long_are_given_less_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     bench.feed(*"ab" * 1000)

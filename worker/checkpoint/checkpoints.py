@@ -16,7 +16,7 @@ from worker.base.ports import ObjectStore
 from worker.checkpoint import retention, segments
 from worker.checkpoint.catalogue import Catalogue, ModelEntry
 from worker.checkpoint.manifest import About, Manifest, Reader, differing, encoded, problem_of, readable, ready_to_write
-from worker.checkpoint.names import Kind, Location, file_name, is_ours, of_kind, offset_of
+from worker.checkpoint.names import Location, file_name, is_ours, of_kind, offset_of, sha256
 from worker.checkpoint.pointer import Pointer
 from worker.checkpoint.segments import SavedModel, Source
 from worker.checkpoint.siblings import other_lineages
@@ -161,7 +161,7 @@ class Checkpoints:
         def read(key: str) -> SavedModel:
             found, data = next(reading)
             assert found == key, "asked in another order"
-            return SavedModel(wanted[key].spec, data, wanted[key].summary)
+            return segments.saved(wanted[key], data)
 
         return {key: partial(read, key) for key in segments.in_order(wanted)}
 
@@ -202,7 +202,9 @@ class Checkpoints:
         entries: dict[str, ModelEntry] = {}
         sizes: dict[str, int] = {}
         for segment in segments.packed(models):
-            name = self._create(offset, segment.data, "segment")
+            name = file_name(offset, segment.digest, "segment")
+            self._create(name, segment.data)
+            self._since.bytes += len(segment.data)
             failpoint("segment-written")
             sizes[name] = len(segment.data)
             entries.update(segment.entries(name))
@@ -216,19 +218,17 @@ class Checkpoints:
             manifest = msgspec.structs.replace(manifest, models=manifest.models.whole())
         manifest = ready_to_write(manifest)
         header, data = encoded(manifest)
-        name = self._create(manifest.offset, data, "manifest")
+        name = file_name(manifest.offset, sha256(data), "manifest")
+        self._create(name, data)
         failpoint("manifest-written")
         self._contents[name] = retention.Content.of(header)
         models = manifest.models.saved(name if header.base is None else None, header.deltas)
         return msgspec.structs.replace(manifest, models=models)
 
-    def _create(self, offset: int, data: bytes, kind: Kind) -> str:
-        name = file_name(offset, data, kind)
+    def _create(self, name: str, data: bytes) -> None:
         self._store.create(self._path(name), data)
         self._known.add(name)
         self._since.files += 1
-        self._since.bytes += len(data) if kind == "segment" else 0
-        return name
 
     def _to_write(self, dirty: Mapping[str, Source], carried: Catalogue) -> Iterator[tuple[str, SavedModel]]:
         """The models that changed, then those that move because their segments are hardly used any more."""
@@ -239,7 +239,7 @@ class Checkpoints:
             yield key, model
         moved = carried.lying_in(segments.to_rewrite(carried.usage, written))
         for key, data in segments.read_models(self._store, self._folder, moved):
-            yield key, SavedModel(carried[key].spec, data, carried[key].summary)
+            yield key, segments.saved(carried[key], data)
 
     def is_untidy(self, current: Manifest) -> bool:
         """Whether it is time to list the files again, and to collect garbage.
@@ -375,8 +375,7 @@ class Checkpoints:
 
     def _models_of(self, manifest: Manifest) -> Iterator[tuple[str, SavedModel]]:
         for key, data in segments.read_models(self._store, self._folder, manifest.models):
-            entry = manifest.models[key]
-            yield key, SavedModel(entry.spec, data, entry.summary)
+            yield key, segments.saved(manifest.models[key], data)
 
     def _lost(self) -> CorruptCheckpoint:
         return CorruptCheckpoint(f"{self._path(self._lost_segments[0])} is missing")

@@ -25,7 +25,7 @@ from worker.base.ports import ObjectStore
 from worker.checkpoint.catalogue import Catalogue, ModelEntry, Size
 from worker.checkpoint.names import Location, expect_hash, offset_of
 
-FORMAT = 2
+FORMAT = 3
 """What is written, and all that can be read."""
 FRAME_ENTRIES = 1000
 _LENGTH_BYTES = 4

@@ -63,8 +63,8 @@ def _folder(text: str, longest: int = LONGEST) -> str:
     return re.sub(r"%.?$", "", quoted[: longest - len(end)]) + end
 
 
-def file_name(offset: int, data: bytes, kind: Kind) -> str:
-    return f"{offset:020d}-{sha256(data)}.{kind}"
+def file_name(offset: int, digest: str, kind: Kind) -> str:
+    return f"{offset:020d}-{digest}.{kind}"
 
 
 def is_ours(name: str) -> bool:

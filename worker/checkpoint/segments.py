@@ -1,4 +1,8 @@
-"""Segments: the bytes of some models, one after the other, and which of them are worth writing again."""
+"""Segments: the bytes of some models, one after the other, and which of them are worth writing again.
+
+To hash all bytes takes longer than all else that a checkpoint does with them. So it is done once: who makes the bytes
+of a model tells their hash, and what the name of a segment promises are the hashes of its models.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import msgspec
 from worker.base.errors import CorruptCheckpoint, NotFound
 from worker.base.ports import ObjectStore
 from worker.checkpoint.catalogue import ModelEntry, Usage
-from worker.checkpoint.names import expect_hash, sha256
+from worker.checkpoint.names import sha256
 
 SEGMENT_BYTES = 32 * 2**20
 """Models are packed into segments of about this size, a larger model has a segment of its own: small enough that
@@ -29,6 +33,12 @@ class SavedModel(msgspec.Struct, frozen=True):
     data: bytes
     summary: dict[str, int]
     """Figures for people: samples, nodes, depth, bytes; and what the model was made with that its bytes do not tell."""
+    known_sha256: str | None = None
+    """The hash of `data`, where it is known."""
+
+    @property
+    def sha256(self) -> str:
+        return self.known_sha256 or sha256(self.data)
 
 
 Source: TypeAlias = Callable[[], SavedModel]
@@ -41,6 +51,11 @@ class Segment(NamedTuple):
     data: bytes
     models: list[tuple[str, ModelEntry]]
     """Where each lies; the segment has no name before it has all its bytes."""
+
+    @property
+    def digest(self) -> str:
+        """The hash of the hashes of its models."""
+        return sha256("".join(entry.sha256 for _, entry in self.models).encode())
 
     def entries(self, name: str) -> Iterator[tuple[str, ModelEntry]]:
         """Where each model lies in the segment, which has this name."""
@@ -60,7 +75,7 @@ def packed(models: Iterable[tuple[str, SavedModel]]) -> Iterator[Segment]:
         if entries and start + length > SEGMENT_BYTES:
             yield Segment(stream.getvalue(), entries)
             stream, entries, start = BytesIO(), [], 0
-        entries.append((key, ModelEntry(model.spec, "", start, length, sha256(model.data), model.summary)))
+        entries.append((key, ModelEntry(model.spec, "", start, length, model.sha256, model.summary)))
         stream.write(model.data)
     if entries:
         yield Segment(stream.getvalue(), entries)
@@ -79,7 +94,6 @@ def read_models(store: ObjectStore, folder: str, wanted: Mapping[str, ModelEntry
             data = store.read(path)
         except NotFound as error:
             raise CorruptCheckpoint(f"{path} is missing") from error
-        expect_hash(path, data)
         for key in keys:
             entry = wanted[key]
             yield key, verified(path, key, entry, data[entry.start : entry.start + entry.length])
@@ -99,6 +113,11 @@ def verified(path: str, key: str, entry: ModelEntry, data: bytes) -> bytes:
     if sha256(data) != entry.sha256:
         raise CorruptCheckpoint(f"{path} does not hold model {key!r} at byte {entry.start}")
     return data
+
+
+def saved(entry: ModelEntry, data: bytes) -> SavedModel:
+    """What was written as this entry, to be written elsewhere: `data` as it was verified."""
+    return SavedModel(entry.spec, data, entry.summary, entry.sha256)
 
 
 def to_rewrite(usage: Mapping[str, Usage], dirty_bytes: int) -> set[str]:

@@ -48,6 +48,12 @@ PIECE_BYTES = 2 * 2**20
 FIRST_PIECE = 64
 """Records of a partition that are taken at a time before it is known how long one takes."""
 
+SHORT_TURN_S = 0.05
+"""A turn that takes longer may copy as many times more of models that wait to be saved.
+
+So copies are a third of a turn at most, and the records of a partition whose models are large do not wait for many.
+"""
+
 LAST_ATTEMPTS = 3
 """How often what is pending is tried before partitions go: one attempt may tell that the producer is to be replaced."""
 
@@ -79,6 +85,8 @@ class TaskExecutor:
         """Of each partition that of its records which were taken and are not known to be committed."""
         self._left: list[int] = []
         """Partitions to which the last turn did not come: they are the next one's first."""
+        self._turn_s = 0.0
+        """How long the last turn took for its records."""
 
     # --- process ------------------------------------------------------------------------------------------------------
 
@@ -87,18 +95,22 @@ class TaskExecutor:
 
         Two partitions at a time, where that is faster: they share nothing and do no I/O here, and kernels run without
         the interpreter lock, so one partition decodes and encodes while another one's trees are walked. Those to which
-        it does not come within TURN_S are not among them.
+        it does not come within TURN_S are not among them. copied_bytes: see Worker.
         """
+        began_s = self._clock.monotonic()
         order = {number: place for place, number in enumerate(self._left)}
         busy = [task for task in self._tasks.values() if task.buffer]
         busy.sort(key=lambda task: order.get(task.number, len(order)))
-        allowance = Allowance(len(busy), copied_bytes, self._tasks.cache.turn_bytes)
+        copying = sum(task.models.in_copy_on_write for task in busy)
+        copied_bytes = int(copied_bytes * max(1.0, self._turn_s / SHORT_TURN_S))
+        allowance = Allowance(len(busy), copying, copied_bytes, self._tasks.cache.turn_bytes)
         batches = [(task, _n_to_take(task, allowance)) for task in busy]
         self._tasks.cache.shrink(allowance.coming_bytes)
         turn = Deadline.after(self._clock, TURN_S)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
         made = list(attempts(lambda batch: self._attempt(batch[0], batch[1], turn), batches))
         self._left = [task.number for task, attempt in zip(busy, made, strict=True) if attempt is None]
+        self._turn_s = self._clock.monotonic() - began_s
         return [attempt for attempt in made if attempt is not None]
 
     def _attempt(self, task: Task, n: int, turn: Deadline) -> Attempt | None:

@@ -47,7 +47,7 @@ class Worker:
     """One member of the consumer group. `run` works until it is to stop."""
 
     copied_bytes = 16 * 2**20
-    """Most that a turn copies of models that wait to be saved, unless one is larger: 10 to 30 ms of work.
+    """Most that a short turn copies of models that wait to be saved, unless one is larger: 10 to 30 ms of work.
 
     With less the turns get so short that what each of them costs by itself is more than the copies.
     """

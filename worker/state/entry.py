@@ -197,9 +197,9 @@ class Entry:
             return CopyToSave.of(SavedModel(self.spec, data, figures))
 
         def dumped(forest: OnlineForest) -> SavedModel:
-            data, depth = forest.dumps(), self._depth_of(forest)
+            (data, sha256), depth = forest.dumps_hashed(), self._depth_of(forest)
             summary = self._summary(len(data), forest.n_samples, forest.n_nodes, depth, last_ms)
-            return SavedModel(self.spec, data, summary)
+            return SavedModel(self.spec, data, summary, sha256)
 
         if model.forest.nbytes <= SMALL_BYTES:
             return CopyToSave.of(dumped(model.forest))

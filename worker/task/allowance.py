@@ -12,9 +12,13 @@ from worker.state.model_store import ModelStore
 class Allowance:
     """Shared by the partitions of a turn, which ask one after the other: each for its part of what is left."""
 
-    def __init__(self, partitions: int, copied_bytes: int, model_bytes: float) -> None:
-        """copied_bytes: for copies of models that wait to be saved. model_bytes: for copies and all models in use."""
+    def __init__(self, partitions: int, copying: int, copied_bytes: int, model_bytes: float) -> None:
+        """copied_bytes: for copies of models that wait to be saved, of which `copying` of the partitions have some.
+
+        model_bytes: for copies and all models in use.
+        """
         self._partitions = partitions
+        self._copying = copying
         self._copied_bytes = copied_bytes
         self._model_bytes = model_bytes
         self.coming_bytes = 0
@@ -24,9 +28,12 @@ class Allowance:
         self, records: Sequence[Record], model_key: Callable[[bytes | None], str | Reject], models: ModelStore
     ) -> int:
         """How many of these records of a partition may be taken, at least one; their models are the last to leave."""
-        most_copied, most_used = self._copied_bytes // self._partitions, self._model_bytes / self._partitions
+        copying, most_copied, most_used = models.in_copy_on_write, 0, self._model_bytes / self._partitions
         self._partitions -= 1
-        if math.isinf(most_used) and not models.in_copy_on_write:
+        if copying:
+            most_copied = self._copied_bytes // self._copying
+            self._copying -= 1
+        elif math.isinf(most_used):
             return len(records)
         n, copied_bytes, used_bytes = len(records), 0, 0
         met: set[bytes | None] = set()

@@ -227,16 +227,7 @@ MISTAKES = {
         "pass",
     ),
     "dead bytes are never reclaimed": mistake("checkpoint.segments", "if dead <= limit:", "if True:"),
-    "segments are not verified": mistake(
-        "checkpoint.segments",
-        "        expect_hash(path, data)\n",
-        "",
-        "if sha256(data) != entry.sha256:",
-        "if False:",
-    ),
-    "a model is not verified that comes by itself": mistake(
-        "checkpoint.segments", "if sha256(data) != entry.sha256:", "if False:"
-    ),
+    "models are not verified": mistake("checkpoint.segments", "if sha256(data) != entry.sha256:", "if False:"),
     "a manifest is taken for what it is not": mistake(
         "checkpoint.manifest", '    if not f"/{state.location', '    return None\n    if not f"/{state.location'
     ),
@@ -345,8 +336,7 @@ SEEN_AT = {
     "checkpoints are never deleted": 6,
     "segments are never deleted": 6,
     "dead bytes are never reclaimed": 47,
-    "segments are not verified": 1501,
-    "a model is not verified that comes by itself": 1501,
+    "models are not verified": 1501,
     "a manifest is taken for what it is not": 180,
     "a delta is taken for its base": 6,
     "a delta forgets what earlier ones had": 6,
