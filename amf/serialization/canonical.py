@@ -109,10 +109,9 @@ def dumps_hashed(forest: ForestState[Any]) -> tuple[bytes, str]:
     # Each column is a multiple of eight bytes.
     front = b"".join((_PREFIX.pack(MAGIC, FORMAT, len(header)), header, *(column.tobytes() for column in columns)))
     end = len(front) + arena.n_nodes * arena.layout.nbytes
-    # The only bytes that can be written to where they are: a large forest is copied once.
-    stream = BytesIO()
-    stream.seek(end)
-    stream.write(bytes(_CHECKSUM))
+    # The only bytes that can be written to where they are: a large forest is copied once. Their memory comes as zeros
+    # from the system page by page when it is first written to, and that is while other threads may run.
+    stream = BytesIO(bytes(end + _CHECKSUM))
     with stream.getbuffer() as data:
         data[: len(front)] = front
         pack(arena, np.frombuffer(data[len(front) : end], np.int32))

@@ -173,7 +173,7 @@ def test_a_source_is_asked_when_its_turn_comes(store: DictStore, monkeypatch: py
 
     write(Checkpoints(journal, HERE), 1, dirty={key: partial(source, key.encode()) for key in "abc"})
     calls = [call if call == "create" else name for call, name in journal.log]
-    assert calls == ["a", "b", "create", "c", "create", "create", "create"]
+    assert calls == ["a", "create", "b", "create", "c", "create", "create"]
 
 
 # Which checkpoint
@@ -301,4 +301,20 @@ def test_a_model_larger_than_a_segment_has_one_of_its_own_and_none_without_model
 ) -> None:
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 3)
     models = [(key, SavedModel("spec", key.encode() * size, {})) for key, size in (("a", 4), ("b", 4), ("c", 1))]
-    assert [segment.data for segment in segments.packed(models)] == [b"aaaa", b"bbbb", b"c"]
+    found = list(segments.packed(models))
+    assert [segment.data for segment in found] == [b"aaaa", b"bbbb", b"c"]
+    assert found[0].data is models[0][1].data, "hundreds of megabytes, and not twice"
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 3), (3, 3), (2, 2, 1), (1, 0, 2, 0), (9, 1, 9)])
+def test_a_segment_is_the_bytes_of_its_models_and_no_more(monkeypatch: pytest.MonkeyPatch, sizes: tuple[int]) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 4)
+    models = [(str(n), SavedModel("spec", f"{n}".encode() * size, {})) for n, size in enumerate(sizes)]
+    found = list(segments.packed(iter(models)))
+    assert b"".join(segment.data for segment in found) == b"".join(model.data for _, model in models)
+    pieces = {
+        key: segment.data[entry.start : entry.start + entry.length]
+        for segment in found
+        for key, entry in segment.models
+    }
+    assert pieces == {key: model.data for key, model in models}

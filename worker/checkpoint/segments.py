@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from worker.base.errors import CorruptCheckpoint, NotFound
 from worker.base.ports import ObjectStore
@@ -64,21 +65,32 @@ class Segment(NamedTuple):
 
 
 def packed(models: Iterable[tuple[str, SavedModel]]) -> Iterator[Segment]:
-    """Models in segments.
-
-    Model by model, each let go of once it is copied: a segment is in memory once, and while bytes are copied, which is
-    not for long, no other thread has the interpreter.
-    """
-    stream, entries = BytesIO(), list[tuple[str, ModelEntry]]()
+    """Models in segments: model by model, each let go of once it is copied, so that a segment is in memory once."""
+    room, n, entries = BytesIO(), 0, list[tuple[str, ModelEntry]]()
     for key, model in models:
-        start, length = stream.tell(), len(model.data)
-        if entries and start + length > SEGMENT_BYTES:
-            yield Segment(stream.getvalue(), entries)
-            stream, entries, start = BytesIO(), [], 0
-        entries.append((key, ModelEntry(model.spec, "", start, length, model.sha256, model.summary)))
-        stream.write(model.data)
+        length = len(model.data)
+        if entries and n + length > SEGMENT_BYTES:
+            yield Segment(_first(n, room), entries)
+            n, entries = 0, []
+        entry = key, ModelEntry(model.spec, "", n, length, model.sha256, model.summary)
+        if length >= SEGMENT_BYTES:
+            yield Segment(model.data, [entry])
+            continue
+        if not entries:
+            room = BytesIO(bytes(SEGMENT_BYTES))
+        entries.append(entry)
+        with room.getbuffer() as view:
+            # By numpy, which lets other threads have the interpreter meanwhile.
+            np.frombuffer(view, np.uint8)[n : n + length] = np.frombuffer(model.data, np.uint8)
+        n += length
     if entries:
-        yield Segment(stream.getvalue(), entries)
+        yield Segment(_first(n, room), entries)
+
+
+def _first(n: int, room: BytesIO) -> bytes:
+    """The first n bytes of a room that is used for nothing else after it; they are not copied."""
+    room.truncate(n)
+    return room.getvalue()
 
 
 def in_order(wanted: Mapping[str, ModelEntry]) -> list[str]:
