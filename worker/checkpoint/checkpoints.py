@@ -208,6 +208,7 @@ class Checkpoints:
             failpoint("segment-written")
             sizes[name] = len(segment.data)
             entries.update(segment.entries(name))
+            del segment  # which else would be in memory beside the next one
         return entries, sizes
 
     def write_manifest(self, manifest: Manifest) -> Manifest:
