@@ -61,6 +61,8 @@ FAULTS = (
     "slow store",
     "stale offsets",
 )
+BESIDE = (*FAULTS, "overtaken", "overtaken", "overtaken", "late write", "late write", "torn list", "torn list")
+"""Faults of schedules of their own: what comes in between the thread of a process and its store."""
 DISASTERS = ("gap", "rewind", "truncation", "disagreement", "foreign files", "deployment")
 """What no worker can mend: see disasters.py. A schedule has one of them, or none."""
 
