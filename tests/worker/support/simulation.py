@@ -151,15 +151,8 @@ class Simulation:
 
     def feed(self, n: int) -> None:
         """Produce so many records."""
-        for i in range(n):
-            number = self.rng.randrange(len(self.broker.logs))
-            if number in self.quiet:
-                continue
-            key, value = self._source.draw(number)
-            headers = [("trace", b"%d" % i)] if i % 2 else []
-            self.broker.logs[number].append(key, value, headers, gap=self.rng.choice((0, 0, 0, 0, 1, 3)))
-            if self.plan.marked:
-                self.broker.logs[number].mark(1 + i % 2)
+        in_doubt = "open input" in self.plan.faults
+        self._source.feed(self.broker.logs, n, self.quiet, marked=self.plan.marked, in_doubt=in_doubt)
 
     def _start(self, entry: int) -> Process:
         """A new process for a slot; under a static name it takes the place of the old one, be that alive or not."""
@@ -348,7 +341,8 @@ class Simulation:
         self._note(process, "overtaken", point)
         process.thread = "waiting"
         for _ in range(self.rng.choice((1, 2, 4, 8))):
-            process.turn()
+            if process.awake:
+                process.turn()
             self._step()
         process.thread = "at work"
 
@@ -357,6 +351,10 @@ class Simulation:
         late, self._late = self._late, []
         for arrive in late:
             arrive()
+        for log in self.broker.logs.values():
+            if log.open_from is not None and (self._calm or self.rng.random() < 0.5):
+                self.counts["open input"] += 1
+                self._source.settle(log)
 
     def _batch_records(self) -> int:
         most = self.plan.batch_records
