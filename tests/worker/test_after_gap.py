@@ -6,9 +6,11 @@ import pytest
 
 from tests.worker.support.bench import Bench, add_partitions, lineages, of_input, saved_bench
 from tests.worker.support.stores import DictStore
+from worker.base.errors import Abort
 from worker.base.ports import TopicState
 from worker.checkpoint import History, Location, history
 from worker.checkpoint.gaps import before_gap
+from worker.checkpoint.siblings import of_another_partition
 from worker.cli.drained import require_drained
 from worker.cli.reshard import reshard
 from worker.preflight import known_partitions, of_checkpoints
@@ -45,6 +47,27 @@ def test_of_several_gaps_the_last_one_counts(bench: Bench, under: str) -> None:
     bench.broker.logs[0].low = 9
     bench.worker("three").join().turns(2).close()
     assert places(bench, under) == [(0, "main~p0@9", 10), (1, "main", 5)]
+
+
+@pytest.mark.parametrize("under", ["", FOLDER])
+def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_behind_it(under: str) -> None:
+    """As it does for a worker: who found it was put out of the group, and the owner had the records in memory."""
+    bench = saved_bench(2)
+    bench.feed(*"bab")
+    found = Bench(2)
+    found.store, found.broker, found.clock = bench.store, bench.broker, bench.clock
+    found.config = of_input(bench.config, on_gap="accept")
+    bench.broker.logs[0].low = 6
+    former = found.worker("former")
+    former.faults.at("offsets", *[Abort("not now")] * 9)
+    former.join().turns(2).kill()
+    assert places(bench, under) == [(0, "main~p0@6", 6), (1, "main", 5)], "nothing is saved beside it yet"
+    bench.broker.logs[0].low = 0
+    bench.worker("owner").join().turns(2).close()
+    assert places(bench, under) == [(0, "main", 8), (1, "main", 5)]
+    sibling = of_another_partition(bench.store, Location("group", "main", "events", "topic-id", 1))
+    assert sibling is not None
+    assert (sibling.location.lineage, sibling.offset) == ("main", 8)
 
 
 def test_its_models_can_move_to_other_partitions(bench: Bench) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.worker.support.checkpoints import HERE, HOUR_MS, chain_of, files, first_of, write
@@ -103,15 +105,13 @@ def test_orphans_go_but_not_those_whose_manifest_may_be_on_its_way(store: DictSt
     assert {same, newer} <= store.objects.keys()
 
 
-def tidy_before_a_manifest(
-    store: DictStore, former: Checkpoints, current: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Have the former owner clean up, with its checkpoint, when all of the next one but its manifest is written."""
+def before_a_manifest(store: DictStore, clean_up: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have somebody clean up when all of the next checkpoint but its manifest is written."""
     create = store.create
 
     def creating(name: str, data: bytes) -> None:
         if name.endswith("manifest"):
-            former.tidy(current, 0)
+            clean_up()
         create(name, data)
 
     monkeypatch.setattr(store, "create", creating)
@@ -125,21 +125,58 @@ def test_after_the_group_was_set_back_a_segment_whose_manifest_is_on_its_way_sta
     write(owner, 10, {"hot": b"10"}, previous=before)
     # Who had the partition before comes to its clean-up while the next owner saves: below what was saved once.
     former = Checkpoints(store, HERE)
-    tidy_before_a_manifest(store, former, before, monkeypatch)
+    before_a_manifest(store, lambda: former.tidy(before, 0), monkeypatch)
     following = write(owner, 7, {"hot": b"7"}, previous=before)
     assert loaded(owner, following) == {"cold": b"c" * 100, "hot": b"7"}
+
+
+def history_of_an_hour(checkpoints: Checkpoints) -> list[Manifest]:
+    """Nine checkpoints, ten offsets apart."""
+    manifests = [write(checkpoints, 10, {"cold": b"c" * 100, "hot": b"10"}, created_ms=0)]
+    for offset in range(20, 100, 10):
+        manifests.append(write(checkpoints, offset, {"hot": b"%d" % offset}, manifests[-1], created_ms=offset))
+    return manifests
+
+
+def test_who_had_the_partition_before_the_group_was_set_back_deletes_nothing_that_has_come_since(
+    store: DictStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For it all that lies before its own checkpoint is old: what the next owner works on now as well."""
+    former = Checkpoints(store, HERE)
+    manifests = history_of_an_hour(former)
+    former.tidy(manifests[-1], 0)
+    owner = Checkpoints(store, HERE)
+    before = owner.newest(10)
+    before_a_manifest(store, lambda: former.tidy(manifests[-1], 0), monkeypatch)
+    following = write(owner, 15, {"hot": b"15"}, before, created_ms=200)
+    assert loaded(owner, following) == {"cold": b"c" * 100, "hot": b"15"}
+    # Nor does it delete the manifest that has come.
+    former.tidy(manifests[-1], 0)
+    assert Checkpoints(store, HERE).newest(15) == following
+
+
+def test_after_the_group_was_set_back_the_owner_keeps_what_it_has_saved_since(store: DictStore) -> None:
+    """Recovery takes the newest one up to where the group has come again, not those from before, which lie further."""
+    history_of_an_hour(Checkpoints(store, HERE))
+    owner = Checkpoints(store, HERE)
+    current = owner.newest(10)
+    for offset in range(11, 16):
+        current = write(owner, offset, {"hot": b"%d" % offset}, current, created_ms=200 + offset)
+        owner.tidy(current, 0)
+        assert Checkpoints(store, HERE).newest(offset) == current
+    assert [offset for offset in owner.offsets() if 10 < offset < 20] == [13, 14, 15]
 
 
 def test_where_the_models_of_the_current_checkpoint_are_gone_nothing_is_deleted_and_all_is_written_anew(
     store: DictStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who had the partition before the group was set back may clean up while the next owner saves below."""
+    """Somebody who looks at what is there by now, and at nothing else, may clean up while the owner saves below."""
     owner = Checkpoints(store, HERE)
     before = write(owner, 5, {"cold": b"c" * 100, "hot": b"5"})
-    former = Checkpoints(store, HERE)
-    beyond = write(former, 10, {"hot": b"10"}, previous=before)
+    other = Checkpoints(store, HERE)
+    beyond = write(other, 10, {"hot": b"10"}, previous=before)
     with monkeypatch.context() as patch:
-        tidy_before_a_manifest(store, former, beyond, patch)
+        before_a_manifest(store, lambda: other.collect_garbage(HOUR_MS, beyond), patch)
         following = write(owner, 7, {"hot": b"7"}, previous=before)
     there = set(store.objects)
     with pytest.raises(CorruptCheckpoint, match=r"-[0-9a-f]{64}\.segment is missing"):

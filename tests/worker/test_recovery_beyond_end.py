@@ -52,12 +52,16 @@ def test_a_group_that_was_set_behind_an_open_transaction_is_not_beyond_the_end()
     assert [dict(each.headers)["source-offset"] for each in bench.published()[n_published:]] == [b"%d" % (readable + 2)]
 
 
-def test_a_group_without_offsets_whose_checkpoint_is_beyond_the_end_stops_too() -> None:
+def test_a_group_without_offsets_whose_checkpoint_is_beyond_the_end_stops_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = saved_bench()
     bench.broker.committed.clear()
     log = bench.broker.logs[0]
     log.records, log.high = log.records[:3], 3
     assert run_into_stop(bench.worker("two")) == {"offset-out-of-range": 1}
+    beyond = "events[0]: the group has no offset, the newest checkpoint is at offset 5, but the topic ends at 3"
+    assert beyond in caplog.text
 
 
 def test_an_offset_beyond_the_end_is_no_gap() -> None:

@@ -91,6 +91,18 @@ def test_no_schedule_of_faults_changes_anything_where_batches_end_before_all_is_
 
 
 @pytest.mark.parametrize("seeds", [OF_OTHERS, pytest.param(range(20, 400), marks=pytest.mark.full)], ids=str)
+def test_no_schedule_changes_anything_where_a_thread_is_overtaken_by_its_loop_and_requests_by_later_ones(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere a checkpoint is written while its process does nothing else; and what the store lists is one moment."""
+    monkeypatch.setattr(plan, "FAULTS", plan.BESIDE)
+    counts = Counter[str]()
+    for seed in seeds:
+        Simulation(seed, counts=counts).run()
+    assert min(counts["overtaken"], counts["late write"], counts["torn list"]) >= 10
+
+
+@pytest.mark.parametrize("seeds", [OF_OTHERS, pytest.param(range(20, 400), marks=pytest.mark.full)], ids=str)
 def test_no_schedule_of_several_disasters_changes_an_output_or_a_checkpoint(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:

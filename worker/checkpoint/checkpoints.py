@@ -255,11 +255,12 @@ class Checkpoints:
         """List the files once: compare what was written here since the last time with what others have, then collect.
 
         Returns offset -> keys on which checkpoints there do not agree, see `diverged`. Where there are any nothing is
-        deleted. `committed` is the revision that is committed. Raises CorruptCheckpoint, and deletes nothing, where
-        segments of the `current` checkpoint are gone: what others took for needless, or an earlier checkpoint alone,
-        may be all there is to recover from.
+        deleted. `committed` is the revision that is committed. What others have written since the last listing stays:
+        who cleans up may have lost the partition, and where the next owner works below, the manifest may be on its way.
+        Raises CorruptCheckpoint, and deletes nothing, where segments of the `current` checkpoint are gone: what others
+        took for needless, or an earlier checkpoint alone, may be all there is to recover from.
         """
-        names = self._names()
+        known, names = self._known, self._names()
         differing = {offset: self.diverged(offset) for offset in sorted(self._since.offsets)}
         differing = {offset: keys for offset, keys in differing.items() if keys}
         self._lost_segments = self._gone(current)
@@ -267,7 +268,7 @@ class Checkpoints:
             return differing
         if self._lost_segments:
             raise self._lost()
-        self._collect(names, current.created_ms, current, committed)
+        self._collect(names, current.created_ms, current, committed, known)
         return {}
 
     def collect_garbage(self, now_ms: int, current: Manifest | None = None) -> list[str]:
@@ -278,13 +279,17 @@ class Checkpoints:
         stays, and so does every segment it could point into. So do those of one that is gone since it was listed. A
         delta without its base is of no use to any version.
         """
-        return self._collect(self._names(), now_ms, current, None)
+        names = self._names()
+        return self._collect(names, now_ms, current, None, set(names))
 
-    def _collect(self, names: Sequence[str], now_ms: int, current: Manifest | None, committed: int | None) -> list[str]:
+    def _collect(
+        self, names: Sequence[str], now_ms: int, current: Manifest | None, committed: int | None, known: set[str]
+    ) -> list[str]:
         kept, orphans, unreadable = self._contents_of(of_kind("manifest", names))
         bases = {current.models.base_name} if current is not None else set()
         self._lost_base = next(iter(bases - {*names}), None)
-        expired = retention.expired(kept, now_ms, committed, bases)
+        reached = None if current is None else current.offset
+        expired = retention.expired(kept, now_ms, committed, {*bases, *(kept.keys() - known)}, reached)
         for name in chain.from_iterable(expired):
             del kept[name]
         self._contents = kept
@@ -298,7 +303,8 @@ class Checkpoints:
         expired.insert(0, [name for name in orphans if offset_of(name) < newest])
         # An orphan that stays has what it could point into: somebody may restore its base.
         unreadable = max([unreadable, *(offset_of(name) for name in orphans if offset_of(name) >= newest)])
-        expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=below))
+        segments = [name for name in of_kind("segment", names) if name in known]
+        expired.append(retention.unneeded(segments, needed, above=unreadable, below=below))
         for together in filter(None, expired):
             failpoint("collecting")
             self._store.delete(*map(self._path, together))

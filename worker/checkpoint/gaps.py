@@ -13,12 +13,13 @@ partition are named by the configured lineage, and a later one lies at a higher 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from worker.base.ports import ObjectStore
-from worker.checkpoint.names import Location
+from worker.checkpoint.names import Location, is_ours, of_kind, offset_of
 
 
 def after_gap(location: Location, offset: int) -> Location:
@@ -38,8 +39,16 @@ def before_gap(location: Location) -> Location:
     return msgspec.structs.replace(location, lineage=lineage) if lineage and gap.isdecimal() else location
 
 
-def folders_after_gaps(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Folders in which the histories of partitions went on after their gaps, the newest first, by the configured one.
+class AfterGap(NamedTuple):
+    """Where a history went on."""
+
+    folder: str
+    gap: int
+    """The offset behind the lost records, at which it began."""
+
+
+def folders_after_gaps(paths: Iterable[str]) -> dict[str, list[AfterGap]]:
+    """Where the histories of partitions went on after their gaps, the newest first, by the folder that is configured.
 
     paths: names of objects, those that record the gaps among them.
     """
@@ -51,9 +60,24 @@ def folders_after_gaps(paths: Iterable[str]) -> dict[str, list[str]]:
     after = {}
     for folder, gaps in found.items():
         lineage, topic, partition = folder.rsplit("/", 2)
-        lineages = (_after(lineage, partition, gap) for gap in sorted(gaps, reverse=True))
-        after[folder] = [f"{each}/{topic}/{partition}" for each in lineages]
+        after[folder] = [
+            AfterGap(f"{_after(lineage, partition, gap)}/{topic}/{partition}", gap)
+            for gap in sorted(gaps, reverse=True)
+        ]
     return after
+
+
+def folder_in_force(store: ObjectStore, configured: str, after_gaps: Sequence[AfterGap]) -> str:
+    """The folder in which a partition goes on, as far as the store knows: the configured one, or one after its gaps.
+
+    A gap behind which nothing is saved may be one that nobody has committed: what was saved as far without it counts
+    for more then, as it does for recovery where no pointer says what was committed.
+    """
+    if not after_gaps:
+        return configured
+    last, before = after_gaps[0], folder_in_force(store, configured, after_gaps[1:])
+    saved = _newest_offset(store, last.folder)
+    return last.folder if saved > last.gap or saved > _newest_offset(store, before) else before
 
 
 def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
@@ -61,6 +85,11 @@ def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
     if offset in gaps_of(store, location):
         return  # Its name alone counts: no store takes it again where its bytes are damaged.
     store.create(f"{_folder(location)}/{offset:020d}", after_gap(location, offset).lineage.encode())
+
+
+def _newest_offset(store: ObjectStore, folder: str) -> int:
+    names = filter(is_ours, (path.rpartition("/")[2] for path in store.list(folder)))
+    return max(map(offset_of, of_kind("manifest", names)), default=-1)
 
 
 def _after(lineage: str, partition: int | str, gap: int) -> str:

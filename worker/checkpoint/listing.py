@@ -9,24 +9,24 @@ import msgspec
 
 from worker.base.errors import Fatal
 from worker.base.ports import ObjectStore
-from worker.checkpoint.gaps import before_gap, folders_after_gaps
+from worker.checkpoint.gaps import before_gap, folder_in_force, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
 from worker.checkpoint.names import is_ours, of_kind
 
 
 def history(store: ObjectStore, under: str = "", but: str | None = None) -> list[Manifest]:
-    """The newest checkpoint of each partition of the one topic and lineage in a folder, after its last gap.
+    """The newest checkpoint of each partition of the one topic and lineage in a folder, after its last gap in force.
 
     What is in the folder `but` is left out. Raises WorkerError unless there is just one, whole, with all partitions.
     """
     histories: dict[tuple[str, str, str, str], list[Manifest]] = defaultdict(list)
     paths, left_out = set(store.list(under)), set[str]()
     for folder, after in folders_after_gaps(paths).items():
-        if but is not None and folder.startswith(f"{but}/"):
-            left_out.update(after)
-        else:
-            left_out.update((folder, *after[1:]))
-            paths.update(store.list(after[0]))
+        folders = {folder, *(each.folder for each in after)}
+        if but is None or not folder.startswith(f"{but}/"):
+            folders.remove(in_force := folder_in_force(store, folder, after))
+            paths.update(store.list(in_force))
+        left_out |= folders
     for listing in describe(store, paths):
         if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):
             continue

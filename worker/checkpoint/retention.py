@@ -1,9 +1,10 @@
 """Which checkpoints are kept.
 
-Recovery takes the newest one; the two before it are there in case it is damaged. The newest three of the revision that
-is committed are there also where others were never committed (pointer.py); and those of later revisions for an hour,
-since one of them may be committed by now. Older ones serve people who set the group
-back: one for every hour of a day, since each of them keeps its own copy of what was changed in between.
+Recovery takes the newest one; the two before it are there in case it is damaged. Where the group was set back these are
+the newest three up to where it has come again. The newest three of the revision that is committed are there also where
+others were never committed (pointer.py); and those of later revisions for an hour, since one of them may be committed
+by now. Older ones serve people who set the group back: one for every hour of a day, since each of them keeps its own
+copy of what was changed in between.
 """
 
 from __future__ import annotations
@@ -44,16 +45,20 @@ def expired(
     manifests: Mapping[str, Content],
     now_ms: int,
     committed: int | None,
-    bases: Collection[str | None],
+    stay: Collection[str | None],
+    reached: int | None = None,
 ) -> list[list[str]]:
     """Names of manifests that nobody needs any more; `manifests` are the readable ones, newest first.
 
-    committed: the revision that the committed offset names, which admits no other one. bases: those that stay. First
-    come the deltas, then bases: a delta must not be there without its base.
+    committed: the revision that the committed offset names, which admits no other one. stay: those that do, whatever
+    else is said. reached: the offset of the checkpoint that was written last, which lies before the newest one where
+    the group was set back. First come the deltas, then bases: a delta must not be there without its base.
     """
     dispensable: list[str] = []
     hours = set()
     newest = set(list(manifests)[:KEPT_MANIFESTS])
+    if reached is not None:
+        newest.update([name for name in manifests if offset_of(name) <= reached][:KEPT_MANIFESTS])
     of_newest = next((_base_of(name, manifests) for name in manifests), None)
     # What is damaged may be a base: of those that need another one than the newest does, one is kept as well.
     newest.update([name for name in manifests if _base_of(name, manifests) != of_newest][:1])
@@ -71,7 +76,8 @@ def expired(
             dispensable.append(name)
         else:
             hours.add(hour)
-    needed = {*bases, *(manifests[name].base for name in manifests.keys() - set(dispensable))}
+    stayed = (manifests.keys() - set(dispensable)) | (manifests.keys() & stay)
+    needed = {*stay, *(manifests[name].base for name in stayed)}
     gone = [name for name in dispensable if name not in needed]
     return [[name for name in gone if (manifests[name].base is None) is is_base] for is_base in (False, True)]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from worker.base.ports import ObjectStore
-from worker.checkpoint.gaps import before_gap, folders_after_gaps
+from worker.checkpoint.gaps import before_gap, folder_in_force, folders_after_gaps
 from worker.checkpoint.manifest import Manifest, readable
 from worker.checkpoint.names import History, Location, is_ours, of_kind
 
@@ -51,7 +51,7 @@ def _one_of_each(
     """The newest readable manifest, or the oldest, of each partition, the lowest first.
 
     Only below those folders whose names begin with `start`, and not with `but`. Each is read when it is asked for. The
-    newest one lies after the last gap of its partition.
+    newest one lies after the last gap of its partition that is in force.
     """
     manifests: dict[str, list[str]] = defaultdict(list)
     paths = store.list(folder)
@@ -69,6 +69,6 @@ def _one_of_each(
     for where in sorted(manifests, key=lambda where: int(where.rpartition("/")[2])):
         names, found_in = manifests[where], where
         if where in after_gaps:
-            found_in = after_gaps[where][0]
+            found_in = folder_in_force(store, where, after_gaps[where])
             names = of_kind("manifest", filter(is_ours, (path.rpartition("/")[2] for path in store.list(found_in))))
         yield from islice(readable(store, found_in, sorted(names, reverse=not oldest), lambda _: None), 1)

@@ -186,7 +186,8 @@ class Tasks(Mapping[int, Task]):
                 return False
             raise next_is_missing(where, task.gone)
         if task.ends_in_replay(self._input.end_seen(task.number)):
-            require_not_beyond(where, task.live_from, self._input.bounds(task.number).end)
+            committed, end = self._found[task.number] > 0, self._input.bounds(task.number).end
+            require_not_beyond(where, task.live_from, end, committed=committed)
         return True
 
     def reload(self, task: Task, error: StateLost) -> PartitionStopped | None:

@@ -216,7 +216,7 @@ class Recovery:
         except CorruptCheckpoint as error:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
         live_from = manifest.offset if committed is None else committed
-        require_not_beyond(self._where, live_from, bounds.end)
+        require_not_beyond(self._where, live_from, bounds.end, committed=committed is not None)
         live_from = max(live_from, self._reach(manifest, bounds.low, live_from))
         # Behind a gap the record before is one that nobody has read. Whoever sets offsets leaves no pointer, and maybe
         # the epoch of an earlier commit, which is not that of the record before the offset.

@@ -83,12 +83,16 @@ def require_not_rewound(where: str, committed: int, newest: int) -> None:
         )
 
 
-def require_not_beyond(where: str, live_from: int, end: int) -> None:
-    """Records that come below the offset from which they are predicted would be learned and never predicted."""
+def require_not_beyond(where: str, live_from: int, end: int, *, committed: bool) -> None:
+    """Records that come below the offset from which they are predicted would be learned and never predicted.
+
+    committed: whether that offset is the group's; it is that of the newest checkpoint where the group has none.
+    """
     if live_from > end:
+        what = "the group is" if committed else "the group has no offset, the newest checkpoint is"
         raise PartitionStopped(
             "offset-out-of-range",
-            f"{where}: the group is at offset {live_from}, but the topic ends at {end}: the broker has lost "
+            f"{where}: {what} at offset {live_from}, but the topic ends at {end}: the broker has lost "
             f"records that were predicted, and others may take their place",
             f"Where the records before {end} are what they were, delete the checkpoints beyond it and set the group "
             f"to it; else {_BEGIN_ANEW}",

@@ -78,7 +78,7 @@ class Gap(Disaster):
     def strike(self) -> None:
         if found := self._pick():
             log = self.world.broker.logs[found[0]]
-            log.low = self.world.rng.randint(log.low, log.high)
+            log.low = self.world.rng.randint(log.low, log.stable)
 
     def answer(self) -> None:
         config = self.world.config

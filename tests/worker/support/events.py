@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
+
+from tests.worker.support.fake_broker import Log
 
 NAMES = ("x", "y", "z")
 CATEGORIES = ("red", "green", "blue", "=", "1")
@@ -43,6 +45,29 @@ class Source:
         self._n_keys = rng.randint(1, 3)
         self._n_labels = rng.randint(1, len(LABELS))
         self._width = [rng.randint(0, 2) for _ in range(self._n_keys)]
+
+    def feed(self, logs: Mapping[int, Log], n: int, quiet: Collection[int], *, marked: bool, in_doubt: bool) -> None:
+        """Append so many records, to none of the `quiet` partitions.
+
+        marked: with markers of transactions behind them. in_doubt: some of them in transactions that stay open.
+        """
+        for i in range(n):
+            number = self._rng.randrange(len(logs))
+            if number in quiet:
+                continue
+            log = logs[number]
+            if in_doubt and log.open_from is None and self._rng.random() < 0.3:
+                log.begin()
+            key, value = self.draw(number)
+            headers = [("trace", b"%d" % i)] if i % 2 else []
+            log.append(key, value, headers, gap=self._rng.choice((0, 0, 0, 0, 1, 3)))
+            if marked:
+                log.mark(1 + i % 2)
+
+    def settle(self, log: Log) -> None:
+        """What is in doubt of a log is so no more: it is committed, or some of it is aborted."""
+        begun = [record.offset for record in log.records if record.offset >= log.stable]
+        log.settle(self._rng.sample(begun, self._rng.choice((0, 0, len(begun) // 2, len(begun)))))
 
     def draw(self, partition: int) -> tuple[bytes | None, bytes | None]:
         """Key and value of a record."""

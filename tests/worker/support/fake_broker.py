@@ -1,6 +1,7 @@
 """A broker in memory, with the semantics that the worker's guarantees rest on.
 
-What is modelled: logs with gaps, a low watermark and leader epochs, whose end may be lost; transactions that show
+What is modelled: logs with gaps, a low watermark and leader epochs, whose end may be lost, or not be readable yet since
+others have transactions open; transactions that show
 outputs and offsets together or not at all, and end when they take too long; epochs of producers; requests to commit
 that arrive late; stable committed offsets; a group that decides at once while its members are told in `consume`; and
 the fence of offset commits, which looks at member and generation, not at who owns the partition. broker_contract.py
@@ -10,7 +11,7 @@ holds it to Kafka.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -34,6 +35,8 @@ class Log:
         self.high = 0
         self.former: list[list[Record]] = []
         """The records as they were before each time that the end of the log was lost."""
+        self.open_from: int | None = None
+        """Where a transaction begins that somebody has open: whoever reads what is committed comes to here."""
         self.epochs = [(0, 0)]
         """Of those who led it and wrote to it: their leader epochs, and the offset at which each began."""
 
@@ -50,8 +53,24 @@ class Log:
         """Leave out so many offsets at the end, as markers of transactions do, and what was aborted."""
         self.high += n
 
+    @property
+    def stable(self) -> int:
+        """Offset before which everything is committed, or aborted."""
+        return self.high if self.open_from is None else self.open_from
+
+    def begin(self) -> None:
+        """A producer begins a transaction with what comes next."""
+        self.open_from = self.high
+
+    def settle(self, aborted: Collection[int]) -> None:
+        """The transaction ends; these offsets of it, or of others that were begun since, will never be read."""
+        self.open_from = None
+        self.records = [record for record in self.records if record.offset not in aborted]
+        self.mark(1)
+
     def truncate(self, offset: int) -> None:
         """Lose what lies from this offset on, as where a replica takes over that did not have it yet."""
+        self.open_from = None
         self.former.append(self.records)
         self.records = [record for record in self.records if record.offset < offset]
         self.high = offset
@@ -69,9 +88,9 @@ class Log:
         return next((start for epoch, start in self.epochs if epoch > leader_epoch), self.high)
 
     def after(self, offset: int, most: int) -> list[Record]:
-        """At most so many records that still exist, from an offset on."""
-        first = max(offset, self.low)
-        return [record for record in self.records if record.offset >= first][:most]
+        """At most so many records that still exist and can be read, from an offset on."""
+        first, stable = max(offset, self.low), self.stable
+        return [record for record in self.records if first <= record.offset < stable][:most]
 
     @property
     def end(self) -> int:
@@ -239,7 +258,7 @@ class Broker:
         if number in self.leaderless:
             raise Transient(f"partition {number} has no leader")
         log = self.logs[number]
-        return Bounds(log.low, log.high, log.high)
+        return Bounds(log.low, log.stable, log.high)
 
     def _require(self, identity: str, epoch: int) -> None:
         self.end_overdue()

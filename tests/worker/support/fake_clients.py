@@ -199,9 +199,9 @@ class FakeInput:
                 self.positions[number], self._epochs[number] = some[-1].offset + 1, some[-1].leader_epoch
                 most -= len(some)
             if number not in missing and not log.after(self.positions[number], 1):
-                ends[number] = log.high
-                if log.high > self.positions[number]:  # The client goes on behind markers, which it does not show.
-                    self.positions[number], self._epochs[number] = log.high, log.epochs[-1][0]
+                ends[number] = log.stable
+                if log.stable > self.positions[number]:  # The client goes on behind markers, which it does not show.
+                    self.positions[number], self._epochs[number] = log.stable, log.epochs[-1][0]
 
     def _is_beyond_end(self, log: Log, number: int) -> bool:
         """Whether the log ends before the position, or has lost the record before it, which its epoch tells."""

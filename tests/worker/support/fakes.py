@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tests.worker.support.stores import PassingStore
-from worker.base.errors import StateLost
+from worker.base.errors import StateLost, Transient
 from worker.base.ports import ObjectStore
 from worker.config import Config, Override, loads
 
@@ -72,14 +73,31 @@ class FakeClock:
 
 
 class FakeStore(PassingStore):
-    """A store behind a hook."""
+    """A store behind a hook, which may have the next call take effect late, or by halves."""
 
     def __init__(self, inner: ObjectStore, hook: Hook = no_fault) -> None:
         super().__init__(inner)
         self.hook = hook
+        self.delay: Callable[[Callable[[], Any]], object] | None = None
+        """Takes the next object that is created: who sent it has given up waiting by the time that it arrives."""
+        self.is_torn = False
+        """Whether the next listing is of two moments, as those of many pages are."""
+
+    def list(self, prefix: str) -> list[str]:
+        names = super().list(prefix)
+        if self.is_torn and names:
+            self.is_torn = False
+            last = names[(len(names) - 1) // 2]
+            self.hook("store list:page")
+            names = [name for name in names if name <= last] + [name for name in super().list(prefix) if name > last]
+        return names
 
     def _call(self, method: Callable[..., Any], name: str, *arguments: Any) -> Any:
         self.hook(f"store {method.__name__}")
+        if self.delay is not None and method.__name__ == "create":
+            self.delay(partial(method, name, *arguments))
+            self.delay = None
+            raise Transient("injected: the request is late")
         answer = method(name, *arguments)
         self.hook(f"store {method.__name__}:done")
         return answer
@@ -143,15 +161,20 @@ class FakePool(Executor):
 
 
 class Job(Future[Any]):
-    """What a FakePool gives as a future."""
+    """What a FakePool gives as a future.
+
+    One that has begun is at a call that others overtake: who waits for it does so in vain, or would for ever.
+    """
 
     def __init__(self, pool: FakePool, call: Callable[[], Any]) -> None:
         super().__init__()
         self._pool = pool
         self._call = call
+        self._has_begun = False
 
     def run(self) -> None:
         self._pool.jobs.remove(self)
+        self._has_begun = True
         if not self.running():
             self.set_running_or_notify_cancel()
         try:
@@ -167,7 +190,9 @@ class Job(Future[Any]):
 
     def result(self, timeout: float | None = None) -> Any:
         if not self.done():
-            if timeout is not None and not self._pool.is_done_within(timeout):
+            if timeout is None and self._has_begun:
+                raise Crash
+            if timeout is not None and (self._has_begun or not self._pool.is_done_within(timeout)):
                 self._pool.clock.now_s += timeout
                 raise TimeoutError
             self.run()

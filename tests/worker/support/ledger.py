@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.worker.support.fake_broker import Broker
 from tests.worker.support.stores import DictStore
 from worker.base.errors import Transient, WorkerError
-from worker.checkpoint import Manifest, Reader
+from worker.checkpoint import Manifest, Pointer, Reader
 
 KEPT, HOUR_MS = 3, 3600 * 1000
 DAY_MS = 24 * HOUR_MS
@@ -38,9 +38,11 @@ def rank(manifest: Manifest) -> tuple[int, int, int]:
 class Ledger(DictStore):
     """Remembers every manifest that a worker ever wrote."""
 
-    def __init__(self, broker: Broker, accepts_gaps: Callable[[], bool]) -> None:
+    def __init__(self, broker: Broker, accepts_gaps: Callable[[], bool], *, goes_back: bool) -> None:
+        """goes_back: whether the group may be set back by who was put out of it, unknown to who is in it."""
         super().__init__()
         self._accepts_gaps = accepts_gaps
+        self._goes_back = goes_back
         self.written: dict[int, list[Written]] = {number: [] for number in broker.logs}
         self.silent = "-"
         """Objects below this folder give no answer."""
@@ -86,6 +88,8 @@ class Ledger(DictStore):
                 raise Failed(f"a base is deleted that a checkpoint needs: {name}")
             if name == self._with_another_base(kept):
                 raise Failed(f"the last checkpoint is deleted that does not need the base of the newest: {name}")
+            if name == self._next_start(kept) and not self._goes_back:
+                raise Failed(f"the checkpoint is deleted from which the group would go on: {name}")
         super().delete(name)
 
     def _decoded(self, name: str, data: bytes) -> Manifest:
@@ -106,6 +110,15 @@ class Ledger(DictStore):
     def _with_another_base(self, newest_first: Sequence[str]) -> str | None:
         bases = [self._bases.get(name, name) for name in newest_first]
         return next((name for name, base in zip(newest_first, bases, strict=True) if base != bases[0]), None)
+
+    def _next_start(self, newest_first: Sequence[str]) -> str | None:
+        """The manifest with which a partition would be opened now."""
+        manifests = {name: self._manifests[name] for name in newest_first}
+        number = next((manifest.location.partition for manifest in manifests.values()), -1)
+        pointer = Pointer.read(self._broker.metadata.get(number, ""))
+        committed = self._broker.committed.get(number, 0)
+        admitted = (name for name, each in manifests.items() if pointer is None or pointer.admits(each))
+        return next((name for name in admitted if manifests[name].offset <= committed), None)
 
     def manifests_in(self, folder: str) -> list[str]:
         """Names of the manifests there that workers wrote, the newest first."""

@@ -219,11 +219,13 @@ MISTAKES = {
         "checkpoint.checkpoints", ".union(*(each.segments for each in kept.values()))", ""
     ),
     "checkpoints are never deleted": mistake(
-        "checkpoint.checkpoints", "retention.expired(kept, now_ms, committed, bases)", "list[list[str]]()"
+        "checkpoint.checkpoints",
+        "retention.expired(kept, now_ms, committed, {*bases, *(kept.keys() - known)}, reached)",
+        "list[list[str]]()",
     ),
     "segments are never deleted": mistake(
         "checkpoint.checkpoints",
-        'expired.append(retention.unneeded(of_kind("segment", names), needed, above=unreadable, below=below))',
+        "expired.append(retention.unneeded(segments, needed, above=unreadable, below=below))",
         "pass",
     ),
     "dead bytes are never reclaimed": mistake("checkpoint.segments", "if dead <= limit:", "if True:"),

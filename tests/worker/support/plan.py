@@ -61,6 +61,12 @@ FAULTS = (
     "slow store",
     "stale offsets",
 )
+BESIDE = (
+    *FAULTS,
+    *("overtaken", "overtaken", "overtaken", "late write", "late write", "torn list", "torn list"),
+    *("open input", "open input", "open input"),
+)
+"""Faults of schedules of their own: what comes between a thread and its store, and between records and their reader."""
 DISASTERS = ("gap", "rewind", "truncation", "disagreement", "foreign files", "deployment")
 """What no worker can mend: see disasters.py. A schedule has one of them, or none."""
 

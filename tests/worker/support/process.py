@@ -7,7 +7,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tests.worker.support.fake_broker import Broker
 from tests.worker.support.fake_clients import Doubts, FakeInput, FakeOutput
@@ -67,12 +67,15 @@ class Process:
         self.pool = FakePool(world.clock)
         self.askers = FakePool(world.clock)
         self.spill = FakeSpill(plan.spill_room, self.hook)
+        self.store = FakeStore(world.store, self.hook)
+        self.thread: Literal["idle", "at work", "waiting"] = "idle"
+        """What the thread does that writes checkpoints, beside the loop: whether it waits for a call to return."""
         self._worker = world.worker(
             config,
             replace(SETTING, partitions=len(world.broker.logs), spill=self.spill),
             self.input,
             self._open_output,
-            FakeStore(world.store, self.hook),
+            self.store,
             self._metrics(),
             ProcessClock(world.clock, self.hook, plan.look_s),
             Pools(self.pool, self.pool, self.pool, self.askers, FakePool(world.clock), None),
@@ -96,8 +99,10 @@ class Process:
 
     def write_checkpoint(self) -> None:
         """One of its threads that write checkpoints gets done."""
-        if self.pool.jobs:
+        if self.pool.jobs and self.thread == "idle":
+            self.thread = "at work"
             self._run(self.pool.jobs[0].run)
+            self.thread = "idle"
 
     def stop(self) -> None:
         """In order, as after SIGTERM."""

@@ -9,13 +9,14 @@ up as a zombie. When the faults are over and everything is worked off, verdict.p
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
+from tests.worker.support.damage import Damage
 from tests.worker.support.disasters import DISASTERS, SEVERAL, Disaster
 from tests.worker.support.events import Source
 from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S, Broker
@@ -35,14 +36,6 @@ MOST_STARTS = 8
 MOST_FAULTS = 1000
 """In a schedule: what happens while a process is held, or opens with many files, may bring on more than it ends."""
 DAY_MS = 24 * 3600 * 1000
-FOREST = b"AMFF"
-"""What the bytes of a forest begin with. They end with their hash."""
-
-
-def _forged(forest: bytes) -> bytes:
-    """A sound forest with another name of a class."""
-    body = forest[: -hashlib.sha256().digest_size].replace(b'"a"', b'"z"', 1)
-    return body + hashlib.sha256(body).digest()
 
 
 class Simulation:
@@ -65,7 +58,7 @@ class Simulation:
         self.broker = Broker(self.plan.partitions, self.clock)
         self.broker.refuses = self._refuses
         self.broker.seconds_per_record = self.plan.seconds_per_record
-        self.store = Ledger(self.broker, lambda: self.config.input.on_gap == "accept")
+        self.store = Ledger(self.broker, lambda: self.config.input.on_gap == "accept", goes_back=self.repeats)
         self._seed = seed
         self._verbose = verbose
         self._disaster = (DISASTERS | SEVERAL).get(self.plan.disaster or "", Disaster)(self)
@@ -74,7 +67,9 @@ class Simulation:
         self._source = Source(self.rng, lambda key: params_for(key).labels_are_numbers)
         self._processes: list[Process] = []
         self._latest: dict[int, Process] = {}
-        self._damaged: dict[str, bytes] = {}
+        self._damage = Damage(self.rng, self.store, self._note_damage)
+        self._late: list[Callable[[], object]] = []
+        """Objects on their way to the store, of which those who sent them have given up hearing."""
         self._calm = False
 
     def run(self) -> None:
@@ -107,13 +102,16 @@ class Simulation:
         awake = [process for process in self._processes if process.awake]
         if awake and rng.random() < 0.75:
             rng.choice(awake).turn()
+            if "overtaken" in self.plan.faults:
+                rng.choice(awake).write_checkpoint()
             # Some turns take their time, or what waits for another attempt would wait for most of a schedule.
             self.clock.now_s += rng.choice((0.0, 0.0, 0.5))
             return
         process = rng.choice(self._processes)
-        if rng.random() < 0.2 and not any(each.held for each in self._processes):
+        is_in_between = any(each.held or each.thread == "waiting" for each in self._processes)
+        if rng.random() < 0.2 and not is_in_between:
             self._see_to_stops()
-        if self.plan.disaster and rng.random() < 0.15 and not any(each.held for each in self._processes):
+        if self.plan.disaster and rng.random() < 0.15 and not is_in_between:
             self.say(None, f"the disaster strikes: {self.plan.disaster}")
             self.counts[self.plan.disaster] += 1
             self._disaster.strike()
@@ -135,7 +133,7 @@ class Simulation:
                     process.stop()
             case 7:
                 if "damage" in self.plan.faults:
-                    self._damage()
+                    self._damage.strike()
                 if "spill damage" in self.plan.faults:
                     for each in awake:
                         self._damage_spill(each, "rest")
@@ -144,7 +142,7 @@ class Simulation:
             case 9:
                 self.clock.now_s += rng.choice((0.1, 1.0, 15.0))
                 self.clock.wall_offset_ms += rng.choice((-2, 2)) * DAY_MS
-                self.broker.deliver_late()
+                self._deliver_late()
             case 10:
                 number = rng.choice(sorted(self.broker.logs))
                 self.broker.leaderless ^= {number}
@@ -153,15 +151,8 @@ class Simulation:
 
     def feed(self, n: int) -> None:
         """Produce so many records."""
-        for i in range(n):
-            number = self.rng.randrange(len(self.broker.logs))
-            if number in self.quiet:
-                continue
-            key, value = self._source.draw(number)
-            headers = [("trace", b"%d" % i)] if i % 2 else []
-            self.broker.logs[number].append(key, value, headers, gap=self.rng.choice((0, 0, 0, 0, 1, 3)))
-            if self.plan.marked:
-                self.broker.logs[number].mark(1 + i % 2)
+        in_doubt = "open input" in self.plan.faults
+        self._source.feed(self.broker.logs, n, self.quiet, marked=self.plan.marked, in_doubt=in_doubt)
 
     def _start(self, entry: int) -> Process:
         """A new process for a slot; under a static name it takes the place of the old one, be that alive or not."""
@@ -229,39 +220,8 @@ class Simulation:
             if not process.alive and process.input.is_member:
                 process.input.expire()
 
-    def _damage(self) -> None:
-        names = sorted(self.store.objects.keys() - self._damaged.keys())
-        if not names:
-            return
-        name = self.rng.choice(names[-4:] if self.rng.random() < 0.5 else names)
-        data = self.store.objects[name]
-        place = self.rng.randrange(len(data) or 1)
-        flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] if data else b"?"
-        other = self.store.objects[self.rng.choice(names)]
-        alike = [each for each in names if each != name and len(self.store.objects[each]) == len(data)]
-        stale = self.store.objects[self.rng.choice(alike)] if alike else flipped
-        damaged = self.rng.choice((data[:place], flipped, other, stale, None))
-        self._replace(name, damaged)
-
-    def _forge_models(self) -> None:
-        """Every model in the store becomes one that could be loaded. Its hash alone says that it is another one."""
-        for name in sorted(self.store.objects.keys() - self._damaged.keys()):
-            if name.endswith(".segment"):
-                models = self.store.objects[name].split(FOREST)[1:]
-                self._replace(name, b"".join(_forged(FOREST + model) for model in models))
-
-    def _replace(self, name: str, damaged: bytes | None) -> None:
-        self._damaged[name] = self.store.objects[name]
-        if damaged is None:
-            del self.store.objects[name]
-        else:
-            self.store.objects[name] = damaged
-        self.store.tampered.add(name)
-        self.counts["damage"] += 1
-        self.say(None, f"damages {name[-29:]}")
-
     def _repair(self) -> None:
-        self.store.objects |= self._damaged
+        self._damage.repair()
         for process in self._processes:
             for place in process.spill.places:
                 place.damaged = False
@@ -284,13 +244,19 @@ class Simulation:
         """A process is at this point of its program."""
         if self._calm:
             process.input.notice()
+            process.store.delay = None
+            return
+        if point == "store list:page":
+            self._hold(process, "torn list", point)
             return
         if point == "consume" and self.rng.random() < 0.5:
             process.input.notice()
         if point == "committed" and "stale offsets" in self.plan.faults:
             process.input.forgetful = self.rng.random() < 0.5
+        if process.thread == "at work" and "overtaken" in self.plan.faults and self.rng.random() < 0.3:
+            self._overtake(process, point)
         if point == "store read_range" and "damage" in self.plan.faults and self.rng.random() < 0.5:
-            self._forge_models()
+            self._damage.forge_models()
         if self.rng.random() >= self.plan.fault_rate * (3 if point in CRITICAL else 1):
             return
         if sum(self.counts.values()) >= self._most_counts:
@@ -307,13 +273,18 @@ class Simulation:
             self._note(process, fault, point)
             self._rebalance()
         elif fault == "damage":
-            self._damage()
+            self._damage.strike()
         elif fault == "spill damage":
             self._damage_spill(process, point)
         elif fault in ("loss", "unnoticed loss"):
             self._lose(process, fault, point)
         elif fault in ("hold", "zombie"):
             self._hold(process, fault, point)
+        elif fault == "late write":
+            self._note(process, fault, point)
+            process.store.delay = self._late.append
+        elif fault == "torn list":
+            process.store.is_torn = True
 
     def _raise(self, process: Process, point: str) -> None:
         if point in ERRORS:
@@ -363,15 +334,41 @@ class Simulation:
             process.input.notice(rejoin=self.rng.random() < 0.7)
         self.say(process, "goes on")
 
+    def _overtake(self, process: Process, point: str) -> None:
+        """Its loop goes on, and so do all others, while one of its threads waits for the store."""
+        if not point.startswith("store"):
+            return
+        self._note(process, "overtaken", point)
+        process.thread = "waiting"
+        for _ in range(self.rng.choice((1, 2, 4, 8))):
+            if process.awake:
+                process.turn()
+            self._step()
+        process.thread = "at work"
+
+    def _deliver_late(self) -> None:
+        self.broker.deliver_late()
+        late, self._late = self._late, []
+        for arrive in late:
+            arrive()
+        for log in self.broker.logs.values():
+            if log.open_from is not None and (self._calm or self.rng.random() < 0.5):
+                self.counts["open input"] += 1
+                self._source.settle(log)
+
     def _batch_records(self) -> int:
         most = self.plan.batch_records
         return self.rng.randint(most, 10 * most) if self._calm else self.rng.randint(0, most)
 
     def _is_done_within(self, seconds: float) -> bool:
         """Whether a checkpoint that is being written is done by then."""
-        if self._calm or "slow store" not in self.plan.faults:
+        if self._calm or not {"slow store", "overtaken"} & {*self.plan.faults}:
             return True
         return self.rng.random() < (0.9 if seconds else 0.5)
+
+    def _note_damage(self, name: str) -> None:
+        self.counts["damage"] += 1
+        self.say(None, f"damages {name[-29:]}")
 
     def _note(self, process: Process, what: str, point: str) -> None:
         self.counts[what] += 1
@@ -383,6 +380,7 @@ class Simulation:
         """No more faults: everything is worked off, then all stop in order."""
         self._calm = True
         self.say(None, "no more faults")
+        self._deliver_late()
         self.broker.leaderless.clear()
         if self.plan.partitions > 1 and self.rng.random() < 0.5:
             self._work_off_the_others()
@@ -451,7 +449,7 @@ class Simulation:
         self._see_to_stops()
         self._bury()
         self.clock.now_s += 1.0
-        self.broker.deliver_late()
+        self._deliver_late()
 
     def _see_to_stops(self) -> None:
         """Where partitions have stopped somebody sees to what is named, repairs the store, and stops the worker."""
