@@ -171,7 +171,7 @@ def evaluate(arguments: Namespace) -> int:
     save = _saving(arguments.save) if arguments.save else None
     if arguments.report:
         require_place(arguments.report)
-    # Now, so that it does not count as learning: some seconds after an installation, later a moment.
+    # Now, so that it does not count as learning: half a minute after an installation, later a moment.
     with status("loading the learner, which is compiled once after an installation"):
         compile_kernels(config.models.algorithms, explain=config.output.explain > 0)
     with PredictionsFile(arguments.out) if arguments.out else nullcontext() as out:
