@@ -223,7 +223,15 @@ def test_what_cannot_be_written_takes_nothing_else_along(
 
 
 def test_evaluate_save_writes_models_once(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://test-save"]) == 0
+    store = rows.with_name("store").as_uri()
+    assert main(["evaluate", str(rows), "--label", "y", "--save", store]) == 0
     assert "checkpoint.warm_start" in capsys.readouterr().out
-    assert [len(manifest.models) for manifest in history(open_store("memory://test-save"))] == [1]
-    assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://test-save"]) == 2
+    assert [len(manifest.models) for manifest in history(open_store(store))] == [1]
+    assert main(["evaluate", str(rows), "--label", "y", "--save", store]) == 2
+
+
+def test_models_are_not_saved_where_they_would_be_gone_with_the_command(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://models"]) == 2
+    assert "--save: what is in memory://models is gone when this command ends" in capsys.readouterr().err

@@ -200,9 +200,15 @@ def _saving(url: str) -> Callable[[str, int, Mapping[str, Source], Config], obje
     from worker.adapters.store import open_store
     from worker.cli import saving
 
+    _require_lasting("--save", url)
     store = open_store(url)
     saving.require_place(store, url)
     return partial(saving.save, store)
+
+
+def _require_lasting(option: str, url: str) -> None:
+    if url.startswith("memory:"):
+        raise ConfigError(f"{option}: what is in {url} is gone when this command ends; expected such as file:///folder")
 
 
 def _do_all(writes: Mapping[str, Callable[[], object]]) -> None:
@@ -315,6 +321,8 @@ def reshard(arguments: Namespace) -> int:
     from worker.cli.reshard import show
 
     config = _load(arguments.config, arguments.settings)
+    if arguments.to is not None:
+        _require_lasting("--to", arguments.to)
     target = open_store(arguments.to or config.checkpoint.url)
     with silent_clients(), placing(config):
         written = ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray)
