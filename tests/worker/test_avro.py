@@ -123,6 +123,8 @@ def beside_an_int(schema: dict[str, Any]) -> dict[str, Any]:
         "{",
         '"other.Event"',
         '{"type": "record", "name": "Event"}',
+        event_schema(MAP, {"name": "kind", "type": {"type": "enum", "name": "Kind"}}),
+        event_schema(MAP, {"name": "n", "type": "int", "default": "none"}),
         event_schema(MAP, {"name": "list", "type": NODE}),
         event_schema(MAP, {"name": "nothing", "type": {"type": "array", "items": "null"}}),
         event_schema(MAP, {"name": "nothing", "type": {"type": "array", "items": EMPTY}}),
@@ -138,6 +140,13 @@ def test_a_schema_by_which_reading_might_not_end_or_not_be_known_is_refused(
     stub_registry: StubRegistry, schema: str
 ) -> None:
     assert avro_outcome(stub_registry, schema, b"\x02" * 1000) == "unusable-schema"
+
+
+def test_bytes_behind_a_datum_make_it_malformed(stub_registry: StubRegistry) -> None:
+    schema = event_schema(MAP)
+    payload = avro_bytes(schema, {"features": {"a": 1.0}})
+    assert avro_outcome(stub_registry, schema, payload) == outcome(Event({"a": 1.0}, None, None))
+    assert avro_outcome(stub_registry, schema, payload + b"\0") == "malformed-avro"
 
 
 def decimal(precision: Any, scale: Any = 0, **kind: Any) -> dict[str, Any]:

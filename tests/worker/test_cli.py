@@ -177,6 +177,12 @@ def test_reshard_names_the_broker_that_does_not_answer(
     assert err.startswith("amf-worker: no broker answers at kafka.bootstrap.servers=127.0.0.1:1: ")
 
 
+def test_reshard_writes_to_nothing_that_is_gone_when_it_ends(main: Main, worker_yaml: Path) -> None:
+    code, out, err = main("reshard", worker_yaml, "--to", "memory://models")
+    assert (code, out) == (2, "")
+    assert err.startswith("amf-worker: --to: what is in memory://models is gone when this command ends")
+
+
 def test_run_hands_the_configuration_to_the_service(
     main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,16 @@ def test_the_header_tells_what_stands_between_the_cells(csv_file: CsvFile, delim
     ]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", ":"])
+def test_a_first_line_for_spreadsheets_tells_what_stands_between_the_cells(csv_file: CsvFile, delimiter: str) -> None:
+    text = f"\ufeffsep={delimiter}\r\na,b{delimiter}y\r\n1{delimiter}no\r\n"
+    text = text.replace("a,b", '"a,b"')
+    [row] = rows = list(open_rows(csv_file(text), label="y"))
+    assert (row.features, row.label, len(rows)) == ({"a,b": 1.0}, "no", 1)
+    with pytest.raises(ConfigError, match=r"rows\.csv:3: expected 2 cells"):
+        list(open_rows(csv_file(f"sep={delimiter}\na{delimiter}y\n1\n"), label="y"))
+
+
 def test_between_semicolons_a_comma_is_the_point_of_a_number(csv_file: CsvFile) -> None:
     path = csv_file("a;b;y\n3,5;Rome, Italia;1,25\n-,5e3;1,2,3;2\n")
     assert [(row.features, row.label) for row in open_rows(path, label="y", has_numbers=lambda key: True)] == [

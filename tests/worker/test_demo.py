@@ -126,6 +126,18 @@ def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_who_has_seen_enough_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as process:
+        [worker] = worker_pids(read_until(process, "amf-worker run"))
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert process.wait(60) == 1
+
+    assert not is_alive(worker)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_worker_that_ends_by_itself_fails_the_demo_and_its_log_is_shown(tmp_path: Path) -> None:
     with running_demo(tmp_path) as process:
         [worker] = worker_pids(read_until(process, "is ready"))
@@ -167,6 +179,13 @@ def test_the_last_column_of_a_csv_is_the_label(tmp_path: Path) -> None:
         Row(0, "model-0", {"a": 1.0, "b": 2.0}, "yes"),
         Row(1, "model-1", {"a": 3.0, "b": None}, "no"),
     ]
+
+
+def test_labels_that_are_quantities_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("a,price\n" + "".join(f"1,{i}.5\n" for i in range(100)))
+    with pytest.raises(ConfigError, match="--input: the labels are numbers, 100 different ones"):
+        rows_of(str(file), 2)
 
 
 def test_rows_that_can_be_read_but_once_are_refused() -> None:

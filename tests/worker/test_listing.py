@@ -61,6 +61,14 @@ def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints
     ]
 
 
+def test_a_history_without_manifests_is_named(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"1"})
+    for name in files(store, "manifest"):
+        store.objects.pop(name)
+    with pytest.raises(WorkerError, match=f"{HERE.prefix} has no manifest"):
+        history(store)
+
+
 def test_a_history_is_not_taken_from_a_url_that_is_a_folder_too_far(store: DictStore, checkpoints: Checkpoints) -> None:
     """Its manifests say where they lie: nothing that is told by them would be found."""
     write(checkpoints, 1, {"a": b"1"})

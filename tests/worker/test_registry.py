@@ -12,7 +12,7 @@ from tests.worker.support.registry import StubRegistry
 from tests.worker.support.schemas import JSON_EVENT, MAP, avro_bytes, event_schema, framed, open_codec
 from tests.worker.support.values import outcome
 from worker.adapters.kafka import registry as adapter
-from worker.adapters.kafka.reading import JsonValidator
+from worker.adapters.kafka.reading import AvroReader, JsonValidator
 from worker.base.errors import ConfigError, Transient, WorkerError
 from worker.base.records import Event, Reject
 from worker.codec import codec_of
@@ -25,7 +25,7 @@ def test_a_machine_without_memory_or_stack_makes_no_dead_letters(
     stub_registry: StubRegistry, name: str, shortage: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What becomes of a record follows from its bytes: a replay, with more of it, would learn what was refused."""
-    events, registry = open_codec(name, stub_registry.url)
+    events, _ = open_codec(name, stub_registry.url)
     schema, payload = event_schema(MAP), avro_bytes(event_schema(MAP), {"features": {"a": 1.0}})
     if name == "json-schema":
         schema, payload = JSON_EVENT, b'{"features": [1], "label": "yes"}'
@@ -36,7 +36,7 @@ def test_a_machine_without_memory_or_stack_makes_no_dead_letters(
         raise shortage
 
     with monkeypatch.context() as patched:
-        patched.setattr(registry._schemas, "read_avro", exhausted)
+        patched.setattr(AvroReader, "datum", exhausted)
         patched.setattr(JsonValidator, "refusal", exhausted)
         with pytest.raises(shortage):
             events.decode(value, MAX_BYTES)
@@ -47,16 +47,16 @@ def test_what_a_library_says_of_an_object_is_said_alike_by_every_process(
     stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The dead letter of a record has to be the same when it is made again."""
-    events, registry = open_codec("avro", stub_registry.url)
+    events, _ = open_codec("avro", stub_registry.url)
     value = framed(stub_registry.add("events-value", event_schema(MAP)), b"\x02")
     reasons = set()
     for address in (0x7F00DEADBEEF, 0x7F00C0FFEE00):
 
-        def refuse(_: bytes, address: int = address) -> object:
+        def refuse(*_: object, address: int = address) -> object:
             raise ValueError(f"cannot read from <BytesIO object at {address:#x}>\nat all" + 300 * "!")
 
         with monkeypatch.context() as patched:
-            patched.setattr(registry._schemas, "read_avro", refuse)
+            patched.setattr(AvroReader, "datum", refuse)
             found = events.decode(value, MAX_BYTES)
             assert isinstance(found, Reject)
             reasons.add(found.reason)

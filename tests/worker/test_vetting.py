@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from worker.adapters.kafka.vetting import Unusable, vet_avro, vet_json
+from worker.adapters.kafka.vetting import NO_AVRO, Unusable, vet_avro, vet_json
 from worker.base.limits import MAX_DEPTH
 
-NO_AVRO = "it is no Avro schema"
 NOWHERE = "leads nowhere"
 OTHER = "it refers to another document"
 ID = "http://example.com/other"
@@ -51,6 +50,7 @@ def chain_of_arrays(n: int) -> list[Any]:
         (record("r", ["null", "r"]), "nested within itself"),
         (array({"type": "fixed", "name": "f", "size": 0}), "may take no bytes"),
         (array({"type": "fixed", "name": "f"}), "may take no bytes"),
+        ({**record("r", record("inner"), "None.inner"), "namespace": None}, OTHER),
         (decimal(scale="2"), "scale 2"),
         (decimal(scale=1.5), "scale 1.5"),
         (decimal(scale=5), "scale 5"),
@@ -91,6 +91,12 @@ def test_of_avro_what_can_be_read_is_taken(schema: Any) -> None:
         ({"$ref": "#a"}, NOWHERE),
         ({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"id": ID}}}, "a name of its own"),
         ({"properties": {"a": {"$id": ID}}}, "a name of its own"),
+        ({"properties": {"default": {"$id": ID}}}, "a name of its own"),
+        ({"properties": {"const": {"$ref": "other"}}}, OTHER),
+        ({"$ref": "#/default", "default": {"$ref": "#"}}, "no schema"),
+        ({"$ref": "#/enum/0/a", "enum": [{"a": {}}]}, "no schema"),
+        ({"$ref": "#/$defs", "$defs": {"not": {}}}, "no schema"),
+        ({"$ref": "#a", "default": {"$anchor": "a", "$ref": "#"}}, NOWHERE),
     ],
 )
 def test_of_json_what_leads_elsewhere_or_nowhere_is_refused(schema: Any, problem: str) -> None:
@@ -107,6 +113,11 @@ def test_of_json_what_leads_elsewhere_or_nowhere_is_refused(schema: Any, problem
         ({"$schema": "https://json-schema.org/draft/2020-12/schema", "properties": {"a": {"id": ID}}}, 3),
         ({"$ref": "#/%24defs/a", "$defs": {"a": {}}}, 4),
         ({"$ref": "#/$defs/a~1b~0c", "$defs": {"a/b~c": {}}}, 4),
+        ({"enum": [{"$ref": "#/nowhere", "$id": ID}, 5]}, 4),
+        ({"const": {"a": [{"$ref": "#"}]}}, 4),
+        ({"examples": [{"$ref": ID}], "default": {"$anchor": "a"}}, 4),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "default": {"id": ID}}, 2),
+        ({"properties": {"$ref": {"type": "string"}}, "dependencies": {"$ref": ["a"]}}, 6),
     ],
 )
 def test_of_json_the_parts_are_counted(schema: Any, parts: int) -> None:

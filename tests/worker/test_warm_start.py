@@ -223,7 +223,25 @@ def test_what_cannot_be_written_takes_nothing_else_along(
 
 
 def test_evaluate_save_writes_models_once(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://test-save"]) == 0
+    store = rows.with_name("store").as_uri()
+    assert main(["evaluate", str(rows), "--label", "y", "--save", store]) == 0
     assert "checkpoint.warm_start" in capsys.readouterr().out
-    assert [len(manifest.models) for manifest in history(open_store("memory://test-save"))] == [1]
-    assert main(["evaluate", str(rows), "--label", "y", "--save", "memory://test-save"]) == 2
+    assert [len(manifest.models) for manifest in history(open_store(store))] == [1]
+    assert main(["evaluate", str(rows), "--label", "y", "--save", store]) == 2
+
+
+@pytest.mark.parametrize("url", ["memory://models", "MEMORY://models"])
+def test_models_are_not_saved_where_they_would_be_gone_with_the_command(
+    rows: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(rows), "--label", "y", "--save", url]) == 2
+    assert f"--save: what is in {url} is gone when this command ends" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "problem"), [("--save", "cannot use the store"), ("--config", "cannot be read")])
+def test_an_option_without_a_value_is_not_passed_over(
+    rows: Path, option: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As shells make one of a variable that is not set."""
+    assert main(["evaluate", str(rows), "--label", "y", option, ""]) == 2
+    assert problem in capsys.readouterr().err

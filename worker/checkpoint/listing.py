@@ -31,8 +31,9 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
         if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):
             continue
         if listing.problems or listing.newest is None:
+            problems = listing.problems or [f"{listing.folder} has no manifest"]
             raise Fatal(
-                "\n".join(["there are damaged checkpoints, which must not be left out:", *listing.problems]),
+                "\n".join(["there are damaged checkpoints, which must not be left out:", *problems]),
                 "Have workers make whole ones: delete the manifests that are named, or the newest one where a segment "
                 "is missing; then `amf-worker run CONFIG --until end`, which goes on from the checkpoint before",
             )

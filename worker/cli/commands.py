@@ -155,7 +155,7 @@ def evaluate(arguments: Namespace) -> int:
     from worker.cli.terminal import Interrupt, progress, status
     from worker.state.targets import compile_kernels
 
-    given = _load(arguments.config, _settings(arguments)) if arguments.config else None
+    given = None if arguments.config is None else _load(arguments.config, _settings(arguments))
     rows = _open(arguments, given or _without_models(arguments))
     read = None if rows.from_stdin else rows.path
     require_distinct({"the rows": read, "--report": arguments.report, "--out": arguments.out})
@@ -168,7 +168,7 @@ def evaluate(arguments: Namespace) -> int:
     config = _learner(arguments, rows, given)
     _require_one_mind(arguments, config)
     rows.has_numbers = _labels_are_numbers(config)
-    save = _saving(arguments.save) if arguments.save else None
+    save = None if arguments.save is None else _saving(arguments.save)
     if arguments.report:
         require_place(arguments.report)
     # Now, so that it does not count as learning: half a minute after an installation, later a moment.
@@ -200,9 +200,15 @@ def _saving(url: str) -> Callable[[str, int, Mapping[str, Source], Config], obje
     from worker.adapters.store import open_store
     from worker.cli import saving
 
+    _require_lasting("--save", url)
     store = open_store(url)
     saving.require_place(store, url)
     return partial(saving.save, store)
+
+
+def _require_lasting(option: str, url: str) -> None:
+    if url.lower().startswith("memory:"):
+        raise ConfigError(f"{option}: what is in {url} is gone when this command ends; expected such as file:///folder")
 
 
 def _do_all(writes: Mapping[str, Callable[[], object]]) -> None:
@@ -315,7 +321,9 @@ def reshard(arguments: Namespace) -> int:
     from worker.cli.reshard import show
 
     config = _load(arguments.config, arguments.settings)
-    target = open_store(arguments.to or config.checkpoint.url)
+    if arguments.to is not None:
+        _require_lasting("--to", arguments.to)
+    target = open_store(config.checkpoint.url if arguments.to is None else arguments.to)
     with silent_clients(), placing(config):
         written = ask_and_reshard(config, target, arguments.topic, arguments.into, drop_astray=arguments.drop_astray)
     show(written)

@@ -42,8 +42,8 @@ _LIMITS = (
 DECODERS = {
     "json": f"json-4 {_LIMITS}",
     "msgpack": f"msgpack-2 {_LIMITS}",
-    "avro": f"avro-5 {_LIMITS}",
-    "json-schema": f"json-schema-5 {_LIMITS}",
+    "avro": f"avro-6 {_LIMITS}",
+    "json-schema": f"json-schema-6 {_LIMITS}",
 }
 """Version and limits of each codec's `decode`. Part of every model's spec, since they decide what it learns."""
 DECODER = DECODERS["json"]
@@ -60,16 +60,17 @@ REJECT_CODES = {
     "malformed-json": f"The value is not JSON, not UTF-8 or nested deeper than {MAX_DEPTH} levels.",
     "malformed-msgpack": f"The value is not MessagePack, has a text that is not UTF-8 or a key that is no text, or is"
     f" nested deeper than {MAX_DEPTH} levels.",
-    "malformed-avro": "The bytes of the value are not what its schema says, or a decimal has more digits than its"
-    " precision.",
+    "malformed-avro": "The bytes of the value are not what its schema says, or more than that, or a decimal has more"
+    " digits than its precision.",
     "no-schema": "The value names no schema: it does not begin with a zero byte and the 4 bytes of a schema id, and no"
     " header `__value_schema_id` names one.",
     "unknown-schema": "The value names a schema by an id that no registry has; or by one that its registry does not"
     " have, and `schema_registry.on_unknown` is `dead-letter`.",
-    "unusable-schema": "The schema of the value is none of the codec, refers to other documents or to what is nowhere,"
-    f" is nested deeper than {MAX_DEPTH} levels, what it refers to included, or within itself, has arrays of items"
-    f" without bytes or decimals of more than {MAX_DECIMAL_DIGITS} digits, leads to more than {MAX_PARTS} parts, or"
-    f" (Avro) to {MAX_EMPTY_PARTS} for which there are no bytes, or has a pattern that only backtracking can match.",
+    "unusable-schema": "The schema of the value is none of the codec, refers to other documents or to what is nowhere"
+    f" or no schema, is nested deeper than {MAX_DEPTH} levels, what it refers to included, or within itself, has arrays"
+    f" of items without bytes or decimals of more than {MAX_DECIMAL_DIGITS} digits, leads to more than {MAX_PARTS}"
+    f" parts, or (Avro) to {MAX_EMPTY_PARTS} for which there are no bytes, or has a pattern that only backtracking can"
+    " match.",
     "schema-mismatch": "The value is JSON, but not as its JSON Schema demands.",
     "wrong-type": "A field has a type that the contract does not allow there, such as text in an array of features."
     " A number with a fraction or an exponent is no class, be it 1.0; text and booleans are no label of a regressor.",

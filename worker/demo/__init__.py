@@ -19,6 +19,7 @@ from types import FrameType
 from worker.base.errors import ConfigError, WorkerError
 from worker.cli.commands import INTERRUPTED
 from worker.cli.dataset import Rows, open_rows
+from worker.cli.dataset.glance import labels_are_numbers
 from worker.cli.dataset.rows import STDIN
 from worker.cli.files import example
 from worker.demo.events import Payments
@@ -57,6 +58,9 @@ def demo(seconds: float, models: int, rate: float, file: str | None) -> int:
         except WorkerError as error:
             _tell_failure(screen, error, folder)
             return 1
+        except SystemExit:  # by which rich ends what writes to a closed pipe
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         except KeyboardInterrupt:
             shutil.rmtree(folder, ignore_errors=True)
             screen.line("Interrupted: worker and broker are ended, what they wrote is removed.")
@@ -68,7 +72,11 @@ def rows_of(file: str, n_models: int) -> Rows:
     if file == STDIN:
         raise ConfigError("--input: expected a file, found stdin: the rows are read again at the end, to compare")
     rows = open_rows(file, n_keys=n_models)
-    return rows if rows.labelled else open_rows(file, label=rows.columns[-1], n_keys=n_models)
+    if not rows.labelled:
+        rows = open_rows(file, label=rows.columns[-1], n_keys=n_models)
+    if (reason := labels_are_numbers(rows)) is not None:
+        raise ConfigError(f"--input: {reason}, and the demo is of classes: `amf-worker evaluate` estimates numbers")
+    return rows
 
 
 @contextmanager

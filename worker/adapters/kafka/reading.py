@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from decimal import Context, Decimal
+from io import BytesIO
 from typing import Any
 
-from worker.adapters.kafka.vetting import Unusable, vet_json
+from worker.adapters.kafka.vetting import NO_AVRO, Unusable, vet_avro, vet_json
 from worker.base.limits import MAX_CHECKS, MAX_DECIMAL_DIGITS
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
@@ -37,6 +38,32 @@ def read_decimal(data: bytes, schema: dict[Any, Any] | None = None, _: object = 
     if abs(unscaled) >= 10 ** schema["precision"]:
         raise ValueError(f"a decimal of {len(data)} bytes has more than the {schema['precision']} digits of its schema")
     return Decimal(unscaled).scaleb(-schema.get("scale", 0), _EXACT)
+
+
+class AvroReader:
+    """Reads values that were written with one schema."""
+
+    def __init__(self, text: str) -> None:
+        """Raises Unusable."""
+        vet_avro(text)
+        from fastavro import parse_schema
+
+        try:
+            self._schema = parse_schema(json.loads(text))
+        except (MemoryError, RecursionError):
+            raise  # It says nothing of the schema.
+        except Exception as error:  # of any type: it takes for granted much of what a schema has to be
+            raise Unusable(f"{NO_AVRO}: {error}"[:200]) from None
+
+    def datum(self, value: bytes) -> object:
+        """The one datum that a value is. Raises what fastavro does, and ValueError where bytes are left."""
+        from fastavro import schemaless_reader
+
+        file = BytesIO(value)
+        datum = schemaless_reader(file, self._schema, None)
+        if left := len(value) - file.tell():
+            raise ValueError(f"{left} bytes are left behind it")
+        return datum
 
 
 class JsonValidator:

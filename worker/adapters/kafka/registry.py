@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from worker.adapters.kafka.bounded import bound
-from worker.adapters.kafka.reading import JsonValidator, read_as_written
-from worker.adapters.kafka.vetting import Unusable, vet_avro
+from worker.adapters.kafka.reading import AvroReader, JsonValidator, read_as_written
+from worker.adapters.kafka.vetting import Unusable
 from worker.base.errors import ConfigError, Fatal, Transient, WorkerError
 from worker.base.records import Reject
 from worker.config import Config
@@ -64,11 +64,11 @@ class ConfluentRegistry:
 
     def read_avro(self, value: bytes, n: int) -> object:
         schemas = self._schemas_of(value[:n])
-        schema = self._vetted_schema(schemas, value[:n], "AVRO", vet_avro)
-        if isinstance(schema, Reject):
-            return schema
+        reader = self._vetted_schema(schemas, value[:n], "AVRO", AvroReader)
+        if isinstance(reader, Reject):
+            return reader
         try:
-            return schemas.read_avro(value)
+            return reader.datum(value[n:])
         except (MemoryError, RecursionError):
             raise  # It says nothing of the value.
         except Exception as error:
@@ -223,14 +223,10 @@ class _Schemas:
         # Not used before a JSON Schema comes, but a worker that lacks it says so at its start.
         import jsonschema_rs  # noqa: F401
         from confluent_kafka.schema_registry import SchemaRegistryClient
-        from confluent_kafka.schema_registry.avro import AvroDeserializer
 
         read_as_written()
-        # Without subjects it is the schema of the id alone that counts.
-        reading = {"subject.name.strategy": lambda context, name: None}
         self.client = SchemaRegistryClient(properties)
         bound(self.client._rest_client.session, properties["timeout"])
-        self.read_avro: Callable[[bytes], object] = AvroDeserializer(self.client, conf=reading)
         self.vetted: dict[bytes, Any] = {}
         """What was found in vetting a schema, a `Reject` where it cannot be used, by the framing of its values."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -23,6 +23,10 @@ from worker.codec.dead_letters import nesting
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
+_DATA = frozenset({"const", "default", "enum", "examples"})
+"""What these hold are values, in which no name has a meaning."""
+_BY_NAME = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+"""What these hold are schemas by names of their own, be one of them `$ref` or `default`."""
 _OLD_DRAFT = re.compile(r"draft-0[34]")
 """A draft in which the name of a part is its `id`."""
 _OF_A_BYTE = 1 - PARTS_PER_BYTE
@@ -59,6 +63,7 @@ def _too_deep() -> Unusable:
     return Unusable(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
+NO_AVRO = "it is no Avro schema"
 _Node = dict[str, Any] | list[Any]
 
 
@@ -68,7 +73,8 @@ class _JsonSchema:
     From each it leads to all that is in it and, where it refers to something, there. Every way must end within
     MAX_DEPTH steps. A validator takes at most some of these ways, with up to 8 frames of the stack a step, so that it
     needs 550 of the 1,000 that Python has. What it takes for an item of a value grows with the parts that it comes to,
-    each as often as a way leads there, and with what their arrays list: there may be MAX_PARTS of them.
+    each as often as a way leads there, and with what their arrays list: there may be MAX_PARTS of them. Values that are
+    in a schema count as parts, and lead nowhere else.
     """
 
     def __init__(self, root: Any, identifiers: tuple[str, ...]) -> None:
@@ -76,10 +82,11 @@ class _JsonSchema:
         self._identifiers = identifiers
         self._named: dict[str, list[_Node]] = defaultdict(list)
         """What can be referred to by a name."""
+        self._no_schemas = set(map(id, _without_keywords(root)))
         pending = [root]
         while pending:
             node = pending.pop()
-            if isinstance(node, dict):
+            if isinstance(node, dict) and id(node) not in self._no_schemas:
                 self._note_names(node)
             pending += _members(node)
 
@@ -132,7 +139,7 @@ class _JsonSchema:
     def _next(self, node: _Node) -> Iterator[_Node]:
         """All that a node leads to, one step on."""
         yield from _members(node)
-        if isinstance(node, dict):
+        if isinstance(node, dict) and id(node) not in self._no_schemas:
             for name in _REFERENCES:
                 if name in node:
                     yield from self._referred_to(node[name])
@@ -156,13 +163,37 @@ class _JsonSchema:
                 node = node[int(step) if isinstance(node, list) else step]
             except (KeyError, IndexError, TypeError, ValueError):
                 raise Unusable(f"the reference {shown} leads nowhere") from None
+        if id(node) in self._no_schemas:
+            raise Unusable(f"the reference {shown} leads to what is no schema")
         return node
+
+
+def _without_keywords(root: Any) -> Iterator[_Node]:
+    """What is in a schema and is none: values, and objects whose members are schemas by names of their own."""
+    schemas, maps, values = _nodes([root]), list[_Node](), list[_Node]()
+    while schemas or maps or values:
+        if values:
+            node = values.pop()
+            values += _members(node)
+            yield node
+        elif maps:
+            node = maps.pop()
+            schemas += _members(node)
+            yield node
+        elif isinstance(node := schemas.pop(), list):
+            schemas += _members(node)
+        else:
+            for name, member in node.items():
+                (values if name in _DATA else maps if name in _BY_NAME else schemas).extend(_nodes([member]))
 
 
 def _members(node: Any) -> list[_Node]:
     """The objects and arrays that are in one."""
-    members = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [member for member in members if isinstance(member, dict | list)]
+    return _nodes(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+
+
+def _nodes(values: Iterable[Any]) -> list[_Node]:
+    return [value for value in values if isinstance(value, dict | list)]
 
 
 class _AvroTypes:
@@ -190,7 +221,7 @@ class _AvroTypes:
             # Which of them it is takes a byte.
             return max(depth for depth, _ in branches), max(beyond for _, beyond in branches) + _OF_A_BYTE
         if not isinstance(schema, dict) or "type" not in schema:
-            raise Unusable("it is no Avro schema")
+            raise Unusable(NO_AVRO)
         kind = schema["type"]
         if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
             _require_decimal(schema)
@@ -205,14 +236,15 @@ class _AvroTypes:
 
     def _define(self, schema: dict[str, Any], namespace: str, level: int) -> tuple[int, int]:
         name = str(schema.get("name"))
-        namespace = name.rpartition(".")[0] or str(schema.get("namespace", namespace))
+        # One that is null is none, not that of what is around it.
+        namespace = name.rpartition(".")[0] or str(schema.get("namespace", namespace) or "")
         full = f"{namespace}.{name.rpartition('.')[2]}".lstrip(".")
         self._named[full] = None
         found = 1, 1 if schema["type"] == "fixed" and not schema.get("size") else _OF_A_BYTE
         if schema["type"] in ("record", "error"):
             fields = schema.get("fields")
             if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
-                raise Unusable("it is no Avro schema")
+                raise Unusable(NO_AVRO)
             inner = [self.look_into(field.get("type"), namespace, level + 1) for field in fields]
             depth = max((depth for depth, _ in inner), default=0)
             found = self._deeper(depth), 1 + sum(beyond for _, beyond in inner)

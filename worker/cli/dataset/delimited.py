@@ -32,6 +32,8 @@ from worker.cli.dataset.rows import (
 from worker.cli.dataset.text import MOST_LINE_CHARS, TextRows, not_utf8
 
 _DELIMITERS = ",;\t|"
+_SPREADSHEET = re.compile(r'sep=([^"\w\s]|\t)\s*', re.IGNORECASE)
+"""A line before the header by which spreadsheets tell each other what stands between the cells."""
 _SAVE_AS = "spreadsheets save as `CSV UTF-8`, and "
 DECIMAL_COMMA = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(?:[eE][-+]?[0-9]+)?\s*")
 """A number whose comma may be its point."""
@@ -149,10 +151,13 @@ class DelimitedRows(TextRows):
                     raise ConfigError(
                         f"{self.name}: expected a header, found a line of {len(first):,} characters or more"
                     )
-                delimiter = _delimiter_of(first)
+                told = _SPREADSHEET.fullmatch(first)
+                delimiter = told[1] if told else _delimiter_of(first)
                 # A line that goes on is cut, and so is refused by its cells: of a packed file it may have any length.
                 lines = iter(partial(text.readline, MOST_LINE_CHARS), "")
                 reader = _Records(chain([first], lines), delimiter)
+                if told:
+                    reader.header()
                 yield fraction, reader, delimiter
             except csv.Error as error:
                 raise self._no_csv(reader, error) from None

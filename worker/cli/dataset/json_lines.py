@@ -186,7 +186,7 @@ class JsonRows(TextRows):
         if self.roles.time is None:
             return NO_TIME
         cell = self._cell(place, fields, self.roles.time, "--time")
-        return time_ms_of(float_of(cell) if isinstance(cell, int) else cell, place)
+        return time_ms_of(float_of(cell) if type(cell) is int else cell, place)
 
     def _value(self, place: str, name: str, value: Any) -> Value:
         """A feature."""

@@ -256,7 +256,7 @@ def time_ms_of(cell: Cell, place: str) -> int:
     if cell is None or cell == "":
         return NO_TIME
     text = cell.strip() if isinstance(cell, str) else f"{float_of(cell):.0f}"
-    number = number_of(text) if isinstance(cell, str) else float_of(cell)
+    number = number_of(text) if isinstance(cell, str) else None if isinstance(cell, bool) else float_of(cell)
     is_date = _DATE.fullmatch(text) is not None
     if number is not None and not is_date:
         for limit, scale in _PER_SECOND:
