@@ -41,7 +41,7 @@ from amf.registry import SYSTEMS, loads
 from amf.serialization.canonical import FormatError, dumps
 from amf.state.forest_state import LostForestError
 
-ENGINE = "amf-19"
+ENGINE = "amf-20"
 """Version of the learner: forests of one engine are equal bit for bit. It changes whenever a bit of a forest would."""
 
 __all__ = [

@@ -45,9 +45,9 @@ def compile_kernels(
     """Compile what forests of these systems need, or load it from disk; all systems where none are given.
 
     Afterwards nothing is compiled any more, whatever the parameters and the types of arrays are; `threads` says whether
-    that is to hold of `n_threads` beyond 1, too, `attributions` whether of `attribute`. Takes some seconds a system
-    where nothing is on disk, else a moment. `announce` is called once, before the first one is compiled, and not at all
-    where all are on disk.
+    that is to hold of `n_threads` beyond 1, too, `attributions` whether of `attribute`. Takes half a minute of
+    processor time a system where nothing is on disk, else a moment. `announce` is called once, before the first one is
+    compiled, and not at all where all are on disk.
     """
     before = KernelCounts(tally.loaded, tally.compiled)
     tally.announce = announce

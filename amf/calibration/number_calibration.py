@@ -60,6 +60,7 @@ from amf.calibration.number_stacking import (
     WORTHS,
     Layers,
     are_models_sound,
+    follow_solved,
     follow_stack,
     fresh_models,
     models_with_features,
@@ -259,11 +260,11 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                     follow_stack(label, weight, state[_USUAL], entered, state, _STACKED, linear, layers)
                 _remember(aggregate, leaf, label, state)
                 follow_median(label - mean, state, _ERROR)
+            centre = state[_CENTRE]
             _follow_labels(label, state)
             linear_models.note_features(x, i, linear, index(1))
             ridge.fill_features(x, i, linear, row)  # once more, where this row has the first value of a feature
-            ridge.follow(row, label, counts, state[_USUAL], ridge.OF_FEATURES, of_features)
-            ridge.follow(terms, label, counts, state[_USUAL], products.PENALTY, of_products)
+            follow_solved(row, terms, label, counts, state[_USUAL], centre, of_features, of_products, state, _STACKED)
 
 
 @inlined

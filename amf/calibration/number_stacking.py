@@ -154,6 +154,23 @@ def follow_stack(label, weight, usual, entered, state, at, linear, layers):
 
 
 @inlined
+def follow_solved(row, terms, label, weight, usual, centre, of_features, of_products, state, at):
+    """Follow one label with both models that are solved for. centre: the median of labels before it."""
+    if ridge.follow(row, label, weight, usual, centre, ridge.OF_FEATURES, of_features):
+        _forget_worth(_SOLVED, state, at)
+    if ridge.follow(terms, label, weight, usual, centre, products.PENALTY, of_products):
+        _forget_worth(_SOLVED + index(1), state, at)
+
+
+@inlined
+def _forget_worth(model, state, at):
+    """Have a model that begins anew show anew what it is worth."""
+    worth = at + index(N_CORRECTION) * model
+    for place in range(worth, worth + index(N_CORRECTION)):
+        state[place] = 0.0
+
+
+@inlined
 def note_label(label, n_before, state, at):
     """Note where labels are. n_before: how many came before this one."""
     _follow_extremes(label, n_before, state, at + _EXTREMES)

@@ -15,11 +15,16 @@ of n deviations.
 The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Rows are those of the features,
 of more than 64 the first 64, for which the state takes 18 kB, or of features and their products (products.py).
 
-state, of d columns: float64 (6 + 5 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
-the weights are solved for next, the first label, the mean of all less this one, and the most that a squared error was,
-but for what has been forgotten with it; of each column its weight, how far a value counts, the mean, the weight of the
-rows that have a value there, and the moment with the label; then those of the columns among themselves, the lower
-triangle row by row. What comes of later columns stands behind that of the others in each part.
+Where labels are of another level, unit or rule than they were, a model that knows them as they were is worse than the
+median of the last ones. So where it has lost twice as much as that, all rows so far are worth no more than one, and
+it begins anew.
+
+state, of d columns: float64 (8 + 5 d + d (d + 1) / 2,): the weight of all rows, the number of labels, that after which
+the weights are solved for next, the first label, the mean of all less this one, the most that a squared error was, but
+for what has been forgotten with it, and what the model and the median of labels have lost of late; of each column its
+weight, how far a value counts, the mean, the weight of the rows that have a value there, and the moment with the label;
+then those of the columns among themselves, the lower triangle row by row. What comes of later columns stands behind
+that of the others in each part.
 
 [1] B. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
@@ -38,10 +43,11 @@ from amf.calibration.cholesky import factorise, solve
 from amf.calibration.solving import LATEST_DUE, MOST_LABELS, next_due
 from amf.jit.decorators import called, index, inlined, kernel
 
-_WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _MOST_USUAL, _SLOPES = (index(place) for place in range(7))
+_WEIGHT, _LABELS, _DUE, _FIRST, _LEVEL, _MOST_USUAL, _LOST, _LOST_BY_LABELS, _SLOPES = map(index, range(9))
 _N_OWN = int(_SLOPES)
+_FURTHEST, _MEAN, _SEEN, _WITH_LABEL = (index(row) for row in range(1, 5))
+"""Rows of the state behind the slopes, of one number for each column."""
 _N_ROWS = 5
-"""Of what there is one number for each column."""
 _KEPT = 1.0 - 1.0 / 1000.0
 """What is left of all weights at the next label."""
 
@@ -65,6 +71,16 @@ _MOST_FALLEN = 1024.0
 """Of a squared error, by how much it may fall and rows weigh as they did."""
 _YOUNG = 2000.0
 """Labels after which no fall tells of the first ones any more, but of a stream that rests."""
+_LOST_KEPT = 1.0 - 1.0 / 256.0
+"""What is left of a loss at the next label."""
+_MOST_LOST = 4.0
+"""Losses of labels alone, in the mean, that one of the model counts at most: no row decides by itself."""
+_TOO_MUCH = 2.0
+"""Of what labels alone have lost, by which a model is of another time."""
+_SETTLED = 64.0
+"""Rows, and as many as there are columns, that weigh before a model is judged: one of few rows is often far off."""
+_LEFT = 1.0
+"""Rows that all rows so far are worth where a model begins anew: what columns are like it still knows."""
 _LEAST_SEEN = 1e-100
 """Weight of the rows with a value, below which nothing is known of a column any more."""
 _LEAST_DEVIATION = 1e-140
@@ -106,14 +122,15 @@ def _is_in_range(state, n_columns):
     sound = 0.0 <= state[_WEIGHT] <= 2.0 / (1.0 - _KEPT) and 0.0 <= state[_LABELS] <= MOST_LABELS
     sound &= 0.0 <= state[_DUE] <= LATEST_DUE
     sound &= 0.0 <= state[_MOST_USUAL] < np.inf
+    sound &= 0.0 <= state[_LOST] < np.inf and 0.0 <= state[_LOST_BY_LABELS] < np.inf
     sound &= abs(state[_FIRST]) <= _LARGEST_WEIGHT and abs(state[_LEVEL]) <= _LARGEST_WEIGHT
     for j in range(n_columns):
         at = _SLOPES + j
-        furthest, mean = state[at + n_columns], state[at + index(2) * n_columns]
+        furthest, mean = state[at + _FURTHEST * n_columns], state[at + _MEAN * n_columns]
         sound &= 0.0 <= furthest < np.inf and abs(mean) <= _FARTHEST
         sound &= abs(state[at]) * furthest <= 2.0 * _LARGEST_WEIGHT * math.sqrt(2.0 / (1.0 - _KEPT))
-        sound &= 0.0 <= state[at + index(3) * n_columns] <= 2.0 / (1.0 - _KEPT)
-        sound &= abs(state[at + index(4) * n_columns]) <= _LARGEST_MOMENT
+        sound &= 0.0 <= state[at + _SEEN * n_columns] <= 2.0 / (1.0 - _KEPT)
+        sound &= abs(state[at + _WITH_LABEL * n_columns]) <= _LARGEST_MOMENT
         sound &= state[_moments_of(j, n_columns) + j] >= 0.0
     for moment in state[_moments_of(index(0), n_columns) :]:
         sound &= abs(moment) <= _LARGEST_MOMENT
@@ -145,7 +162,7 @@ def fill_features(x, i, linear, row):
 def _beside_mean(row, j, state, n_columns):
     """How far a value is from the mean of its column; 0 where it is missing."""
     value = row[j]
-    return value - state[_SLOPES + index(2) * n_columns + j] if value == value else 0.0
+    return value - state[_SLOPES + _MEAN * n_columns + j] if value == value else 0.0
 
 
 @inlined
@@ -155,23 +172,30 @@ def respond(row, state):
         return np.nan
     n_columns, response = index(row.shape[0]), state[_FIRST] + state[_LEVEL]
     for j in range(n_columns):
-        slope, furthest = state[_SLOPES + j], state[_SLOPES + n_columns + j]
+        slope, furthest = state[_SLOPES + j], state[_SLOPES + _FURTHEST * n_columns + j]
         response += slope * min(max(_beside_mean(row, j, state, n_columns), -furthest), furthest)
     return response
 
 
 @inlined
-def follow(row, label, weight, usual, penalty, state):
-    """Follow one label. row: as for `respond`; used up. weight: of the row, 1 at most. usual: squared error."""
+def follow(row, label, weight, usual, centre, penalty, state):
+    """Follow one label, and tell whether the model begins anew with it.
+
+    row: as for `respond`; used up. weight: of the row, 1 at most. usual: squared error. centre: the median of labels
+    before it.
+    """
     if state.shape[0] == 0:
-        return
+        return False
     n_columns = index(row.shape[0])
+    begins_anew = _is_of_another_time(respond(row, state), label, centre, state, n_columns)
+    if begins_anew:
+        _begin_anew(state, n_columns)
     _weigh_by_errors(usual, state, n_columns)
     if state[_LABELS] == 0.0:
         state[_FIRST] = label
     state[_WEIGHT] = _KEPT * state[_WEIGHT] + weight
     if state[_WEIGHT] == 0.0:
-        return  # beside what is usual the label is infinite
+        return begins_anew  # beside what is usual the label is infinite
     state[_LABELS] += 1.0
     new = weight / state[_WEIGHT]  # the part of all weights that this row has
     of_label = label - state[_FIRST] - state[_LEVEL]
@@ -179,21 +203,22 @@ def follow(row, label, weight, usual, penalty, state):
     of_label *= math.sqrt(weight * (1.0 - new))
     for j in range(n_columns):
         at, moments = _SLOPES + j, _moments_of(j, n_columns)
-        off, seen, had = _beside_mean(row, j, state, n_columns), at + index(3) * n_columns, row[j] == row[j]
+        off, seen, had = _beside_mean(row, j, state, n_columns), at + _SEEN * n_columns, row[j] == row[j]
         if state[_LABELS] > _FEW and state[moments + j] > 0.0 and state[seen] > _LEAST_SEEN:
             most = _FURTHEST_LEARNED * math.sqrt(state[moments + j] / state[seen])
             off = min(max(off, -most), most)
         state[seen] = _KEPT * state[seen] + (weight if had else 0.0)
         of_column = weight / state[seen] if had and state[seen] > 0.0 else 0.0
-        state[at + index(2) * n_columns] += of_column * off
+        state[at + _MEAN * n_columns] += of_column * off
         off *= math.sqrt(weight * (1.0 - of_column))
         row[j] = off
-        state[at + index(4) * n_columns] = _KEPT * state[at + index(4) * n_columns] + off * of_label
+        state[at + _WITH_LABEL * n_columns] = _KEPT * state[at + _WITH_LABEL * n_columns] + off * of_label
         for k in range(j + index(1)):
             state[moments + k] = _KEPT * state[moments + k] + off * row[k]
     if state[_LABELS] >= state[_DUE]:
         _solve(state, n_columns, penalty)
         state[_DUE] = next_due(state[_LABELS])
+    return begins_anew
 
 
 @inlined
@@ -201,11 +226,35 @@ def _weigh_by_errors(usual, state, n_columns):
     """Have all rows so far weigh less where errors were much larger."""
     most = state[_MOST_USUAL] = max(state[_MOST_USUAL], usual)
     if state[_LABELS] < _YOUNG and 0.0 < _MOST_FALLEN * usual < most:
-        kept = _MOST_FALLEN * usual / most
         state[_MOST_USUAL] = _MOST_FALLEN * usual
-        state[_WEIGHT] *= kept
-        for at in range(_SLOPES + index(_N_ROWS - 2) * n_columns, index(state.shape[0])):
-            state[at] *= kept
+        _keep(_MOST_FALLEN * usual / most, state, n_columns)
+
+
+@inlined
+def _keep(share, state, n_columns):
+    """Have all rows so far weigh this share of what they did."""
+    state[_WEIGHT] *= share
+    for at in range(_SLOPES + _SEEN * n_columns, index(state.shape[0])):
+        state[at] *= share
+
+
+@inlined
+def _is_of_another_time(response, label, centre, state, n_columns):
+    """Take in what the model and the labels alone lost by one label: whether it is the model that surely lost more."""
+    if state[_WEIGHT] == 0.0:
+        return False
+    by_labels = state[_LOST_BY_LABELS] = _LOST_KEPT * state[_LOST_BY_LABELS] + abs(label - centre)
+    most = _MOST_LOST * (1.0 - _LOST_KEPT) * by_labels
+    state[_LOST] = _LOST_KEPT * state[_LOST] + min(abs(label - response), most)
+    return state[_WEIGHT] > _SETTLED + n_columns and state[_LOST] > _TOO_MUCH * by_labels
+
+
+@inlined
+def _begin_anew(state, n_columns):
+    """Have all rows so far count as one."""
+    state[_LOST] = state[_LOST_BY_LABELS] = state[_MOST_USUAL] = 0.0
+    _keep(_LEFT / state[_WEIGHT], state, n_columns)
+    state[_LABELS] = state[_DUE] = _LEFT
 
 
 @called
@@ -214,13 +263,13 @@ def _solve(state, n_columns, penalty):
     total = state[_WEIGHT]
     upper, deviations, solution = np.empty((n_columns, n_columns)), np.empty(n_columns), np.empty(n_columns)
     for j in range(n_columns):
-        own, seen = state[_moments_of(j, n_columns) + j], state[_SLOPES + index(3) * n_columns + j]
+        own, seen = state[_moments_of(j, n_columns) + j], state[_SLOPES + _SEEN * n_columns + j]
         deviation = math.sqrt(min(own / seen, _LARGEST_MOMENT)) if seen > _LEAST_SEEN else 0.0
         deviations[j] = max(deviation, penalty.least_deviation) if deviation >= _LEAST_DEVIATION else 0.0
     for j in range(n_columns):
         # A column that does not vary tells nothing, and none of the others anything of it.
         varies, moments = deviations[j] > 0.0, _moments_of(j, n_columns)
-        solution[j] = state[_SLOPES + index(4) * n_columns + j] / total / deviations[j] if varies else 0.0
+        solution[j] = state[_SLOPES + _WITH_LABEL * n_columns + j] / total / deviations[j] if varies else 0.0
         for k in range(j):
             together = varies and deviations[k] > 0.0
             upper[k, j] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
@@ -231,4 +280,4 @@ def _solve(state, n_columns, penalty):
     for j in range(n_columns):
         is_weight = deviations[j] > 0.0 and abs(solution[j]) <= _LARGEST_WEIGHT
         state[_SLOPES + j] = solution[j] / deviations[j] if is_weight else 0.0
-        state[_SLOPES + n_columns + j] = math.sqrt(state[_SLOPES + index(3) * n_columns + j]) * deviations[j]
+        state[_SLOPES + _FURTHEST * n_columns + j] = math.sqrt(state[_SLOPES + _SEEN * n_columns + j]) * deviations[j]

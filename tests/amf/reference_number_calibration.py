@@ -208,9 +208,9 @@ class Layer(ABC):
         self.worth.learn(self.correction(x, forecast, usual), y - forecast, weight)
 
     @abstractmethod
-    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
+    def note(self, x: np.ndarray, y: float, share: float, usual: float, median: float) -> None:
         """Every label, also one before which there was no forecast. share: what it counts, 1 at most. usual: the
-        squared error with it."""
+        squared error with it. median: of labels before it."""
 
 
 @dataclass
@@ -229,7 +229,7 @@ class Stack(Layer):
         error = min(max((y - self.by_model(x, forecast)) / unit, -4.0), 4.0)
         self.linear.learn(x, np.array([error]), -error * self.labels.off(forecast) / unit, unit=unit)
 
-    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
+    def note(self, x: np.ndarray, y: float, share: float, usual: float, median: float) -> None:
         self.linear.note(x)
         self.labels.learn(y)
 
@@ -238,8 +238,9 @@ class Stack(Layer):
 class Ridge(Layer):
     """Weighted least squares on all rows, of which each label leaves .999 of the weights, with a penalty of .3 rows on
     each feature in standard deviations, solved anew now and then. A value is no further from the mean than it would be
-    if all others were the mean. The first 64 features count. Errors that fall to a 32nd take the weights along. Means
-    and deviations are those of the rows that have a value."""
+    if all others were the mean. The first 64 features count. Errors that fall to a 32nd take the weights along, and a
+    model that lost twice as much of late as the median of labels keeps one row's worth of them. Means and deviations
+    are those of the rows that have a value."""
 
     n_features: int = 0
     penalty: float = 0.3
@@ -254,6 +255,7 @@ class Ridge(Layer):
         self.first = np.full(self.n_columns, math.nan)
         self.centre, self.variances, self.slopes, self.furthest = np.zeros((4, self.n_columns))
         self.level = math.nan
+        self.lost, self.lost_by_labels = 0.0, 0.0
 
     def count_columns(self) -> int:
         return min(self.n_features, 64)
@@ -271,8 +273,10 @@ class Ridge(Layer):
             return forecast
         return float(self.level + self.slopes @ np.clip(self.off(x), -self.furthest, self.furthest))
 
-    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
+    def note(self, x: np.ndarray, y: float, share: float, usual: float, median: float) -> None:
         self.first = np.where(np.isnan(self.first), self.row(x), self.first)
+        if self.total > 0:
+            self.judge(x, y, median)
         off, had = self.off(x), ~np.isnan(self.row(x))
         if self.n_rows >= 8:
             bound = np.where(self.variances > 0, 64 * np.sqrt(self.variances), math.inf)
@@ -296,6 +300,16 @@ class Ridge(Layer):
         if self.n_rows >= self.due:
             self.due = self.n_rows + min(max(self.n_rows // 16, 1), 64)
             self.solve()
+
+    def judge(self, x: np.ndarray, y: float, median: float) -> None:
+        self.lost_by_labels = self.lost_by_labels * 255 / 256 + abs(y - median)
+        lost = min(abs(y - self.by_model(x, math.nan)), self.lost_by_labels / 64)
+        self.lost = self.lost * 255 / 256 + lost
+        if self.total > 64 + self.n_columns and self.lost > 2 * self.lost_by_labels:
+            self.lost, self.lost_by_labels, self.most_usual, self.worth = 0.0, 0.0, 0.0, Worth()
+            self.n_rows, self.due, total = 1, 1, self.total
+            for name in ("total", "seen", "with_label", "moments"):
+                setattr(self, name, getattr(self, name) / total)
 
     def solve(self) -> None:
         deviations = np.sqrt(self.variances)
@@ -331,8 +345,8 @@ class Surface(Ridge):
         products = [left * right for place, left in enumerate(entered) for right in entered[: place + 1]]
         return np.array([*entered, *products])
 
-    def note(self, x: np.ndarray, y: float, share: float, usual: float) -> None:
-        super().note(x, y, share, usual)
+    def note(self, x: np.ndarray, y: float, share: float, usual: float, median: float) -> None:
+        super().note(x, y, share, usual, median)
         for scale, value in zip(self.scales, x, strict=False):
             scale.learn(float(value))
 

@@ -224,8 +224,9 @@ class RegressionForest:
                     stack.learn(x, below, y, usual, weight)
             self.drift.learn(y - blend, usual)
             self.blend.learn(outlook, y)
+        usual, median = self.blend.usual if self.calibration else 0.0, self.quantiles.labels.centre
         for stack in self.stacks:
-            stack.note(x, y, share, self.blend.usual if self.calibration else 0.0)
+            stack.note(x, y, share, usual, median)
         self.quantiles.labels.learn(y)
         self.quantiles.bounds.labels.append(y)
         self.blend.count(y)

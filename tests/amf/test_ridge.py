@@ -24,19 +24,20 @@ def fresh(d):
     return linear, ridge.with_columns(np.zeros(0), 0, min(d, MOST_FEATURES))
 
 
-def learn(x, y, weights, usual, linear, state):
-    """Learn rows; what each was foretold."""
+def learn(x, y, weights, usual, linear, state, centres=None):
+    """Learn rows; what each was foretold. centres: medians of labels, 0 unless they are given."""
+    centres = np.zeros(len(x)) if centres is None else centres
     said, row = np.empty(len(x)), np.empty(min(x.shape[1], MOST_FEATURES))
     for i in map(np.uint64, range(len(x))):
         fill_features(x, i, linear, row)
         said[i] = respond(row, state)
         note_features(x, i, linear, np.uint64(1))
         fill_features(x, i, linear, row)
-        follow(row, y[i], weights[i], usual[i], ridge.OF_FEATURES, state)
+        follow(row, y[i], weights[i], usual[i], centres[i], ridge.OF_FEATURES, state)
     return said
 
 
-def learn_products(x, y, weights, usual, linear, state):
+def learn_products(x, y, weights, usual, linear, state, centres):
     """The same of features and their products."""
     said, terms, one = np.empty(len(x)), np.empty(products.n_terms(x.shape[1])), np.uint64(1)
     entered = np.empty(int(linear_models.N_MODELS) * x.shape[1])
@@ -45,7 +46,7 @@ def learn_products(x, y, weights, usual, linear, state):
         fill_terms(x, i, entered, terms)
         said[i] = respond(terms, state)
         note_features(x, i, linear, one)
-        follow(terms, y[i], weights[i], usual[i], products.PENALTY, state)
+        follow(terms, y[i], weights[i], usual[i], centres[i], products.PENALTY, state)
     return said
 
 
@@ -58,18 +59,20 @@ def test_moments_that_follow_are_those_of_all_rows(missing):
     x[rng.random(x.shape) < missing] = np.nan
     y = np.nan_to_num(x[:, 0]) + 1e-6 * np.nan_to_num(x[:, 1]) + rng.normal(size=400)
     y[0] = 1e5  # errors fall by more than a 32nd after it
+    y[200:] += 500.0  # to which the median comes at last, and the model after it
     weights, usual = rng.random(400), np.maximum(1e10 * 0.8 ** np.arange(400), 1.0)
+    centres = np.where(np.arange(400) < 230, 0.0, 500.0)
     linear, state = fresh(5)
     surface = ridge.with_columns(np.zeros(0), 0, products.n_terms(5))
     both = [
-        (learn(x, y, weights, usual, linear.copy(), state), Ridge(Bounds(), n_features=5)),
-        (learn_products(x, y, weights, usual, linear.copy(), surface), Surface(Bounds(), n_features=5)),
+        (learn(x, y, weights, usual, linear.copy(), state, centres), Ridge(Bounds(), n_features=5)),
+        (learn_products(x, y, weights, usual, linear.copy(), surface, centres), Surface(Bounds(), n_features=5)),
     ]
     for said, reference in both:
         for i in range(400):
             if i:
                 assert said[i] == pytest.approx(reference.by_model(x[i], np.nan), rel=1e-6), i
-            reference.note(x[i], y[i], weights[i], usual[i])
+            reference.note(x[i], y[i], weights[i], usual[i], centres[i])
     assert ridge.is_sound(state, 5)
     assert ridge.is_sound(surface, products.n_terms(5))
 
@@ -272,3 +275,32 @@ def test_a_state_that_labels_could_not_have_left_is_not_sound():
     learn(x, x @ [1.0, 2.0], np.ones(60), np.ones(60), linear, largest)
     assert np.isfinite(largest).all()
     assert ridge.is_sound(largest, 2)
+
+
+@pytest.mark.parametrize("system", REGRESSORS)
+@pytest.mark.parametrize(
+    ("factor", "offset"), [(1.0, 500.0), (0.1, 0.0), (1e-6, 0.0)], ids=["level", "a tenth", "a millionth"]
+)
+def test_where_labels_have_another_level_or_unit_forecasts_are_soon_as_those_of_a_forest_that_begins_there(
+    system, factor, offset
+):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(6_000, 5))
+    y = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    y += rng.normal(size=6_000)
+    y[3_000:] = factor * y[3_000:] + offset
+    said, fresh = system(seed=1).predict_learn(x, y), system(seed=1).predict_learn(x[3_000:], y[3_000:])
+    errors, errors_of_fresh = said[5_000:] - y[5_000:], fresh[2_000:] - y[5_000:]
+    assert np.square(errors).mean() < 4 * np.square(errors_of_fresh).mean()
+
+
+@pytest.mark.parametrize("level", [0.0, 1000.0])
+@pytest.mark.parametrize(("n_wrong", "stays"), [(100, True), (400, False)])
+def test_a_model_begins_anew_where_labels_stay_others_and_not_for_a_hundred_of_them(level, n_wrong, stays):
+    rng, n = np.random.default_rng(1), 1_000 + n_wrong
+    x = rng.normal(size=(n, 2))
+    y = x @ [3.0, -2.0] + rng.normal(size=n)
+    y[1_000:] = level
+    linear, state = fresh(2)
+    learn(x, y, np.ones(n), np.ones(n), linear, state, np.where(np.arange(n) < 1_000, 0.0, level))
+    assert (state[0] > 600) == stays
