@@ -62,6 +62,22 @@ def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints
     ]
 
 
+def test_segments_without_a_manifest_are_no_whole_history(store: DictStore, checkpoints: Checkpoints) -> None:
+    """As a worker leaves them that dies in its first checkpoint, or somebody who deletes the only manifest."""
+    write(checkpoints, 1, {"a": b"1"})
+    store.objects.pop(files(store, "manifest")[0])
+    with pytest.raises(WorkerError, match=f"must not be left out:\n{HERE.prefix} has no manifest"):
+        history(store)
+
+
+def test_of_a_topic_that_was_made_anew_both_are_named(store: DictStore) -> None:
+    for topic_id in ("was", "is"):
+        write(Checkpoints(store, msgspec.structs.replace(HERE, partition=0, topic_id=topic_id)), 1, {"a": b"1"})
+    named = [rf"events \({topic_id}\) of group group, lineage main" for topic_id in ("is", "was")]
+    with pytest.raises(WorkerError, match="; ".join(named)):
+        history(store)
+
+
 def test_a_history_is_not_taken_from_a_url_that_is_a_folder_too_far(store: DictStore, checkpoints: Checkpoints) -> None:
     """Its manifests say where they lie: nothing that is told by them would be found."""
     write(checkpoints, 1, {"a": b"1"})

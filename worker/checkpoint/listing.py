@@ -31,8 +31,9 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
         if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):
             continue
         if listing.problems or listing.newest is None:
+            problems = listing.problems or [f"{listing.folder} has no manifest"]
             raise Fatal(
-                "\n".join(["there are damaged checkpoints, which must not be left out:", *listing.problems]),
+                "\n".join(["there are damaged checkpoints, which must not be left out:", *problems]),
                 "Have workers make whole ones: delete the manifests that are named, or the newest one where a segment "
                 "is missing; then `amf-worker run CONFIG --until end`, which goes on from the checkpoint before",
             )
@@ -41,7 +42,7 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
             raise Fatal(f"the URL of the store must be the one that {where.group}/ lies in, not a folder below it")
         histories[where.group, before_gap(where).lineage, where.topic, where.topic_id].append(listing.newest)
     if len(histories) != 1:
-        found = ", ".join(f"{topic} of group {group}, lineage {of}" for group, of, topic, _ in sorted(histories))
+        found = "; ".join(f"{topic} ({i}) of group {group}, lineage {of}" for group, of, topic, i in sorted(histories))
         place = f" in {under}" if under else ""
         raise Fatal(
             f"expected the checkpoints of one topic and one lineage{place}, found {found or 'none'}",
