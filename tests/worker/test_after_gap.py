@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.worker.support.bench import Bench, add_partitions, lineages, of_input, saved_bench
+from tests.worker.support.bench import Bench, add_partitions, learned, lineages, of_input, saved_bench
 from tests.worker.support.stores import DictStore
 from worker.base.errors import Abort
 from worker.base.ports import TopicState
 from worker.checkpoint import History, Location, history
 from worker.checkpoint.gaps import before_gap
-from worker.checkpoint.siblings import of_another_partition
+from worker.checkpoint.siblings import of_any_partition
 from worker.cli.drained import require_drained
 from worker.cli.reshard import reshard
 from worker.preflight import known_partitions, of_checkpoints
@@ -65,9 +65,20 @@ def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_beh
     bench.broker.logs[0].low = 0
     bench.worker("owner").join().turns(2).close()
     assert places(bench, under) == [(0, "main", 8), (1, "main", 5)]
-    sibling = of_another_partition(bench.store, Location("group", "main", "events", "topic-id", 1))
+    sibling = of_any_partition(bench.store, Location("group", "main", "events", "topic-id", 1))
     assert sibling is not None
     assert (sibling.location.lineage, sibling.offset) == ("main", 8)
+
+
+def test_what_others_put_beside_checkpoints_is_passed_over(bench: Bench) -> None:
+    for folder in {path.rpartition("/")[0] for path in bench.store.objects}:
+        bench.store.objects |= dict.fromkeys((f"{folder}/notes.manifest", f"{folder}/README"), b"?")
+    assert places(bench) == [(0, "main~p0@7", 8), (1, "main", 5)]
+    found = of_any_partition(bench.store, bench.newest().location)
+    assert (found.location.lineage, found.offset) == ("main~p0@7", 8)
+    bench.feed("a")
+    assert bench.worker("three").join().turns(2).stops() == {}
+    assert lineages(bench)[-1] == "main~p0@7"
 
 
 def test_its_models_can_move_to_other_partitions(bench: Bench) -> None:
@@ -92,6 +103,29 @@ def test_a_start_knows_of_partitions_that_were_added_since(bench: Bench) -> None
     assert of_checkpoints(bench.config, state, bench.store).level == "ok"
 
 
+def test_of_several_gaps_the_last_one_tells_how_many_partitions_there_were(bench: Bench) -> None:
+    add_partitions(bench, 3)
+    bench.config = of_input(bench.config, on_repartition="new-models")
+    bench.feed(*"ab")
+    bench.broker.logs[0].low = 9
+    bench.worker("three").join(0).turns(2).close()
+    assert lineages(bench)[-1] == "main~p0@9"
+    assert known_partitions(bench.config, TopicState("topic-id", 3, {}), bench.store) == 3
+
+
+def test_a_partition_that_was_added_before_a_gap_of_another_one_keeps_its_first_records() -> None:
+    bench = saved_bench(2)
+    bench.config = of_input(bench.config, on_gap="accept", on_repartition="new-models", start="latest")
+    add_partitions(bench, 3)
+    bench.feed(*"bab")
+    bench.broker.logs[0].low = 7
+    bench.feed(*"ab", partition=2)
+    bench.worker("two").join(0).turns(2).close()
+    assert lineages(bench)[-1] == "main~p0@7"
+    bench.worker("three").join(2).turns(2)
+    assert learned(bench, 2) == [0, 1]
+
+
 def test_a_warm_start_takes_the_models_after_the_gap(bench: Bench) -> None:
     origin, _ = WarmStart(bench.store, 2, "group/other/events-topic-id").models_of(0)
     assert "main~p0@7/events-topic-id/0 at offset 8" in origin
@@ -105,7 +139,8 @@ def test_the_gaps_of_the_history_that_begins_are_left_out_of_a_warm_start(bench:
 
 
 @pytest.mark.parametrize(
-    ("lineage", "configured"), [("main", "main"), ("main~p0@7", "main"), ("main~p1@7", "main~p1@7"), ("~p0@", "~p0@")]
+    ("lineage", "configured"),
+    [("main", "main"), ("main~p0@7", "main"), ("main~p1@7", "main~p1@7"), ("~p0@", "~p0@"), ("7", "7")],
 )
 def test_the_lineage_before_all_gaps_is_the_configured_one(lineage: str, configured: str) -> None:
     assert before_gap(Location("group", lineage, "events", "topic-id", 0)).lineage == configured

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.worker.support.checkpoints import HERE, write
+from tests.worker.support.checkpoints import HERE, files, write
 from tests.worker.support.stores import DictStore
 from worker.adapters.store import FileStore
 from worker.checkpoint import Checkpoints, Location
+from worker.checkpoint.siblings import of_any_partition
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,21 @@ def test_other_lineages_of_a_topic_are_found_by_the_names_that_a_configuration_g
         replace(HERE, lineage="of another group", group="other"),
     ):
         write(Checkpoints(store, other), 1, {"a": b"1"})
+    # What else people put there: a copy of a partition, and notes.
+    for name in files(store, "manifest"):
+        folder, _, file = name.rpartition("/")
+        store.objects[f"{folder}.bak/{file}"] = store.objects[name]
+    store.objects["group/to%20come/events-topic-id/3/README"] = b"?"
+    store.objects[f"{checkpoints.location.prefix}/notes.manifest"] = b"?"
     assert checkpoints.other_lineages() == ["a", "b/ä%"]
+    assert of_any_partition(store, checkpoints.location).location == checkpoints.location
+
+
+def test_of_many_partitions_the_one_of_the_lowest_number_speaks(store: DictStore) -> None:
+    """Not that of the first name: of those that were added later none knows how many there were."""
+    for number in (2, 10):
+        write(Checkpoints(store, replace(HERE, partition=number)), 1, {"a": b"1"})
+    assert of_any_partition(store, HERE).location.partition == 2
 
 
 def test_names_of_any_length_have_folders_that_a_file_system_takes(tmp_path: Path) -> None:

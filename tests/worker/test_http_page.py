@@ -241,7 +241,7 @@ def test_a_slash_in_a_key_needs_no_escape(worker: Server) -> None:
         (f"/models?limit={MOST_LIMIT + 1}", 400, "limit: expected"),
         ("/models?limit=", 400, "limit: expected"),
         ("/models?offset=-1", 400, "offset: expected"),
-        ("/models?offset=" + "9" * 40, 400, "offset: expected"),
+        ("/models?offset=" + "9" * 5000, 400, "offset: expected"),  # which Python reads as no integer
         ("/models?offset=%D9%A1", 400, "offset: expected"),
         ("/models?key=%ff", 400, "UTF-8"),
         ("/models?" + "&".join(f"a{i}" for i in range(50)), 400, "few parameters"),

@@ -61,11 +61,19 @@ def test_describe_tells_what_is_wrong(store: DictStore, checkpoints: Checkpoints
     ]
 
 
-def test_a_history_without_manifests_is_named(store: DictStore, checkpoints: Checkpoints) -> None:
+def test_segments_without_a_manifest_are_no_whole_history(store: DictStore, checkpoints: Checkpoints) -> None:
+    """As a worker leaves them that dies in its first checkpoint, or somebody who deletes the only manifest."""
     write(checkpoints, 1, {"a": b"1"})
-    for name in files(store, "manifest"):
-        store.objects.pop(name)
-    with pytest.raises(WorkerError, match=f"{HERE.prefix} has no manifest"):
+    store.objects.pop(files(store, "manifest")[0])
+    with pytest.raises(WorkerError, match=f"must not be left out:\n{HERE.prefix} has no manifest"):
+        history(store)
+
+
+def test_of_a_topic_that_was_made_anew_both_are_named(store: DictStore) -> None:
+    for topic_id in ("was", "is"):
+        write(Checkpoints(store, msgspec.structs.replace(HERE, partition=0, topic_id=topic_id)), 1, {"a": b"1"})
+    named = [rf"events \({topic_id}\) of group group, lineage main" for topic_id in ("is", "was")]
+    with pytest.raises(WorkerError, match="; ".join(named)):
         history(store)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from worker.adapters.http import routes
 from worker.adapters.http.messages import Request
@@ -51,6 +53,20 @@ def test_few_answers_are_kept_whatever_is_asked_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(routes, "MOST_ANSWERS", 3)
     assert questions(*"abcd", *"bcd") == 4
     assert questions(*"abcd", "a") == 5
+
+
+def test_what_the_loop_shows_is_answered_until_it_shows_something_else() -> None:
+    board = Board()
+
+    async def request() -> list[str | None]:
+        answer = Routes(Metrics(), board, lambda: None, None, is_local=False)
+        found = []
+        for unready in ("joining", "joining", "opening"):
+            board.status = replace(board.status, unready=unready)
+            found.append(msgspec.json.decode((await answer(Request("GET", "/status", "", {}))).body)["unready"])
+        return found
+
+    assert asyncio.run(request()) == ["joining", "joining", "opening"]
 
 
 class Slow(Board):

@@ -15,7 +15,7 @@ from worker.runtime.topic_monitor import LOOK_EVERY_S, OutputMonitor, TopicMonit
 
 
 class Topic:
-    """What a look finds: `now`, once `arrives`."""
+    """What a look finds: `now`, with the beginnings of as many partitions as are asked for, once `arrives`."""
 
     def __init__(self, partitions: int) -> None:
         self.now: TopicState | WorkerError | None = TopicState(
@@ -23,9 +23,11 @@ class Topic:
         )
         self.arrives = True
         self.looks = 0
+        self.asked = 0
 
     def look(self, partitions: int) -> Topic:
         self.looks += 1
+        self.asked = partitions
         return self
 
     def ends_within(self, seconds: float) -> bool:
@@ -34,7 +36,9 @@ class Topic:
     def answer(self) -> TopicState | None:
         if isinstance(self.now, WorkerError):
             raise self.now
-        return self.now
+        if self.now is None:
+            return None
+        return replace(self.now, begins={n: low for n, low in self.now.begins.items() if n < self.asked})
 
 
 def watched(partitions: int = 2, on_repartition: str = "fail") -> tuple[Bench, Topic]:
@@ -112,6 +116,16 @@ def test_a_topic_that_is_not_seen_just_once_is_still_there() -> None:
     assert topic.looks == 4
 
 
+def test_a_topic_that_two_looks_do_not_find_is_gone() -> None:
+    bench, topic = watched()
+    worker = bench.worker().join()
+    topic.now = None
+    for _ in range(2):
+        look(bench, worker)
+    with pytest.raises(WorkerError, match="topic-deleted"):
+        worker.run(lambda: True)
+
+
 def test_a_failed_look_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     bench, topic = watched()
     topic.now = WorkerError("topic events cannot be described: the user needs DESCRIBE on topic events")
@@ -167,6 +181,18 @@ def test_a_deleted_topic_of_outputs_is_logged_once_and_when_it_is_back(caplog: p
     assert board.output_trouble is None
 
 
+def test_a_topic_of_outputs_that_two_looks_do_not_find_is_told_of_and_its_return(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    bench, outputs, _ = with_outputs()
+    worker = bench.worker().join()
+    for now in (None, None, outputs["predictions"].now):
+        outputs["predictions"].now = now
+        look(bench, worker)
+    assert [name for name, _ in said_of_outputs(caplog)] == ["output-missing", "output-back"]
+
+
 def test_both_topics_of_outputs_are_looked_at() -> None:
     bench, outputs, board = with_outputs()
     worker = bench.worker().join()
@@ -187,6 +213,7 @@ def test_a_failed_look_at_outputs_is_not_logged_nor_shown(caplog: pytest.LogCapt
         look(bench, worker)
     assert (said_of_outputs(caplog), board.output_trouble) == ([], None)
     assert [topic.looks for topic in outputs.values()] == [3, 1]
+    worker.run(lambda: True)  # and ends nothing
 
 
 def test_the_loop_does_not_wait_for_an_answer() -> None:

@@ -42,7 +42,7 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
             raise Fatal(f"the URL of the store must be the one that {where.group}/ lies in, not a folder below it")
         histories[where.group, before_gap(where).lineage, where.topic, where.topic_id].append(listing.newest)
     if len(histories) != 1:
-        found = ", ".join(f"{topic} of group {group}, lineage {of}" for group, of, topic, _ in sorted(histories))
+        found = "; ".join(f"{topic} ({i}) of group {group}, lineage {of}" for group, of, topic, i in sorted(histories))
         place = f" in {under}" if under else ""
         raise Fatal(
             f"expected the checkpoints of one topic and one lineage{place}, found {found or 'none'}",

@@ -15,15 +15,9 @@ from worker.checkpoint.manifest import Manifest, readable
 from worker.checkpoint.names import History, Location, is_ours, of_kind
 
 
-def of_another_partition(store: ObjectStore, location: Location, *, oldest: bool = False) -> Manifest | None:
-    """The newest checkpoint, or the oldest, of the lowest other partition of the topic that has one to be read."""
-    found = _one_of_each(store, location.topic_prefix, oldest=oldest)
-    return next((m for m in found if m.location.partition != location.partition), None)
-
-
-def of_any_partition(store: ObjectStore, history: History) -> Manifest | None:
-    """The newest checkpoint of the lowest partition that has one to be read."""
-    return next(_one_of_each(store, history.topic_prefix), None)
+def of_any_partition(store: ObjectStore, history: History, *, oldest: bool = False) -> Manifest | None:
+    """The newest checkpoint, or the oldest, of the lowest partition that has one to be read."""
+    return next(_one_of_each(store, history.topic_prefix, oldest=oldest), None)
 
 
 def of_another_topic(store: ObjectStore, history: History) -> Manifest | None:

@@ -25,7 +25,7 @@ from worker.base.ports import Clock, ObjectStore
 from worker.base.records import Bounds, CommittedOffset
 from worker.checkpoint import About, Checkpoints, Location, Manifest, Pointer, SavedModel, Source
 from worker.checkpoint.gaps import after_gap, gaps_of, record_gap
-from worker.checkpoint.siblings import of_another_partition
+from worker.checkpoint.siblings import of_any_partition
 from worker.config import Config, intake_of
 from worker.state.entry import Fetch, Prefetch
 from worker.state.model_store import ModelStore
@@ -267,12 +267,13 @@ class Recovery:
         require_same_topic(self._store, self._location)
         if committed is not None:
             raise no_checkpoint(self._where, checkpoints, committed)
-        sibling = of_another_partition(self._store, self._location)
+        # Of another one, since this one has none.
+        sibling = of_any_partition(self._store, self._location)
         if sibling is not None:
             require_partitions(sibling, self._partitions, self._terms.on_repartition)
         # A partition that was added to a history has no records from before it, and no models. The newest checkpoint of
         # another one may know of it by now, which the oldest does not.
-        oldest = of_another_partition(self._store, self._location, oldest=True)
+        oldest = of_any_partition(self._store, self._location, oldest=True)
         added = oldest is not None and self._location.partition >= (oldest.partitions or self._partitions)
         offset = bounds.low if self._terms.start == "earliest" or added else bounds.high
         origin: str | None = None
