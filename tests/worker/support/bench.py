@@ -67,7 +67,8 @@ class Bench:
         prefix = self.checkpoints(partition).location.prefix
         names = sorted(name for name in self.store.objects if name.startswith(prefix) and name.endswith(kind))
         for name in names[-newest:]:
-            self.store.objects[name] += b"?"
+            data = self.store.objects[name]
+            self.store.objects[name] = data[:-1] + bytes([data[-1] ^ 1])
 
     def expected(self, partition: int = 0) -> list[Outgoing]:
         """Outputs that a partition without any fault gives."""
