@@ -303,8 +303,8 @@ class Checkpoints:
         expired.insert(0, [name for name in orphans if offset_of(name) < newest])
         # An orphan that stays has what it could point into: somebody may restore its base.
         unreadable = max([unreadable, *(offset_of(name) for name in orphans if offset_of(name) >= newest)])
-        segments = [name for name in of_kind("segment", names) if name in known]
-        expired.append(retention.unneeded(segments, needed, above=unreadable, below=below))
+        long_there = [name for name in of_kind("segment", names) if name in known]
+        expired.append(retention.unneeded(long_there, needed, above=unreadable, below=below))
         for together in filter(None, expired):
             failpoint("collecting")
             self._store.delete(*map(self._path, together))

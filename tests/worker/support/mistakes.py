@@ -225,7 +225,7 @@ MISTAKES = {
     ),
     "segments are never deleted": mistake(
         "checkpoint.checkpoints",
-        "expired.append(retention.unneeded(segments, needed, above=unreadable, below=below))",
+        "expired.append(retention.unneeded(long_there, needed, above=unreadable, below=below))",
         "pass",
     ),
     "dead bytes are never reclaimed": mistake("checkpoint.segments", "if dead <= limit:", "if True:"),
