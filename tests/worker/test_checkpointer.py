@@ -296,12 +296,7 @@ def test_records_that_would_copy_too_much_wait_for_the_next_turn(
 def test_while_records_of_one_partition_wait_those_of_the_others_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(partitions=2, interval_s=60.0)
     worker = bench.worker().join()
-    worker.pool.is_done_within = lambda seconds: seconds > 0
-    for key in "vwxyz":
-        bench.feed("a", key=key)
-    worker.turns(2)
-    bench.clock.now_s += 60
-    worker.turn()
+    worker.begin_to_save("vwxyz")
     asked, consume = [], worker.input.consume
 
     def noted(max_records: int, timeout_s: float) -> Any:

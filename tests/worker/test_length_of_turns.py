@@ -75,12 +75,7 @@ def test_a_turn_that_takes_longer_copies_more_of_what_waits_to_be_saved(
 ) -> None:
     bench = Bench(partitions=2, interval_s=60.0)
     worker = bench.worker().join()
-    worker.pool.is_done_within = lambda seconds: seconds > 0
-    for key in "vwxyz":
-        bench.feed("a", key=key)
-    worker.turns(2)
-    bench.clock.now_s += 60
-    worker.turn()
+    worker.begin_to_save("vwxyz")
     worker.limit_copies(worker.waiting_bytes("v"))
     _costly(monkeypatch, bench, {1: record_s})
     bench.feed("a", "b", partition=1)

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from worker.base.ports import ObjectStore
-from worker.checkpoint.names import Location, is_ours, of_kind, offset_of
+from worker.checkpoint.manifest import manifests_in
+from worker.checkpoint.names import Location, offset_of
 
 
 def after_gap(location: Location, offset: int) -> Location:
@@ -88,8 +89,7 @@ def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
 
 
 def _newest_offset(store: ObjectStore, folder: str) -> int:
-    names = filter(is_ours, (path.rpartition("/")[2] for path in store.list(folder)))
-    return max(map(offset_of, of_kind("manifest", names)), default=-1)
+    return max(map(offset_of, manifests_in(store, folder)), default=-1)
 
 
 def _after(lineage: str, partition: int | str, gap: int) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from worker.base.ports import ObjectStore
 from worker.checkpoint.gaps import before_gap, folder_in_force, folders_after_gaps
-from worker.checkpoint.manifest import Manifest, readable
+from worker.checkpoint.manifest import Manifest, manifests_in, readable
 from worker.checkpoint.names import History, Location, is_ours, of_kind
 
 
@@ -64,5 +64,5 @@ def _one_of_each(
         names, found_in = manifests[where], where
         if where in after_gaps:
             found_in = folder_in_force(store, where, after_gaps[where])
-            names = of_kind("manifest", filter(is_ours, (path.rpartition("/")[2] for path in store.list(found_in))))
+            names = manifests_in(store, found_in)
         yield from islice(readable(store, found_in, sorted(names, reverse=not oldest), lambda _: None), 1)

@@ -132,6 +132,15 @@ class Bound:
     def take(self, *partitions: int) -> None:
         self.bench.broker.group.rebalance(dict.fromkeys(partitions or self.bench.broker.logs, self.input))
 
+    def begin_to_save(self, keys: str) -> None:
+        """A checkpoint of a model for each key begins, and is written while the loop goes on."""
+        self.pool.is_done_within = lambda seconds: seconds > 0
+        for key in keys:
+            self.bench.feed("a", key=key)
+        self.turns(2)
+        self.bench.clock.now_s += 60
+        self.turn()
+
     def waiting_bytes(self, key: str) -> int:
         """What a snapshot of the first partition waits for."""
         return self._worker._tasks[0].models.waiting_bytes(key)

@@ -1,11 +1,10 @@
 """A broker in memory, with the semantics that the worker's guarantees rest on.
 
 What is modelled: logs with gaps, a low watermark and leader epochs, whose end may be lost, or not be readable yet since
-others have transactions open; transactions that show
-outputs and offsets together or not at all, and end when they take too long; epochs of producers; requests to commit
-that arrive late; stable committed offsets; a group that decides at once while its members are told in `consume`; and
-the fence of offset commits, which looks at member and generation, not at who owns the partition. broker_contract.py
-holds it to Kafka.
+others have transactions open; transactions that show outputs and offsets together or not at all, and end when they take
+too long; epochs of producers; requests to commit that arrive late; stable committed offsets; a group that decides at
+once while its members are told in `consume`; and the fence of offset commits, which looks at member and generation, not
+at who owns the partition. broker_contract.py holds it to Kafka.
 """
 
 from __future__ import annotations
