@@ -196,7 +196,7 @@ def test_a_turn_brings_no_more_models_into_memory_than_there_is_room_for(prefix:
     here.add(records(*(labelled(prefix + key) for key in keys * 2)))
     while here.buffer:
         allowance = Allowance(1, 1, 0, limit // 2)
-        n = here.n_to_take(allowance)
+        n = here.n_to_take(len(here.buffer), allowance)
         cache.shrink(allowance.coming_bytes)
         here.take(n)
         # Nothing leaves during a batch; the models in it have grown by a few nodes.
@@ -215,7 +215,7 @@ def test_the_models_of_a_turn_are_the_last_to_leave_for_those_that_it_brings() -
     assert away(here) == {"a"}
     here.add(records(labelled("b"), labelled("a"), (None, b""), labelled("b")))
     allowance = Allowance(1, 1, 0, 2**20)
-    n = here.n_to_take(allowance)
+    n = here.n_to_take(len(here.buffer), allowance)
     cache.shrink(allowance.coming_bytes)
     assert (n, away(here)) == (4, {"a", "c"})
 

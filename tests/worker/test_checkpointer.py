@@ -15,7 +15,7 @@ from tests.worker.support.tasks import restore
 from worker.base.errors import Transient, WorkerError
 from worker.base.records import Record
 from worker.runtime import executor
-from worker.runtime.loop import REVOKE_S
+from worker.runtime.loop import READ_AHEAD, REVOKE_S
 from worker.state import targets
 from worker.task.processor import BatchResult
 from worker.task.task import Task
@@ -313,7 +313,7 @@ def test_while_records_of_one_partition_wait_those_of_the_others_are_taken(monke
         worker.turn()
         committed.append((bench.broker.committed[0], bench.broker.committed[1]))
     assert committed == [(6, 2), (7, 4), (8, 6)]
-    most = bench.config.transaction.max_records
+    most = READ_AHEAD * bench.config.transaction.max_records
     assert asked == [most, most - 4, most - 3]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -67,6 +68,26 @@ def test_a_turn_takes_no_more_records_than_a_transaction_has_bytes() -> None:
         taken.append(worker.position(0))
     most = GATHERED_BYTES // 900_000 + 1
     assert max(after - before for before, after in pairwise(taken)) <= most < 60
+
+
+def test_partitions_that_wait_share_a_turn_and_the_one_that_gets_nothing_is_the_next_ones_first() -> None:
+    bench = Bench(partitions=3)
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=10))
+    worker = bench.worker().join()
+
+    def taken() -> list[int]:
+        before = [worker.position(partition) for partition in range(3)]
+        worker.turn()
+        return [worker.position(partition) - n for partition, n in enumerate(before)]
+
+    for partition, n in enumerate((9, 9, 2)):
+        bench.feed(*["a"] * n, partition=partition)
+    assert taken() == [5, 5, 0]
+    bench.feed(*["b"] * 20, partition=0)
+    assert taken() == [5, 3, 2]
+    assert taken() == [9, 1, 0], "what others do not fill is not lost"
+    assert taken() == [10, 0, 0]
+    assert all(bench.published(partition) == bench.expected(partition) for partition in range(3))
 
 
 @pytest.mark.parametrize(("record_s", "in_a_turn"), [(0.0, 1), (0.02, 1), (0.06, 2), (0.11, 4)])

@@ -90,26 +90,29 @@ class TaskExecutor:
 
     # --- process ------------------------------------------------------------------------------------------------------
 
-    def process(self, copied_bytes: int) -> list[Attempt]:
+    def process(self, most_records: int, copied_bytes: int) -> list[Attempt]:
         """Put the records that are there through their tasks: of each what it took, and an error in place of a result.
 
         Two partitions at a time, where that is faster: they share nothing and do no I/O here, and kernels run without
         the interpreter lock, so one partition decodes and encodes while another one's trees are walked. Those to which
-        it does not come within TURN_S are not among them. copied_bytes: see Worker.
+        it does not come within TURN_S are not among them. most_records: of a transaction. copied_bytes: see Worker.
         """
         began_s = self._clock.monotonic()
         order = {number: place for place, number in enumerate(self._left)}
         busy = [task for task in self._tasks.values() if task.buffer]
         busy.sort(key=lambda task: order.get(task.number, len(order)))
-        copying = sum(task.models.in_copy_on_write for task in busy)
+        shares = _shares([len(task.buffer) for task in busy], most_records - self.n_gathered)
+        come = busy[: len(shares)]
+        copying = sum(task.models.in_copy_on_write for task in come)
         copied_bytes = int(copied_bytes * max(1.0, self._turn_s / SHORT_TURN_S))
-        allowance = Allowance(len(busy), copying, copied_bytes, self._tasks.cache.turn_bytes)
-        batches = [(task, _n_to_take(task, allowance)) for task in busy]
+        allowance = Allowance(len(come), copying, copied_bytes, self._tasks.cache.turn_bytes)
+        batches = [(task, _n_to_take(task, most, allowance)) for task, most in zip(come, shares, strict=True)]
         self._tasks.cache.shrink(allowance.coming_bytes)
         turn = Deadline.after(self._clock, TURN_S)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
         made = list(attempts(lambda batch: self._attempt(batch[0], batch[1], turn), batches))
-        self._left = [task.number for task, attempt in zip(busy, made, strict=True) if attempt is None]
+        came = {attempt[0].number for attempt in made if attempt is not None}
+        self._left = [task.number for task in busy if task.number not in came]
         self._turn_s = self._clock.monotonic() - began_s
         return [attempt for attempt in made if attempt is not None]
 
@@ -290,8 +293,23 @@ class TaskExecutor:
         return self._tasks[number].dead_letter_for(record, refused, why)
 
 
-def _n_to_take(task: Task, allowance: Allowance) -> int:
-    n = task.n_to_take(allowance)
+def _shares(waiting: Sequence[int], most: int) -> list[int]:
+    """How many of the records that wait in each partition come next, for as many partitions as there is room.
+
+    Of none more than half of the most, as long as others fill the rest: two are taken at a time, and should end
+    together. Brokers send thousands of records of one partition before the first one of the next.
+    """
+    shares = list[int]()
+    for n in waiting:
+        if sum(shares) < most:
+            shares.append(min(n, max(1, most // 2), most - sum(shares)))
+    for i in range(len(shares)):
+        shares[i] += min(waiting[i] - shares[i], most - sum(shares))
+    return shares
+
+
+def _n_to_take(task: Task, most: int, allowance: Allowance) -> int:
+    n = task.n_to_take(most, allowance)
     failpoint("consumed")
     return n
 

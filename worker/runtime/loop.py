@@ -34,6 +34,8 @@ _log = Log(__name__)
 
 LOOK_EVERY_S = 0.05
 """Longest wait for records while something else is waited for: a transaction, or partitions that are opening."""
+READ_AHEAD = 2
+"""Transactions' records that may wait to be taken: with those of one alone, most turns would have one partition."""
 WAIT_S = 1.0
 """Between two attempts at records that need something that is away."""
 REVOKE_S = 10.0
@@ -217,12 +219,12 @@ class Worker:
         if self._executor.is_committing:
             # Here the callbacks of the group are wanted, and no records.
             self._pace.is_due = True
-            for task in [each for each in self._tasks.values() if each.buffer and transactions >= 2.0]:
+            for task in [each for each in self._tasks.values() if each.buffer and transactions >= READ_AHEAD]:
                 self._wait(task, "outputs are not committed, and the records of two transactions wait behind them")
             return 1, LOOK_EVERY_S
         if self._tasks.any_opening:
             wait_s = min(wait_s, LOOK_EVERY_S)
-        most = max(1, limit - self._executor.n_gathered - n_buffered) if transactions < 1.0 else 1
+        most = max(1, READ_AHEAD * limit - self._executor.n_gathered - n_buffered) if transactions < READ_AHEAD else 1
         return most, 0.0 if n_buffered else wait_s
 
     def _process(self, member: Membership) -> None:
@@ -233,7 +235,7 @@ class Worker:
             elif task.has_replayed:
                 self._go_live(task)
         live: list[tuple[Task, list[Record], BatchResult]] = []
-        for task, records, outcome in self._executor.process(self.copied_bytes):
+        for task, records, outcome in self._executor.process(self._config.transaction.max_records, self.copied_bytes):
             if isinstance(outcome, Transient):
                 self._wait(task, str(outcome))
             elif isinstance(outcome, StateLost):

@@ -306,15 +306,15 @@ class Task:
             self._covered = max(self._covered, self.buffer[0].offset if self.buffer else end_seen or 0)
         return Reach(self.position, max(self.position, self._covered))
 
-    def n_to_take(self, allowance: Allowance) -> int:
-        """How many records to take next: to be replayed or to be predicted, never both; one at least, if there are any.
+    def n_to_take(self, most: int, allowance: Allowance) -> int:
+        """How many of the next `most` records to take, at least one: to be replayed or to be predicted, never both.
 
         What a checkpoint on its way is to have of a model is copied before the model learns on. A pause for all models
         at once would be a long one; for some of them in each batch, as many as the allowance says, it is not.
         """
-        n = len(self.buffer)
+        n = min(len(self.buffer), most)
         if self._state is State.REPLAY:
-            n = bisect_left(self.buffer, self.live_from, key=attrgetter("offset"))
+            n = bisect_left(self.buffer, self.live_from, hi=n, key=attrgetter("offset"))
         return allowance.affordable(self.buffer[:n], self._processor.model_key, self.models)
 
     def take(self, n: int, *, most_bytes: int | None = None) -> tuple[list[Record], BatchResult]:

@@ -99,7 +99,7 @@ def _turns(task: Task, keys: list[str]) -> Pauses:
     spent[-1] += time.perf_counter() - started
     while task.checkpointer.is_writing:
         task.buffer = _records(keys, task.position, rng)
-        task.take(task.n_to_take(Allowance(1, 1, Worker.copied_bytes, math.inf)))
+        task.take(task.n_to_take(len(task.buffer), Allowance(1, 1, Worker.copied_bytes, math.inf)))
         spent.append(0.0)
         task.checkpointer.poll()
     return Pauses(max(spent) * 1e3, sum(spent) * 1e3, len(spent), time.perf_counter() - started)
