@@ -86,14 +86,18 @@ class KafkaOutput:
             if member.metadata is None:
                 raise Abort("the consumer is no member of the group at the moment")
             self._call("begin_transaction")
-        self._failed = None
-        self._send(outgoing)
-        if self._transactional:
-            self._send_offsets(positions(self._topic, offsets), member.metadata)
+            sending = self._begin_to_send_offsets(positions(self._topic, offsets), member.metadata)
+            try:
+                self._send(outgoing)
+            finally:
+                # No other call of the transaction is allowed meanwhile; and where this one failed, records are refused.
+                self._await_sent(sending)
             failpoint("offsets-sent")
             self._call("commit_transaction", CALL_S)
             failpoint("committed")
         else:
+            self._failed = None
+            self._send(outgoing)
             left = self._serve("flush", CALL_S)
             if left or self._failed:
                 self._producer.purge()
@@ -170,17 +174,18 @@ class KafkaOutput:
         if error is not None and (self._failed is None or not refused(self._failed)):
             self._failed = error
 
-    def _send_offsets(self, offsets: list[TopicPartition], metadata: Any) -> None:
-        """Offsets into the transaction, or Unknown where the client does not return in time.
+    def _begin_to_send_offsets(self, offsets: list[TopicPartition], metadata: Any) -> Aside[None]:
+        """Offsets into the transaction, while its records are handed over: the coordinator takes as long as those."""
+        arguments = offsets, metadata, SEND_OFFSETS_S
+        return Aside("send-offsets", lambda: self._call("send_offsets_to_transaction", *arguments))
 
-        Once librdkafka has lost a connection to the group's coordinator, this call may wait for ever, whatever timeout
-        it is given (its issues 5456, 5511). Then the thread that waits is left behind with its producer; should it go
-        on one day, the epoch of the next producer has fenced it.
+    def _await_sent(self, sending: Aside[None]) -> None:
+        """Raises what the call has raised, or Unknown where it does not return in time.
+
+        Once librdkafka has lost a connection to the group's coordinator, it may wait for ever, whatever timeout it is
+        given (its issues 5456, 5511). Then the thread that waits is left behind with its producer; should it go on one
+        day, the epoch of the next producer has fenced it.
         """
-        sending = Aside(
-            "send-offsets",
-            lambda: self._call("send_offsets_to_transaction", offsets, metadata, SEND_OFFSETS_S),
-        )
         if not sending.ends_within(SEND_OFFSETS_S):
             raise Unknown(f"send_offsets_to_transaction did not return in {SEND_OFFSETS_S:g} s")
         sending.answer()
