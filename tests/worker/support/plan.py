@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.worker.support.fakes import config
 from worker.base.errors import Abort, Transient, Unknown, WorkerError
@@ -113,7 +113,7 @@ class Plan:
         disaster = rng.choice(DISASTERS) if delivery == "exactly-once" and rng.random() < 0.6 else None
         if disaster is not None:
             faults = [fault for fault in faults if fault != "damage"] or ["crash"]
-        return cls(
+        plan = cls(
             config=config(
                 on_gap=rng.choice(("fail", "accept")) if disaster is not None and "gap" in disaster else "fail",
                 on_rewind=rng.choice(("fail", "accept")) if disaster == "rewind" else "fail",
@@ -155,3 +155,6 @@ class Plan:
             refused_every=rng.choice((0, 0, 0, 0, 1, 3, 7)),
             static=rng.random() < 0.5,
         )
+        # Not drawn: the schedules of the other seeds stay what they were.
+        limits = replace(plan.config.transaction, max_records={2: 2, 5: 3}.get(steps % 8, 10_000))
+        return replace(plan, config=replace(plan.config, transaction=limits))
