@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -108,12 +109,12 @@ class _AMFEstimator(BaseEstimator):
             return validate_data(self, rows, *y, **options, **_NUMBERS)
 
     def _forest_params(self) -> dict[str, Any]:
-        """Arguments of the forest: the estimator's own by their names, plain numbers for those of numpy."""
-        params = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
-        random_state, n_jobs, _ = (params.pop(name) for name in ("random_state", "n_jobs", "shuffle"))
-        if not isinstance(random_state, Integral):
-            random_state = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-        return params | {"seed": int(random_state), "n_threads": _threads(n_jobs), "max_features": self.n_features_in_}
+        """Arguments of the forest: attributes with their names, which a class that derives may set by itself."""
+        params = {f.name: getattr(self, f.name) for f in fields(self._system.Parameters) if f.name in vars(self)}
+        seed = vars(self)["random_state"]
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        return params | {"seed": int(seed), "n_threads": _threads(self.n_jobs), "max_features": self.n_features_in_}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -329,9 +330,8 @@ class AMFRegressor(RegressorMixin, _AMFEstimator):
         x = self._checked(X)
         return (self.forest_.predict(x), self.forest_.predict_std(x)) if return_std else self.forest_.predict(x)
 
-    def _new_forest(self, y: NDArray[Any]) -> amf.AMFRegressor:
-        forest: amf.AMFRegressor = self._system(**self._forest_params())
-        return forest
+    def _new_forest(self, y: NDArray[Any]) -> Any:
+        return self._system(**self._forest_params())
 
 
 class AdaptiveAMFClassifier(AMFClassifier):

@@ -270,6 +270,21 @@ def test_a_pickled_estimator_goes_on_learning_bit_for_bit(kind: type) -> None:
     assert copy.partial_fit(x, y).forest_.dumps() == estimator.partial_fit(x, y).forest_.dumps()
 
 
+class Coarse(AMFClassifier):
+    """Sets some parameters itself, and has one of its own."""
+
+    def __init__(self, n_estimators: int = 3, *, least: float = 0.5) -> None:
+        super().__init__(n_estimators, purity=0.0, max_bytes=10_000_000, random_state=7)
+        self.least = least
+
+
+def test_a_class_that_derives_may_have_other_arguments() -> None:
+    """Its forest had the defaults in place of what it sets, and none where it has no `random_state`."""
+    x, y = samples(Coarse)
+    params = clone(Coarse(2, least=0.9)).fit(x, y).forest_.params
+    assert (params.n_estimators, params.purity, params.max_bytes, params.seed) == (2, 0.0, 10_000_000, 7)
+
+
 @estimators
 def test_a_search_may_try_numbers_of_numpy(kind: type) -> None:
     x, y = samples(kind)
