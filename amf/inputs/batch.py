@@ -26,6 +26,7 @@ def rows_at_once(n_trees: int, n_outputs: int) -> int:
 
 _TIMES = "date", "time", "Time", "Period"
 """What the names of types of times have in them."""
+_AS_SECONDS = "give times as seconds since some day, and NaN where a value is missing"
 _OF_OBJECTS = "amf.Columns makes rows of objects with names and texts"
 _LONG = np.dtype(np.longdouble).char
 _ONE_NUMBER = "a feature of a row is a single number; spread what holds several over as many columns"
@@ -153,11 +154,14 @@ def _narrowed(X: NDArray[Any]) -> NDArray[np.float64]:  # noqa: N803
 
 
 def as_array(X: Any) -> NDArray[Any]:  # noqa: N803
-    """X as an array. Raises ValueError where its rows differ in length, with the first of them."""
+    """X as an array. Raises ValueError where its rows differ in length, with the first of them, and TypeError for times
+    in columns beside numbers."""
     try:
         if isinstance(X, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in X):
             return np.ma.array(X)  # of masked rows numpy would take what is under their masks
         return np.asarray(X)
+    except np.exceptions.DTypePromotionError as error:  # of a table of Arrow, whose columns numpy puts side by side
+        raise TypeError(f"X holds times beside numbers: {_AS_SECONDS}") from error
     except ValueError as error:
         raise _with_the_row(error, X) from error
 
@@ -198,7 +202,7 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
     except TypeError as error:
         hint = "give NaN where a value is missing"
         if any(time in str(error) for time in _TIMES):
-            hint = "give times as seconds since some day, and NaN where a value is missing"
+            hint = _AS_SECONDS
         elif "dict" in str(error):
             hint = _OF_OBJECTS
         raise TypeError(f"X holds what is no number ({error}): {hint}") from error

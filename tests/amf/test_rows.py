@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
@@ -162,6 +164,12 @@ def test_tables_of_arrow_have_names_too() -> None:
     assert forest.dumps() == amf.AMFClassifier(2).partial_fit(FRAME, Y).dumps()
     with pytest.raises(ValueError, match="in another order"):
         forest.predict(ArrowTable(table.columns[::-1], table.column_names[::-1]))
+
+
+@pytest.mark.parametrize("times", [date(2020, 1, 1), datetime(2020, 1, 1), timedelta(1)], ids=repr)
+def test_a_table_of_arrow_with_times_beside_numbers_is_refused_with_what_to_do(times: Any) -> None:
+    with pytest.raises(TypeError, match=r"^X holds times beside numbers: give times as seconds since some day"):
+        amf.AMFClassifier(2).partial_fit(pa.table({"at": [times] * 20, "height": X[:, 0]}), Y)
 
 
 @pytest.mark.parametrize(
