@@ -37,8 +37,8 @@ from amf.partition_params import (
     MondrianForestRegressorParams,
 )
 from amf.precompile import KernelCounts, compile_kernels
-from amf.registry import SYSTEMS, loads
-from amf.serialization.canonical import FormatError, dumps
+from amf.registry import SYSTEMS, dumps, loads
+from amf.serialization.canonical import FormatError
 from amf.state.forest_state import LostForestError
 
 ENGINE = "amf-20"

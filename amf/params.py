@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -60,7 +60,7 @@ def checked_classes(classes: Any, max_classes: int) -> tuple[Label, ...] | None:
     if classes is None:
         return None
     check(not isinstance(classes, set | frozenset), "classes is a set, which has no order; give a list")
-    is_list = not isinstance(classes, str | bytes | Mapping)
+    is_list = isinstance(classes, Iterable) and not isinstance(classes, str | bytes | Mapping)
     check(is_list, f"classes is a {type(classes).__name__}; give a list of the labels, in the order of the columns")
     labels = tuple(scalars(classes, "classes"))
     require_finite(labels, "classes")

@@ -15,10 +15,11 @@ names such as "x86-64-v3". The files lie in the package's own __pycache__, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from amf.forests.forest import Forest
 from amf.forests.group import Group
 from amf.forests.protocol import OnlineForest
 from amf.jit.cache import Compilation, tally
@@ -49,12 +50,13 @@ def compile_kernels(
     processor time a system where nothing is on disk, else a moment. `announce` is called once, before the first one is
     compiled, and not at all where all are on disk.
     """
+    asked = SYSTEMS.values() if systems is None else _classes(systems)
     before = KernelCounts(tally.loaded, tally.compiled)
     tally.announce = announce
     x = np.random.default_rng(0).random((_ROWS, 2)) * 1e-3
     x[0] = 1.0  # far from the others, so that origins move
     y = [row % 2 for row in range(_ROWS)]
-    for system in SYSTEMS.values() if systems is None else systems:
+    for system in asked:
         for variant in system.VARIANTS:
             forest = system.preset("default", n_estimators=1, **variant).partial_fit(x, y)
             forest.prequential(x, y)
@@ -68,3 +70,14 @@ def compile_kernels(
                 system.preset("default", n_estimators=2, n_threads=2, **variant).partial_fit(x, y).predict(x)
     tally.announce = None
     return KernelCounts(tally.loaded - before.loaded, tally.compiled - before.compiled)
+
+
+def _classes(systems: Any) -> list[type[OnlineForest]]:
+    """These as a list. Raises TypeError where one is no class of forests, before anything is compiled."""
+    is_list = isinstance(systems, Iterable) and not isinstance(systems, str)
+    listed = list(systems) if is_list else [systems]
+    strange = [each for each in listed if not (is_list and isinstance(each, type) and issubclass(each, Forest))]
+    if strange:
+        hint = "give [amf.AMFClassifier], say, or by its name [amf.SYSTEMS['amf-classifier']]"
+        raise TypeError(f"systems must be a list of classes of forests, got {strange[0]!r:.100}: {hint}")
+    return listed

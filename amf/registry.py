@@ -9,6 +9,7 @@ from typing import Any
 from amf.forests.adaptive import AdaptiveAMFClassifier, AdaptiveAMFRegressor
 from amf.forests.amf import AMFClassifier, AMFRegressor
 from amf.forests.bsp import BSPForestClassifier, BSPForestRegressor
+from amf.forests.forest import Forest
 from amf.forests.increasing_lifetime import IncreasingLifetimeForestClassifier, IncreasingLifetimeForestRegressor
 from amf.forests.mondrian import MondrianForestClassifier, MondrianForestRegressor
 from amf.forests.protocol import OnlineForest
@@ -31,6 +32,16 @@ _CLASSES: tuple[type[OnlineForest], ...] = (
 
 SYSTEMS: Mapping[str, type[OnlineForest]] = MappingProxyType({system.family: system for system in _CLASSES})
 """Name of a system, its `family`, -> the class of its forests."""
+
+
+def dumps(forest: OnlineForest) -> bytes:
+    """The bytes of a forest, as its own `dumps` gives them in its turn. Raises TypeError for what is no forest."""
+    if not isinstance(forest, Forest):
+        raise TypeError(
+            f"expected a forest, got {forest!r:.100}: an estimator for scikit-learn has its own as `forest_`, a model "
+            "for river as `forest`"
+        )
+    return forest.dumps()
 
 
 def loads(data: bytes | bytearray | memoryview, *, n_threads: int = 1) -> Any:

@@ -56,7 +56,10 @@ class Forest(ForestState[Params]):
 
     @classmethod
     def from_params(cls, params: Params, n_threads: int = 1) -> Self:
-        """A forest that has learned nothing."""
+        """A forest that has learned nothing. Raises TypeError for the parameters of another system."""
+        if type(params) is not cls.Parameters:
+            what = f"{cls.__name__} has {cls.Parameters.__name__}, got {params!r:.100}"
+            raise TypeError(f"{what}: bytes of it could not be read")
         forest = cls._bare(params, n_threads)
         forest._start()
         return forest

@@ -128,13 +128,14 @@ class Group(TakesTurns):
                 self._forests[slot], self._addresses[slot] = None, 0
                 del self._slots[id(forest)]
 
-    def sizes(self, slots: NDArray[np.int64]) -> Sizes:
-        """How large the forests in these slots are. Raises ValueError where there is none."""
+    def sizes(self, slots: ArrayLike) -> Sizes:
+        """How large the forests in these slots are, int (n,). Raises ValueError where there is none."""
+        place = _places(slots)
         with self._turn:
-            self._require(slots)
-            for forest in self._those(slots):
+            self._require(place)
+            for forest in self._those(place):
                 forest._require_idle()
-            words = self._words(slots).astype(np.int64)
+            words = self._words(place).astype(np.int64)
         return Sizes(words[:, N_SAMPLES], words[:, N_NODES], words[:, N_BYTES])
 
     def predict_learn(
@@ -163,10 +164,7 @@ class Group(TakesTurns):
         """
         n_threads = plain(n_threads)
         check_whole("n_threads", n_threads, 1, 10_000)
-        place = whole_numbers("slots", slots)
-        if place.ndim != 1:
-            raise ValueError(f"slots have shape {place.shape}, they must be (n,)")
-        return self._predict_learn(X, place, labels, predict, n_threads)
+        return self._predict_learn(X, _places(slots), labels, predict, n_threads)
 
     @one_call
     def _predict_learn(
@@ -339,6 +337,14 @@ def predict_learn_many(
     for slot, forest in enumerate(forests):
         group.put(slot, forest)
     return group.predict_learn(X, slots, labels, predict=predict, n_threads=n_threads)
+
+
+def _places(slots: ArrayLike) -> NDArray[np.int64]:
+    """Slots as kernels take them. Raises ValueError for what is no row of whole numbers."""
+    place = whole_numbers("slots", slots)
+    if place.ndim != 1:
+        raise ValueError(f"slots have shape {place.shape}, they must be (n,)")
+    return place
 
 
 def _require_features(slots: NDArray[np.int64], words: NDArray[np.uint64], n_columns: int) -> None:

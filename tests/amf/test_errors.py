@@ -156,6 +156,7 @@ BAD_PARAMETERS_OF_ONE = [
     (amf.AMFClassifier, {"prior": "dirichlet", "dirichlet": 10**400}, "dirichlet must be a number from 1e-09"),
     (amf.AMFClassifier, {"classes": "ab"}, "classes is a str; give a list of the labels, in the order of the columns"),
     (amf.AMFClassifier, {"classes": {"a": 0, "b": 1}}, "classes is a dict; give a list"),
+    (amf.AMFClassifier, {"classes": 3}, "classes is a int; give a list of the labels, in the order of the columns"),
     (amf.AMFClassifier, {"pause": 0.0}, "pause must be a number from 1e-06 to 1, got 0.0"),
     (amf.AMFClassifier, {"dirichlet": 0.5}, "dirichlet needs prior='dirichlet'"),
     (amf.AMFRegressor, {"loss": "log"}, "loss must be 'student' or 'square', got 'log'"),
@@ -295,3 +296,26 @@ def test_texts_are_sent_to_columns(system):
     for rows in ([[1.0, "Rome"]], np.array([[1.0, "Rome"]], object)):
         with pytest.raises(ValueError, match=r"X holds text .*'Rome'.*amf\.Columns makes rows of objects"):
             system.new().partial_fit(rows, [None])
+
+
+@pytest.mark.parametrize("given", [3, None, amf.AMFClassifier, b"bytes"], ids=repr)
+def test_what_is_no_forest_has_no_bytes(given):
+    with pytest.raises(TypeError, match=r"^expected a forest, got .*`forest_`, a model for river as `forest`$"):
+        amf.dumps(given)
+
+
+@pytest.mark.parametrize(
+    "systems", [["amf-classifier"], "amf-classifier", amf.AMFClassifier, 3, [amf.AMFClassifier(1)]]
+)
+def test_kernels_are_those_of_classes_in_a_list(systems):
+    with pytest.raises(
+        TypeError, match=r"^systems must be a list of classes of forests, got .*amf\.SYSTEMS\['amf-clas"
+    ):
+        amf.compile_kernels(systems)
+
+
+def test_a_forest_has_the_parameters_of_its_own_system():
+    """With those of a system that derives from its own it learned, and none of its checkpoints could be read."""
+    for params in (amf.AdaptiveAMFClassifierParams(), amf.AMFRegressorParams(), {}, None):
+        with pytest.raises(TypeError, match=r"^AMFClassifier has AMFClassifierParams, got "):
+            amf.AMFClassifier.from_params(params)

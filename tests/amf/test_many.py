@@ -295,7 +295,7 @@ def test_a_group_asks_before_it_lets_go():
     group.remove(1)
     for slots in ([1], [2], [-1]):
         with pytest.raises(ValueError, match="there is no forest"):
-            group.sizes(np.array(slots))
+            group.sizes(slots)
     with pytest.raises(ValueError, match="slots have shape"):
         group.predict_learn([[0.0]], [[0]], [-1])
 

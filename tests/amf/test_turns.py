@@ -72,7 +72,7 @@ LOOKS = {
     "attribute": "lambda: forest.attribute(x[:50])",
     "describe": "lambda: (forest.describe(), forest.feature_usage(), group.sizes(np.zeros(1, int)))",
     "copy": "lambda: forest.copy().predict_proba(x[:10])",
-    "dumps": "lambda: amf.loads(forest.dumps())",
+    "dumps": "lambda: (amf.loads(forest.dumps()), amf.loads(amf.dumps(forest)))",
 }
 ALONE = "forest.partial_fit(x[start : start + 500], y[start : start + 500])"
 IN_A_GROUP = "rows = x[start : start + 500]; group.predict_learn(rows, [0] * len(rows), y[start : start + 500])"
@@ -100,6 +100,7 @@ USES = [
     lambda forest, x, y: forest.copy(),
     lambda forest, x, y: forest.add_features(["late"]),
     lambda forest, x, y: amf.predict_learn_many([forest], x, [0] * len(x), [0] * len(x)),
+    lambda forest, x, y: amf.dumps(forest),
 ]
 
 
