@@ -7,10 +7,10 @@ fallen to a 32nd of what they were among the first 2,000, so have the weights of
 that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the
 first value of a feature on, so that no offset drowns what varies; no value counts more than so many standard
 deviations. Weights are penalised by as much as so many rows would tell of them (`Penalty`), in units of the deviation
-of a column. A value that is missing is the mean. That of a column is of the rows that have a value there, and so is its
-deviation: a column that comes late, or is seldom there, would else be about its first value for a long time. Where a
-label is forecast none is further from the mean than one of the rows so far can be: of as many as n rows weigh, the root
-of n deviations.
+of a column, and once there are some rows by the less the more they tell (`_left_to_tell`). A value that is missing is
+the mean. That of a column is of the rows that have a value there, and so is its deviation: a column that comes late, or
+is seldom there, would else be about its first value for a long time. Where a label is forecast none is further from the
+mean than one of the rows so far can be: of as many as n rows weigh, the root of n deviations.
 
 The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Rows are those of the features,
 of more than 64 the first 64, for which the state takes 18 kB, or of features and their products (products.py).
@@ -216,7 +216,7 @@ def follow(row, label, weight, usual, centre, penalty, state):
         for k in range(j + index(1)):
             state[moments + k] = _KEPT * state[moments + k] + off * row[k]
     if state[_LABELS] >= state[_DUE]:
-        _solve(state, n_columns, penalty)
+        _solve(state, n_columns, penalty.rows * _left_to_tell(state, n_columns), penalty.least_deviation)
         state[_DUE] = next_due(state[_LABELS])
     return begins_anew
 
@@ -257,15 +257,30 @@ def _begin_anew(state, n_columns):
     state[_LABELS] = state[_DUE] = _LEFT
 
 
+@inlined
+def _left_to_tell(state, n_columns):
+    """The part of the square of what labels alone lose that the model has lost, at most all of it: that of noise.
+
+    The less of it there is, the larger a weight may be beside it: of two columns that are nearly one another the
+    difference may tell everything, of which a whole penalty would leave little.
+    """
+    by_labels = state[_LOST_BY_LABELS]
+    if state[_WEIGHT] <= _SETTLED + n_columns or by_labels == 0.0:
+        return 1.0
+    part = min(state[_LOST] / by_labels, 1.0)
+    return part * part
+
+
 @called
-def _solve(state, n_columns, penalty):
-    """Solve for the weights, as they are where each feature has a deviation of 1."""
+def _solve(state, n_columns, rows, least_deviation):
+    """Solve for the weights, as they are where each feature has a deviation of 1. rows, least_deviation: of the
+    penalty."""
     total = state[_WEIGHT]
     upper, deviations, solution = np.empty((n_columns, n_columns)), np.empty(n_columns), np.empty(n_columns)
     for j in range(n_columns):
         own, seen = state[_moments_of(j, n_columns) + j], state[_SLOPES + _SEEN * n_columns + j]
         deviation = math.sqrt(min(own / seen, _LARGEST_MOMENT)) if seen > _LEAST_SEEN else 0.0
-        deviations[j] = max(deviation, penalty.least_deviation) if deviation >= _LEAST_DEVIATION else 0.0
+        deviations[j] = max(deviation, least_deviation) if deviation >= _LEAST_DEVIATION else 0.0
     for j in range(n_columns):
         # A column that does not vary tells nothing, and none of the others anything of it.
         varies, moments = deviations[j] > 0.0, _moments_of(j, n_columns)
@@ -274,7 +289,7 @@ def _solve(state, n_columns, penalty):
             together = varies and deviations[k] > 0.0
             upper[k, j] = state[moments + k] / total / deviations[j] / deviations[k] if together else 0.0
         own = state[moments + j] / total / deviations[j] / deviations[j] if varies else 1.0
-        upper[j, j] = own + penalty.rows / total
+        upper[j, j] = own + rows / total
     factorise(upper)
     solve(upper, solution)
     for j in range(n_columns):

@@ -304,3 +304,24 @@ def test_a_model_begins_anew_where_labels_stay_others_and_not_for_a_hundred_of_t
     linear, state = fresh(2)
     learn(x, y, np.ones(n), np.ones(n), linear, state, np.where(np.arange(n) < 1_000, 0.0, level))
     assert (state[0] > 600) == stays
+
+
+@pytest.mark.parametrize(("gap", "better"), [(0.1, 0.8), (0.01, 0.95)])
+def test_what_tells_everything_is_penalised_less(monkeypatch, gap, better):
+    """Of two columns that are nearly one another the difference is small beside their deviations, and the weights that
+    it needs are large: as much penalty as before noise left a model with a few times the error of least squares."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(1500, 1)) + gap * rng.normal(size=(1500, 8))
+    y = (x[:, 0] - x[:, 1]) / gap + 0.1 * rng.normal(size=1500)
+    rows = (x, y, np.ones(1500), np.full(1500, 0.01))
+    said = learn(*rows, *fresh(8))
+    adapted, fixed = Ridge(Bounds(), n_features=8), Ridge(Bounds(), n_features=8)
+    monkeypatch.setattr(fixed, "left_to_tell", lambda: 1.0)
+    same, before = np.empty((2, 1500))
+    for i in range(1500):
+        for reference, kept in ((adapted, same), (fixed, before)):
+            kept[i] = reference.by_model(x[i], 0.0)
+            reference.note(x[i], y[i], 1.0, 0.01, 0.0)
+    np.testing.assert_allclose(said[1:], same[1:], rtol=0, atol=1e-9)
+    late = slice(300, None)
+    assert np.mean((said[late] - y[late]) ** 2) < better**2 * np.mean((before[late] - y[late]) ** 2)
