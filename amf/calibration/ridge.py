@@ -7,10 +7,10 @@ fallen to a 32nd of what they were among the first 2,000, so have the weights of
 that is an outlier would decide for ten thousands of rows. Means and moments are followed about the means [1], from the
 first value of a feature on, so that no offset drowns what varies; no value counts more than so many standard
 deviations. Weights are penalised by as much as so many rows would tell of them (`Penalty`), in units of the deviation
-of a column, and once there are some rows by the less the more they tell (`_left_to_tell`). A value that is missing is
-the mean. That of a column is of the rows that have a value there, and so is its deviation: a column that comes late, or
-is seldom there, would else be about its first value for a long time. Where a label is forecast none is further from the
-mean than one of the rows so far can be: of as many as n rows weigh, the root of n deviations.
+of a column, and by less where the model explains nearly all (`_unexplained`). A value that is missing is the mean. That
+of a column is of the rows that have a value there, and so is its deviation: a column that comes late, or is seldom
+there, would else be about its first value for a long time. Where a label is forecast none is further from the mean than
+one of the rows so far can be: of as many as n rows weigh, the root of n deviations.
 
 The weights are solved for now and then (solving.py): so a row costs d^2 / 2 products. Rows are those of the features,
 of more than 64 the first 64, for which the state takes 18 kB, or of features and their products (products.py).
@@ -216,7 +216,7 @@ def follow(row, label, weight, usual, centre, penalty, state):
         for k in range(j + index(1)):
             state[moments + k] = _KEPT * state[moments + k] + off * row[k]
     if state[_LABELS] >= state[_DUE]:
-        _solve(state, n_columns, penalty.rows * _left_to_tell(state, n_columns), penalty.least_deviation)
+        _solve(state, n_columns, penalty.rows * _unexplained(state, n_columns), penalty.least_deviation)
         state[_DUE] = next_due(state[_LABELS])
     return begins_anew
 
@@ -258,23 +258,22 @@ def _begin_anew(state, n_columns):
 
 
 @inlined
-def _left_to_tell(state, n_columns):
-    """The part of the square of what labels alone lose that the model has lost, at most all of it: that of noise.
+def _unexplained(state, n_columns):
+    """The share of the squared loss of the labels alone that the model has of late; all of it while it is young.
 
-    The less of it there is, the larger a weight may be beside it: of two columns that are nearly one another the
-    difference may tell everything, of which a whole penalty would leave little.
+    The smaller that is, the larger are weights that the rows are proof of: where two columns are nearly equal, their
+    difference may explain everything, of which the whole penalty would leave little.
     """
     by_labels = state[_LOST_BY_LABELS]
     if state[_WEIGHT] <= _SETTLED + n_columns or by_labels == 0.0:
         return 1.0
-    part = min(state[_LOST] / by_labels, 1.0)
-    return part * part
+    share = min(state[_LOST] / by_labels, 1.0)
+    return share * share
 
 
 @called
 def _solve(state, n_columns, rows, least_deviation):
-    """Solve for the weights, as they are where each feature has a deviation of 1. rows, least_deviation: of the
-    penalty."""
+    """Solve for the weights, as they are where each feature has a deviation of 1, with a penalty of so many rows."""
     total = state[_WEIGHT]
     upper, deviations, solution = np.empty((n_columns, n_columns)), np.empty(n_columns), np.empty(n_columns)
     for j in range(n_columns):

@@ -237,7 +237,7 @@ class Stack(Layer):
 @dataclass
 class Ridge(Layer):
     """Weighted least squares on all rows, of which each label leaves .999 of the weights, with a penalty of .3 rows on
-    each feature in standard deviations, less of it the more the model tells, solved anew now and then. A value is no
+    each feature in standard deviations, less of it the more the model explains, solved anew now and then. A value is no
     further from the mean than it would be if all others were the mean. The first 64 features count. Errors that fall to
     a 32nd take the weights along, and a model that lost twice as much of late as the median of labels keeps one row's
     worth of them. Means and deviations are those of the rows that have a value."""
@@ -311,7 +311,7 @@ class Ridge(Layer):
             for name in ("total", "seen", "with_label", "moments"):
                 setattr(self, name, getattr(self, name) / total)
 
-    def left_to_tell(self) -> float:
+    def unexplained(self) -> float:
         """Once there are enough rows the penalty is the part of it that the model's squared loss is of the labels'."""
         if self.total <= 64 + self.n_columns or self.lost_by_labels == 0:
             return 1.0
@@ -323,7 +323,7 @@ class Ridge(Layer):
         deviations = np.maximum(deviations, self.least_deviation)
         self.slopes, self.furthest = np.zeros(self.n_columns), np.sqrt(self.seen) * deviations
         units = deviations[varies]
-        penalty = self.penalty * self.left_to_tell()
+        penalty = self.penalty * self.unexplained()
         moments = self.moments[varies][:, varies] / np.outer(units, units) + penalty * np.eye(varies.sum())
         self.slopes[varies] = np.linalg.solve(moments, self.with_label[varies] / units) / units
 

@@ -307,7 +307,7 @@ def test_a_model_begins_anew_where_labels_stay_others_and_not_for_a_hundred_of_t
 
 
 @pytest.mark.parametrize(("gap", "better"), [(0.1, 0.8), (0.01, 0.95)])
-def test_what_tells_everything_is_penalised_less(monkeypatch, gap, better):
+def test_a_model_that_explains_nearly_everything_is_penalised_less(monkeypatch, gap, better):
     """Of two columns that are nearly one another the difference is small beside their deviations, and the weights that
     it needs are large: as much penalty as before noise left a model with a few times the error of least squares."""
     rng = np.random.default_rng(1)
@@ -316,7 +316,7 @@ def test_what_tells_everything_is_penalised_less(monkeypatch, gap, better):
     rows = (x, y, np.ones(1500), np.full(1500, 0.01))
     said = learn(*rows, *fresh(8))
     adapted, fixed = Ridge(Bounds(), n_features=8), Ridge(Bounds(), n_features=8)
-    monkeypatch.setattr(fixed, "left_to_tell", lambda: 1.0)
+    monkeypatch.setattr(fixed, "unexplained", lambda: 1.0)
     same, before = np.empty((2, 1500))
     for i in range(1500):
         for reference, kept in ((adapted, same), (fixed, before)):
