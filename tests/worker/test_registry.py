@@ -136,7 +136,7 @@ def test_an_answer_that_names_no_types_is_none(
     """`check` says so, and goes on."""
     _, registry = open_codec("avro", stub_registry.url)
     monkeypatch.setattr(stub_registry, "answer", lambda method, path, body: (200, answer))
-    with pytest.raises(Transient, match="the schema registry at .* cannot be asked"):
+    with pytest.raises(Transient, match=r"the schema registry at .* cannot be asked"):
         registry.probe()
 
 
