@@ -142,3 +142,17 @@ def test_a_record_that_comes_after_all_is_not_gone(monkeypatch: pytest.MonkeyPat
         bench.clock.now_s += 10
         one.turn()
     assert [key for key, _, _ in bench.forwarded()] == [b"a", b"b", b"c"]
+
+
+def test_an_end_that_is_seen_later_and_says_nothing_new_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record that comes alone would take two transactions."""
+    bench = ForwarderBench()
+    one = bench.forwarder().join().turns(3)
+    bench.feed_shops("a")
+    n_commits = one.faults.seen.count("commit")
+    with monkeypatch.context() as patched:
+        patched.setattr(one.input, "end_seen", lambda number: None)
+        one.turn()
+    assert bench.forwarded() == [(b"a", 0, 0)]
+    one.turns(5)
+    assert one.faults.seen.count("commit") == n_commits + 1
