@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import Mock, call
 
@@ -93,18 +95,21 @@ def test_what_comes_behind_a_batch_that_cannot_be_read_is_dropped_until_it_is_re
     assert read(source, client, Message(0, 8), Message(1, 5)) == ({0: [8], 1: [5]}, {})
 
 
-def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(source: KafkaInput, client: Mock) -> None:
+@pytest.mark.parametrize("move", [lambda source: source.assign({0: 3}), lambda source: source.hold([0])])
+def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(
+    source: KafkaInput, client: Mock, move: Callable[[KafkaInput], None]
+) -> None:
     """A read takes several calls of the client, which knows nothing of what it said in an earlier one."""
-    pieces = [[Message(0, 7)], [Message(1, 1)], []]
+    pieces = [[Message(0, 7), *[Message(2, n) for n in range(255)]], [Message(1, 1)]]
 
     def consume(most: int, timeout_s: float) -> list[Message]:
-        if len(pieces) == 2:
-            source.assign({0: 3})
+        if len(pieces) == 1:
+            move(source)
         return pieces.pop(0)
 
     client.consume.side_effect = consume
-    records, gone = source.consume(100, 0.0)
-    assert ([*records], gone) == ([1], {})
+    records, gone = source.consume(300, 0.0)
+    assert ([*records], gone) == ([2, 1], {})
 
 
 @pytest.mark.parametrize("name", ["on_revoke", "on_lost"])
@@ -165,6 +170,37 @@ def test_an_error_of_no_partition_stops_none(source: KafkaInput, client: Mock, e
 def test_who_is_not_allowed_to_read_ends_and_says_what_it_needs(source: KafkaInput, client: Mock) -> None:
     with pytest.raises(Fatal, match="needs ACLs that allow READ on topic events"):
         read(source, client, Message(0, 0, KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+@pytest.mark.parametrize("fault", [KafkaError._STATE, KafkaError._UNKNOWN_PARTITION])
+@pytest.mark.parametrize("move", [lambda source: source.assign({0: 9}), lambda source: source.hold([0])])
+def test_a_partition_that_is_moved_is_not_taken_back_to_where_its_leader_was_to_be_asked(
+    source: KafkaInput, client: Mock, fault: int, move: Callable[[KafkaInput], None]
+) -> None:
+    client.seek.side_effect = KafkaException(KafkaError(fault))
+    source.assign({0: 7}, {0: 3})
+    client.seek.assert_called_once()
+    client.seek.reset_mock(side_effect=True)
+    move(source)
+    assert read(source, client, Message(0, 9)) == ({0: [9]}, {})
+    client.seek.assert_not_called()
+
+
+def test_of_a_partition_that_goes_no_leader_is_asked(source: KafkaInput, client: Mock) -> None:
+    client.seek.side_effect = KafkaException(KafkaError(KafkaError._STATE))
+    source.assign({0: 7}, {0: 3})
+    call_back(client, "on_revoke", 0)
+    client.seek.reset_mock()
+    read(source, client)
+    client.seek.assert_not_called()
+
+
+def test_only_a_client_that_ends_may_be_past_giving_a_partition_up(source: KafkaInput, client: Mock) -> None:
+    client.incremental_unassign.side_effect = KafkaException(KafkaError(KafkaError._DESTROY))
+    call_back(client, "on_lost", 0)
+    client.incremental_unassign.side_effect = KafkaException(KafkaError(KafkaError._STATE))
+    with pytest.raises(KafkaException):
+        call_back(client, "on_lost", 0)
 
 
 def test_a_seek_that_fails_for_good_is_an_error(source: KafkaInput, client: Mock) -> None:
@@ -374,6 +410,21 @@ def test_who_joins_anew_has_lost_what_it_had(passing: Passing, client: Mock, mon
     assert client.consume.call_count == drained + 2, "what is due is called before"
     source.close()
     assert client.consume.call_count == drained + 2, "a client that is closed cannot be read"
+
+
+def test_a_client_that_does_not_end_takes_the_process_along(
+    source: KafkaInput, client: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[tuple[float, int]] = []
+
+    @contextmanager
+    def within(seconds: float) -> Iterator[None]:
+        yield
+        watched.append((seconds, client.close.call_count))
+
+    monkeypatch.setattr(consumer, "within", within)
+    source.close()
+    assert watched == [(consumer.CLOSE_S, 1)]
 
 
 def test_a_name_that_the_group_has_not_released_is_waited_for(passing: Passing, client: Mock) -> None:
