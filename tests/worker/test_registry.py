@@ -267,3 +267,13 @@ def test_the_user_info_is_masked_wherever_the_configuration_is_shown() -> None:
     assert config.schema_registry.user_info == "amf:hunter2"
     assert "hunter" not in effective(config) + repr(config)
     assert "url: http://one:8081, https://two/registry" in effective(config)
+
+
+def test_a_value_is_read_by_a_schema_of_its_codec_alone_and_to_its_last_byte(stub_registry: StubRegistry) -> None:
+    """What is of another type may pass for a schema, and what is left behind a value for nothing."""
+    events, _ = open_codec("avro", stub_registry.url)
+    schema, payload = event_schema(MAP), avro_bytes(event_schema(MAP), {"features": {"a": 1.5}})
+    strange, own = stub_registry.add("events-value", schema, "JSON"), stub_registry.add("events-value", schema)
+    assert outcome(events.decode(framed(strange, payload), MAX_BYTES)) == "unusable-schema"
+    assert outcome(events.decode(framed(own, payload + b"\0"), MAX_BYTES)) == "malformed-avro"
+    assert isinstance(events.decode(framed(own, payload), MAX_BYTES), Event)
