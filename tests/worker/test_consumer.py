@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.worker.support.configurations import document
 from worker.adapters.kafka import consumer, errors
@@ -19,14 +21,14 @@ from worker.config import loads
 class Message:
     """One of the client."""
 
-    def __init__(self, partition: int, offset: int, error: int | None = None) -> None:
+    def __init__(self, partition: int | None, offset: int, error: int | None = None, reason: str | None = None) -> None:
         self._partition, self._offset = partition, offset
-        self._error = None if error is None else KafkaError(error)
+        self._error = None if error is None else KafkaError(error, reason)
 
     def __len__(self) -> int:
         return 2
 
-    def partition(self) -> int:
+    def partition(self) -> int | None:
         return self._partition
 
     def offset(self) -> int:
@@ -72,6 +74,11 @@ def read(source: KafkaInput, client: Mock, *messages: Message) -> tuple[dict[int
     return {number: [record.offset for record in some] for number, some in records.items()}, gone
 
 
+def call_back(client: Mock, name: str, *partitions: int) -> None:
+    """What the client calls while it is read, of the last subscription."""
+    client.subscribe.call_args.kwargs[name](client, [TopicPartition("events", number) for number in partitions])
+
+
 @pytest.mark.parametrize("error", [KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED, KafkaError._BAD_COMPRESSION])
 def test_what_comes_behind_a_batch_that_cannot_be_read_is_dropped_until_it_is_read_anew(
     source: KafkaInput, client: Mock, error: int
@@ -88,18 +95,142 @@ def test_what_comes_behind_a_batch_that_cannot_be_read_is_dropped_until_it_is_re
     assert read(source, client, Message(0, 8), Message(1, 5)) == ({0: [8], 1: [5]}, {})
 
 
-def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(source: KafkaInput, client: Mock) -> None:
+@pytest.mark.parametrize("move", [lambda source: source.assign({0: 3}), lambda source: source.hold([0])])
+def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(
+    source: KafkaInput, client: Mock, move: Callable[[KafkaInput], None]
+) -> None:
     """A read takes several calls of the client, which knows nothing of what it said in an earlier one."""
-    pieces = [[Message(0, 7)], [Message(1, 1)], []]
+    pieces = [[Message(0, 7), *[Message(2, n) for n in range(255)]], [Message(1, 1)]]
 
     def consume(most: int, timeout_s: float) -> list[Message]:
-        if len(pieces) == 2:
-            source.assign({0: 3})
+        if len(pieces) == 1:
+            move(source)
         return pieces.pop(0)
 
     client.consume.side_effect = consume
-    records, gone = source.consume(100, 0.0)
-    assert ([*records], gone) == ([1], {})
+    records, gone = source.consume(300, 0.0)
+    assert ([*records], gone) == ([2, 1], {})
+
+
+@pytest.mark.parametrize("name", ["on_revoke", "on_lost"])
+def test_of_a_partition_that_goes_while_a_read_goes_on_only_what_comes_afterwards_counts(
+    source: KafkaInput, client: Mock, name: str
+) -> None:
+    """It may be back within the same read, from another offset on."""
+    client.assignment.return_value = [TopicPartition("events", 0)]
+    others = [Message(1, n) for n in range(255)]
+    pieces = [[Message(0, 7), *others], [Message(0, 3)]]
+
+    def consume(most: int, timeout_s: float) -> list[Message]:
+        if len(pieces) == 1:
+            call_back(client, name, 0, 5)
+        return pieces.pop(0)
+
+    client.consume.side_effect = consume
+    records, _ = source.consume(300, 0.0)
+    assert [record.offset for record in records[0]] == [3]
+    assert len(records[1]) == 255
+    client.incremental_unassign.assert_called_once_with([TopicPartition("events", 0)])  # the other is not read
+
+
+def test_of_a_partition_that_goes_at_the_end_of_a_read_nothing_counts(source: KafkaInput, client: Mock) -> None:
+    pieces = [[Message(0, 7), *[Message(1, n) for n in range(255)]], []]
+
+    def consume(most: int, timeout_s: float) -> list[Message]:
+        if len(pieces) == 1:
+            call_back(client, "on_lost", 0)
+        return pieces.pop(0)
+
+    client.consume.side_effect = consume
+    records, _ = source.consume(300, 0.0)
+    assert [*records] == [1]
+
+
+def test_an_unreadable_partition_that_goes_is_not_spoken_of_any_more(source: KafkaInput, client: Mock) -> None:
+    assert [*read(source, client, Message(0, 7, KafkaError._BAD_MSG))[1]] == [0]
+    call_back(client, "on_lost", 0)
+    assert read(source, client) == ({}, {})
+
+
+def test_what_does_not_exist_is_said_once_and_its_leader_is_not_asked_for_it(source: KafkaInput, client: Mock) -> None:
+    client.seek.side_effect = KafkaException(KafkaError(KafkaError._STATE))
+    source.assign({0: 7}, {0: 3})
+    assert [*read(source, client, Message(0, 7, KafkaError._AUTO_OFFSET_RESET))[1]] == [0]
+    client.seek.reset_mock()
+    assert read(source, client) == ({}, {})
+    client.seek.assert_not_called()
+
+
+@pytest.mark.parametrize("error", [KafkaError._AUTO_OFFSET_RESET, KafkaError._BAD_MSG])
+def test_an_error_of_no_partition_stops_none(source: KafkaInput, client: Mock, error: int) -> None:
+    assert read(source, client, Message(None, 0, error), Message(0, 7)) == ({0: [7]}, {})
+    client.pause.assert_not_called()
+
+
+def test_who_is_not_allowed_to_read_ends_and_says_what_it_needs(source: KafkaInput, client: Mock) -> None:
+    with pytest.raises(Fatal, match="needs ACLs that allow READ on topic events"):
+        read(source, client, Message(0, 0, KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+@pytest.mark.parametrize("fault", [KafkaError._STATE, KafkaError._UNKNOWN_PARTITION])
+@pytest.mark.parametrize("move", [lambda source: source.assign({0: 9}), lambda source: source.hold([0])])
+def test_a_partition_that_is_moved_is_not_taken_back_to_where_its_leader_was_to_be_asked(
+    source: KafkaInput, client: Mock, fault: int, move: Callable[[KafkaInput], None]
+) -> None:
+    client.seek.side_effect = KafkaException(KafkaError(fault))
+    source.assign({0: 7}, {0: 3})
+    client.seek.assert_called_once()
+    client.seek.reset_mock(side_effect=True)
+    move(source)
+    assert read(source, client, Message(0, 9)) == ({0: [9]}, {})
+    client.seek.assert_not_called()
+
+
+def test_of_a_partition_that_goes_no_leader_is_asked(source: KafkaInput, client: Mock) -> None:
+    client.seek.side_effect = KafkaException(KafkaError(KafkaError._STATE))
+    source.assign({0: 7}, {0: 3})
+    call_back(client, "on_revoke", 0)
+    client.seek.reset_mock()
+    read(source, client)
+    client.seek.assert_not_called()
+
+
+def test_only_a_client_that_ends_may_be_past_giving_a_partition_up(source: KafkaInput, client: Mock) -> None:
+    client.incremental_unassign.side_effect = KafkaException(KafkaError(KafkaError._DESTROY))
+    call_back(client, "on_lost", 0)
+    client.incremental_unassign.side_effect = KafkaException(KafkaError(KafkaError._STATE))
+    with pytest.raises(KafkaException):
+        call_back(client, "on_lost", 0)
+
+
+def test_a_seek_that_fails_for_good_is_an_error(source: KafkaInput, client: Mock) -> None:
+    client.seek.side_effect = KafkaException(KafkaError(KafkaError._INVALID_ARG))
+    with pytest.raises(KafkaException):
+        source.assign({0: 7}, {0: 3})
+
+
+def test_a_partition_that_is_read_is_moved_and_its_pause_ends(source: KafkaInput, client: Mock) -> None:
+    """The client refuses to take what it has."""
+    client.assignment.return_value = [TopicPartition("events", 0), TopicPartition("others", 1)]
+    source.assign({0: 7, 1: 8})
+    client.incremental_unassign.assert_called_once_with([TopicPartition("events", 0)])
+    client.resume.assert_called_once_with([TopicPartition("events", 0), TopicPartition("events", 1)])
+    client.incremental_unassign.reset_mock()
+    source.hold([0, 1])
+    client.incremental_unassign.assert_called_once_with([TopicPartition("events", 0)])
+
+
+def test_before_the_first_fetch_nobody_knows_where_a_partition_ends(source: KafkaInput, client: Mock) -> None:
+    client.get_watermark_offsets.return_value = (-1001, -1001)
+    assert source.high_watermark(0) is None
+    client.get_watermark_offsets.return_value = (0, 0)
+    assert source.high_watermark(0) == 0
+
+
+def test_what_is_said_of_a_member_while_it_becomes_another_one_is_of_nobody(source: KafkaInput, client: Mock) -> None:
+    assert source.membership().id == "me"
+    client.memberid.side_effect = ["me", "another"]
+    assert source.membership().id == ""
 
 
 def test_an_end_counts_once_what_came_before_it_is_returned(source: KafkaInput, client: Mock) -> None:
@@ -249,3 +380,106 @@ def test_a_member_that_is_fenced_again_and_again_gives_way_and_one_that_is_now_a
         read(source, client, fenced)
     with pytest.raises(Fatal, match=r"is there another with its group\.instance\.id"):
         read(source, client, fenced)
+
+
+def test_who_joins_anew_has_lost_what_it_had(passing: Passing, client: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Any, ...]] = []
+
+    def make(*arguments: Any) -> Mock:
+        made.append(arguments)
+        return client
+
+    monkeypatch.setattr(consumer, "client", make)
+    source, listener = KafkaInput(loads(document(), {})), Mock()
+    source.subscribe(listener)
+    call_back(client, "on_assign", 2, 0, 1)
+    listener.assigned.assert_called_once_with([0, 1, 2])
+    client.seek.side_effect = KafkaException(KafkaError(KafkaError._STATE))
+    source.assign({0: 7}, {0: 3})
+    assert [*read(source, client, Message(1, 5, KafkaError._BAD_MSG))[1]] == [1]
+    assert read(source, client, Message(2, 0, KafkaError._FATAL), Message(2, 6)) == ({}, {})
+    listener.lost.assert_called_once_with([0, 1, 2])
+    client.seek.reset_mock()
+    assert read(source, client) == ({}, {})
+    client.seek.assert_not_called()
+    assert made[0] == made[-1], "what becomes of its connections is heard too"
+    read(source, client, Message(2, 0, KafkaError._FATAL))
+    assert listener.lost.call_args.args == ([],)
+    drained = client.consume.call_count
+    source.close()
+    assert client.consume.call_count == drained + 2, "what is due is called before"
+    source.close()
+    assert client.consume.call_count == drained + 2, "a client that is closed cannot be read"
+
+
+def test_a_client_that_does_not_end_takes_the_process_along(
+    source: KafkaInput, client: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[tuple[float, int]] = []
+
+    @contextmanager
+    def within(seconds: float) -> Iterator[None]:
+        yield
+        watched.append((seconds, client.close.call_count))
+
+    monkeypatch.setattr(consumer, "within", within)
+    source.close()
+    assert watched == [(consumer.CLOSE_S, 1)]
+
+
+def test_a_name_that_the_group_has_not_released_is_waited_for(passing: Passing, client: Mock) -> None:
+    """It is no twin's while the session of the dead lasts, and may be one afterwards."""
+    source = KafkaInput(loads(document(), {}))
+    source.subscribe(Mock())
+    unreleased = Message(0, 0, KafkaError._FATAL, f"fatal: {consumer._UNRELEASED}")
+    for n in range(2):
+        begun_s, n_before = passing.now_s, joined(client)
+        for _ in range(int(consumer.RELEASE_S / consumer.RELEASE_EVERY_S)):
+            read(source, client, unreleased)
+        assert passing.now_s - begun_s == consumer.RELEASE_S
+        assert joined(client) == n_before + consumer.RELEASE_S / consumer.RELEASE_EVERY_S
+        if n == 0:
+            call_back(client, "on_assign", 0)
+    for _ in range(consumer.MOST_REJOINS):
+        read(source, client, unreleased)
+    with pytest.raises(Fatal, match=r"is there another with its group\.instance\.id"):
+        read(source, client, unreleased)
+
+
+@pytest.fixture
+def listened(client: Mock, source: KafkaInput) -> Mock:
+    """A listener that was given partition 0 as one member and 1 as the next one."""
+    listener = Mock()
+    source.subscribe(listener)
+    client.memberid.return_value = "once"
+    call_back(client, "on_assign", 0)
+    client.memberid.return_value = "now"
+    call_back(client, "on_assign", 1)
+    listener.reset_mock()
+    return listener
+
+
+def test_partitions_of_a_member_that_was_given_up_are_taken_anew(
+    source: KafkaInput, client: Mock, listened: Mock
+) -> None:
+    """Somebody else may have had them in between, and have committed."""
+    assert read(source, client, Message(0, 7), Message(1, 8)) == ({1: [8]}, {})
+    assert listened.mock_calls == [call.lost([0]), call.assigned([0])]
+    assert read(source, client, Message(0, 5), Message(1, 9)) == ({0: [5], 1: [9]}, {})
+    assert len(listened.mock_calls) == 2
+
+
+def test_who_is_joining_knows_of_no_other_member_yet(source: KafkaInput, client: Mock, listened: Mock) -> None:
+    client.memberid.return_value = ""
+    assert read(source, client, Message(0, 7), Message(1, 8)) == ({0: [7], 1: [8]}, {})
+    assert listened.mock_calls == []
+
+
+def test_of_partitions_that_are_revoked_those_of_a_member_that_was_given_up_are_lost(
+    source: KafkaInput, client: Mock, listened: Mock
+) -> None:
+    """Nothing of them must be committed any more."""
+    call_back(client, "on_revoke", 1, 0)
+    assert listened.mock_calls == [call.lost([0]), call.revoked([1])]
+    read(source, client)
+    assert len(listened.mock_calls) == 2

@@ -102,3 +102,57 @@ def test_records_that_are_lost_while_nothing_more_is_read_are_missed_though_othe
     with pytest.raises(WorkerError, match="The broker has lost records that were forwarded"):
         one.turns(20)
     assert [offset for _, _, offset in bench.forwarded()] == [0, 1, 2, 3]
+
+
+def test_a_partition_that_is_not_read_on_is_judged_by_what_is_heard_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken from its position again, and would be read meanwhile, without end while transactions are refused."""
+    bench = ForwarderBench(partitions=2)
+    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
+    one = bench.forwarder().join().turns(2)
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
+    bench.feed_shops(*"abcd")
+    for _ in range(3):
+        bench.clock.now_s += 10
+        one.turn()
+    with monkeypatch.context() as patched:
+        hears(one, {1: "gone"}, patched)
+        one.turn()
+    assert one.input.paused == {0, 1}
+    for _ in range(20):
+        bench.clock.now_s += 10
+        one.turn()
+    bench.feed_shops("e", partition=1)
+    one.turns(3)
+    assert sorted(bench.forwarded())[-1] == (b"e", 1, 0)
+    assert len(bench.forwarded()) == 5
+
+
+def test_a_record_that_comes_after_all_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = ForwarderBench()
+    one = bench.forwarder().join().turns(2)
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 3)
+    bench.feed_shops("a")
+    one.turn()
+    bench.feed_shops("b")
+    with monkeypatch.context() as patched:
+        hears(one, {0: "gone"}, patched)
+        one.turn()
+    bench.feed_shops("c")
+    for _ in range(20):
+        bench.clock.now_s += 10
+        one.turn()
+    assert [key for key, _, _ in bench.forwarded()] == [b"a", b"b", b"c"]
+
+
+def test_an_end_that_is_seen_later_and_says_nothing_new_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record that comes alone would take two transactions."""
+    bench = ForwarderBench()
+    one = bench.forwarder().join().turns(3)
+    bench.feed_shops("a")
+    n_commits = one.faults.seen.count("commit")
+    with monkeypatch.context() as patched:
+        patched.setattr(one.input, "end_seen", lambda number: None)
+        one.turn()
+    assert bench.forwarded() == [(b"a", 0, 0)]
+    one.turns(5)
+    assert one.faults.seen.count("commit") == n_commits + 1

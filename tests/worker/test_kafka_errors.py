@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from worker.adapters.kafka import decision
-from worker.base.errors import Abort, Fatal, Refused, Transient, Unknown, WorkerError
+from worker.adapters.kafka.errors import failure
+from worker.base.errors import Abort, Fatal, Refused, Transient, Unanswered, Unknown, WorkerError
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,25 @@ from worker.base.errors import Abort, Fatal, Refused, Transient, Unknown, Worker
 )
 def test_an_error_of_the_client_is_one_decision(code: int, flags: dict[str, bool], meaning: type[WorkerError]) -> None:
     assert decision(KafkaError(code, "reason", **flags)) is meaning
+
+
+@pytest.mark.parametrize(
+    ("code", "flags", "otherwise", "meaning"),
+    [
+        (KafkaError._TRANSPORT, {}, Transient, Unanswered),
+        (KafkaError._TRANSPORT, {}, Fatal, Unanswered),
+        # Nobody answered, but what of the transaction?
+        (KafkaError._TRANSPORT, {}, Unknown, Unknown),
+        (KafkaError.NOT_COORDINATOR, {}, Abort, Abort),
+        (KafkaError._TIMED_OUT, {"fatal": True}, Transient, Transient),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, {}, Transient, Transient),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, {}, Transient, Fatal),
+    ],
+)
+def test_that_nobody_answers_is_told_apart_where_it_says_all(
+    code: int, flags: dict[str, bool], otherwise: type[WorkerError], meaning: type[WorkerError]
+) -> None:
+    found = failure(KafkaError(code, "reason", **flags), otherwise, "a call", "READ on topic a", "READ on group b")
+    assert type(found) is meaning
+    advice = "; the worker's user needs ACLs that allow READ on group b" if meaning is Fatal else ""
+    assert str(found) == f"a call: reason{advice}"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from threading import Event
 from types import MappingProxyType
-from unittest.mock import Mock
+from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.worker.support.fakes import config
+from worker.adapters.kafka import producer as adapter
 from worker.adapters.kafka.producer import KafkaOutput, _allowed, transactional_id
-from worker.base.errors import Refused, Unknown
-from worker.base.records import Membership, Outgoing
+from worker.base.errors import Abort, Fatal, Refused, Unknown, WorkerError
+from worker.base.records import CommittedOffset, Membership, Outgoing
 
 
 def test_without_transactions_it_is_noted_what_is_not_delivered() -> None:
@@ -77,3 +80,121 @@ def test_what_is_refused_while_others_are_on_their_way_is_an_unknown_outcome(out
     with pytest.raises(Unknown):
         publish(output, LATE)
     publish(output, None, None)
+
+
+def test_what_is_left_is_dropped_and_no_success(output: KafkaOutput) -> None:
+    """It would arrive beside what is sent again."""
+    with pytest.raises(Unknown, match="1 records not acknowledged"):
+        publish(output, None, left=1)
+    output._producer.purge.assert_called_once()  # type: ignore[attr-defined]
+
+
+# Transactions, with a client that does as it is told
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    client = MagicMock(**{"__len__.return_value": 0})
+    monkeypatch.setattr(adapter, "client", lambda *_: client)
+    return client
+
+
+@pytest.fixture
+def transactional(client: MagicMock) -> KafkaOutput:
+    return KafkaOutput(config(), "group:one")
+
+
+def fault(code: int, **flags: bool) -> KafkaException:
+    return KafkaException(KafkaError(code, "of a test", **flags))
+
+
+def transact(output: KafkaOutput) -> None:
+    output.publish([RECORD], {0: CommittedOffset(3)}, Membership("me", "metadata"))
+
+
+LOADING = KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_what_may_be_tried_again_is_and_comes_to_an_end(client: MagicMock, transactional: KafkaOutput) -> None:
+    passing = fault(LOADING, retriable=True)
+    client.commit_transaction.side_effect = [passing, passing, None]
+    transact(transactional)
+    client.commit_transaction.side_effect = [passing] * 3
+    with pytest.raises(Unknown, match="commit_transaction"):
+        transact(transactional)
+    assert client.commit_transaction.call_count == 6
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.MSG_SIZE_TOO_LARGE, Refused),
+        (KafkaError._STATE, Unknown),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Fatal),
+    ],
+)
+def test_a_record_that_the_client_does_not_take_is_one_decision(
+    client: MagicMock, transactional: KafkaOutput, code: int, kind: type[WorkerError]
+) -> None:
+    client.produce.side_effect = fault(code)
+    with pytest.raises(kind, match="produce"):
+        transact(transactional)
+    client.commit_transaction.assert_not_called()
+    # Who ends leaves no transaction open, before which readers would wait; else the caller aborts it.
+    assert client.abort_transaction.call_count == (1 if kind is Fatal else 0)
+
+
+@pytest.mark.parametrize("flags", [{"retriable": True}, {"txn_requires_abort": True}])
+def test_an_abort_that_fails_leaves_an_unknown_outcome(
+    client: MagicMock, transactional: KafkaOutput, flags: dict[str, bool]
+) -> None:
+    client.abort_transaction.side_effect = fault(LOADING, **flags)
+    with pytest.raises(Unknown, match="abort_transaction"):
+        transactional.abort()
+
+
+def test_who_ends_says_why_though_the_abort_fails_too(client: MagicMock, transactional: KafkaOutput) -> None:
+    client.produce.side_effect = fault(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    client.abort_transaction.side_effect = fault(KafkaError._FENCED, fatal=True)
+    with pytest.raises(Fatal, match="WRITE on topic predictions"):
+        transact(transactional)
+
+
+def test_offsets_that_the_client_never_sends_are_an_unknown_outcome(
+    client: MagicMock, transactional: KafkaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "SEND_OFFSETS_S", 0.01)
+    released = Event()
+
+    def stuck(*_: Any) -> None:
+        released.wait(30)
+
+    client.send_offsets_to_transaction.side_effect = stuck
+    with pytest.raises(Unknown, match=r"did not return in 0\.01 s"):
+        transact(transactional)
+    released.set()
+    client.commit_transaction.assert_not_called()
+
+
+def test_offsets_that_the_group_refuses_abort_the_transaction(client: MagicMock, transactional: KafkaOutput) -> None:
+    client.send_offsets_to_transaction.side_effect = fault(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
+    with pytest.raises(Abort):
+        transact(transactional)
+    client.commit_transaction.assert_not_called()
+
+
+def test_who_is_no_member_begins_no_transaction(client: MagicMock, transactional: KafkaOutput) -> None:
+    with pytest.raises(Abort, match="no member of the group"):
+        transactional.publish([RECORD], {0: CommittedOffset(3)}, Membership("", None))
+    client.begin_transaction.assert_not_called()
+
+
+def test_a_client_is_closed_once_and_in_time_though_it_keeps_its_records(
+    client: MagicMock, transactional: KafkaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "DROP_S", 0.02)
+    client.__len__.return_value = 1
+    client.purge.side_effect = fault(KafkaError._FENCED, fatal=True)
+    transactional.close()
+    transactional.close()
+    assert client.purge.called

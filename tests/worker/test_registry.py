@@ -65,7 +65,8 @@ def test_what_a_library_says_of_an_object_is_said_alike_by_every_process(
     assert len(reason) < 300
 
 
-FAULTS = ["down", "silent", "endless", "drop by drop", "page", "empty", 500, 503, 429, 401, 404]
+SLOW = ("silent", "drop by drop", "headers drop by drop")
+FAULTS = ["down", *SLOW, "endless", "page", "empty", 500, 503, 429, 401, 404]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -78,7 +79,7 @@ def test_a_registry_that_cannot_be_asked_decides_nothing(
         stub_registry.add("events-value", event_schema({"type": "map", "values": "int"})),
     )
     payload = avro_bytes(schema, {"features": {"a": 1.5}})
-    events, _ = open_codec("avro", stub_registry.url, timeout="200ms" if fault in ("silent", "drop by drop") else "30s")
+    events, registry = open_codec("avro", stub_registry.url, timeout="200ms" if fault in SLOW else "30s")
     good = outcome(Event({"a": 1.5}, None, None))
     assert outcome(events.decode(framed(known, payload), MAX_BYTES)) == good
     stub_registry.fault = fault
@@ -90,6 +91,8 @@ def test_a_registry_that_cannot_be_asked_decides_nothing(
         assert outcome(events.decode(framed(known, payload), MAX_BYTES)) == good
     stub_registry.fault = None
     stub_registry.release()
+    assert registry._asking is not None
+    assert registry._asking.ends_within(10)
     assert outcome(events.decode(framed(unknown, b"\2\2a\2\0\0\0"), MAX_BYTES)) == outcome(
         Event({"a": 1.0}, None, None)
     )
@@ -100,14 +103,41 @@ def test_a_registry_that_cannot_be_asked_decides_nothing(
     [
         ("endless", "more than 16,777,216 bytes"),
         ("drop by drop", "has not come to its end"),
+        ("headers drop by drop", r"no answer in 0\.6 s"),
         ("compressed", "compressed, which was not asked for"),
     ],
 )
 def test_an_answer_that_takes_too_much_is_named(stub_registry: StubRegistry, fault: str, why: str) -> None:
-    events, _ = open_codec("avro", stub_registry.url, timeout="200ms" if fault == "drop by drop" else "30s")
+    events, _ = open_codec("avro", stub_registry.url, timeout="200ms" if fault in SLOW else "30s")
     stub_registry.fault = fault
     with pytest.raises(Transient, match=why):
         events.decode(framed(1, b"x"), MAX_BYTES)
+
+
+def test_while_a_question_has_no_end_no_other_is_asked(stub_registry: StubRegistry, asked_at_once: None) -> None:
+    """Each would leave a thread behind."""
+    events, registry = open_codec("avro", stub_registry.url, timeout="100ms")
+    stub_registry.fault = "headers drop by drop"
+    for why in ("no answer in", "an earlier question", "an earlier question"):
+        with pytest.raises(Transient, match=why):
+            events.decode(framed(1, b"x"), MAX_BYTES)
+    assert stub_registry.asked.total() == 1
+    stub_registry.fault = None
+    stub_registry.release()
+    assert registry._asking is not None
+    assert registry._asking.ends_within(10)
+    assert "AVRO" in registry.probe()
+
+
+@pytest.mark.parametrize("answer", [None, 5, True])
+def test_an_answer_that_names_no_types_is_none(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    """`check` says so, and goes on."""
+    _, registry = open_codec("avro", stub_registry.url)
+    monkeypatch.setattr(stub_registry, "answer", lambda method, path, body: (200, answer))
+    with pytest.raises(Transient, match=r"the schema registry at .* cannot be asked"):
+        registry.probe()
 
 
 def test_a_registry_that_failed_is_left_alone_for_a_while(stub_registry: StubRegistry) -> None:
@@ -237,3 +267,13 @@ def test_the_user_info_is_masked_wherever_the_configuration_is_shown() -> None:
     assert config.schema_registry.user_info == "amf:hunter2"
     assert "hunter" not in effective(config) + repr(config)
     assert "url: http://one:8081, https://two/registry" in effective(config)
+
+
+def test_a_value_is_read_by_a_schema_of_its_codec_alone_and_to_its_last_byte(stub_registry: StubRegistry) -> None:
+    """What is of another type may pass for a schema, and what is left behind a value for nothing."""
+    events, _ = open_codec("avro", stub_registry.url)
+    schema, payload = event_schema(MAP), avro_bytes(event_schema(MAP), {"features": {"a": 1.5}})
+    strange, own = stub_registry.add("events-value", schema, "JSON"), stub_registry.add("events-value", schema)
+    assert outcome(events.decode(framed(strange, payload), MAX_BYTES)) == "unusable-schema"
+    assert outcome(events.decode(framed(own, payload + b"\0"), MAX_BYTES)) == "malformed-avro"
+    assert isinstance(events.decode(framed(own, payload), MAX_BYTES), Event)

@@ -19,8 +19,8 @@ class StubRegistry:
     """Serves on a free port of the loopback while the context lasts.
 
     `fault` is how it fails: None, `down` (connections are closed without an answer), `silent` (no answer before
-    `release`), `endless` and `drop by drop` (much and little at a time, until then), `compressed` (unasked), `page`
-    (a page of some proxy), or a status such as 503.
+    `release`), `endless` and `drop by drop` (much and little at a time, until then), `headers drop by drop`,
+    `compressed` (unasked), `page` (a page of some proxy), or a status such as 503.
     """
 
     def __init__(self, user_info: str | None = None) -> None:
@@ -125,6 +125,9 @@ class StubRegistry:
                     return
                 if fault in ("endless", "drop by drop"):
                     self._send_on_and_on(b"x" * 2**20 if fault == "endless" else b" ")
+                elif fault == "headers drop by drop":
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Padding: ")
+                    self._drip(b" ")
                 elif fault == "compressed":
                     self._send(200, TYPE, gzip.compress(b" " * 2**20), "gzip")
                 elif fault == "page":
@@ -143,6 +146,9 @@ class StubRegistry:
                 self.send_response(200)
                 self.send_header("Content-Type", TYPE)
                 self.end_headers()
+                self._drip(piece)
+
+            def _drip(self, piece: bytes) -> None:
                 with suppress(OSError):
                     while not registry._released.wait(0.02):
                         self.wfile.write(piece)

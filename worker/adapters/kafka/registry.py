@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from worker.adapters.kafka.bounded import bound
 from worker.adapters.kafka.reading import AvroReader, JsonValidator, read_as_written
 from worker.adapters.kafka.vetting import Unusable
+from worker.base.aside import Aside
 from worker.base.errors import ConfigError, Fatal, Transient, WorkerError
 from worker.base.records import Reject
 from worker.config import Config
@@ -35,6 +36,8 @@ _NO_GUIDS = 404
 """What a registry says that is too old for GUIDs; it has none."""
 _MAX_ID = 2**31 - 1
 _RETRIABLE = frozenset({408, 429})
+_STEPS = 3
+"""Of a question, each of which may take `schema_registry.timeout`: the connection, the headers and the body."""
 _NOBODY = (None, -1)
 """Error codes of answers that are no registry's."""
 
@@ -58,6 +61,9 @@ class ConfluentRegistry:
             **({} if self._config.ca_location is None else {"ssl.ca.location": self._config.ca_location}),
         }
         self._rests_until_s = 0.0
+        self._most_s = _STEPS * self._config.timeout_s * (1 + str(self._config.url).count(","))
+        self._asking: Aside[Any] | None = None
+        """The last question."""
         self._missing_until_s: dict[bytes, float] = {}
         """Schemas that the registry did not have, and when it is asked for them again."""
         self._schemas = self._open()
@@ -112,8 +118,8 @@ class ConfluentRegistry:
 
     def probe(self) -> str:
         """Ask it something; returns a sentence about it. Raises WorkerError."""
-        kinds = self._asked(self._schemas.client.get_schema_types)
-        return f"answers, and has schemas of the types {', '.join(sorted(map(str, kinds)))}"
+        kinds = self._asked(lambda: sorted(map(str, self._schemas.client.get_schema_types())))
+        return f"answers, and has schemas of the types {', '.join(kinds)}"
 
     @property
     def _writing(self) -> dict[str, object]:
@@ -183,13 +189,22 @@ class ConfluentRegistry:
         )
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """The answer of the registry. Raises Transient where there is none, _Refused where it is no."""
+        """The answer of the registry. Raises Transient where there is none, _Refused where it is no.
+
+        The client gives each piece of the headers a timeout of its own, and the look for an address none at all. What
+        is not answered in time is left behind, and nothing else is asked before it has ended: there is one at most.
+        """
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         if time.monotonic() < self._rests_until_s:
             raise Transient("the schema registry could not be asked a moment ago")
+        if self._asking is not None and not self._asking.ends_within(0):
+            raise self._resting("an earlier question has not come to its end")
+        self._asking = asking = Aside("schema-registry", ask)
+        if not asking.ends_within(self._most_s):
+            raise self._resting(f"no answer in {self._most_s:g} s")
         try:
-            return ask()
+            return asking.answer()
         except SchemaRegistryError as error:
             status = error.http_status_code
             if status >= 500 or status in _RETRIABLE or error.error_code in _NOBODY:

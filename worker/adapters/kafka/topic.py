@@ -76,10 +76,14 @@ class KafkaTopic:
             if leaderless := partitions.keys() - _led(partitions):
                 raise Transient(f"topic {self.name}: partition {min(leaderless)} has no leader")
             found = self._offsets(partitions, LATEST)
-            return {number: future.result().offset for number, future in found.items()}
+            ends = {number: future.result().offset for number, future in found.items()}
         except KafkaException as exception:
             what, need = f"offsets of topic {self.name}", f"DESCRIBE on topic {self.name}"
             raise failure(exception, Transient, what, need) from exception
+        for number, end in ends.items():
+            if end < 0:  # as in `Offsets.bounds`
+                raise Transient(f"topic {self.name}: partition {number} has no leader")
+        return ends
 
     def settings(self) -> Mapping[str, str]:
         """The topic's configuration as the broker applies it."""
