@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gzip
 import math
 import re
 import socket
@@ -82,6 +83,33 @@ def test_who_asks_for_what_nobody_knows_gets_what_everybody_reads(metrics: Metri
     fill(metrics)
     asked = get(Accept=f"application/openmetrics-text;version={version}, text/plain;version={version}")
     assert "amf_events_total" in asked
+
+
+@pytest.mark.parametrize(
+    ("encodings", "is_compressed"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip;q=0.01, br;q=0", True),
+        ("gzip;q=0", False),
+        ("identity;q=1, GZIP ; q=0.00", False),
+        ("gzip; q=0, br", False),
+        ("deflate", False),
+        ("", False),
+    ],
+)
+def test_a_scrape_is_compressed_for_those_who_want_it(metrics: Metrics, encodings: str, is_compressed: bool) -> None:
+    with closing(serve(metrics, HOST, 0)) as server:
+        request = urllib.request.Request(f"http://{HOST}:{server.port}/metrics", headers={"Accept-Encoding": encodings})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.headers["Content-Encoding"] == ("gzip" if is_compressed else None)
+            body = answer.read()
+    assert b"amf_events_total" in (gzip.decompress(body) if is_compressed else body)
+
+
+def test_a_scrape_has_all_metrics_whatever_it_names(get: Get) -> None:
+    """Libraries of clients know `name[]`; that of Python showed none at all."""
+    assert samples(get("/metrics?name[]=amf_events_total")).keys() == samples(get()).keys()
 
 
 def _ours(families: Iterable[Metric]) -> list[Metric]:
@@ -233,6 +261,31 @@ def test_the_metrics_have_one_path(get: Get) -> None:
     assert "amf_events_total" in get("/metrics?whatever")
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get("/metricss")
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://127.0.0.1:9464/metrics", "127.0.0.1:9464", 200),
+        ("HTTP://localhost/metrics?x", "localhost", 200),
+        ("http://localhost", "localhost", 200),
+        ("http://localhost?x", "localhost", 200),
+        ("http://localhost/nowhere", "localhost", 404),
+        ("http://evil.example/metrics", "localhost", 421),
+        ("http://localhost@evil.example/metrics", "localhost", 421),
+        ("http://localhost/metrics", "evil.example", 200),
+        ("http:///metrics", "localhost", 400),
+        ("ftp://localhost/metrics", "localhost", 400),
+        ("*", "localhost", 400),
+    ],
+)
+def test_a_request_may_have_the_whole_address_which_then_counts(
+    metrics: Metrics, target: str, host: str, status: int
+) -> None:
+    """So ask those who take the worker for a proxy (RFC 9112, 3.2.2)."""
+    with closing(serve(metrics, HOST, 0)) as server, socket.create_connection((HOST, server.port), 30) as connection:
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_it_says_whether_the_process_is_alive(metrics: Metrics) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import json
 import random
@@ -167,12 +166,6 @@ def test_every_path_of_the_reference_is_there_and_the_reference_is_up_to_date(wo
     for path in PATHS:
         assert ask(worker, path.replace("KEY", "plain")).status == 200
         assert path in ask(worker, "/nowhere").json()["error"]
-
-
-def test_a_scrape_is_compressed_for_those_who_can_read_it(worker: Server) -> None:
-    scraped = ask(worker, "/metrics", **{"Accept-Encoding": "gzip"})
-    assert scraped.headers["content-encoding"] == "gzip"
-    assert b"amf_events_total" in gzip.decompress(scraped.body)
 
 
 def test_what_is_not_there_is_said_in_json(worker: Server) -> None:
