@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -335,34 +335,60 @@ def test_an_answer_that_is_more_than_sockets_take_comes_whole() -> None:
         assert len(answered.read()) == 20_000_000
 
 
+class Slow:
+    """A server that answers with the path; /slow not before it may. Connections that are held are closed at the end."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = False
+        self.server = Server(socket.create_server((HOST, 0)), self._answer)
+        self._held: list[socket.socket] = []
+
+    async def _answer(self, request: Request) -> Response:
+        self.asked += 1
+        while request.path == "/slow" and not self.may_answer:
+            await asyncio.sleep(0.005)
+        return Response(200, request.path.encode())
+
+    def connect(self, data: bytes) -> socket.socket:
+        connection = socket.create_connection((HOST, self.server.port), timeout=30)
+        self._held.append(connection)
+        connection.sendall(data)
+        return connection
+
+    def ask_slowly(self) -> socket.socket:
+        """A connection that waits for its answer by then."""
+        before = self.asked
+        connection = self.connect(b"GET /slow HTTP/1.1\r\n\r\n")
+        _until(lambda: self.asked > before)
+        return connection
+
+    def close(self) -> None:
+        self.server.close()
+        for connection in self._held:
+            connection.close()
+
+
 def test_where_all_connections_are_taken_who_waits_for_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that do not come to the end of their request go before it, though they are younger."""
     monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
-    is_asked, may_answer = threading.Event(), threading.Event()
-
-    async def answer(request: Request) -> Response:
-        if request.path == "/slow":
-            is_asked.set()
-            while not may_answer.is_set():
-                await asyncio.sleep(0.005)
-        return Response(200, request.path.encode())
-
-    server = Server(socket.create_server((HOST, 0)), answer)
-    with closing(server), ExitStack() as held:
-
-        def connected(data: bytes) -> socket.socket:
-            connection = held.enter_context(socket.create_connection((HOST, server.port), timeout=30))
-            connection.sendall(data)
-            return connection
-
-        patient = connected(b"GET /slow HTTP/1.1\r\n\r\n")
-        assert is_asked.wait(30)
+    with closing(Slow()) as slow:
+        patient = slow.ask_slowly()
         for _ in range(2):
-            connected(b"GET /never HTTP/1.1\r\nX-Slow: ")
-        _until(lambda: len(server._reading) == 2)
-        assert connected(b"GET /quick HTTP/1.1\r\n\r\n").recv(1000).endswith(b"/quick")
-        may_answer.set()
+            slow.connect(b"GET /never HTTP/1.1\r\nX-Slow: ")
+        _until(lambda: len(slow.server._reading) == 2)
+        assert slow.connect(b"GET /quick HTTP/1.1\r\n\r\n").recv(1000).endswith(b"/quick")
+        slow.may_answer = True
         assert patient.recv(1000).endswith(b"/slow")
+
+
+def test_where_all_wait_for_their_answers_those_that_came_first_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
+    with closing(Slow()) as slow:
+        patient = [slow.ask_slowly() for _ in range(4)]
+        assert [each.recv(1000) for each in patient[:2]] == [b"", b""]
+        slow.may_answer = True
+        assert [each.recv(1000)[-5:] for each in patient[2:]] == [b"/slow", b"/slow"]
 
 
 def test_without_file_descriptors_it_says_so_once_a_second_at_most(

@@ -388,9 +388,13 @@ def raw(server: Server, data: bytes) -> bytes:
         (b"GET /\xff\xfe HTTP/1.1\r\nX: \xff\r\n\r\n", 404),
     ],
 )
-def test_nonsense_is_answered_and_forgotten(worker: Server, data: bytes, status: int) -> None:
+def test_nonsense_is_answered_and_forgotten(
+    worker: Server, data: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     told = raw(worker, data)
     assert told.startswith(b"HTTP/1.1 %d " % status) or (status == 431 and told == b"")
+    assert ask(worker, "/live").status == 200
+    assert caplog.text == ""
 
 
 def test_random_bytes_do_no_harm(worker: Server) -> None:
@@ -417,7 +421,9 @@ def test_a_request_that_does_not_end_is_given_up(bare: Server, monkeypatch: pyte
     assert raw(bare, b"GET /status HTTP/1.1\r\nX: ").startswith(b"HTTP/1.1 408 ")
 
 
-def test_who_does_not_read_the_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_read_the_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(http_server, "EXCHANGE_S", 0.3)
     board = Board()
     board.dead_letters.extend(DeadLetter.of(0, "events", 0, i, b"k" * 60, "wrong-type", "x" * 300) for i in range(50))
@@ -431,6 +437,8 @@ def test_who_does_not_read_the_answer_is_given_up(monkeypatch: pytest.MonkeyPatc
         while server._open:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        assert ask(server, "/live").status == 200
+    assert caplog.text == ""
 
 
 def test_a_flood_is_refused_while_probes_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,9 +489,11 @@ def test_a_fault_of_ours_is_logged_and_answered_without_its_words(
 
 def test_a_client_that_goes_away_is_no_error(bare: Server, caplog: pytest.LogCaptureFixture) -> None:
     for data in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\n\r\n"):
-        connection = socket.create_connection((HOST, bare.port), timeout=30)
-        connection.sendall(data)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # a reset, not an end
-        connection.close()
+        for is_reset in (False, True):
+            connection = socket.create_connection((HOST, bare.port), timeout=30)
+            connection.sendall(data)
+            if is_reset:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            connection.close()
     assert ask(bare, "/live").status == 200
     assert caplog.text == ""
