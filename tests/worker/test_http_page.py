@@ -233,6 +233,7 @@ def test_a_slash_in_a_key_needs_no_escape(worker: Server) -> None:
         ("/models?limit=0", 400, f"limit: expected an integer between 1 and {MOST_LIMIT}, found '0'"),
         (f"/models?limit={MOST_LIMIT + 1}", 400, "limit: expected"),
         ("/models?limit=", 400, "limit: expected"),
+        ("/models?limit=1&limit=0", 400, "limit: expected"),  # the last one of a name
         ("/models?offset=-1", 400, "offset: expected"),
         ("/models?offset=" + "9" * 5000, 400, "offset: expected"),  # which Python reads as no integer
         ("/models?offset=%D9%A1", 400, "offset: expected"),
@@ -342,7 +343,7 @@ def test_probes_and_the_empty_page_need_no_token(locked: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example"]
+    "host", ["", "evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example"]
 )
 def test_a_page_of_the_web_cannot_read_it_under_a_name_of_its_own(worker: Server, host: str) -> None:
     assert ask(worker, "/status", Host=host).status == 421
