@@ -351,7 +351,8 @@ class Slow:
         return Response(200, request.path.encode())
 
     def connect(self, data: bytes) -> socket.socket:
-        connection = socket.create_connection((HOST, self.server.port), timeout=30)
+        # Less than the time after which the server would let go of it anyway.
+        connection = socket.create_connection((HOST, self.server.port), timeout=http_server.EXCHANGE_S / 2)
         self._held.append(connection)
         connection.sendall(data)
         return connection
