@@ -126,6 +126,7 @@ class Tasks(Mapping[int, Task]):
             task = Task(number, self._config, setting.max_message_bytes, self.cache, setting.registry, end)
             self._tasks[number] = task
             self._restorer.add(task, self._recovery(number), wait_s, known)
+            self._metrics.partition_events_total.add(0, partition=number)  # so that `rate()` sees its first events
         self._input.hold(numbers)
 
     def opened(self) -> Iterator[tuple[Task, PartitionStopped | StateLost | None]]:
