@@ -288,6 +288,14 @@ def test_a_request_may_have_the_whole_address_which_then_counts(
         assert connection.recv(1000).startswith(b"HTTP/1.1 %d " % status)
 
 
+def test_who_listens_for_other_machines_has_any_name(metrics: Metrics) -> None:
+    """As in a network of containers, where Prometheus asks for worker-0."""
+    with closing(serve(metrics, "0.0.0.0", 0)) as server:
+        named = urllib.request.Request(f"http://{HOST}:{server.port}/metrics", headers={"Host": "worker-0:9464"})
+        with urllib.request.urlopen(named, timeout=10) as answer:
+            assert answer.status == 200
+
+
 def test_it_says_whether_the_process_is_alive(metrics: Metrics) -> None:
     trouble: str | None = None
     server = serve(metrics, HOST, 0, lambda: trouble)
