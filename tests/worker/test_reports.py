@@ -321,6 +321,12 @@ def test_a_batch_in_which_one_record_is_ahead_hides_no_lag() -> None:
     assert lag.seconds(1, now_ms) == 300.0
 
 
+def test_records_without_a_time_do_not_wait_since_1970() -> None:
+    lag = Lag()
+    lag.took([-1, 5])
+    assert lag.seconds(1, 1_000) is None
+
+
 def test_records_that_come_out_of_order_do_not_make_a_backlog_older() -> None:
     lag, now_ms = Lag(), 1_000_000
     lag.took([now_ms - 5_000])

@@ -113,6 +113,15 @@ def test_time_without_a_look_is_not_spent_out_of_the_group() -> None:
     assert standing.trouble() == "no member of the group for 65 s: does the broker answer?"
 
 
+def test_a_member_that_joins_its_group_anew_is_not_outside_at_once() -> None:
+    bench = Bench()
+    standing = Standing(bench.clock)
+    standing.has_joined = True
+    bench.clock.sleep(OUTSIDE_S)
+    standing.observe(Membership("", None))
+    assert standing.trouble() is None
+
+
 def test_a_worker_that_no_broker_lets_in_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     worker = bench.worker().join_idle()
