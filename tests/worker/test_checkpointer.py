@@ -51,6 +51,20 @@ def saves_slowly(bench: Bench, worker: Bound, seconds: float) -> None:
 # The recovery budget
 
 
+def test_a_partition_that_was_saved_as_it_stopped_costs_no_replay() -> None:
+    bench = Bench(partitions=2, max_consecutive=2, interval_s=1e6)
+    worker = bench.worker().join().turns(2)
+    bench.feed(*"ab")
+    worker.turns(1)
+    worker.checkpointer(0).add_replay_cost(5.0)
+    worker.turn()
+    assert cost(worker) == {0: pytest.approx(5.0, abs=1.0), 1: 0.0}
+    bench.feed_bad(3)
+    worker.turns(2)
+    assert (worker.stops(), bench.newest().offset) == ({"too-many-dead-letters": 1}, 5)
+    assert cost(worker) == {0: 0.0, 1: 0.0}
+
+
 def test_equal_states_are_equal_bytes_in_whatever_order_the_models_came() -> None:
     stores = []
     for keys in ("abc", "cab"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gzip
 import math
 import re
 import socket
@@ -12,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -82,6 +83,33 @@ def test_who_asks_for_what_nobody_knows_gets_what_everybody_reads(metrics: Metri
     fill(metrics)
     asked = get(Accept=f"application/openmetrics-text;version={version}, text/plain;version={version}")
     assert "amf_events_total" in asked
+
+
+@pytest.mark.parametrize(
+    ("encodings", "is_compressed"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip;q=0.01, br;q=0", True),
+        ("gzip;q=0", False),
+        ("identity;q=1, GZIP ; q=0.00", False),
+        ("gzip; q=0, br", False),
+        ("deflate", False),
+        ("", False),
+    ],
+)
+def test_a_scrape_is_compressed_for_those_who_want_it(metrics: Metrics, encodings: str, is_compressed: bool) -> None:
+    with closing(serve(metrics, HOST, 0)) as server:
+        request = urllib.request.Request(f"http://{HOST}:{server.port}/metrics", headers={"Accept-Encoding": encodings})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.headers["Content-Encoding"] == ("gzip" if is_compressed else None)
+            body = answer.read()
+    assert b"amf_events_total" in (gzip.decompress(body) if is_compressed else body)
+
+
+def test_a_scrape_has_all_metrics_whatever_it_names(get: Get) -> None:
+    """Libraries of clients know `name[]`; that of Python showed none at all."""
+    assert samples(get("/metrics?name[]=amf_events_total")).keys() == samples(get()).keys()
 
 
 def _ours(families: Iterable[Metric]) -> list[Metric]:
@@ -235,6 +263,39 @@ def test_the_metrics_have_one_path(get: Get) -> None:
         get("/metricss")
 
 
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://127.0.0.1:9464/metrics", "127.0.0.1:9464", 200),
+        ("HTTP://localhost/metrics?x", "localhost", 200),
+        ("http://localhost", "localhost", 200),
+        ("http://localhost?x", "localhost", 200),
+        ("http://localhost/nowhere", "localhost", 404),
+        ("http://evil.example/metrics", "localhost", 421),
+        ("http://localhost@evil.example/metrics", "localhost", 421),
+        ("http://localhost/metrics", "evil.example", 200),
+        ("http:///metrics", "localhost", 400),
+        ("ftp://localhost/metrics", "localhost", 400),
+        ("*", "localhost", 400),
+    ],
+)
+def test_a_request_may_have_the_whole_address_which_then_counts(
+    metrics: Metrics, target: str, host: str, status: int
+) -> None:
+    """So ask those who take the worker for a proxy (RFC 9112, 3.2.2)."""
+    with closing(serve(metrics, HOST, 0)) as server, socket.create_connection((HOST, server.port), 30) as connection:
+        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_who_listens_for_other_machines_has_any_name(metrics: Metrics) -> None:
+    """As in a network of containers, where Prometheus asks for worker-0."""
+    with closing(serve(metrics, "0.0.0.0", 0)) as server:
+        named = urllib.request.Request(f"http://{HOST}:{server.port}/metrics", headers={"Host": "worker-0:9464"})
+        with urllib.request.urlopen(named, timeout=10) as answer:
+            assert answer.status == 200
+
+
 def test_it_says_whether_the_process_is_alive(metrics: Metrics) -> None:
     trouble: str | None = None
     server = serve(metrics, HOST, 0, lambda: trouble)
@@ -282,34 +343,61 @@ def test_an_answer_that_is_more_than_sockets_take_comes_whole() -> None:
         assert len(answered.read()) == 20_000_000
 
 
+class Slow:
+    """A server that answers with the path; /slow not before it may. Connections that are held are closed at the end."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = False
+        self.server = Server(socket.create_server((HOST, 0)), self._answer)
+        self._held: list[socket.socket] = []
+
+    async def _answer(self, request: Request) -> Response:
+        self.asked += 1
+        while request.path == "/slow" and not self.may_answer:
+            await asyncio.sleep(0.005)
+        return Response(200, request.path.encode())
+
+    def connect(self, data: bytes) -> socket.socket:
+        # Less than the time after which the server would let go of it anyway.
+        connection = socket.create_connection((HOST, self.server.port), timeout=http_server.EXCHANGE_S / 2)
+        self._held.append(connection)
+        connection.sendall(data)
+        return connection
+
+    def ask_slowly(self) -> socket.socket:
+        """A connection that waits for its answer by then."""
+        before = self.asked
+        connection = self.connect(b"GET /slow HTTP/1.1\r\n\r\n")
+        _until(lambda: self.asked > before)
+        return connection
+
+    def close(self) -> None:
+        self.server.close()
+        for connection in self._held:
+            connection.close()
+
+
 def test_where_all_connections_are_taken_who_waits_for_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that do not come to the end of their request go before it, though they are younger."""
     monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
-    is_asked, may_answer = threading.Event(), threading.Event()
-
-    async def answer(request: Request) -> Response:
-        if request.path == "/slow":
-            is_asked.set()
-            while not may_answer.is_set():
-                await asyncio.sleep(0.005)
-        return Response(200, request.path.encode())
-
-    server = Server(socket.create_server((HOST, 0)), answer)
-    with closing(server), ExitStack() as held:
-
-        def connected(data: bytes) -> socket.socket:
-            connection = held.enter_context(socket.create_connection((HOST, server.port), timeout=30))
-            connection.sendall(data)
-            return connection
-
-        patient = connected(b"GET /slow HTTP/1.1\r\n\r\n")
-        assert is_asked.wait(30)
+    with closing(Slow()) as slow:
+        patient = slow.ask_slowly()
         for _ in range(2):
-            connected(b"GET /never HTTP/1.1\r\nX-Slow: ")
-        _until(lambda: len(server._reading) == 2)
-        assert connected(b"GET /quick HTTP/1.1\r\n\r\n").recv(1000).endswith(b"/quick")
-        may_answer.set()
+            slow.connect(b"GET /never HTTP/1.1\r\nX-Slow: ")
+        _until(lambda: len(slow.server._reading) == 2)
+        assert slow.connect(b"GET /quick HTTP/1.1\r\n\r\n").recv(1000).endswith(b"/quick")
+        slow.may_answer = True
         assert patient.recv(1000).endswith(b"/slow")
+
+
+def test_where_all_wait_for_their_answers_those_that_came_first_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
+    with closing(Slow()) as slow:
+        patient = [slow.ask_slowly() for _ in range(4)]
+        assert [each.recv(1000) for each in patient[:2]] == [b"", b""]
+        slow.may_answer = True
+        assert [each.recv(1000)[-5:] for each in patient[2:]] == [b"/slow", b"/slow"]
 
 
 def test_without_file_descriptors_it_says_so_once_a_second_at_most(

@@ -272,6 +272,13 @@ def test_observations_wait_until_somebody_looks_or_they_are_many(metrics: Metric
     assert confidence.series()[("0.9",)] == (0.95, 1)
 
 
+def test_parts_without_an_observation_do_not_pile_up(metrics: Metrics) -> None:
+    assert metrics.tree_depth.waiting is not None
+    for _ in range(MOST_WAITING):
+        metrics.tree_depth.observe([])
+    assert metrics.tree_depth.waiting._parts == []
+
+
 def test_nothing_is_counted_twice_or_lost_where_threads_look_while_others_observe(metrics: Metrics) -> None:
     def look() -> None:
         while not done.is_set():

@@ -12,7 +12,7 @@ from tests.worker.support.tight import Tight
 from worker.base.errors import StateLost
 from worker.base.records import CommittedOffset
 from worker.base.rewinds import REWOUND_S
-from worker.runtime.reloads import LONGEST_S, MOST_RELOADS
+from worker.runtime.reloads import LONGEST_S, MOST_RELOADS, Reloads
 from worker.state.entry import Entry
 from worker.state.model import Model
 from worker.state.model_store import ModelStore
@@ -131,20 +131,32 @@ def test_a_partition_that_loses_a_model_again_and_again_is_loaded_less_and_less_
     assert bench.published(1) == bench.expected(1)
 
 
-def test_a_partition_that_is_loaded_again_and_saved_since_has_all_attempts_anew() -> None:
+def test_a_partition_that_is_loaded_again_and_saved_since_has_all_attempts_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = Tight(partitions=2)
     worker = bench.worker().join().turns(2)
-    for _ in range(3 * MOST_RELOADS):
+    for i in range(3 * MOST_RELOADS):
         bench.feed("x", "y", key="a")
         worker.turns(2)
+        bench.lose()
+        bench.feed("y", key="a")
+        worker.turns(4)
+        assert caplog.text.count("partition 0 is loaded again") == i + 1
         bench.wait(60)
         worker.turns(4)
-        saved = bench.newest().offset
-        bench.feed("y", key="a")
-        bench.lose()
-        worker.turns(4)
-        assert (saved, bench.published()) == (bench.newest().offset, bench.expected())
+        assert (bench.newest().offset, bench.published()) == (3 * i + 3, bench.expected())
     assert worker.stops() == {}
+
+
+def test_attempts_are_counted_until_there_is_a_checkpoint_newer_than_all_before() -> None:
+    """One that is passed over for an older one is no news when it is the newest again, nor is one that is not known."""
+    reloads = Reloads()
+    assert reloads.next_pause_s(0, 5) == 0.0
+    pauses_s = [reloads.next_pause_s(0, saved) for saved in (3, 5, None, 3, 5, None, 3, 5, None)]
+    assert all(pause_s is not None and pause_s > 0 for pause_s in pauses_s)
+    assert reloads.next_pause_s(0, 5) is None
+    assert reloads.next_pause_s(0, 6) == 0.0
 
 
 def test_a_partition_that_comes_anew_has_all_attempts_anew(

@@ -49,6 +49,15 @@ def test_partitions_that_change_hands_are_counted() -> None:
     assert changes(two.metrics) == {"assigned": 1, "revoked": 1, "lost": 0}
 
 
+def test_a_partition_that_comes_has_taken_nothing_so_that_its_first_events_are_seen_as_an_increase() -> None:
+    bench = Bench(partitions=2)
+    worker = bench.worker().join()
+    assert worker.metrics.partition_events_total.series() == {ByPartition(0): 0, ByPartition(1): 0}
+    bench.feed("a", partition=1)
+    worker.turns(2)
+    assert worker.metrics.partition_events_total.series() == {ByPartition(0): 0, ByPartition(1): 1}
+
+
 def test_partitions_that_go_together_are_forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one it is all series for each of them: 80 seconds of a rebalance with 10,000 partitions."""
     worker = Bench(partitions=20).worker().join().turns(2)
@@ -310,6 +319,12 @@ def test_a_batch_in_which_one_record_is_ahead_hides_no_lag() -> None:
     lag, now_ms = Lag(), 1_000_000
     lag.took([now_ms - 300_000, now_ms])
     assert lag.seconds(1, now_ms) == 300.0
+
+
+def test_records_without_a_time_do_not_wait_since_1970() -> None:
+    lag = Lag()
+    lag.took([-1, 5])
+    assert lag.seconds(1, 1_000) is None
 
 
 def test_records_that_come_out_of_order_do_not_make_a_backlog_older() -> None:

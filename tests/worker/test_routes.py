@@ -69,6 +69,15 @@ def test_what_the_loop_shows_is_answered_until_it_shows_something_else() -> None
     assert asyncio.run(request()) == ["joining", "joining", "opening"]
 
 
+def test_what_the_loop_shows_is_encoded_once_for_all_who_ask() -> None:
+    async def request() -> list[bytes]:
+        answer = Routes(Metrics(), Board(), lambda: None, None, is_local=False)
+        return [(await answer(Request("GET", path, "", {}))).body for path in ("/status", "/status", "/history") * 2]
+
+    bodies = asyncio.run(request())
+    assert len(set(map(id, bodies))) == len(set(bodies)) == 2
+
+
 class Slow(Board):
     """Keeps questions until it is told to answer."""
 

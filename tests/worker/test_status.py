@@ -113,6 +113,15 @@ def test_time_without_a_look_is_not_spent_out_of_the_group() -> None:
     assert standing.trouble() == "no member of the group for 65 s: does the broker answer?"
 
 
+def test_a_member_that_joins_its_group_anew_is_not_outside_at_once() -> None:
+    bench = Bench()
+    standing = Standing(bench.clock)
+    standing.has_joined = True
+    bench.clock.sleep(OUTSIDE_S)
+    standing.observe(Membership("", None))
+    assert standing.trouble() is None
+
+
 def test_a_worker_that_no_broker_lets_in_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     worker = bench.worker().join_idle()
@@ -241,6 +250,32 @@ def test_a_reporter_shows_a_worker_that_has_done_nothing() -> None:
     Reporter(board, bench.worker().metrics, bench.clock).refresh({}, [])
     assert board.status.at_ms == bench.clock.wall_ms()
     assert board.status.point == board.history[0]
+    assert board.status.point.lag is None
+
+
+def test_a_partition_whose_end_the_broker_has_not_told_yet_has_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(partitions=2)
+    worker = bench.worker()
+    high_watermark = worker.input.high_watermark
+    monkeypatch.setattr(worker.input, "high_watermark", lambda number: high_watermark(number) if number else None)
+    worker.join().turns(2)
+    bench.feed("a", "b", partition=1)
+    bench.clock.sleep(GAUGES_EVERY_S)
+    worker.input.batch_records = lambda: 1
+    worker.turn()
+    assert [each.lag for each in worker.board.status.partitions] == [None, 1]
+    assert worker.board.status.point is not None
+    assert worker.board.status.point.lag == 1
+
+
+def test_a_checkpoint_of_a_machine_whose_clock_is_ahead_is_not_from_the_future() -> None:
+    bench = Bench()
+    worker = bench.worker().join().turns(2)
+    worker.metrics.checkpoint_last_timestamp_seconds.set(bench.clock.wall_ms() / 1000 + 60, partition=0)
+    worker.metrics.checkpoint_replay_cost_seconds.set(1.0, partition=0)
+    board = Board()
+    Reporter(board, worker.metrics, bench.clock).refresh(worker._worker._tasks, [])
+    assert board.status.partitions[0].checkpoint_age_seconds == 0
 
 
 def test_a_worker_whose_events_have_no_label_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -41,8 +42,8 @@ class Topic:
         return replace(self.now, begins={n: low for n, low in self.now.begins.items() if n < self.asked})
 
 
-def watched(partitions: int = 2, on_repartition: str = "fail") -> tuple[Bench, Topic]:
-    bench, topic = Bench(partitions, interval_s=1e6), Topic(partitions)
+def watched(partitions: int = 2, on_repartition: str = "fail", **settings: Any) -> tuple[Bench, Topic]:
+    bench, topic = Bench(partitions, interval_s=1e6, **settings), Topic(partitions)
     bench.config = replace(bench.config, input=replace(bench.config.input, on_repartition=on_repartition))
     assert isinstance(topic.now, TopicState)
     on_repartition, no_outputs = bench.config.input.on_repartition, OutputMonitor({}, Board(), bench.clock)
@@ -283,6 +284,11 @@ def test_a_partition_that_is_being_opened_learns_of_partitions_that_were_added_m
     assert (bench.newest(0).offset, bench.newest(0).partitions) == (1, 3)
 
 
+def margins(worker: Bound) -> dict[int, float]:
+    """By partition, as the metrics have them."""
+    return {labels.partition: n for labels, n in worker.metrics.retention_margin_records.series().items()}
+
+
 def test_the_margin_of_retention_is_shown() -> None:
     bench, topic = watched()
     bench.feed(*"abab")
@@ -290,5 +296,29 @@ def test_the_margin_of_retention_is_shown() -> None:
     topic.now = TopicState("topic-id", 2, {0: 3, 1: 0})
     worker = bench.worker().join()
     look(bench, worker)
-    shown = worker.metrics.retention_margin_records.series()
-    assert {labels.partition: margin for labels, margin in shown.items()} == {0: 1, 1: 0}
+    assert margins(worker) == {0: 1, 1: 0}
+
+
+def test_the_margin_of_a_partition_that_has_stopped_is_shown_as_it_shrinks() -> None:
+    """Whoever is to see to it must know for how long its records are still there."""
+    bench, topic = watched(max_consecutive=2)
+    bench.feed("a", "b")
+    bench.feed_bad(3)
+    worker = bench.worker().join().turns(2)
+    assert (worker.stops(), bench.newest().offset) == ({"too-many-dead-letters": 1}, 5)
+    for begin, margin in ((0, 5), (4, 1), (6, -1)):
+        topic.now = TopicState("topic-id", 2, {0: begin, 1: 0})
+        look(bench, worker)
+        assert margins(worker) == {0: margin, 1: 0}
+
+
+def test_the_margin_of_a_partition_that_stopped_before_it_was_open_is_not_known() -> None:
+    bench, _ = watched()
+    bench.feed("a", "b")
+    bench.worker("before").join().turns(2).close()
+    bench.broker.logs[0].low = 2
+    bench.broker.committed[0] = 1
+    worker = bench.worker().join().turns(2)
+    assert worker.stops() == {"group-rewound": 1}
+    look(bench, worker)
+    assert margins(worker) == {1: 0}

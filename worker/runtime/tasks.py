@@ -126,6 +126,7 @@ class Tasks(Mapping[int, Task]):
             task = Task(number, self._config, setting.max_message_bytes, self.cache, setting.registry, end)
             self._tasks[number] = task
             self._restorer.add(task, self._recovery(number), wait_s, known)
+            self._metrics.partition_events_total.add(0, partition=number)  # so that `rate()` sees its first events
         self._input.hold(numbers)
 
     def opened(self) -> Iterator[tuple[Task, PartitionStopped | StateLost | None]]:
@@ -238,7 +239,8 @@ class Tasks(Mapping[int, Task]):
         """The topic has so many partitions by now, which begin at these offsets."""
         self._terms = replace(self._terms, partitions=max(partitions, self._terms.partitions))
         self._metrics.topic_partitions.set(self._terms.partitions)
-        for task in self.at_work():
+        # One that has stopped since it was opened is shown as well: it takes no records, and the topic forgets them.
+        for task in (each for each in self._tasks.values() if each.position >= 0):
             task.checkpointer.repartitioned(self._terms.partitions)
             covered = task.checkpointer.covered
             if task.number in begins and covered is not None:

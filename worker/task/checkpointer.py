@@ -139,8 +139,7 @@ class Checkpointer:
         """See to the checkpoint on its way, and to the clean-up after it. Raises PartitionStopped, StateLost."""
         self._finish(wait_s=0.0)
         self._finish_cleaning(wait_s=0.0)
-        cost_s, partition = self.replay_s + self.on_its_way_s, self._location.partition
-        self._metrics.checkpoint_replay_cost_seconds.set(cost_s, partition=partition)
+        self._show_cost()
 
     @property
     def is_writing(self) -> bool:
@@ -177,6 +176,7 @@ class Checkpointer:
         if self._writing is None and self._is_dirty(reach):
             self.start(reach)
             self._finish(wait_s=deadline.remaining())
+        self._show_cost()
         self._finish_cleaning(wait_s=deadline.remaining())
 
     def start(self, reach: Reach) -> None:
@@ -309,6 +309,10 @@ class Checkpointer:
         size, partition = manifest.models.alive_bytes, self._location.partition
         self._metrics.checkpoint_last_timestamp_seconds.set(manifest.created_ms / 1000, partition=partition)
         self._metrics.checkpoint_last_size_bytes.set(size, partition=partition)
+
+    def _show_cost(self) -> None:
+        cost_s, partition = self.replay_s + self.on_its_way_s, self._location.partition
+        self._metrics.checkpoint_replay_cost_seconds.set(cost_s, partition=partition)
 
 
 def _drop(copies: Iterable[CopyOnWrite]) -> None:

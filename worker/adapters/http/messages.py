@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+_WHOLE = re.compile(r"https?://([^/?]+)", re.IGNORECASE)
+"""How a target begins where it is a whole address, as of those who take this server for a proxy."""
 
 
 class BadRequest(Exception):
@@ -26,16 +30,22 @@ class Request:
         """Read the head of a request. Raises BadRequest."""
         first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
         words = first.split(" ")
-        if len(words) != 3 or not words[1].startswith("/") or not words[2].startswith("HTTP/1."):
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
             raise BadRequest
+        method, target, _ = words
         headers = {}
         for line in lines:
             name, colon, value = line.partition(":")
             if not colon or not name or name != name.strip():
                 raise BadRequest
             headers[name.lower()] = value.strip()
-        path, _, query = words[1].partition("?")
-        return cls(words[0], path, query, headers)
+        if whole := _WHOLE.match(target):
+            headers["host"] = whole[1]  # which then counts, whatever the header says (RFC 9112, 3.2.2)
+            target = target[whole.end() :]
+        elif not target.startswith("/"):
+            raise BadRequest
+        path, _, query = target.partition("?")
+        return cls(method, path or "/", query, headers)
 
 
 @dataclass(frozen=True, slots=True)

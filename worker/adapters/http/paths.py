@@ -67,8 +67,8 @@ time at most; one that it has not answered within {ANSWER_S:g} s gets 503. All a
 request takes time as well: a flood of them is a firewall's matter. Slow clients are given up, first those that take
 longest to send their request.
 
-**Errors** are JSON with a sentence under `error`. Keys and reasons are what producers sent: whoever shows them in HTML
-must escape them, as the page does.
+**Errors** are JSON with a sentence under `error`; the probes, and what is no request or a fault of the server, get a
+line of text. Keys and reasons are what producers sent: whoever shows them in HTML must escape them, as the page does.
 """
 
 

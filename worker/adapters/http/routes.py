@@ -227,5 +227,5 @@ def _is_this_machine(host: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return name.lower() in ("localhost", "")
+        return name.lower() == "localhost"
     return True
