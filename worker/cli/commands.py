@@ -92,10 +92,10 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     return processes.run(commands, final=UNUSABLE, have_end=until is not None)
 
 
-def held_up_by() -> str | None:
-    """Who does not answer, if what `run` has left would keep the process from ending in order."""
+def is_held_up() -> bool:
+    """Whether what `run` has left would keep the process from ending in order; the log says who does not answer."""
     service = sys.modules.get("worker.service")
-    return service.held_up_by() if service is not None else None
+    return service is not None and bool(service.is_held_up())
 
 
 def check(arguments: Namespace) -> int:
