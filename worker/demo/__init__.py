@@ -58,7 +58,7 @@ def demo(seconds: float, models: int, rate: float, file: str | None) -> int:
         except WorkerError as error:
             _tell_failure(screen, error, folder)
             return 1
-        except SystemExit:  # by which rich ends what writes to a closed pipe
+        except (SystemExit, OSError):  # by the first of which rich ends what writes to a closed pipe
             shutil.rmtree(folder, ignore_errors=True)
             raise
         except KeyboardInterrupt:
