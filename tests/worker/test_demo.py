@@ -115,13 +115,14 @@ def learned_samples(checkpoints: Path) -> int:
     return sum(model.summary["samples"] for manifest in manifests for model in manifest.models.values())
 
 
-def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_everything_and_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
     with running_demo(tmp_path) as process:
         [worker] = worker_pids(read_until(process, "amf-worker run"))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         told, _ = process.communicate(timeout=30)
 
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Interrupted" in told
     assert not is_alive(worker)
     assert not list(tmp_path.iterdir())
