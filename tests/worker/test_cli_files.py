@@ -57,10 +57,15 @@ def test_the_file_behind_a_link_is_replaced_and_keeps_its_permissions(tmp_path: 
 def test_what_is_not_written_to_its_end_leaves_the_file_that_was_there(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("before")
-    with pytest.raises(ZeroDivisionError), replacing(file) as written:
-        written.write("half of what comes after")
-        written.flush()
-        raise ZeroDivisionError
+
+    def write_half() -> None:
+        with replacing(file) as written:
+            written.write("half of what comes after")
+            written.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
     assert file.read_text() == "before"
     assert list(tmp_path.iterdir()) == [file]
 
