@@ -191,16 +191,23 @@ def _work(
         _run_both(worker, forwarder, should_stop, pulse)
 
 
-def held_up_by() -> str | None:
-    """Who does not answer and would hold up the end of the process, for as long as the deadline of a call."""
+def is_held_up() -> bool:
+    """Whether somebody who does not answer would hold up the end of the process, for as long as the deadline of a call.
+
+    The log says who.
+    """
     until = time.monotonic() + LEAVE_S
     writers = _threads(_WRITERS)
     for thread in writers:
         thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in writers):
-        return "the checkpoint store"
-    # Of a start that was stopped: it has nothing to lose.
-    return "what it waited for" if _threads(ASKING) else None
+        _log.warning("ended", "the checkpoint store does not answer, going without it")
+        return True
+    if _threads(ASKING):
+        # Of a start that was stopped, maybe as soon as it had asked: it has nothing to lose.
+        _log.info("ended", "what it waited for does not answer, going without it")
+        return True
+    return False
 
 
 def _threads(name: str) -> list[threading.Thread]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from worker.base.errors import ConfigError
-from worker.cli.files import replacing, require_distinct, require_place
+from worker.cli.files import replacing, require_distinct, require_place, temporary_for
 
 
 def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
@@ -52,6 +52,31 @@ def test_the_file_behind_a_link_is_replaced_and_keeps_its_permissions(tmp_path: 
     assert link.is_symlink()
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("after", 0o600)
     assert sorted(tmp_path.iterdir()) == [file, link]
+
+
+def test_what_is_not_written_to_its_end_leaves_the_file_that_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("before")
+
+    def write_half() -> None:
+        with replacing(file) as written:
+            written.write("half of what comes after")
+            written.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
+    assert file.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_a_file_is_made_of_is_on_the_disk_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for it, where there may be none among the temporary files of the system."""
+    folders: list[Path | None] = []
+    monkeypatch.setattr("worker.cli.files.TemporaryFile", lambda *_, dir, **__: folders.append(dir))
+    for path in (tmp_path / "file", Path(os.devnull)):
+        temporary_for(path)
+    assert folders == [tmp_path, None]
 
 
 def test_one_file_for_two_uses_is_refused_however_it_is_called(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C at any time: what was done is kept, and a second one ends at once."""
+"""Ctrl-C at any time, and a reader who goes away: what was done is kept, and a second Ctrl-C ends at once."""
 
 from __future__ import annotations
 
@@ -70,6 +70,24 @@ def test_ctrl_c_ends_the_wait_for_a_silent_pipe(
     assert (code, err) == (130, "")
     assert f"Interrupted: the figures are those of the first {n:,} rows." in out
     assert len(out_path.read_text().splitlines()) == n + 1
+
+
+def test_who_does_not_read_the_figures_finds_the_files_all_the_same(tmp_path: Path) -> None:
+    """As with `| head -1`, after hours maybe."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(50, 2)), y=rng.integers(2, size=50))
+    page, out, saved = tmp_path / "page.html", tmp_path / "out.csv", tmp_path / "saved"
+    command = ["evaluate", tmp_path / "rows.npz", "--report", page, "--out", out, "--save", saved.as_uri()]
+    with subprocess.Popen(
+        [sys.executable, "-m", "worker", *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 1)
+    assert page.exists()
+    assert len(out.read_text().splitlines()) == 51
+    assert list(saved.rglob("*.manifest"))
 
 
 def test_a_second_ctrl_c_ends_at_once() -> None:

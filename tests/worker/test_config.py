@@ -250,6 +250,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load(tmp_path / "latin.yaml", {})
 
 
+def test_a_file_of_data_is_refused_before_it_is_taken_for_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML would take minutes to make nothing of it; of a device without an end there is no all of it."""
+    monkeypatch.setattr("worker.config.compose", lambda text: pytest.fail("it is read"))
+    (tmp_path / "rows.csv").write_text("a,b,c\n" * 100_000)
+    for path in (tmp_path / "rows.csv", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match=rf"{path}: expected a configuration, of at most 262,144 characters"):
+            load(path, {})
+
+
 def test_the_configuration_cannot_be_changed() -> None:
     config = loads(document(models="{overrides: [{match: a, seed: 1}]}"), {})
     with pytest.raises(FrozenInstanceError):

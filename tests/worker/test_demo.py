@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.availability import give_up
 from tests.worker.support.fakes import config as defaults
 from worker import config as configuration
 from worker.adapters.http import serve
@@ -114,13 +115,14 @@ def learned_samples(checkpoints: Path) -> int:
     return sum(model.summary["samples"] for manifest in manifests for model in manifest.models.values())
 
 
-def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_everything_and_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
     with running_demo(tmp_path) as process:
         [worker] = worker_pids(read_until(process, "amf-worker run"))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         told, _ = process.communicate(timeout=30)
 
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Interrupted" in told
     assert not is_alive(worker)
     assert not list(tmp_path.iterdir())
@@ -135,6 +137,23 @@ def test_who_has_seen_enough_ends_everything_and_leaves_nothing(tmp_path: Path) 
         assert process.wait(60) == 1
 
     assert not is_alive(worker)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_behind_stdout_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        give_up("there is no device that is always full")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "worker", "demo"],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (1, "amf-worker: stdout: cannot be written: No space left on device\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -88,6 +88,20 @@ def test_of_a_model_in_several_lineages_the_newest_time_counts(main: Main, tmp_p
     assert main("inspect", url, "--idle", "30d")[1] == "b\n"
 
 
+def test_a_partition_without_a_whole_checkpoint_is_named_and_the_others_are_listed(main: Main, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}"
+    save(url, {"old": 0, "new": 2 * DAY_MS})
+    save(url, {"lost": 0}, partition=1)
+    for manifest in tmp_path.rglob("1/*.manifest"):
+        manifest.write_bytes(b"damaged")
+    code, out, err = main("inspect", url, "--idle", "1d")
+    assert (code, out) == (1, "old\n")
+    summary, problem = err.splitlines()
+    assert summary == "1 of 2 models are idle, 10 B"
+    assert "/1/" in problem
+    assert "is damaged" in problem
+
+
 def test_a_producer_whose_clock_is_ahead_makes_no_model_idle(main: Main, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     save(url, {"new": 40 * DAY_MS, "old": 9 * DAY_MS, "ahead": 10**6 * DAY_MS})

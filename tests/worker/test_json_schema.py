@@ -137,6 +137,8 @@ def text_of(schema: object) -> str:
         {"$id": "http://example.com/event.json", "properties": {"id": {"$ref": "#/definitions/id"}},
          "definitions": {"id": {"type": ["string", "null"]}}},
         {"properties": {"$anchor": {"type": "string"}, "$id": {"type": "string"}}},
+        {"components": {"default": {"type": ["string", "null"]}, "enum": {"allOf": [{"$ref": "#/components/default"}]}},
+         "properties": {"id": {"$ref": "#/components/enum"}, "label": {"$ref": "#/components/default"}}},
         {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"$id": "#a"}},
          "properties": {"id": {"$ref": "#a"}, "label": {"$ref": "#a"}}},
     ],

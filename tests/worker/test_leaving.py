@@ -39,33 +39,34 @@ CONFIG = document(metrics='{listen: "127.0.0.1:0"}', logging="{format: json}")
 
 
 def ended(tmp_path: Path, *, hangs: bool, fails: bool, asks: bool = False) -> tuple[int, list[str]]:
-    """The exit code, and what was said after the line that says what is started: JSON, as all of the log."""
+    """The exit code, and what was said at which level after the line that says what is started: JSON, as all of the
+    log."""
     config = tmp_path / "worker.yaml"
     config.write_text(CONFIG)
     code = HANGING.format(hangs=hangs, fails=fails, asks=asks, config=str(config))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     started, *said = map(json.loads, done.stderr.splitlines())
     assert started["event"] == "starting"
-    return done.returncode, [f"{line['event']}: {line['fact']}" for line in said]
+    return done.returncode, [f"{line['level']}, {line['event']}: {line['fact']}" for line in said]
 
 
 def test_it_ends_though_a_write_hangs(tmp_path: Path) -> None:
     code, said = ended(tmp_path, hangs=True, fails=False)
-    assert (code, said) == (0, ["ended: the checkpoint store does not answer, going without it"])
+    assert (code, said) == (0, ["warning, ended: the checkpoint store does not answer, going without it"])
 
 
 def test_it_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
     code, said = ended(tmp_path, hangs=True, fails=True)
     assert code == 1
     assert said == [
-        "ended: it cannot go on",
-        "ended: the checkpoint store does not answer, going without it",
+        "error, ended: it cannot go on",
+        "warning, ended: the checkpoint store does not answer, going without it",
     ]
 
 
 def test_it_ends_though_a_question_of_its_start_is_open(tmp_path: Path) -> None:
     code, said = ended(tmp_path, hangs=False, fails=False, asks=True)
-    assert (code, said) == (0, ["ended: what it waited for does not answer, going without it"])
+    assert (code, said) == (0, ["info, ended: what it waited for does not answer, going without it"])
 
 
 def test_what_ends_by_itself_is_waited_for(tmp_path: Path) -> None:

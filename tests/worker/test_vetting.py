@@ -97,6 +97,10 @@ def test_of_avro_what_can_be_read_is_taken(schema: Any) -> None:
         ({"$ref": "#/enum/0/a", "enum": [{"a": {}}]}, "no schema"),
         ({"$ref": "#/$defs", "$defs": {"not": {}}}, "no schema"),
         ({"$ref": "#a", "default": {"$anchor": "a", "$ref": "#"}}, NOWHERE),
+        ({"types": {"default": {"$ref": "other"}}}, OTHER),
+        ({"types": {"default": {"items": {"$ref": "#/types"}}}}, "refers to itself"),
+        ({"$ref": "#/x/a/properties/b/default", "x": {"a": {"properties": {"b": {"default": {}}}}}}, "no schema"),
+        ({"$ref": "#/types/a/not/default", "types": {"a": {"not": {"default": {}}}}}, "no schema"),
     ],
 )
 def test_of_json_what_leads_elsewhere_or_nowhere_is_refused(schema: Any, problem: str) -> None:
@@ -113,6 +117,9 @@ def test_of_json_what_leads_elsewhere_or_nowhere_is_refused(schema: Any, problem
         ({"$schema": "https://json-schema.org/draft/2020-12/schema", "properties": {"a": {"id": ID}}}, 3),
         ({"$ref": "#/%24defs/a", "$defs": {"a": {}}}, 4),
         ({"$ref": "#/$defs/a~1b~0c", "$defs": {"a/b~c": {}}}, 4),
+        ({"$ref": "#/$defs/default", "$defs": {"default": {}}}, 4),
+        ({"$ref": "#/types/enum/const", "types": {"enum": {"const": {"not": {}}}}}, 7),
+        ({"types": [{"default": {"properties": {"$ref": {}}}}]}, 6),
         ({"enum": [{"$ref": "#/nowhere", "$id": ID}, 5]}, 4),
         ({"const": {"a": [{"$ref": "#"}]}}, 4),
         ({"examples": [{"$ref": ID}], "default": {"$anchor": "a"}}, 4),

@@ -23,9 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.write_to_stderr(arguments.log_level)
     code = _run(arguments)
     logs.say_what_was_left_out()
-    if arguments.command is commands.run and (silent := commands.held_up_by()):
+    if arguments.command is commands.run and commands.is_held_up():
         # Python would wait for these threads; what they leave behind is no more than a kill would.
-        logs.say_at_the_end(f"{silent} does not answer, going without it")
         logs.say_what_was_left_out()
         os._exit(code)
     return code

@@ -92,10 +92,10 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
     return processes.run(commands, final=UNUSABLE, have_end=until is not None)
 
 
-def held_up_by() -> str | None:
-    """Who does not answer, if what `run` has left would keep the process from ending in order."""
+def is_held_up() -> bool:
+    """Whether what `run` has left would keep the process from ending in order; the log says who does not answer."""
     service = sys.modules.get("worker.service")
-    return service.held_up_by() if service is not None else None
+    return service is not None and bool(service.is_held_up())
 
 
 def check(arguments: Namespace) -> int:
@@ -178,18 +178,22 @@ def evaluate(arguments: Namespace) -> int:
         with interrupt.noted(), progress("evaluating") as advance:
             evaluated = evaluate(rows, config, out, advance=advance, interrupt=interrupt)
         report = evaluated.report
-        # First of all: what cannot be written below takes nothing of it along.
-        text.show(report)
         writes: dict[str, Callable[[], object]] = {}
         if arguments.report:
-            html = page.page_of(report, rows.name, rows.roles.label or "", config, remarks)
-            writes[f"report in {arguments.report}"] = partial(write, arguments.report, html)
+            writes[f"report in {arguments.report}"] = lambda: write(
+                arguments.report, page.page_of(report, rows.name, rows.roles.label or "", config, remarks)
+            )
         if out is not None:
             writes[f"predictions in {arguments.out}"] = partial(out.finish, evaluated.classes)
         if save is not None:
             saved = "models saved; a worker with checkpoint.warm_start begins with them"
             writes[saved] = partial(save, rows.path.name, report.rows, evaluated.models, config)
-        _do_all(writes)
+        try:
+            # First of all: what cannot be written below takes nothing of it along.
+            text.show(report)
+            sys.stdout.flush()
+        finally:
+            _do_all(writes)
     if report.interrupted:
         return INTERRUPTED
     return DONE if report.is_scored else FAILED
@@ -212,14 +216,16 @@ def _require_lasting(option: str, url: str) -> None:
 
 
 def _do_all(writes: Mapping[str, Callable[[], object]]) -> None:
-    """Do each, whatever becomes of the others, and say so. Raises Fatal with all that failed."""
-    problems: list[str] = []
-    for done, write in writes.items():
+    """Do each, whatever becomes of the others, and then say what is done. Raises Fatal with all that failed."""
+    done, problems = list[str](), list[str]()
+    for sentence, write in writes.items():
         try:
             write()
-            print(done)
+            done.append(sentence)
         except WorkerError as error:
             problems.append(str(error))
+    for sentence in done:
+        print(sentence)
     if problems:
         raise Fatal("\n".join(problems))
 

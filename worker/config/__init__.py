@@ -62,10 +62,15 @@ __all__ = [
 ]
 
 
+LONGEST = 2**18
+"""Characters of a configuration. YAML takes seconds for so many, and for a file of data, named by mistake, minutes."""
+
+
 def load(path: str | Path, environ: Mapping[str, str], settings: Mapping[str, str] = MappingProxyType({})) -> Config:
     """Read a configuration file; arguments as `loads`. Raises ConfigError with one line per mistake."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(LONGEST + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -84,6 +89,8 @@ def loads(
     `settings` stand above the text: the name of a key, such as models.max_models, or of a parameter of the default
     model, and its value in YAML.
     """
+    if len(text) > LONGEST:
+        raise ConfigError(f"{source}: expected a configuration, of at most {LONGEST:,} characters, found a longer file")
     reader = Reader(environ, source)
     try:
         root = compose(text)

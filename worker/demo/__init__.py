@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 
 from worker.base.errors import ConfigError, WorkerError
-from worker.cli.commands import INTERRUPTED
 from worker.cli.dataset import Rows, open_rows
 from worker.cli.dataset.glance import labels_are_numbers
 from worker.cli.dataset.rows import STDIN
@@ -32,7 +31,7 @@ _LOG_LINES = 15
 
 
 def demo(seconds: float, models: int, rate: float, file: str | None) -> int:
-    """Run the demo; returns its exit code: 0, or 1 if anything was not as promised, or 130 after Ctrl-C.
+    """Run the demo; returns its exit code: 0, 1 if anything was not as promised, 130 after Ctrl-C, 143 after SIGTERM.
 
     `seconds` is how long events flow, `rate` how many a second, `models` how many keys they have. With `file` the
     events are its rows; where it names no label, that is its last column. Raises ConfigError.
@@ -58,13 +57,14 @@ def demo(seconds: float, models: int, rate: float, file: str | None) -> int:
         except WorkerError as error:
             _tell_failure(screen, error, folder)
             return 1
-        except SystemExit:  # by which rich ends what writes to a closed pipe
+        except (SystemExit, OSError):  # by the first of which rich ends what writes to a closed pipe
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             shutil.rmtree(folder, ignore_errors=True)
             screen.line("Interrupted: worker and broker are ended, what they wrote is removed.")
-            return INTERRUPTED
+            [number] = interrupt.args
+            return 128 + int(number)
 
 
 def rows_of(file: str, n_models: int) -> Rows:
@@ -93,13 +93,13 @@ def _log_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _interrupted_by_signals() -> Iterator[None]:
-    """A request to end, by whatever signal, is a KeyboardInterrupt: everything is tidied up as after Ctrl-C."""
+    """A request to end, by whatever signal, is a KeyboardInterrupt with its number: all is tidied up as by Ctrl-C."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(sent: int, _frame: FrameType | None) -> None:
         # Once is enough: a second one must not interrupt the tidying up.
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(sent)
 
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, interrupt) for number in signals}

@@ -27,6 +27,11 @@ _DATA = frozenset({"const", "default", "enum", "examples"})
 """What these hold are values, in which no name has a meaning."""
 _BY_NAME = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
 """What these hold are schemas by names of their own, be one of them `$ref` or `default`."""
+_SCHEMAS = frozenset(
+    {"additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema", "else", "if", "items"}
+    | {"not", "oneOf", "prefixItems", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"}
+)
+"""What these hold are schemas, or lists of them."""
 _OLD_DRAFT = re.compile(r"draft-0[34]")
 """A draft in which the name of a part is its `id`."""
 _OF_A_BYTE = 1 - PARTS_PER_BYTE
@@ -170,21 +175,25 @@ class _JsonSchema:
 
 def _without_keywords(root: Any) -> Iterator[_Node]:
     """What is in a schema and is none: values, and objects whose members are schemas by names of their own."""
-    schemas, maps, values = _nodes([root]), list[_Node](), list[_Node]()
-    while schemas or maps or values:
-        if values:
-            node = values.pop()
-            values += _members(node)
+    pending = [(node, "schema") for node in _nodes([root])]
+    while pending:
+        node, kind = pending.pop()
+        if kind in ("value", "map"):
             yield node
-        elif maps:
-            node = maps.pop()
-            schemas += _members(node)
-            yield node
-        elif isinstance(node := schemas.pop(), list):
-            schemas += _members(node)
+        if kind in ("value", "map") or isinstance(node, list):
+            pending += [(member, "schema" if kind == "map" else kind) for member in _members(node)]
         else:
-            for name, member in node.items():
-                (values if name in _DATA else maps if name in _BY_NAME else schemas).extend(_nodes([member]))
+            pending += [(member, _kind(name, kind)) for name in node for member in _nodes([node[name]])]
+
+
+def _kind(name: str, of: str) -> str:
+    """What this name holds in a schema, or in what may be one: schemas by names of their own are under other names
+    than those of JSON Schema, too, and there `default` may be one of them."""
+    if name in _DATA:
+        return "value" if of == "schema" else of
+    if name in _BY_NAME:
+        return "map"
+    return "schema" if name in _SCHEMAS else "perhaps"
 
 
 def _members(node: Any) -> list[_Node]:
