@@ -14,7 +14,6 @@ from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, Fault, FaultyStore
 from worker.base.errors import NotFound, Transient
 from worker.checkpoint import Checkpoints, SavedModel, segments, state_hash
-from worker.checkpoint.names import file_name
 
 # Reading and writing
 
@@ -287,7 +286,7 @@ def test_models_of_two_segments_are_read_with_one_read_of_each(monkeypatch: pyte
     for n, (one, other) in enumerate([("a", "c"), ("b", "d")]):
         models = [(key, SavedModel("spec", key.encode(), {})) for key in (one, other)]
         [segment] = segments.packed(models)
-        name = file_name(n, segment.digest, "segment")
+        name, _ = segment.names(n)
         store.create(f"folder/{name}", segment.data)
         wanted |= dict(segment.entries(name))
     reads, read = list[str](), store.read

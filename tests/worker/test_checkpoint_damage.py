@@ -62,6 +62,20 @@ def test_one_model_of_a_damaged_segment_is_refused(store: DictStore, checkpoints
             checkpoints.load_one(manifest, bad)
 
 
+def test_what_is_learned_again_is_saved_beside_its_damaged_bytes(store: DictStore, checkpoints: Checkpoints) -> None:
+    """The name of a segment follows from its models and their offset, and no file is written over."""
+    write(checkpoints, 1, {"a": b"old"})
+    write(checkpoints, 2, {"a": b"new"})
+    damaged = files(store, "segment")[-1]
+    store.objects[damaged] = b"?"
+    again = Checkpoints(store, HERE)
+    manifest = write(again, 2, {"a": b"new"}, created_ms=3)
+    assert first_whole(again) == (manifest, {"a": b"new"})
+    assert store.objects[damaged] == b"?"
+    assert damaged in again.skipped[0]
+    assert write(Checkpoints(store, HERE), 2, {"a": b"new"}, created_ms=3) == manifest, "for everybody the same name"
+
+
 def test_nothing_readable_is_not_nothing_there(store: DictStore, checkpoints: Checkpoints) -> None:
     for offset in (1, 2):
         write(checkpoints, offset, {"a": b"1"})

@@ -9,7 +9,7 @@ from itertools import chain
 
 import msgspec
 
-from worker.base.errors import CorruptCheckpoint, NotFound
+from worker.base.errors import AlreadyExists, CorruptCheckpoint, NotFound
 from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
@@ -202,8 +202,12 @@ class Checkpoints:
         entries: dict[str, ModelEntry] = {}
         sizes: dict[str, int] = {}
         for segment in segments.packed(models):
-            name = file_name(offset, segment.digest, "segment")
-            self._create(name, segment.data)
+            name, other = segment.names(offset)
+            try:
+                self._create(name, segment.data)
+            except AlreadyExists as error:
+                self.pass_over(str(error))
+                self._create(name := other, segment.data)
             self._since.bytes += len(segment.data)
             failpoint("segment-written")
             sizes[name] = len(segment.data)
