@@ -51,6 +51,17 @@ def test_a_missing_segment_falls_back(store: DictStore, checkpoints: Checkpoints
             load()
 
 
+def test_of_a_damaged_base_its_deltas_are_named_as_well(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"old"})
+    base = write(checkpoints, 2, {"a": b"1", "b": b"2"})
+    write(checkpoints, 3, {"a": b"3"}, previous=base)
+    _, of_base, of_delta = files(store, "manifest")
+    store.objects[of_base] = b"?"
+    reader = Checkpoints(store, HERE)
+    assert reader.newest().offset == 1
+    assert [message.split()[0] for message in reader.skipped] == [of_delta, of_base]
+
+
 def test_one_model_of_a_damaged_segment_is_refused(store: DictStore, checkpoints: Checkpoints) -> None:
     manifest = write(checkpoints, 1, {"a": b"123", "b": b"456"})
     (segment,) = files(store, "segment")
@@ -157,6 +168,19 @@ def test_a_well_formed_file_with_wrong_content_is_refused(
     (problem,) = checkpoints.skipped
     assert problem.startswith(name)
     assert message in problem
+
+
+def test_a_frame_that_goes_beyond_its_file_is_refused(store: DictStore, checkpoints: Checkpoints) -> None:
+    """Though all that is written is there: such a file nobody has written."""
+    write(checkpoints, 9, {"a": b"1"})
+    (name,) = files(store, "manifest")
+    data = store.objects.pop(name)
+    at = 4 + int.from_bytes(data[:4], "big")
+    longer = int.from_bytes(data[at : at + 4], "big") + 1
+    forge(store, HERE.prefix, 9, data[:at] + longer.to_bytes(4, "big") + data[at + 4 :])
+    with pytest.raises(CorruptCheckpoint):
+        checkpoints.newest()
+    assert "ends within a frame" in checkpoints.skipped[0]
 
 
 @pytest.mark.parametrize(
