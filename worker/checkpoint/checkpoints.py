@@ -354,7 +354,7 @@ class Checkpoints:
         have made two changes out of band there, of which one at most will be committed: these are two revisions, which
         are not compared.
         """
-        known = of_kind("manifest", sorted(self._known or self._names(), reverse=True))
+        known = of_kind("manifest", sorted(self._known, reverse=True))
         names = [name for name in known if offset_of(name) == offset]
         # Nearly always there is one, which was written a moment ago; of 100,000 models it takes a while to be read.
         if len(names) < 2:
