@@ -96,6 +96,17 @@ def test_a_model_that_is_removed_and_comes_back_is_the_new_one(checkpoints: Chec
     assert loaded(checkpoints, second) == {"a": b"new", "b": b"keep"}
 
 
+def test_a_model_that_is_removed_is_not_there(store: DictStore, checkpoints: Checkpoints) -> None:
+    """Though the base has it, and its segment."""
+    first = write(checkpoints, 1, {"a": b"1", "b": b"2"})
+    second = write(checkpoints, 2, removed=["a"], previous=first)
+    assert second.models.base_name == first.models.base_name
+    for manifest in (second, Checkpoints(store, HERE).newest()):
+        assert manifest.models.get("a") is None
+        with pytest.raises(NotFound):
+            checkpoints.load_one(manifest, "a")
+
+
 def test_data_first_and_manifest_last(store: DictStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 4)
     journal = FaultyStore(store, {})
