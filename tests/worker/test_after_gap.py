@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.worker.support.bench import Bench, add_partitions, learned, lineages, of_input, saved_bench
+from tests.worker.support.checkpoints import HERE, write
 from tests.worker.support.stores import DictStore
 from worker.base.errors import Abort
 from worker.base.ports import TopicState
-from worker.checkpoint import History, Location, history
-from worker.checkpoint.gaps import before_gap
+from worker.checkpoint import Checkpoints, History, Location, history
+from worker.checkpoint.gaps import after_gap, before_gap, record_gap
 from worker.checkpoint.siblings import of_any_partition
 from worker.cli.drained import require_drained
 from worker.cli.reshard import reshard
@@ -70,9 +71,21 @@ def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_beh
     assert (sibling.location.lineage, sibling.offset) == ("main", 8)
 
 
+def test_a_gap_behind_which_something_is_saved_counts_though_more_was_saved_without_it() -> None:
+    """As it does for a worker: the group was set back, and has gone on without the lost records."""
+    store, after = DictStore(), after_gap(HERE, 7)
+    for location, offset in ((HERE, 12), (after, 7), (after, 10)):
+        write(Checkpoints(store, location), offset)
+    record_gap(store, HERE, 7)
+    found = of_any_partition(store, HERE)
+    assert found is not None
+    assert (found.location, found.offset) == (after, 10)
+
+
 def test_what_others_put_beside_checkpoints_is_passed_over(bench: Bench) -> None:
     for folder in {path.rpartition("/")[0] for path in bench.store.objects}:
         bench.store.objects |= dict.fromkeys((f"{folder}/notes.manifest", f"{folder}/README"), b"?")
+    bench.store.objects |= dict.fromkeys(("7", "group/7"), b"?")
     assert places(bench) == [(0, "main~p0@7", 8), (1, "main", 5)]
     found = of_any_partition(bench.store, bench.newest().location)
     assert (found.location.lineage, found.offset) == ("main~p0@7", 8)

@@ -14,7 +14,6 @@ from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, Fault, FaultyStore
 from worker.base.errors import NotFound, Transient
 from worker.checkpoint import Checkpoints, SavedModel, segments, state_hash
-from worker.checkpoint.names import file_name
 
 # Reading and writing
 
@@ -95,6 +94,17 @@ def test_a_model_that_is_removed_and_comes_back_is_the_new_one(checkpoints: Chec
     first = write(checkpoints, 1, {"a": b"old", "b": b"keep"})
     second = write(checkpoints, 2, {"a": b"new"}, removed=["a"], previous=first)
     assert loaded(checkpoints, second) == {"a": b"new", "b": b"keep"}
+
+
+def test_a_model_that_is_removed_is_not_there(store: DictStore, checkpoints: Checkpoints) -> None:
+    """Though the base has it, and its segment."""
+    first = write(checkpoints, 1, {"a": b"1", "b": b"2"})
+    second = write(checkpoints, 2, removed=["a"], previous=first)
+    assert second.models.base_name == first.models.base_name
+    for manifest in (second, Checkpoints(store, HERE).newest()):
+        assert manifest.models.get("a") is None
+        with pytest.raises(NotFound):
+            checkpoints.load_one(manifest, "a")
 
 
 def test_data_first_and_manifest_last(store: DictStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +297,7 @@ def test_models_of_two_segments_are_read_with_one_read_of_each(monkeypatch: pyte
     for n, (one, other) in enumerate([("a", "c"), ("b", "d")]):
         models = [(key, SavedModel("spec", key.encode(), {})) for key in (one, other)]
         [segment] = segments.packed(models)
-        name = file_name(n, segment.digest, "segment")
+        name, _ = segment.names(n)
         store.create(f"folder/{name}", segment.data)
         wanted |= dict(segment.entries(name))
     reads, read = list[str](), store.read

@@ -51,6 +51,17 @@ def test_a_missing_segment_falls_back(store: DictStore, checkpoints: Checkpoints
             load()
 
 
+def test_of_a_damaged_base_its_deltas_are_named_as_well(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"old"})
+    base = write(checkpoints, 2, {"a": b"1", "b": b"2"})
+    write(checkpoints, 3, {"a": b"3"}, previous=base)
+    _, of_base, of_delta = files(store, "manifest")
+    store.objects[of_base] = b"?"
+    reader = Checkpoints(store, HERE)
+    assert reader.newest().offset == 1
+    assert [message.split()[0] for message in reader.skipped] == [of_delta, of_base]
+
+
 def test_one_model_of_a_damaged_segment_is_refused(store: DictStore, checkpoints: Checkpoints) -> None:
     manifest = write(checkpoints, 1, {"a": b"123", "b": b"456"})
     (segment,) = files(store, "segment")
@@ -60,6 +71,20 @@ def test_one_model_of_a_damaged_segment_is_refused(store: DictStore, checkpoints
             assert checkpoints.load_one(manifest, good) in (b"123", b"456")
         with pytest.raises(CorruptCheckpoint, match=f"does not hold model '{bad}'"):
             checkpoints.load_one(manifest, bad)
+
+
+def test_what_is_learned_again_is_saved_beside_its_damaged_bytes(store: DictStore, checkpoints: Checkpoints) -> None:
+    """The name of a segment follows from its models and their offset, and no file is written over."""
+    write(checkpoints, 1, {"a": b"old"})
+    write(checkpoints, 2, {"a": b"new"})
+    damaged = files(store, "segment")[-1]
+    store.objects[damaged] = b"?"
+    again = Checkpoints(store, HERE)
+    manifest = write(again, 2, {"a": b"new"}, created_ms=3)
+    assert first_whole(again) == (manifest, {"a": b"new"})
+    assert store.objects[damaged] == b"?"
+    assert damaged in again.skipped[0]
+    assert write(Checkpoints(store, HERE), 2, {"a": b"new"}, created_ms=3) == manifest, "for everybody the same name"
 
 
 def test_nothing_readable_is_not_nothing_there(store: DictStore, checkpoints: Checkpoints) -> None:
@@ -143,6 +168,19 @@ def test_a_well_formed_file_with_wrong_content_is_refused(
     (problem,) = checkpoints.skipped
     assert problem.startswith(name)
     assert message in problem
+
+
+def test_a_frame_that_goes_beyond_its_file_is_refused(store: DictStore, checkpoints: Checkpoints) -> None:
+    """Though all that is written is there: such a file nobody has written."""
+    write(checkpoints, 9, {"a": b"1"})
+    (name,) = files(store, "manifest")
+    data = store.objects.pop(name)
+    at = 4 + int.from_bytes(data[:4], "big")
+    longer = int.from_bytes(data[at : at + 4], "big") + 1
+    forge(store, HERE.prefix, 9, data[:at] + longer.to_bytes(4, "big") + data[at + 4 :])
+    with pytest.raises(CorruptCheckpoint):
+        checkpoints.newest()
+    assert "ends within a frame" in checkpoints.skipped[0]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.worker.support.checkpoints import HERE, files, write
-from tests.worker.support.stores import DictStore
+from tests.worker.support.stores import DictStore, FaultyStore
 from worker.adapters.store import FileStore
 from worker.checkpoint import Checkpoints, Location
-from worker.checkpoint.siblings import of_any_partition
+from worker.checkpoint.siblings import of_another_topic, of_any_partition
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,16 @@ def test_of_many_partitions_the_one_of_the_lowest_number_speaks(store: DictStore
     for number in (2, 10):
         write(Checkpoints(store, replace(HERE, partition=number)), 1, {"a": b"1"})
     assert of_any_partition(store, HERE).location.partition == 2
+
+
+def test_only_checkpoints_of_a_former_topic_are_read_to_find_it(store: DictStore) -> None:
+    for topic, topic_id in (("events", "former"), ("events-of-others", "id"), ("a-topic", "id")):
+        write(Checkpoints(store, replace(HERE, topic=topic, topic_id=topic_id)), 1, {"a": b"1"})
+    journal = FaultyStore(store, {})
+    former = of_another_topic(journal, HERE)
+    assert former is not None
+    assert former.location.topic_id == "former"
+    assert [name.split("/")[2] for call, name in journal.log if call == "read"] == ["events-former"]
 
 
 def test_names_of_any_length_have_folders_that_a_file_system_takes(tmp_path: Path) -> None:

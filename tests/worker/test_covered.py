@@ -173,6 +173,19 @@ def test_what_the_owner_before_saves_late_is_looked_up_before_the_next_one_stops
     assert (owner.stops(), learned(bench), bench.published()) == ({}, [*range(7)], bench.expected())
 
 
+def test_where_nobody_can_say_what_is_covered_the_partition_stops_under_a_name() -> None:
+    bench = saved_bench()
+    owner = bench.worker("owner")
+
+    def delete_what_is_covered() -> None:
+        bench.damage("manifest", newest=100)
+        bench.broker.logs[0].mark(3)
+        retire_all(bench)
+
+    owner.faults.at("assign", None, delete_what_is_covered)
+    assert run_into_stop(owner) == {"offset-out-of-range": 1}
+
+
 # A worker that reads again
 
 

@@ -69,6 +69,14 @@ def test_segments_without_a_manifest_are_no_whole_history(store: DictStore, chec
         history(store)
 
 
+def test_a_history_that_is_not_whole_is_refused_by_what_is_wrong(store: DictStore, checkpoints: Checkpoints) -> None:
+    write(checkpoints, 1, {"a": b"1"})
+    segment = files(store, "segment")[0]
+    store.objects.pop(segment)
+    with pytest.raises(WorkerError, match=f"must not be left out:\n{segment} is missing"):
+        history(store)
+
+
 def test_of_a_topic_that_was_made_anew_both_are_named(store: DictStore) -> None:
     for topic_id in ("was", "is"):
         write(Checkpoints(store, msgspec.structs.replace(HERE, partition=0, topic_id=topic_id)), 1, {"a": b"1"})

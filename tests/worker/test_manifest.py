@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support.checkpoints import HERE, files, write
+from tests.worker.support.checkpoints import HERE, files, first_of, write
 from tests.worker.support.manifests import forge, loaded, put_together, taken_apart
 from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint
@@ -267,6 +267,17 @@ def test_a_checkpoint_is_two_requests_and_listing_adds_little(store: DictStore) 
             assert checkpoints.tidy(manifest, None) == {}
     assert len(listed) < 20
     assert len(store.objects) < 300
+
+
+def test_a_base_is_read_once_for_all_its_deltas(store: DictStore) -> None:
+    base = manifest = write(Checkpoints(store, HERE), 0, {f"{i}": b"1" for i in range(50)})
+    for offset in (1, 2, 3):
+        manifest = write(Checkpoints(store, HERE), offset, {"0": b"%d" % offset}, manifest)
+    journal, checkpoints = counted(store)
+    assert [each.offset for each, _ in first_of(checkpoints.restorable(), 3)] == [3, 2, 1]
+    reads = [name for call, name in journal.log if call == "read"]
+    assert reads.count(f"{HERE.prefix}/{base.models.base_name}") == 1
+    assert len(reads) == 4
 
 
 def test_few_files_of_many_dead_bytes_are_collected_too(store: DictStore) -> None:

@@ -153,6 +153,11 @@ def test_of_two_states_of_one_checkpoint_that_which_was_committed_is_taken() -> 
     assert known.admits(msgspec.structs.replace(manifest, offset=7, models=state_of("a later one")))
     elsewhere = msgspec.structs.replace(manifest.location, lineage="other")
     assert known.admits(msgspec.structs.replace(manifest, location=elsewhere, revision=9))
+    begun_elsewhere = msgspec.structs.replace(manifest, start_offset=6, offset=7, covered=7)
+    assert not known.admits(begun_elsewhere)
+    of_a_former_version = msgspec.structs.replace(known, start_offset=None)
+    assert of_a_former_version.admits(manifest)
+    assert not of_a_former_version.admits(begun_elsewhere)
     assert Pointer.read(known.metadata()) == known
     assert len(replace_lineage(known).metadata()) < 1000
 

@@ -205,6 +205,7 @@ def until_moved(store: Spill, place: Place) -> None:
     segment = place.segment
     for _ in range(60):
         put(store, b"x" * 90).free()
+        nearly_dead(store, 1)
         if place.segment is not segment:
             return
     pytest.fail("it was never moved")
@@ -228,6 +229,65 @@ def test_a_full_disk_is_no_room_and_is_logged_once(
         patch.setattr(os, "pwrite", full)
         assert store.put(b"3") is None
     assert len(caplog.records) == 2, "it is full for another reason, perhaps"
+
+
+def on_a_disk(store: Spill, n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the files of a store lie on a disk with room for so much."""
+    pwrite = os.pwrite
+
+    def write(descriptor: int, data: bytes, at: int) -> int:
+        others = sum(os.fstat(each.file.fileno()).st_size for each in store._segments if each is not store._active)
+        if others + at + len(data) > n_bytes:
+            raise OSError(errno.ENOSPC, "no space left")
+        return pwrite(descriptor, data, at)
+
+    monkeypatch.setattr(os, "pwrite", write)
+
+
+def test_a_disk_that_was_full_of_what_is_freed_has_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though all of it lies in one file, which is not even full."""
+    store = Spill(str(tmp_path), 20_000)
+    on_a_disk(store, 1000, monkeypatch)
+    places = [put(store, b"x" * 100) for _ in range(10)]
+    assert store.put(b"more") is None
+    for place in places:
+        place.free()
+    assert (put(store, b"more").read(), store.used_bytes) == (b"more", 4)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_disk_that_is_smaller_than_the_limit_is_cleaned_up_as_one_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, refused = random.Random(1), list[int]()
+    store, living = Spill(str(tmp_path), 20_000), list[Place]()
+    on_a_disk(store, 2000, monkeypatch)
+    for n in range(3000):
+        place = store.put(b"x" * rng.randint(1, 20))
+        if place is None:
+            refused.append(n)
+        else:
+            living.append(place)
+        if place is None or len(living) > 100:
+            living.pop(rng.randrange(len(living))).free()
+    assert len(refused) < 30
+
+
+@pytest.mark.usefixtures("small")
+def test_what_lives_is_not_moved_for_a_disk_that_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Spill(str(tmp_path), 20_000)
+    with monkeypatch.context() as patch:
+        on_a_disk(store, 60, patch)
+        put(store, b"x" * 50)
+        assert store.put(b"x" * 50) is None
+    pairs = [(put(store, b"1" * 50), put(store, b"0" * 50)) for _ in range(4)]
+    segments = [kept.segment for kept, _ in pairs]
+    for _, dead in pairs:
+        dead.free()
+    put(store, b"x" * 50)
+    assert [kept.segment for kept, _ in pairs] == segments
 
 
 def test_a_folder_that_cannot_be_used_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:

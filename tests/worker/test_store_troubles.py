@@ -78,6 +78,13 @@ def test_what_is_hidden_in_a_folder_is_no_object(tmp_path: Path) -> None:
     assert store.list("") == store.list("a") == ["a/b"]
 
 
+def test_a_folder_that_the_system_does_not_let_us_look_into_is_refused_by_the_first_call(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/{'x' * 256}")
+    for call in (lambda: store.create("a", b"1"), lambda: store.list(""), lambda: store.read("a")):
+        with pytest.raises(Denied, match="File name too long"):
+            call()
+
+
 def test_all_of_a_file_is_on_the_disk_before_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync is of what the system has: what is still in a buffer of ours would come behind the name, or never."""
     synced, fsync = list[int](), os.fsync

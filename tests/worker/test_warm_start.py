@@ -87,6 +87,18 @@ def test_what_happens_to_the_source_later_changes_nothing(source: Bench, bench: 
     assert models_of(bench, "main") == expected
 
 
+def test_a_first_checkpoint_of_which_there_are_only_damaged_bytes_is_made_all_the_same(bench: Bench) -> None:
+    feed_keys(bench, "bca")
+    bench.worker("one").join().turns(2).close()
+    expected = models_of(bench, "main")
+    for name in [name for name in bench.store.objects if name.endswith("manifest")]:
+        del bench.store.objects[name]
+    bench.damage("segment", newest=100)
+    bench.broker.committed.clear()
+    bench.worker("two").join().turns(3).close()
+    assert models_of(bench, "main") == expected
+
+
 def test_a_history_that_has_begun_takes_nothing(source: Bench, bench: Bench) -> None:
     warm = bench.setting
     bench.setting = replace(warm, warm_start=None)

@@ -3,9 +3,9 @@
 What is put is appended to a segment file, and found again through its place in memory. Bytes that were freed stay in
 their file as dead ones; once there are more dead bytes than living ones, or half as many and no room, each `put` also
 moves what lives in the most wasteful file, as much as is put at least twice over, so that no call has to clean up all
-at once. Room for what moves, a file of it, is set aside. A file without living bytes is closed. The files have no
-names: nothing is left behind, however the process ends, and workers that are given the same folder do not see each
-other.
+at once. Room for what moves, a file of it, is set aside; a disk that was full counts as one of that size until it takes
+more. A file without living bytes is closed, or emptied if it is the one that is written to. The files have no names:
+nothing is left behind, however the process ends, and workers that are given the same folder do not see each other.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class Spill:
         self._segment_bytes = min(max(SEGMENT_BYTES, limit_bytes // MOST_SEGMENTS), limit_bytes // LEAST_SEGMENTS)
         self._room_bytes = limit_bytes - self._segment_bytes
         """For what is put; the rest is for what moves."""
+        self._full_bytes = limit_bytes
+        """With so many the disk took nothing more; the limit, where it has taken more since, or always did."""
         self._living_bytes = 0
         self._segments: dict[_Segment, None] = {}
         """The oldest first."""
@@ -104,8 +106,11 @@ class Spill:
                         "spill-failed", "the spill folder takes nothing more, models stay in memory", detail=error
                     )
                 self._failed = True
+                self._full_bytes = self.used_bytes
                 return None
             self._failed = False
+            if self.used_bytes > self._full_bytes:
+                self._full_bytes = self._limit_bytes
             if start is None:
                 return None
             place = Place(self, self._active, start, len(data), zlib.crc32(data))
@@ -165,7 +170,7 @@ class Spill:
     def _is_wasteful(self, put_bytes: int) -> bool:
         """Whether most bytes are dead, or so many that two can be moved for each that is put where there is no room."""
         dead_bytes = self.used_bytes - self._living_bytes
-        if self.used_bytes + put_bytes > self._room_bytes:
+        if self.used_bytes + put_bytes > self._full_bytes - self._segment_bytes:
             return 2 * dead_bytes > self._living_bytes
         return dead_bytes > self._living_bytes + self._segment_bytes
 
@@ -195,9 +200,15 @@ class Spill:
         return segment
 
     def _close_if_dead(self, segment: _Segment) -> None:
-        if not segment.places and segment is not self._active:
+        if segment.places:
+            return
+        self.used_bytes -= segment.size
+        if segment is self._active:
+            # On a disk that is full it may be the only one that can give room back.
+            segment.file.truncate(0)
+            segment.size = 0
+        else:
             del self._segments[segment]
-            self.used_bytes -= segment.size
             segment.file.close()
 
 

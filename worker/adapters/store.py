@@ -186,9 +186,11 @@ class FileStore:
 
     def _remove_stale(self) -> None:
         """Remove what writers left that were killed in the middle of a create."""
-        if not self._tmp.is_dir():
-            return
-        for tmp in self._tmp.iterdir():
+        stale = list[Path]()
+        # Where there is no folder, or none that we may look into, the next call tells what is wrong with it.
+        with suppress(OSError):
+            stale += self._tmp.iterdir()
+        for tmp in stale:
             # A file that is being written is locked, and one we may not open belongs to another user.
             with suppress(OSError), tmp.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,10 +6,10 @@
 A segment is the bytes of some models, one after the other. A manifest is the state at an offset: for every model key
 the range of a segment, this checkpoint's own or an older one's, that holds the model; all of that, or what has changed
 since another manifest. Offsets have 20 digits. The hash is of the bytes of a manifest, which has those of all models;
-of a segment it is the hash of the hashes of its models. Files are created, never changed: segments first, the manifest
-last, so a manifest that can be read, with the one that it builds on, is a whole checkpoint. State is a function of the
-input alone, so it is true whoever wrote it, however late. Where the input itself has lost records, gaps.py says where
-the history goes on.
+of a segment it is the hash of the hashes of its models, or the hash of that where a damaged file has the name. Files
+are created, never changed: segments first, the manifest last, so a manifest that can be read, with the one that it
+builds on, is a whole checkpoint. State is a function of the input alone, so it is true whoever wrote it, however late.
+Where the input itself has lost records, gaps.py says where the history goes on.
 """
 
 from worker.checkpoint.catalogue import Catalogue, ModelEntry, state_hash

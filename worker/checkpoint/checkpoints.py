@@ -9,7 +9,7 @@ from itertools import chain
 
 import msgspec
 
-from worker.base.errors import CorruptCheckpoint, NotFound
+from worker.base.errors import AlreadyExists, CorruptCheckpoint, NotFound
 from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.ports import ObjectStore
@@ -202,8 +202,12 @@ class Checkpoints:
         entries: dict[str, ModelEntry] = {}
         sizes: dict[str, int] = {}
         for segment in segments.packed(models):
-            name = file_name(offset, segment.digest, "segment")
-            self._create(name, segment.data)
+            name, other = segment.names(offset)
+            try:
+                self._create(name, segment.data)
+            except AlreadyExists as error:
+                self.pass_over(str(error))
+                self._create(name := other, segment.data)
             self._since.bytes += len(segment.data)
             failpoint("segment-written")
             sizes[name] = len(segment.data)
@@ -350,7 +354,7 @@ class Checkpoints:
         have made two changes out of band there, of which one at most will be committed: these are two revisions, which
         are not compared.
         """
-        known = of_kind("manifest", sorted(self._known or self._names(), reverse=True))
+        known = of_kind("manifest", sorted(self._known, reverse=True))
         names = [name for name in known if offset_of(name) == offset]
         # Nearly always there is one, which was written a moment ago; of 100,000 models it takes a while to be read.
         if len(names) < 2:

@@ -17,7 +17,7 @@ import numpy as np
 from worker.base.errors import CorruptCheckpoint, NotFound
 from worker.base.ports import ObjectStore
 from worker.checkpoint.catalogue import ModelEntry, Usage
-from worker.checkpoint.names import sha256
+from worker.checkpoint.names import file_name, sha256
 
 SEGMENT_BYTES = 32 * 2**20
 """Models are packed into segments of about this size, a larger model has a segment of its own: small enough that
@@ -53,10 +53,14 @@ class Segment(NamedTuple):
     models: list[tuple[str, ModelEntry]]
     """Where each lies; the segment has no name before it has all its bytes."""
 
-    @property
-    def digest(self) -> str:
-        """The hash of the hashes of its models."""
-        return sha256("".join(entry.sha256 for _, entry in self.models).encode())
+    def names(self, offset: int) -> tuple[str, str]:
+        """The name that it has by the hash of the hashes of its models, and the one to take where that is taken.
+
+        What has the first name and other bytes is damaged, and no file is written over: who replays to the offset of a
+        damaged checkpoint makes the same segment again.
+        """
+        digest = sha256("".join(entry.sha256 for _, entry in self.models).encode())
+        return file_name(offset, digest, "segment"), file_name(offset, sha256(digest.encode()), "segment")
 
     def entries(self, name: str) -> Iterator[tuple[str, ModelEntry]]:
         """Where each model lies in the segment, which has this name."""
