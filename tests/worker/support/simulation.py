@@ -422,6 +422,7 @@ class Simulation:
         n_records = sum(len(log.records) for log in self.broker.logs.values())
         # A record that the topic refuses is found by halves, and what takes too long is: that takes rounds of its own.
         most = MOST_ROUNDS + (10 * n_records if self.plan.refused_every or self.plan.seconds_per_record else 0)
+        most += self.plan.pieces * n_records // self.config.transaction.max_records
         for _ in range(most):
             self._round()
             if self.broker.group.owners.keys() != self.broker.logs.keys():
