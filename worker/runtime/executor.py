@@ -299,12 +299,14 @@ def _shares(waiting: Sequence[int], most: int) -> list[int]:
     Of none more than half of the most, as long as others fill the rest: two are taken at a time, and should end
     together. Brokers send thousands of records of one partition before the first one of the next.
     """
-    shares = list[int]()
+    shares, room = list[int](), most
     for n in waiting:
-        if sum(shares) < most:
-            shares.append(min(n, max(1, most // 2), most - sum(shares)))
-    for i in range(len(shares)):
-        shares[i] += min(waiting[i] - shares[i], most - sum(shares))
+        if room > 0:
+            shares.append(min(n, max(1, most // 2), room))
+            room -= shares[-1]
+    for i, share in enumerate(shares):
+        more = min(waiting[i] - share, room)
+        shares[i], room = share + more, room - more
     return shares
 
 
