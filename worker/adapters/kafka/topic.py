@@ -73,16 +73,15 @@ class KafkaTopic:
         """The high watermark of each partition."""
         try:
             partitions = self._partitions()
-            if leaderless := partitions.keys() - _led(partitions):
-                raise Transient(f"topic {self.name}: partition {min(leaderless)} has no leader")
-            found = self._offsets(partitions, LATEST)
-            ends = {number: future.result().offset for number, future in found.items()}
+            leaderless, ends = partitions.keys() - _led(partitions), dict[int, int]()
+            if not leaderless:
+                ends = {number: found.result().offset for number, found in self._offsets(partitions, LATEST).items()}
+                leaderless = {number for number, end in ends.items() if end < 0}  # as in `Offsets.bounds`
         except KafkaException as exception:
             what, need = f"offsets of topic {self.name}", f"DESCRIBE on topic {self.name}"
             raise failure(exception, Transient, what, need) from exception
-        for number, end in ends.items():
-            if end < 0:  # as in `Offsets.bounds`
-                raise Transient(f"topic {self.name}: partition {number} has no leader")
+        if leaderless:
+            raise Transient(f"topic {self.name}: partition {min(leaderless)} has no leader")
         return ends
 
     def settings(self) -> Mapping[str, str]:
