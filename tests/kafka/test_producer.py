@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 import time
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -19,7 +17,7 @@ from tests.kafka.configurations import Sections, configuration, named
 from tests.kafka.conftest import Names
 from worker.adapters.kafka import KafkaInput, KafkaOutput, producer
 from worker.adapters.kafka.mock import start_mock_cluster
-from worker.base.errors import Abort, Unknown
+from worker.base.errors import Unknown
 from worker.base.records import CommittedOffset, Membership, Outgoing, Record
 from worker.config import Config, loads
 
@@ -89,53 +87,6 @@ def test_a_fatal_error_that_shows_while_records_are_sent_is_an_unknown_outcome(t
     output._producer, output._transactional = Served(), transactional
     with pytest.raises(Unknown, match=r"^produce: late"):
         output.publish([Outgoing("predictions", b"k", b"v", [], 1)], {}, Membership("m", object()))
-
-
-class Coordinated:
-    """A producer whose coordinator answers once it has a record, with an error if there is one."""
-
-    def __init__(self, error: KafkaError | None = None) -> None:
-        self._error = error
-        self._has_record = threading.Event()
-        self.called: list[str] = []
-
-    def send_offsets_to_transaction(self, *arguments: object) -> None:
-        assert self._has_record.wait(10), "the offsets wait for no record, and the records for no offsets"
-        self.called.append("send_offsets_to_transaction")
-        if self._error is not None:
-            raise KafkaException(self._error)
-
-    def produce(self, *arguments: object) -> None:
-        self._has_record.set()
-        if self._error is not None:
-            raise KafkaException(KafkaError(KafkaError._STATE, "the transaction has failed"))
-
-    def poll(self, timeout_s: float) -> int:
-        return 0
-
-    def __getattr__(self, method: str) -> Callable[..., None]:
-        return lambda *arguments: self.called.append(method)
-
-
-def publish_through(coordinated: Coordinated) -> None:
-    output = KafkaOutput(config_on(), None)
-    output.close()
-    output._producer, output._transactional = coordinated, True
-    offsets = {0: CommittedOffset(1)}
-    output.publish([Outgoing("predictions", b"k", b"v", [], 1)], offsets, Membership("m", object()))
-
-
-def test_offsets_are_sent_beside_the_records_and_both_before_the_commit() -> None:
-    coordinated = Coordinated()
-    publish_through(coordinated)
-    assert coordinated.called == ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
-
-
-def test_where_offsets_are_refused_that_is_the_reason_and_not_that_records_are_refused_as_well() -> None:
-    coordinated = Coordinated(KafkaError(KafkaError.ILLEGAL_GENERATION, "of before", txn_requires_abort=True))
-    with pytest.raises(Abort, match=r"^send_offsets_to_transaction: of before"):
-        publish_through(coordinated)
-    assert "commit_transaction" not in coordinated.called
 
 
 class Full(Served):

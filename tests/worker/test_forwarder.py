@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.worker.support.fakes import Crash
+from tests.worker.support.fakes import Crash, with_transactions
 from tests.worker.support.forwarders import INTERNAL, MAX_MESSAGE_BYTES, ForwarderBench
 from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.records import Membership, Outgoing
@@ -336,7 +335,7 @@ def test_an_input_without_transactions_is_committed_along_with_its_records_alone
 
 def test_markers_that_are_deleted_while_nothing_more_is_read_stop_nobody() -> None:
     bench = ForwarderBench(partitions=2)
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
+    bench.config = with_transactions(bench.config, max_records=2)
     one = bench.forwarder("one").join().turns(2)
     one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
     bench.feed_shops(*"abcd", partition=1)
@@ -457,7 +456,7 @@ def test_a_failed_transaction_is_sent_again_without_what_was_taken_away() -> Non
 
 def test_a_broker_that_refuses_transactions_for_hours_is_not_asked_all_the_time_and_takes_no_memory() -> None:
     bench = ForwarderBench()
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=10))
+    bench.config = with_transactions(bench.config, max_records=10)
     bound = bench.forwarder().join().turns(2)
     bench.feed_shops(*(f"shop-{n}" for n in range(100)))
     attempts = 0
@@ -480,7 +479,7 @@ def test_a_broker_that_refuses_transactions_for_hours_is_not_asked_all_the_time_
 
 def test_a_partition_that_goes_while_nothing_more_is_read_is_not_read_on_afterwards() -> None:
     bench = ForwarderBench(partitions=2)
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
+    bench.config = with_transactions(bench.config, max_records=2)
     one, two = bench.forwarder("one").join().turns(2), bench.forwarder("two")
     one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
     for number in (0, 1):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from tests.worker.support.fakes import with_transactions
 from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
 from worker.base.errors import Abort, Unknown, WorkerError
 from worker.base.ports import Gone
@@ -16,6 +15,19 @@ def hears(forwarder: BoundForwarder, gone: Gone, monkeypatch: pytest.MonkeyPatch
     """With all records that it reads from now on the forwarder is told this."""
     consume = forwarder.input.consume
     monkeypatch.setattr(forwarder.input, "consume", lambda most, timeout_s: (consume(most, timeout_s)[0], gone))
+
+
+def held_up(partitions: int, turns: int) -> tuple[ForwarderBench, BoundForwarder]:
+    """A forwarder whose transactions are refused, of two of the four records of its first partition."""
+    bench = ForwarderBench(partitions)
+    bench.config = with_transactions(bench.config, max_records=2)
+    one = bench.forwarder().join().turns(2)
+    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
+    bench.feed_shops(*"abcd")
+    for _ in range(turns):
+        bench.clock.now_s += 10
+        one.turn()
+    return bench, one
 
 
 @pytest.mark.parametrize("on_gap", ["fail", "accept"])
@@ -88,14 +100,7 @@ def test_what_was_read_before_a_gap_does_not_pass_for_committed_along_with_what_
 
 
 def test_records_that_are_lost_while_nothing_more_is_read_are_missed_though_others_are_in_their_place() -> None:
-    bench = ForwarderBench()
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
-    one = bench.forwarder().join().turns(2)
-    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
-    bench.feed_shops(*"abcd")
-    for _ in range(5):
-        bench.clock.now_s += 10
-        one.turn()
+    bench, one = held_up(partitions=1, turns=5)
     assert [(each.is_paused, each.position) for each in one.forwarder._owned.values()] == [(True, 4)]
     bench.broker.logs[0].truncate(2)
     bench.feed_shops(*"efgh")
@@ -106,14 +111,7 @@ def test_records_that_are_lost_while_nothing_more_is_read_are_missed_though_othe
 
 def test_a_partition_that_is_not_read_on_is_judged_by_what_is_heard_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is taken from its position again, and would be read meanwhile, without end while transactions are refused."""
-    bench = ForwarderBench(partitions=2)
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=2))
-    one = bench.forwarder().join().turns(2)
-    one.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 5)
-    bench.feed_shops(*"abcd")
-    for _ in range(3):
-        bench.clock.now_s += 10
-        one.turn()
+    bench, one = held_up(partitions=2, turns=3)
     with monkeypatch.context() as patched:
         hears(one, {1: "gone"}, patched)
         one.turn()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.worker.support.bench import PIECES, Bench, Bound, gathering, lose_and_come_back
 from tests.worker.support.fake_clients import FakeOutput
-from tests.worker.support.fakes import FakeClock
+from tests.worker.support.fakes import FakeClock, with_transactions
 from worker.base.errors import Abort, StateLost, Unknown
 from worker.base.records import Membership
 from worker.runtime.loop import LOOK_EVERY_S
@@ -69,7 +68,7 @@ def test_while_a_partition_opens_records_are_not_waited_for_as_long_as_between_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(partitions=2)
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, interval_s=10.0))
+    bench.config = with_transactions(bench.config, interval_s=10.0)
     worker = bench.worker().join(0)
     worker.predict_often(PIECES)
     waits: list[float] = []
@@ -98,7 +97,7 @@ def test_an_interval_has_no_pieces_that_are_shorter_than_a_few_milliseconds() ->
 
 def test_a_transaction_that_is_full_does_not_wait() -> None:
     bench = Bench()
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=3))
+    bench.config = with_transactions(bench.config, max_records=3)
     worker = gathering(bench)
     bench.feed(*"ab")
     worker.turn()
@@ -179,7 +178,7 @@ def test_what_was_read_before_a_rebalance_is_committed_in_the_generation_after_i
 
 def test_a_run_has_not_come_to_its_end_before_all_is_committed() -> None:
     bench = Bench()
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, interval_s=10.0))
+    bench.config = with_transactions(bench.config, interval_s=10.0)
     bench.ends = {0: 2}
     bench.feed(*"ab")
     worker, turns = bench.worker(), iter(range(100))
@@ -271,7 +270,7 @@ def test_at_the_end_what_is_gathered_is_committed_and_saved() -> None:
 @pytest.mark.parametrize(("point", "error"), [("offsets", Abort("not now")), ("begin", Unknown("not now"))])
 def test_while_nothing_can_be_committed_what_is_read_stays_bounded(point: str, error: Exception) -> None:
     bench = Bench(interval_s=60.0)
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=10))
+    bench.config = with_transactions(bench.config, max_records=10)
     worker = bench.worker()
     worker.join()
     worker.faults.at(point, *[error] * 5_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.worker.support.bench import Bench
+from tests.worker.support.fakes import with_transactions
 from worker.base.errors import StateLost, Transient
 from worker.base.records import Record
 from worker.runtime.executor import FIRST_PIECE, GATHERED_BYTES, TURN_S
@@ -72,7 +72,7 @@ def test_a_turn_takes_no_more_records_than_a_transaction_has_bytes() -> None:
 
 def test_partitions_that_wait_share_a_turn_and_the_one_that_gets_nothing_is_the_next_ones_first() -> None:
     bench = Bench(partitions=3)
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, max_records=10))
+    bench.config = with_transactions(bench.config, max_records=10)
     worker = bench.worker().join()
 
     def taken() -> list[int]:

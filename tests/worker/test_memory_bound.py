@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.worker.support.bench import Bench
-from tests.worker.support.fakes import FakeSpill
+from tests.worker.support.fakes import FakeSpill, with_transactions
 from tests.worker.support.manifests import loaded
 from tests.worker.support.tasks import live
 from tests.worker.support.tight import Tight, shown
@@ -73,7 +73,7 @@ def test_nothing_leaves_while_a_commit_is_open() -> None:
 
 def test_models_that_a_replay_brings_leave_before_the_next_commit_is_due() -> None:
     bench = Tight()
-    bench.config = replace(bench.config, transaction=replace(bench.config.transaction, interval_s=10.0))
+    bench.config = with_transactions(bench.config, interval_s=10.0)
     one = bench.worker().join()
     for key in "abcdef":
         bench.feed("x", key=key)

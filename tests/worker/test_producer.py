@@ -160,6 +160,44 @@ def test_who_ends_says_why_though_the_abort_fails_too(client: MagicMock, transac
         transact(transactional)
 
 
+def coordinate(client: MagicMock, error: KafkaException | None = None) -> list[str]:
+    """Have the coordinator answer once there is a record, with the error if there is one; returns what has ended."""
+    has_record, ended = Event(), list[str]()
+
+    def send_offsets(*_: Any) -> None:
+        assert has_record.wait(10), "the offsets wait for no record, and the records for no offsets"
+        ended.append("send_offsets_to_transaction")
+        if error is not None:
+            raise error
+
+    def produce(*_: Any) -> None:
+        has_record.set()
+        if error is not None:
+            raise fault(KafkaError._STATE)
+
+    client.send_offsets_to_transaction.side_effect, client.produce.side_effect = send_offsets, produce
+    client.begin_transaction.side_effect = lambda *_: ended.append("begin_transaction")
+    client.commit_transaction.side_effect = lambda *_: ended.append("commit_transaction")
+    return ended
+
+
+def test_offsets_are_sent_beside_the_records_and_both_before_the_commit(
+    client: MagicMock, transactional: KafkaOutput
+) -> None:
+    ended = coordinate(client)
+    transact(transactional)
+    assert ended == ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
+
+
+def test_where_offsets_are_refused_that_is_the_reason_and_not_that_records_are_refused_as_well(
+    client: MagicMock, transactional: KafkaOutput
+) -> None:
+    coordinate(client, fault(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True))
+    with pytest.raises(Abort, match=r"^send_offsets_to_transaction: of a test"):
+        transact(transactional)
+    client.commit_transaction.assert_not_called()
+
+
 def test_offsets_that_the_client_never_sends_are_an_unknown_outcome(
     client: MagicMock, transactional: KafkaOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:

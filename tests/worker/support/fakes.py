@@ -255,3 +255,8 @@ def config(
         ),
         checkpoint=replace(_CONFIG.checkpoint, interval_s=interval_s, recovery_budget_s=recovery_budget_s),
     )
+
+
+def with_transactions(given: Config, **settings: Any) -> Config:
+    """The configuration with other keys under `transaction`."""
+    return replace(given, transaction=replace(given.transaction, **settings))

@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from tests.worker.support.fakes import config
+from tests.worker.support.fakes import config, with_transactions
 from worker.base.errors import Abort, Transient, Unknown, WorkerError
 from worker.config import Config
 from worker.runtime.loop import Worker
@@ -156,5 +156,5 @@ class Plan:
             static=rng.random() < 0.5,
         )
         # Not drawn: the schedules of the other seeds stay what they were.
-        limits = replace(plan.config.transaction, max_records={2: 2, 5: 3}.get(steps % 8, 10_000))
-        return replace(plan, config=replace(plan.config, transaction=limits))
+        most = {2: 2, 5: 3}.get(steps % 8, 10_000)
+        return replace(plan, config=with_transactions(plan.config, max_records=most))
