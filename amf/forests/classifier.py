@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from amf.partition_params import (
     IncreasingLifetimeForestClassifierParams,
     MondrianForestClassifierParams,
 )
+from amf.state.turns import one_call
 from amf.statistics.class_counts import add_up
 
 Params = TypeVar(
@@ -80,6 +81,27 @@ class ForestClassifier(Forest[Params]):
         with self._turn:  # the classes are those of the forecasts
             likeliest: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
         return likeliest
+
+    @one_call
+    def add_classes(self, labels: Iterable[Label]) -> None:
+        """Append classes of which there was no label yet, as a label of each would: so rows with them can go through a
+        `Group`. Raises ValueError where there is one already, or no other can be, and changes nothing then."""
+        coming = Classes()
+        for label in scalars(labels, "labels"):
+            if label is None or self._classes.code(label) >= 0 or coming.code(label) >= 0:
+                raise ValueError(f"labels holds {label!r}, " + ("no label" if label is None else "a class already"))
+            coming.add(label)
+        require_finite(coming.labels, "labels")
+        if len(coming) and self.params.classes is not None:
+            raise ValueError(f"the classes are given, there is none but {list(self.params.classes)}")
+        if len(self._classes) + len(coming) > self.params.max_classes:
+            raise ValueError(f"labels brings more than max_classes={self.params.max_classes} classes")
+        try:
+            for label in coming.labels:
+                self._admit(label)
+        except BaseException as error:
+            self._lose(error)
+            raise
 
     def _published(self, forecasts: BatchForecasts) -> Forecasts:
         return Forecasts(forecasts.outputs, forecasts.raw, forecasts.depths[:, 0], forecasts.depths[:, 1])

@@ -15,6 +15,7 @@ from amf.forests.description import Adaptation, Description, Survey
 from amf.inputs.batch import BatchForecasts, names_of, require_names
 from amf.inputs.scalars import plain, require_whole_characters
 from amf.kernels.attributions import Attributions
+from amf.params import check_whole
 from amf.serialization import canonical
 from amf.state.forest_state import ForestState
 from amf.state.system import Params
@@ -202,24 +203,38 @@ class Forest(ForestState[Params]):
         side_by_side(self._n_threads, attribute, shares)
 
     @one_call
-    def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
-        """Append named features.
+    def add_features(self, names: Sequence[str] | int, *, like: Sequence[int | None] | None = None) -> None:
+        """Append named features; or, where a forest has none yet, so many without names, as the first array would.
 
         For earlier samples the value counts as missing. `like[i]` may name a column: then it counts as 0 wherever that
         column had a value, as a new category needs it beside the known ones of its feature.
         """
+        names = plain(names)
+        if isinstance(names, int):
+            self._add_nameless_features(names)
+            return
         given = names if isinstance(names, str) else list(names)
         if isinstance(given, str) or not all(isinstance(name, str) for name in given):
             raise TypeError(f"the name of a feature is a str in a list of names, got {names!r}")
         names = [plain(name) for name in given]
         known, columns = self._named(names), self._columns_like(like, len(names))
-        self._require_room_for_features(len(names))
+        self._take_up(columns)
+        self._names = known or None
+
+    def _add_nameless_features(self, n: int) -> None:
+        check_whole("names", n, 1, self.params.max_features)
+        if self.n_features:
+            raise ValueError(f"this forest has {self.n_features} features already: others need names")
+        self._take_up([None] * n)
+
+    def _take_up(self, columns: Sequence[int | None]) -> None:
+        """Grow by these features. Raises ValueError where that cannot be, and changes nothing then."""
+        self._require_room_for_features(len(columns))
         try:
             self._grow_features(columns)
         except BaseException as error:
             self._lose(error)
             raise
-        self._names = known or None
 
     def _named(self, names: Sequence[str]) -> tuple[str, ...]:
         """Names of all features with these ones at the end. Raises ValueError where they cannot have them."""

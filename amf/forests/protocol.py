@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -121,8 +121,12 @@ class OnlineForest(Protocol):
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
         """How much each feature moved the forecast of each row."""
 
-    def add_features(self, names: Sequence[str], *, like: Sequence[int | None] | None = None) -> None:
-        """Append named features; a system may take them before its first sample only, and raise ValueError later."""
+    def add_features(self, names: Sequence[str] | int, *, like: Sequence[int | None] | None = None) -> None:
+        """Append named features, or to none so many without names; a system may take them before its first sample only,
+        and raise ValueError later."""
+
+    def add_classes(self, labels: Iterable[Label]) -> None:
+        """Append classes of which there was no label yet. ValueError where labels are numbers."""
 
     def describe(self) -> Description:
         """The forest in numbers."""

@@ -25,7 +25,7 @@ from amf.calibration.number_calibration import (
 from amf.calibration.number_stacking import n_of_features
 from amf.forests.forest import Forest
 from amf.inputs.batch import BatchForecasts, Labels
-from amf.inputs.labels import numbers
+from amf.inputs.labels import Label, numbers
 from amf.jit.elementary import normal_quantile
 from amf.kernels.attributions import Attributions
 from amf.state.system import Params
@@ -91,6 +91,10 @@ class ForestRegressor(Forest[Params]):
     def attribute(self, X: ArrayLike) -> Attributions:  # noqa: N803
         """How much each feature moved the mean of each row, as Forest.attribute says: (n,), (n,), (n, d) and (n,)."""
         return Attributions(*(array[..., 0] for array in super().attribute(X)))
+
+    def add_classes(self, labels: Iterable[Label]) -> None:
+        """Labels are numbers: raises ValueError."""
+        raise ValueError(f"the labels of {type(self).__name__} are numbers: it has no classes")
 
     def _published(self, forecasts: BatchForecasts) -> RegressionForecasts:
         said, (depth, weighted_depth) = forecasts.outputs, forecasts.depths.T

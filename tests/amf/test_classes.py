@@ -152,6 +152,42 @@ def test_too_many_classes_are_refused():
     assert forest.partial_fit(points(2), ["a", "c"]).class_labels == ["a", "b", "c"]
 
 
+def test_classes_that_cannot_be_added_change_nothing():
+    forest = learned(["a", 7], max_classes=3)
+    before = forest.dumps()
+    for labels, message in [
+        (["b", "c"], "more than max_classes=3"),
+        (["b", "7"], "'7', a class already"),
+        (["b", "b"], "'b', a class already"),
+        (["b", None], "None, no label"),
+        ([float("inf")], "infinite|is inf"),
+        (["\ud83d\ude00"], "surrogate pair"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            forest.add_classes(labels)
+    with pytest.raises(TypeError, match="it must hold a label for each row"):
+        forest.add_classes("b")
+    assert forest.dumps() == before
+    forest.add_classes(["b"])
+    assert forest.class_labels == ["a", 7, "b"]
+    given = learned(["a", "b"], classes=["a", "b"])
+    with pytest.raises(ValueError, match=r"the classes are given, there is none but \['a', 'b'\]"):
+        given.add_classes(["c"])
+    with pytest.raises(ValueError, match="labels of AMFRegressor are numbers"):
+        amf.AMFRegressor().add_classes([1.0])
+
+
+def test_features_without_names_are_added_to_a_forest_without_features_alone():
+    forest = amf.AMFClassifier(2, max_features=5)
+    for n in (0, 6, True):
+        with pytest.raises(ValueError, match="whole number from 1 to 5"):
+            forest.add_features(n)
+    forest.add_features(np.int64(2))
+    assert (forest.n_features, forest.feature_names) == (2, None)
+    with pytest.raises(ValueError, match="has 2 features already"):
+        forest.add_features(1)
+
+
 @pytest.mark.parametrize(
     ("classes", "message"),
     [

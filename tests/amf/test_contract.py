@@ -148,6 +148,36 @@ def test_features_may_be_added_at_any_row(system, data):
     assert forest.dumps() == whole.dumps()
 
 
+@settings(max_examples=60)
+@given(st.data())
+def test_features_and_classes_may_be_met_before_their_row_is_learned(system, data):
+    """So a group of forests learns rows that bring something new: each is forecast, met and learned, in this order."""
+    parameters, shape = data.draw(parameters_of(system), "parameters"), data.draw(SHAPES, "stream")
+    x, y = system.stream(**shape)
+    whole, forest, group = system.new(**parameters), system.new(**parameters), amf.Group()
+    group.put(0, forest)
+    for row, label in zip(x[:, None], y, strict=True):
+        knew = whole.n_samples > 0
+        expected, said = whole.prequential(row, [label]), None
+        if not forest.n_features and label is not None:
+            forest.add_features(shape["d"])
+        code = label
+        if forest.class_labels is not None:
+            texts = [str(known) for known in forest.class_labels]
+            if label is not None and str(label) not in texts:
+                if texts:
+                    said = forest.prequential(row, [None])
+                forest.add_classes([label])
+                texts.append(str(label))
+            code = -1 if label is None else texts.index(str(label))
+        if forest.n_features:
+            learned = group.predict_learn(row, [0], [np.nan if code is None else code], predict=said is None)
+            for ours, theirs in zip(said or learned, expected, strict=True):
+                if knew:
+                    assert_same(ours, theirs)
+        assert forest.dumps() == whole.dumps()
+
+
 # What goes in stays the caller's, what comes out is the caller's.
 
 

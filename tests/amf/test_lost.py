@@ -80,6 +80,7 @@ def test_memory_that_runs_out_for_a_new_feature_or_class_leaves_an_error(tight):
     x, y = np.zeros((20, 2)), [0, 1] * 10
     for change in (
         lambda forest: forest.add_features([f"f{j}" for j in range(30)]),
+        lambda forest: forest.add_classes(list(range(2, 20))),
         lambda forest: forest.partial_fit(x, list(range(20))),
     ):
         forest = amf.AMFClassifier(2)
