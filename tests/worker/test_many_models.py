@@ -6,12 +6,13 @@ import gc
 import weakref
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import amf
 from tests.worker.support.fakes import FakeSpill, config
-from worker.base.records import Answer, Event, Features, Label, Reject
+from worker.base.records import Answer, Event, Features, Label, Prediction, Reject
 from worker.state import many_models
 from worker.state.cache import Cache
 from worker.state.entry import Entry
@@ -59,15 +60,26 @@ def turns(algorithm: str, n_models: int, n_turns: int, seed: int) -> list[dict[s
     ]
 
 
+def by_key(models: ModelStore) -> list[Entry]:
+    return sorted(models.entries(), key=lambda entry: entry.key)
+
+
 def figures(entry: Entry) -> tuple[Any, ...]:
     assert entry.model is not None
     shown = entry.figures()
-    kept = entry.samples, entry.nodes, entry.nbytes, entry.clean
+    kept = entry.samples, entry.nodes, entry.nbytes, entry.answer_bytes, entry.clean
     return entry.model.forest.dumps(), shown.scores, str(shown.auc), kept, (shown.samples, shown.nodes)
 
 
-def store(algorithm: str, max_models: int | None = None) -> ModelStore:
-    return ModelStore(config(algorithm=algorithm, n_estimators=3).models.params_for, max_models=max_models)
+def store(algorithm: str, **given: Any) -> ModelStore:
+    return ModelStore(config(algorithm=algorithm, n_estimators=3, **given).models.params_for)
+
+
+def as_published(outcome: Answer | Reject | None) -> Answer | Reject | None:
+    """Without the classes that the model has met since: they have no probability."""
+    if not isinstance(outcome, Prediction):
+        return outcome
+    return msgspec.structs.replace(outcome, classes=outcome.classes[: len(outcome.probabilities)])
 
 
 def pass_through(
@@ -87,12 +99,15 @@ def pass_through(
         through.append((places, applied))
     for places, applied in through:
         for place, outcome in zip(places, applied.outcomes, strict=True):
-            outcomes[place] = outcome
+            outcomes[place] = as_published(outcome)
     of_keys: dict[str, list[Answer | Reject | None]] = {key: [] for key in shares}
     for key, outcome in zip(keys, outcomes, strict=True):
         of_keys[key].append(outcome)
     applied_all = [applied for _, applied in through]
     counted = [
+        sorted(
+            (places[i], str(name), change) for places, applied in through for i, name, change in applied.kind_changes
+        ),
         sum(applied.tally.predicted for applied in applied_all),
         sum(applied.tally.learned for applied in applied_all),
         sum(applied.scores.count for applied in applied_all),
@@ -105,25 +120,37 @@ def pass_through(
     return of_keys, counted
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_together_is_one_by_one(algorithm: str) -> None:
-    ours, theirs = store(algorithm), store(algorithm)
+GIVEN = {
+    "length": ("amf-classifier", {"features": 2}),
+    "names": ("amf-classifier", {"features": ["late", "x", "city", "y"]}),
+    "classes": ("adaptive-classifier", {"classes": ["a", "b", 4]}),
+    "cube": ("increasing-lifetime-classifier", {"domain": "cube"}),
+    "few features": ("amf-regressor", {"max_features": 2}),
+    "few classes": ("amf-classifier", {"max_classes": 2}),
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given"), [*((algorithm, {}) for algorithm in ALGORITHMS), *GIVEN.values()], ids=[*ALGORITHMS, *GIVEN]
+)
+def test_together_is_one_by_one(algorithm: str, given: dict[str, Any]) -> None:
+    ours, theirs = store(algorithm, **given), store(algorithm, **given)
     for number, events in enumerate(turns(algorithm, 13, 12, seed=1)):
         predict = number % 4 != 3  # in a replay no model is asked for a forecast
         found = [pass_through(models, events, predict=predict, together=models is ours) for models in (ours, theirs)]
         assert found[0] == found[1]
         for models in (ours, theirs):
-            if number == 3 and (entry := models.entry("key-0")):
+            for entry in models.entries() if number == 1 else ():
                 entry.watch()
-    assert len(ours) == len(theirs) > 10
-    for mine, other in zip(ours.entries(), theirs.entries(), strict=True):
+    assert len(ours) == len(theirs) > 4
+    for mine, other in zip(by_key(ours), by_key(theirs), strict=True):
         assert figures(mine) == figures(other)
 
 
 def test_models_without_room_answer_and_refuse_to_learn() -> None:
     models = ModelStore(config(algorithm="amf-classifier", features=2).models.params_for, max_models=0)
     events = [Event([0.1, 0.2], "a", None), Event([0.1, 0.2], None, None), Event([0.3, 0.4], "b", None)]
-    outcomes, (predicted, learned, *_) = pass_through(models, {"key": events}, predict=True, together=True)
+    outcomes, (_, predicted, learned, *_) = pass_through(models, {"key": events}, predict=True, together=True)
     codes = [one.code if isinstance(one, Reject) else None for one in outcomes["key"]]
     assert codes == ["too-many-models", None, "too-many-models"]
     assert (learned, predicted) == (0, 1)
@@ -152,6 +179,25 @@ def test_models_that_have_met_everything_share_a_call(monkeypatch: pytest.Monkey
     events = [Event([0.1, 0.2], "new" if i == 3 else "a", None) for i in range(6)]
     _, left = apply_together(models, ["0-0", "0-1", "0-2", "0-1", "0-2", "0-1"], events, predict=True, apart=False)
     assert (sizes, left) == ([2], {"0-1": [1, 3, 5]})
+
+
+@pytest.mark.parametrize("algorithm", ["amf-classifier", "amf-regressor"])
+@pytest.mark.parametrize("features", [[0.25, 0.5], {"x": 0.25, "city": "Rome"}], ids=["array", "object"])
+def test_what_is_new_to_quiet_models_is_met_by_each_and_learned_together(algorithm: str, features: Features) -> None:
+    models, keys = store(algorithm), [f"key-{i}" for i in range(20)]
+    labels: tuple[Label, ...] = (0.5, 1.5) if algorithm.endswith("regressor") else ("a", "b", "c")
+    for n, label in enumerate(labels):
+        joint, left = apply_together(models, keys, [Event(features, label, None)] * 20, predict=True, apart=False)
+        assert left == {}
+        ((_, _, applied),) = joint
+        assert applied.tally.learned == 20
+        assert {model.forest.n_samples for model in models} == {n + 1}
+    # What is not labelled, or is refused, makes no model.
+    events = [Event(features, None, None), Event(features, "text", None), Event(features, 1.5, None)]
+    _, left = apply_together(models, ["p", "q", "r"], events, predict=True, apart=False)
+    refused = "q" if algorithm.endswith("regressor") else "r"
+    assert sorted(left) == ["p", refused]
+    assert {key for key in "pqr" if key in models} == {"q", "r"} - {refused}
 
 
 def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_others() -> None:
@@ -226,11 +272,11 @@ def test_a_model_that_learns_with_others_is_held_for_the_snapshot_first() -> Non
 def test_threads_change_nothing_and_come_where_there_are_events_for_them(
     algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    seen: set[tuple[int, int]] = set()
 
-    def call(self: amf.Group, *args: Any, n_threads: int = 1, **kwargs: Any) -> Any:
-        seen.append(n_threads)
-        return predict_learn(self, *args, n_threads=n_threads, **kwargs)
+    def call(self: amf.Group, x: np.ndarray, *args: Any, n_threads: int = 1, **kwargs: Any) -> Any:
+        seen.add((len(x), n_threads))
+        return predict_learn(self, x, *args, n_threads=n_threads, **kwargs)
 
     predict_learn = amf.Group.predict_learn
     monkeypatch.setattr(amf.Group, "predict_learn", call)
@@ -242,9 +288,10 @@ def test_threads_change_nothing_and_come_where_there_are_events_for_them(
         events = {f"key-{i}": [Event(rng.random(2).tolist(), label, None) for label in labels] for i in range(n_models)}
         found = [pass_through(models, events, predict=True, together=True) for models in (alone, spread)]
         assert found[0] == found[1]
-    # What the first turn brings is looked at by each model; the smaller ones have 10 and 4 events.
-    assert sorted(seen) == [*[1] * 5, 1, 2, 3, 3, 3]
-    for mine, other in zip(spread.entries(), alone.entries(), strict=True):
+    # Two events of each model; those that bring the second class are learned in a call of their own.
+    of_new_classes = {(9, 1), (9, 2)} if algorithm.endswith("classifier") else set()
+    assert seen == {(18, 1), (18, 3), (10, 1), (10, 2), (4, 1)} | of_new_classes
+    for mine, other in zip(by_key(spread), by_key(alone), strict=True):
         assert figures(mine) == figures(other)
 
 

@@ -2,19 +2,22 @@
 
 A turn brings a thousand models one or two events each. What is done for each of them in Python would cost many times
 what its forest does, and most of that the wait for memory that was not looked at for long. So the events of a turn are
-columns: one for the slots of their models, one for the numbers of their labels, a matrix for their features. What does
-not fit into them is left to its model, which takes it by itself.
+columns: one for the slots of their models, one for the numbers of their labels, a matrix for their features. Where most
+models are quiet, every second event brings a model its features or another class: it meets those by itself, and learns
+with the others. What does not fit into the columns is left to its model, which takes it by itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+import amf
 from worker.base.records import Event
 from worker.state.cells import MOST_CELLS
 from worker.state.model import Applied
@@ -45,6 +48,9 @@ class _Part(NamedTuple):
     events: list[Event]
     cells: list[Any]
     codes: list[int]
+    """Of their labels; of a class that its model has not met the number that it will have."""
+    coming: list[int]
+    """Those with such a class: the last ones of their models."""
 
 
 def apply_together(
@@ -55,7 +61,7 @@ def apply_together(
     predict: whether they are; else they are only learned. apart: leave all to their models. The second
     result are the events that are left to their models: model key -> their places. Raises StateLost.
     """
-    slots = np.full(len(keys), -1) if apart else models.slots(keys)
+    slots = np.full(len(keys), -1) if apart else _slots(models, keys, events)
     kinds: dict[tuple[Any, ...], list[_Part]] = {}
     n_cells = Counter[tuple[Any, ...]]()
     joint: list[Joint] = []
@@ -63,7 +69,7 @@ def apply_together(
     for rules, places in _by_rules(models, slots):
         part = None
         if rules is not None and len(places) * rules.n_cells <= MOST_CELLS:
-            part = _part(rules, places, slots[places], events, left)
+            part = _part(models, rules, places, slots[places], events, left)
         if part is None:
             left += places.tolist()
             continue
@@ -78,6 +84,29 @@ def apply_together(
     for place in sorted(left):
         by_key.setdefault(keys[place], []).append(place)
     return joint, by_key
+
+
+def _slots(models: ModelStore, keys: Sequence[str], events: Sequence[Event]) -> NDArray[np.int64]:
+    """The slots of the models of these keys, -1 where there is none. A first event with a label makes one."""
+    slots = models.slots(keys)
+    begun: dict[str, int] = {}
+    for place in np.flatnonzero(slots < 0).tolist():
+        key, event = keys[place], events[place]
+        if key not in begun:
+            begun[key] = _begin(models, key, event)
+        slots[place] = begun[key]
+    return slots
+
+
+def _begin(models: ModelStore, key: str, event: Event) -> int:
+    """The slot of a new model that has met its first event and not learned it; -1 where it has to look by itself."""
+    if event.label is None or models.room <= 0:
+        return -1
+    model = models.get(key)
+    if not model.meet(event):
+        return -1
+    models.keep(model, model.target.Scores())
+    return int(models.slots([key])[0])
 
 
 def _by_rules(models: ModelStore, slots: NDArray[np.int64]) -> Iterator[tuple[Rules | None, NDArray[np.int64]]]:
@@ -98,19 +127,34 @@ def _by_rules(models: ModelStore, slots: NDArray[np.int64]) -> Iterator[tuple[Ru
 
 
 def _part(
-    rules: Rules, places: NDArray[np.int64], slots: NDArray[np.int64], events: Sequence[Event], left: list[int]
+    models: ModelStore,
+    rules: Rules,
+    places: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    events: Sequence[Event],
+    left: list[int],
 ) -> _Part | None:
     """The events at these places, as their models take them; those of models that have to look go to `left`."""
     mine = [events[place] for place in places.tolist()]
     cells, codes = rules.read(mine)
+    coming: list[int] = []
     if None in cells or UNKNOWN in codes:
-        odd = [cell is None or code == UNKNOWN for cell, code in zip(cells, codes, strict=True)]
+        odd = np.array([cell is None or code == UNKNOWN for cell, code in zip(cells, codes, strict=True)])
+        # The last event of a model may bring it a class: there is none behind it whose forecast would show that.
+        last = np.diff(slots, append=-1) != 0
+        for i in np.flatnonzero(odd & last & ~models.table.watched[slots]).tolist():
+            label = mine[i].label
+            if cells[i] is not None and label is not None and rules.target.refusal(label) is None:
+                coming.append(i)
+                codes[i] = rules.n_classes
+        odd[coming] = False
         plain = ~np.isin(slots, slots[odd])
         if not plain.any():
             return None
-        left += places[~plain].tolist()
-        return _part(rules, places[plain], slots[plain], events, left)
-    return _Part(rules, places, slots, mine, cells, codes)
+        if not plain.all():
+            left += places[~plain].tolist()
+            return _part(models, rules, places[plain], slots[plain], events, left)
+    return _Part(rules, places, slots, mine, cells, codes, coming)
 
 
 def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, predict: bool) -> Joint:
@@ -124,14 +168,20 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
             models.hold(keys[place])
     rows = np.concatenate([part.rules.rows(part.cells) for part in parts])
     labels = np.concatenate([target.as_numbers(part.events, part.codes) for part in parts])
-    n_threads = max(1, min(models.n_threads, len(rows) // ROWS_A_THREAD))
-    said = rules.group.predict_learn(rows, slots, labels, predict=predict, n_threads=n_threads)
+    coming = _coming(parts)
+    labels[coming] = NO_LABEL  # A class may not show in the forecast of the event that brings it.
+    said = _call(models, rules.group, rows, slots, labels, predict=predict)
+    applied = Applied(len(places), target.Scores)
+    if coming:
+        events = [event for part in parts for event in part.events]
+        for i in coming:
+            _meet_class(models, int(slots[i]), i, events[i], applied)
+        _call(models, rules.group, rows[coming], slots[coming], np.array(codes)[coming], predict=False)
 
     starts = np.flatnonzero(np.diff(slots, prepend=-1))
     mine, lengths = slots[starts], np.diff(starts, append=len(slots))
     owners = np.repeat(np.arange(mine.size), lengths)
     labelled = np.array(codes) != NO_LABEL
-    applied = Applied(len(places), target.Scores)
     applied.tally.learned = int(labelled.sum())
     scores = np.zeros((mine.size, 0))
     if predict:
@@ -145,6 +195,36 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
             models.rank(int(mine[i]), forecasts.part(here), codes[here])
     models.joined(mine, rules.group.sizes(mine), np.bincount(owners, labelled) > 0, scores)
     return Joint(places, models.specs(slots), applied)
+
+
+def _coming(parts: Sequence[_Part]) -> list[int]:
+    """Which of all events bring their models a class."""
+    starts = accumulate((len(part.events) for part in parts[:-1]), initial=0)
+    return [start + i for start, part in zip(starts, parts, strict=True) for i in part.coming]
+
+
+def _call(
+    models: ModelStore,
+    group: amf.Group,
+    rows: NDArray[np.float64],
+    slots: NDArray[np.int64],
+    labels: NDArray[Any],
+    *,
+    predict: bool,
+) -> Any:
+    n_threads = max(1, min(models.n_threads, len(rows) // ROWS_A_THREAD))
+    return group.predict_learn(rows, slots, labels, predict=predict, n_threads=n_threads)
+
+
+def _meet_class(models: ModelStore, slot: int, i: int, event: Event, applied: Applied) -> None:
+    """Have a model take in the class of its event, number i, which it is about to learn."""
+    entry, label = models.table.entries[slot], event.label
+    if (change := entry.model.target.kind_change(label)) is not None:
+        applied.kind_changes.append((i, None, change))
+    models.table.separate(slot)
+    entry.model.meet_class(label)
+    entry.answer_bytes = entry.model.target.answer_bytes
+    models.rules(np.array([slot]))
 
 
 def _answer(
@@ -161,7 +241,8 @@ def _answer(
         stop = start + len(part.events)
         here = slice(start, stop)
         of_part = forecasts if len(parts) == 1 else forecasts.part(here)
-        answered = part.rules.target.answers(part.events, part.codes, of_part, learned[here], part.rules.n_classes)
+        known = part.rules.known(learned[here])
+        answered = part.rules.target.answers(part.events, part.codes, of_part, learned[here], known)
         applied.answered(range(start, stop), answered, of_part)
         scored += [start + place for place in answered.scored]
         columns = columns or [[] for _ in answered.scores]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from amf import Adaptation, Column, Columns, OnlineForest
 from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
-from worker.base.records import Answer, ClassScores, Event, Features, Reject, Scores
+from worker.base.records import Answer, ClassScores, Event, Features, Label, Reject, Scores
 from worker.base.tally import Tally
 from worker.base.terms import KindChange
 from worker.config import ModelParams
@@ -138,7 +138,12 @@ class Model:
     @property
     def _n_classes(self) -> int:
         """Classes met so far; 0 where labels are numbers."""
-        return len(self.forest.class_labels or ())
+        return self.n_given if not self.forest.n_samples else len(self.forest.class_labels or ())
+
+    @property
+    def n_given(self) -> int:
+        """Classes that it was given: those that it knows before its first label."""
+        return len(getattr(self.forest.params, "classes", None) or ())
 
     def feature_weights(self, adaptation: Adaptation) -> NDArray[np.float64]:
         """Weights of the features, by what the forest tells of its adaptation; 0 of one that cannot be cut.
@@ -160,6 +165,30 @@ class Model:
             run = self._closely(events, applied, predict=predict)
         self._pass(run, applied, predict=predict)
         return applied
+
+    def meet(self, event: Event) -> bool:
+        """Take in what the first event with a label brings, and do not learn it yet.
+
+        False, and nothing has happened, where it is refused or lacks a value: once that is met the lack would be new.
+        """
+        features, label = event.features, event.label
+        new = self._new_columns(event)
+        lacks = isinstance(features, dict) and (not features or None in features.values())
+        if lacks or label is None or self._refusal(event, new, 0) is not None:
+            return False
+        self._kind, self._width = type(features), len(features)
+        if new:
+            self._add(new)
+        elif not self.forest.n_features:
+            self.forest.add_features(len(features))
+        if self.target.code(label) == UNKNOWN:
+            self.meet_class(label)
+        return True
+
+    def meet_class(self, label: Label) -> None:
+        """Take in the class of a label that has no code and is not refused."""
+        self.target.admit(label)
+        self.forest.add_classes([label])
 
     @property
     def columns(self) -> Columns | None:
@@ -191,11 +220,7 @@ class Model:
             cells = self._plain_cells(features)
             if cells is None or code == UNKNOWN:
                 new = self._new_columns(event)
-                n_new = sum(not column.of_missing for column in new)
-                refused = self._refusal(features, n_new, self.forest.n_samples + run.n_labelled)
-                if refused is None and label is not None and code == UNKNOWN:
-                    refused = target.refusal(label)
-                if refused is not None:
+                if (refused := self._refusal(event, new, self.forest.n_samples + run.n_labelled)) is not None:
                     applied.outcomes[i] = refused
                     continue
                 if label is None and self._kind is None:
@@ -230,11 +255,17 @@ class Model:
         width, columns = self._width if self._kind is list else None, None if is_array else self._columns
         return plain_cells(features, width, columns, in_cube=self.forest.in_unit_cube)
 
-    def _refusal(self, features: Features, n_new: int, learned: int) -> Reject | None:
-        """Why this model cannot take the features, which would bring so many values; None if it can. Looks only.
+    def _refusal(self, event: Event, new: Sequence[Column], learned: int) -> Reject | None:
+        """Why this model cannot take the event, which would bring these columns; None if it can. Looks only.
 
         learned: labels before this event.
         """
+        refused = self._refusal_of(event.features, sum(not column.of_missing for column in new), learned)
+        if refused is None and event.label is not None and self.target.code(event.label) == UNKNOWN:
+            refused = self.target.refusal(event.label)
+        return refused
+
+    def _refusal_of(self, features: Features, n_new: int, learned: int) -> Reject | None:
         # The forest's own limit: that of a restored model may not be what the configuration says by now.
         most = self.forest.params.max_features
         if self._kind is not None and type(features) is not self._kind:
@@ -322,7 +353,7 @@ class Model:
         if applied.explain and self.forest.n_samples:
             found = self.forest.attribute(rows)
         learned = accumulate((code != NO_LABEL for code in run.codes[:-1]), initial=self.forest.n_samples)
-        known = self._n_classes
+        known = accumulate(run.codes[:-1], lambda n, code: max(n, code + 1), initial=self._n_classes)
         forecasts = target.forecasts(self.forest.prequential(rows, target.given(run.events)))
         answered = target.answers(run.events, run.codes, forecasts, learned, known)
         if applied.explain:

@@ -31,6 +31,7 @@ class Rules:
         "_columns",
         "_in_cube",
         "_listed",
+        "_n_given",
         "_width",
         "group",
         "kind",
@@ -47,6 +48,7 @@ class Rules:
         self.n_classes = len(forest.class_labels or ())
         self.kind = forest.variant, forest.n_features, self.n_classes
         """Models of one kind pass through their forests in one call; all rows of forecasts are as wide as one's."""
+        self._n_given = model.n_given
         self.n_cells = forest.n_features
         """Of a row."""
         self._columns, self._listed, self._in_cube = columns, model.listed, forest.in_unit_cube
@@ -63,6 +65,10 @@ class Rules:
             rows = [event.features for event in events]
             return [row if type(row) is list and len(row) == width else None for row in rows], codes
         return [self._cells(event) for event in events], codes
+
+    def known(self, learned: Sequence[int]) -> list[int]:
+        """How many classes a model knew when it had learned so many samples: before the first those it was given."""
+        return [self.n_classes if n else self._n_given for n in learned]
 
     def rows(self, cells: Sequence[Collection[Any]]) -> NDArray[np.float64]:
         """What a forest takes of these cells."""
@@ -97,11 +103,9 @@ class Rulebook:
         """As long as there is a model that has them (SlotTable.rules)."""
         self._groups: dict[tuple[str, ...], amf.Group] = {}
 
-    def admit(self, slot: int, model: Model) -> Rules | None:
-        """The rules of a model, whose forest may join others from now on; None where it has met nothing yet."""
+    def admit(self, slot: int, model: Model) -> Rules:
+        """The rules of a model that has met features and what labels are, whose forest may join others from now on."""
         forest = model.forest
-        if not forest.n_samples:
-            return None
         group = self._groups.setdefault(forest.variant, amf.Group())
         group.put(slot, forest)
         labels, names, own = forest.class_labels, forest.feature_names, model.columns

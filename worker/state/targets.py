@@ -152,11 +152,11 @@ class Target(ABC):
         codes: Sequence[int],
         forecasts: ForecastColumns,
         learned: Iterable[int],
-        known: int,
+        known: Iterable[int],
     ) -> Answered:
         """What is answered to events of which their forests said this, and how good it was.
 
-        learned: samples that the forest of each event had learned before it. known: classes before the first of them.
+        learned: samples that the forest of each event had learned before it. known: its classes then.
         """
 
 
@@ -257,7 +257,7 @@ class ClassTarget(Target):
         codes: Sequence[int],
         forecasts: ForecastColumns,
         learned: Iterable[int],
-        known: int,
+        known: Iterable[int],
     ) -> Answered:
         labels, texts, log = self.labels, self.texts, math.log
         answers: list[Answer] = []
@@ -266,19 +266,18 @@ class ClassTarget(Target):
         confidences: list[float] = []
         hits: list[bool] = []
         rows, winners = forecasts.columns
-        for event, code, row, winner, before in zip(events, codes, rows, winners, learned, strict=True):
+        for event, code, row, winner, before, n in zip(events, codes, rows, winners, learned, known, strict=True):
             loss = None
-            if known < len(row):
-                row = row[:known]
-            prediction = labels[winner] if known else None
+            if n < len(row):
+                row = row[:n]
+            prediction = labels[winner] if n else None
             if code >= 0:
                 # 0.0 - x and not -x: a certain forecast has loss 0, not -0.
-                loss = 0.0 - log(row[code] or _SMALLEST_PROBABILITY) if code < known else log(before + 2)
+                loss = 0.0 - log(row[code] or _SMALLEST_PROBABILITY) if code < n else log(before + 2)
                 scored.append(len(answers))
                 losses.append(loss)
-                hits.append(code == winner and code < known)
-                confidences.append(row[winner] if known else 0.0)
-                known = max(known, code + 1)
+                hits.append(code == winner and code < n)
+                confidences.append(row[winner] if n else 0.0)
             answers.append(Prediction(prediction, texts, row, event.label, loss, before, event.id))
         return Answered(answers, scored, (losses, hits), confidences, hits)
 
@@ -330,7 +329,7 @@ class NumberTarget(Target):
         codes: Sequence[int],
         forecasts: ForecastColumns,
         learned: Iterable[int],
-        known: int,
+        known: Iterable[int],
     ) -> Answered:
         answers: list[Answer] = []
         scored: list[int] = []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import amf
@@ -22,7 +21,7 @@ from worker.codec import codec_of, decode_key, envelope
 from worker.codec.dead_letters import REJECT_CODES
 from worker.codec.framing import framed_value
 from worker.config import REGISTRY_CODECS, Config
-from worker.state.many_models import apply_together
+from worker.state.many_models import Joint, apply_together
 from worker.state.model import Applied
 from worker.state.model_store import ModelStore
 
@@ -192,12 +191,11 @@ class Processor:
         # What is explained is the forecast of one model at a time.
         apart = predict and self._config.output.explain > 0
         joint, left = apply_together(models, keys, events, predict=predict, apart=apart)
-        for places, specs, applied in joint:
-            outcomes.note((rows[place] for place in places), specs, applied.outcomes)
-            tally.add(applied.tally)
         for key, places in left.items():
             spec, applied = self._alone(models, key, [events[place] for place in places], predict=predict)
-            outcomes.note((rows[place] for place in places), repeat(spec, len(places)), applied.outcomes)
+            joint.append(Joint(places, [spec] * len(places), applied))
+        for places, specs, applied in joint:
+            outcomes.note((rows[place] for place in places), specs, applied.outcomes)
             tally.add(applied.tally)
             outcomes.kind_changes.extend((rows[places[i]], name, change) for i, name, change in applied.kind_changes)
         return tally
