@@ -157,10 +157,10 @@ class Group(TakesTurns):
         Returns what `prequential` of these forests returns (`Forecasts`, `RegressionForecasts`), row i for row i of X,
         with probabilities of 0 beyond the classes of the row's forest; anything at all without `predict`.
 
-        What a forest has not met goes through its own methods first: features through `add_features`, and a class, after
-        its row has been forecast without a label, through `add_classes`. Raises ValueError for anything that does not
-        fit, before anything is learned. Whatever else cuts the call short leaves none of those forests that have a label
-        in it (see `partial_fit`). No other thread can use these forests until the call has ended.
+        What a forest has not met goes through its own methods first: features through `add_features`, and a class,
+        after its row has been forecast without a label, through `add_classes`. Raises ValueError for anything that does
+        not fit, before anything is learned. Whatever else cuts the call short leaves none of those forests that have a
+        label in it (see `partial_fit`). No other thread can use these forests until the call has ended.
         """
         n_threads = plain(n_threads)
         check_whole("n_threads", n_threads, 1, 10_000)

@@ -63,6 +63,14 @@ def test_a_label_of_another_kind_is_a_class_and_is_counted_with_its_offset() -> 
     }
 
 
+def test_the_first_that_is_logged_is_the_first_record_of_all_models() -> None:
+    task = a_task()
+    task.process(records(("a", {"x": 1.0}, "no"), ("b", {"x": 2.0}, "no")))
+    later = task.process(records(("b", {"x": 1.0}, True), ("a", {"x": 1.0}, True), first=7))
+    assert later.kind_changes.first["label", "text-to-number"] == (7, "b", None)
+    assert counted([later]) == NONE | {"label text-to-number": 2}
+
+
 def test_labels_of_a_regressor_have_one_kind() -> None:
     task = a_task(algorithm="amf-regressor")
     assert counted([task.process(records(("m", {"x": 1.0}, 1), ("m", {"x": 2.0}, 1.5)))]) == NONE

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import amf
@@ -176,7 +177,7 @@ class Processor:
         self._watch_rejects(records, outcomes.answers, result)
         if predict:
             result.events = len(records)
-            for row, feature, change in outcomes.kind_changes:
+            for row, feature, change in sorted(outcomes.kind_changes, key=itemgetter(0)):
                 result.kind_changes.add(records[row].offset, str(arrivals.keys[row]), feature, change)
             result.timestamps_ms = [record.timestamp_ms for record in records if record.timestamp_ms >= 0]
         return outcomes, result
