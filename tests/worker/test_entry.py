@@ -13,7 +13,7 @@ from tests.worker.support.tasks import labelled, records, restore, taken
 from worker.base.metrics import JUDGED_SAMPLES
 from worker.base.records import Record
 from worker.state.cache import Cache
-from worker.state.entry import TRAFFIC_S
+from worker.state.slots import TRAFFIC_S
 from worker.task.task import Task
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from amf import OnlineForest
 from worker.base.metrics import TOP_FEATURES, Traffic
@@ -18,9 +17,6 @@ from worker.checkpoint import SavedModel
 from worker.state.auc import BinnedAuc
 from worker.state.model import Model
 from worker.state.slots import UNKNOWN_MS, SlotTable
-
-TRAFFIC_S = 3600.0
-"""An hour: with less, the models that have series of their own would change all the time."""
 
 SMALL_BYTES = 128 * 2**10
 """Memory of a forest whose bytes are made about as soon as a copy, which would have to become bytes later."""
@@ -98,8 +94,6 @@ class Entry:
         "_losses",
         "_of_scores",
         "_place",
-        "_recent",
-        "_traffic_samples",
         "configured_spec",
         "fetch",
         "key",
@@ -110,7 +104,7 @@ class Entry:
         "table",
     )  # fmt: skip
 
-    used, nbytes, answer_bytes, nodes, samples, last_ms, clean, watched = (_Cell() for _ in range(8))
+    used, nbytes, answer_bytes, nodes, samples, counted, recent, last_ms, clean, watched = (_Cell() for _ in range(10))
     """See SlotTable."""
 
     def __init__(self, key: str, spec: str, fetch: Fetch | None, table: SlotTable | None = None) -> None:
@@ -130,9 +124,6 @@ class Entry:
         self._depth_samples = 0
         self._losses: RecentLosses | None = None
         """Of the model when it left memory."""
-        self._recent = -math.inf
-        """How much the model learned of late: see `note_traffic`."""
-        self._traffic_samples = 0
         self._of_scores: type[Scores] = ClassScores
 
     @property
@@ -231,7 +222,7 @@ class Entry:
         """Take what was written with a model."""
         self.samples, self.nodes = saved.summary.get("samples", 0), saved.summary.get("nodes", 0)
         self._depth, self.last_ms = saved.summary.get("depth", 0), saved.summary.get("last_ms", UNKNOWN_MS)
-        self._depth_samples = self._traffic_samples = self.samples
+        self._depth_samples = self.counted = self.samples
         given = saved.summary.get("names_given")
         self.names_given = None if given is None else bool(given)
 
@@ -289,20 +280,8 @@ class Entry:
 
     @property
     def traffic(self) -> Traffic:
-        """What it learned of late in this process, and in all, as of the last `note_traffic`."""
-        return self._recent, self.samples
-
-    def note_traffic(self, now_s: float) -> None:
-        """Count what was learned since the last call; what came TRAFFIC_S earlier counts 1 / e.
-
-        Kept is the logarithm of a sum in which later samples weigh more, not earlier ones less: so it does not change
-        while nothing is learned.
-        """
-        samples = self.samples
-        n = samples - self._traffic_samples
-        if n > 0:
-            self._recent = float(np.logaddexp(self._recent, math.log(n) + now_s / TRAFFIC_S))
-            self._traffic_samples = samples
+        """What it learned of late in this process, as of the last `note_traffic` of the table, and in all."""
+        return self.recent, self.samples
 
     def _depth_of(self, forest: OnlineForest) -> float:
         """Mean depth of the model's trees: as of when they had more than half of their samples.

@@ -335,20 +335,26 @@ class ModelStore:
 
         Looks only at those that may have come among them since the last call.
         """
+        table = self.table
         if self._leaders is None:
-            candidates = list(self.entries())
+            slots = np.array([*self._slots.values()], np.int64)
         else:
-            candidates = [*{*self._leaders, *self._where(self.table.learned)}]
-        for entry in candidates:
-            entry.note_traffic(now_s)
-            self._judge(entry)
+            slots = np.union1d([entry.slot for entry in self._leaders], np.flatnonzero(table.learned)).astype(np.int64)
+        table.note_traffic(slots, now_s)
+        for slot in slots[table.samples[slots] >= JUDGED_SAMPLES].tolist():
+            self._judge(table.entries[slot])
+        if slots.size > n:
+            # Most of many models are soon left out; of those that are equal so far a look decides.
+            recent = table.recent[slots]
+            slots = slots[recent >= np.partition(recent, -n)[-n]]
+        candidates = map(table.entries.__getitem__, slots.tolist())
         self._leaders = heapq.nlargest(n, candidates, key=lambda entry: (entry.traffic, entry.key))
-        self.table.learned[:] = False
+        table.learned[:] = False
         return self._leaders
 
     def _judge(self, entry: Entry) -> None:
         losses = entry.losses
-        if losses is not None and entry.samples >= JUDGED_SAMPLES:
+        if losses is not None:
             # Where the labels are all alike there is nothing to gain on the baseline, whose loss goes to 0.
             self.loss_ratios[entry.key] = losses.calibrated / losses.baseline if losses.baseline > 0 else 1.0
 

@@ -6,6 +6,7 @@ the numbers of its slot as if they were its own.
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -13,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.state.rules import Rulebook, Rules
+
+TRAFFIC_S = 3600.0
+"""An hour: with less, the models that have series of their own would change all the time."""
 
 UNKNOWN_MS = -1
 _SUMS = 4
@@ -22,6 +26,8 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "answer_bytes": (np.int64, 0),
     "nodes": (np.int64, 0),
     "samples": (np.int64, 0),
+    "counted": (np.int64, 0),
+    "recent": (np.float64, -math.inf),
     "last_ms": (np.int64, UNKNOWN_MS),
     "changed": (np.bool_, False),
     "clean": (np.bool_, False),
@@ -48,6 +54,10 @@ class SlotTable:
     """What an answer of it takes at most, about, until it is published."""
     nodes: NDArray[np.int64]
     samples: NDArray[np.int64]
+    counted: NDArray[np.int64]
+    """Samples as of the last `note_traffic`."""
+    recent: NDArray[np.float64]
+    """How much the model learned of late in this process: see `note_traffic`."""
     last_ms: NDArray[np.int64]
     """Newest timestamp of what it learned, in ms since the epoch."""
     changed: NDArray[np.bool_]
@@ -95,6 +105,17 @@ class SlotTable:
         for name in ("used", "changed", "learned"):
             getattr(self, name)[slot] = 0
         self._free.append(slot)
+
+    def note_traffic(self, slots: NDArray[np.int64], now_s: float) -> None:
+        """Count what these models learned since the last call; what came TRAFFIC_S earlier counts 1 / e.
+
+        Kept is the logarithm of a sum in which later samples weigh more, not earlier ones less: so it does not change
+        while nothing is learned.
+        """
+        slots = slots[self.samples[slots] > self.counted[slots]]
+        more = np.log(self.samples[slots] - self.counted[slots]) + now_s / TRAFFIC_S
+        self.recent[slots] = np.logaddexp(self.recent[slots], more)
+        self.counted[slots] = self.samples[slots]
 
     def separate(self, slot: int) -> None:
         """The model in the slot, or what it takes, is not what it was: it is looked at before it joins others again."""
