@@ -126,6 +126,12 @@ MISTAKES = {
     "models that learn in one call are answered like the first": mistake(
         "state.many_models", "else forecasts.part(here)", "else forecasts.part(slice(0, stop - start))"
     ),
+    "what brings a new class is not learned where models learn together": mistake(
+        "state.many_models", "np.array(codes)[coming], predict=False)\n", "np.full(len(coming), -1), predict=False)\n"
+    ),
+    "a class that was just met is known to the first forecast": mistake(
+        "state.rules", "self.n_classes if n else self._n_given", "self.n_classes"
+    ),
     "rejected events counted as learned": mistake(
         "state.model",
         "applied.outcomes[i] = refused\n",
@@ -302,6 +308,8 @@ SEEN_AT = {
     "text learned as a number": 0,
     "what was said not remembered in replay": 2,
     "models that learn in one call are answered like the first": 212,
+    "what brings a new class is not learned where models learn together": 4,
+    "a class that was just met is known to the first forecast": 4,
     "rejected events counted as learned": 0,
     "a model that learned nothing is kept": 0,
     "first labels not learned in replay": 2,
