@@ -20,6 +20,7 @@ from worker.adapters.kafka.reading import AvroReader, JsonValidator, read_as_wri
 from worker.adapters.kafka.vetting import Unusable
 from worker.base.aside import Aside
 from worker.base.errors import ConfigError, Fatal, Transient, WorkerError
+from worker.base.log import printable
 from worker.base.records import Reject
 from worker.config import Config
 
@@ -266,7 +267,8 @@ def _vetted(schema: Any, kind: str, vet: Callable[[str], T], name: str) -> T | R
             raise Unusable(f"it refers to another document: {schema.references[0].subject}")
         return vet(schema.schema_str)
     except Unusable as problem:
-        return Reject("unusable-schema", f"the schema of {name} cannot be used: {problem}")
+        # It repeats what the schema holds, be that no text that could be published.
+        return Reject("unusable-schema", printable(f"the schema of {name} cannot be used: {problem}"))
 
 
 def _said(what: str, error: Exception) -> str:
@@ -276,4 +278,4 @@ def _said(what: str, error: Exception) -> str:
 def _line(what: str, said: str) -> str:
     """One line with what a library says; it may repeat anything, but not at any length, and no address of an object:
     what a dead letter says must be the same when it is made again."""
-    return f"{what}: {' '.join(_ADDRESS.sub('', said).split())[:200]}"
+    return printable(f"{what}: {' '.join(_ADDRESS.sub('', said).split())[:200]}")
