@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from unittest.mock import Mock
 
 import pytest
@@ -92,3 +93,15 @@ def test_troubles_with_tls_may_be_a_broker_that_goes_down() -> None:
     admission.require("x")
     admission(KafkaError(KafkaError._SSL, "of a broker that goes down"))
     admission.require("x")
+
+
+def test_what_a_client_says_of_itself_is_a_warning_at_most_and_the_same_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What comes of it the calls say that fail; and lines that are alike are not repeated."""
+    caplog.set_level(logging.DEBUG, errors.__name__)
+    for n, level in enumerate((logging.DEBUG, logging.WARNING, logging.ERROR, logging.CRITICAL)):
+        logging.getLogger(errors.__name__).log(level, "FAIL [rdkafka#consumer-%d]: refused (after %dms)", n, n)
+    assert [record.levelno for record in caplog.records] == [logging.DEBUG, *[logging.WARNING] * 3]
+    facts = {record.event.fact for record in caplog.records}  # type: ignore[attr-defined]
+    assert facts == {"FAIL : refused ()"}
