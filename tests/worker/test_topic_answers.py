@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from tests.worker.support.fakes import config
@@ -114,10 +114,10 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 
 def test_a_topic_as_it_is_now_has_the_beginnings_that_there_are(client: Client) -> None:
-    client.topics["events"] = [1, -1, 1]
-    client.offsets = {0: 7, 2: failed(OTHER)}
+    client.topics["events"] = [1, -1, 1, 1]
+    client.offsets = {0: 7, 2: failed(OTHER), 3: OFFSET_INVALID}
     events = KafkaTopic(config(), "events")
-    assert events.state(3) == TopicState("a-b_c", 2, {0: 7})
+    assert events.state(4) == TopicState("a-b_c", 2, {0: 7})
     client.timeouts.clear()
     assert events.state(0) == TopicState("a-b_c", 2, {})
     assert client.timeouts == [], "of no partition nothing has to be known"

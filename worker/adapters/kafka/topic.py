@@ -65,7 +65,7 @@ class KafkaTopic:
         begins = {
             number: found.result().offset
             for number, found in self._offsets(asked, EARLIEST).items()
-            if found.exception() is None
+            if found.exception() is None and found.result().offset >= 0  # as in `Offsets.bounds`
         }
         return TopicState(file_id(topic.topic_id), len(topic.partitions), begins)
 
