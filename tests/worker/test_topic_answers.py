@@ -137,6 +137,9 @@ def test_a_topic_that_cannot_be_asked_about_is_not_taken_for_one_that_is_gone(
     for ask in (lambda: events.is_mock, events.ends):
         with pytest.raises(kind):
             ask()
+    client.offsets = {0: 3, 1: failed(code)}
+    with pytest.raises(kind, match="offsets of topic events: of the broker"):
+        events.ends()
     client.errors = {"events": KafkaError(code, "of the broker")}
     with pytest.raises(kind, match="topic events cannot be described: of the broker"):
         events.state(1)
