@@ -223,6 +223,34 @@ def test_a_path_that_is_not_there_is_no_word_of_a_registry_about_a_schema(
         events.decode(framed(1, b"x"), MAX_BYTES)
 
 
+def test_a_schema_that_may_not_be_read_holds_up_no_other(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each partition needs another one, the first would else be all that is ever asked for."""
+    schema, answer = event_schema(MAP), stub_registry.answer
+    payload = avro_bytes(schema, {"features": {"a": 1.0}})
+    denied, other = (
+        stub_registry.add("a", schema),
+        stub_registry.add("b", event_schema(MAP, {"name": "x", "type": MAP})),
+    )
+    no = 403, {"error_code": 40301, "message": "User is denied operation Read on Subject"}
+    monkeypatch.setattr(
+        stub_registry, "answer", lambda method, path, body: no if f"/{denied}" in path else answer(method, path, body)
+    )
+    events, _ = open_codec("avro", stub_registry.url, ", on_unknown: dead-letter")
+    for _ in range(3):
+        with pytest.raises(Transient, match=r"cannot be asked: HTTP status 403.*User is denied"):
+            events.decode(framed(denied, payload), MAX_BYTES)
+        assert isinstance(events.decode(framed(other, payload + b"\0"), MAX_BYTES), Event)
+    assert stub_registry.asked.total() == 2
+    monkeypatch.setattr(adapter, "REST_S", 0.0)
+    events, _ = open_codec("avro", stub_registry.url)
+    for _ in range(2):
+        with pytest.raises(Transient, match="HTTP status 403"):
+            events.decode(framed(denied, payload), MAX_BYTES)
+    assert stub_registry.asked.total() == 4, "once it has rested it is asked for again"
+
+
 def test_schemas_that_nobody_has_take_no_more_memory_than_those_that_there_are(
     stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +259,7 @@ def test_schemas_that_nobody_has_take_no_more_memory_than_those_that_there_are(
     events, registry = open_codec("avro", stub_registry.url, ", on_unknown: dead-letter")
     for number in range(1, 9):
         assert outcome(events.decode(framed(number, b"x"), MAX_BYTES)) == "unknown-schema"
-        assert 1 <= len(registry._missing_until_s) <= 3
+        assert 1 <= len(registry._withheld) <= 3
 
 
 def test_a_schema_is_asked_for_once(stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
