@@ -176,10 +176,28 @@ def test_whether_a_cluster_is_a_mock_is_asked_once(client: Client, cluster_id: s
 
 
 def test_a_topic_that_is_not_shown_to_us_is_not_taken_for_missing(client: Client) -> None:
+    client.errors = {"predictions": KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)}
     assert KafkaAdmin(config()).missing(["events", "predictions"]) == ["predictions"]
     client.errors = {"predictions": KafkaError(FORBIDDEN)}
     with pytest.raises(Fatal, match="DESCRIBE on topic predictions"):
         KafkaAdmin(config()).missing(["events", "predictions"])
+
+
+@pytest.mark.parametrize(("code", "kind"), [*FAILURES, (OTHER, Fatal)])
+def test_a_start_needs_to_know_its_topics(client: Client, code: int, kind: type[WorkerError]) -> None:
+    client.description = failed(code)
+    for ask in (lambda of: of.facts("events"), lambda of: of.lacking({"events": "READ"})):
+        with pytest.raises(kind, match="topic events cannot be described: of the broker") as failure:
+            ask(KafkaAdmin(config()))
+        assert ("DESCRIBE on topic events" in str(failure.value)) == (code == FORBIDDEN)
+
+
+def test_a_topic_of_a_mock_cluster_goes_by_the_cluster(client: Client) -> None:
+    assert KafkaAdmin(config()).facts("events") == TopicState("a-b_c", 2, {})
+    client.cluster_id, client.description = f"{MOCK_CLUSTER}x", failed(AWAY)
+    client.topics["events"] = [1, 1, 1]
+    assert KafkaAdmin(config()).facts("events") == TopicState(f"{MOCK_CLUSTER}x", 3, {})
+    assert KafkaAdmin(config()).max_message_bytes(["events"]) == DEFAULT_MESSAGE_BYTES
 
 
 @pytest.mark.parametrize(
