@@ -221,12 +221,6 @@ def test_a_slash_in_a_key_needs_no_escape(worker: Server) -> None:
     assert ask(worker, "/models/a/b").json()["key"] == "a/b"
 
 
-@pytest.mark.parametrize("path", ["/models/ключ", "/models?key=ключ"])
-def test_letters_of_a_key_need_no_escape(worker: Server, path: str) -> None:
-    told = raw(worker, f"GET {path} HTTP/1.1\r\n\r\n".encode())
-    assert json.loads(told.partition(b"\r\n\r\n")[2])["key"] == "ключ"
-
-
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
