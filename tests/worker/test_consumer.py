@@ -149,6 +149,7 @@ def test_of_a_partition_that_goes_at_the_end_of_a_read_nothing_counts(source: Ka
 def test_an_unreadable_partition_that_goes_is_not_spoken_of_any_more(source: KafkaInput, client: Mock) -> None:
     assert [*read(source, client, Message(0, 7, KafkaError._BAD_MSG))[1]] == [0]
     call_back(client, "on_lost", 0)
+    source._listener.lost.assert_called_once_with([0])  # type: ignore[attr-defined]
     assert read(source, client) == ({}, {})
 
 
@@ -364,6 +365,11 @@ def test_a_client_that_is_no_member_is_replaced_and_the_next_one_has_as_long(pas
         passing.now_s += 2
         read(source, client)
         assert joined(client) == n
+    for member in ("me", ""):  # who was one a moment ago has as long, too
+        client.memberid.return_value = member
+        passing.now_s += longest_s - 1
+        read(source, client)
+    assert joined(client) == 3
 
 
 def test_a_member_that_is_fenced_again_and_again_gives_way_and_one_that_is_now_and_then_does_not(

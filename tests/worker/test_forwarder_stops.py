@@ -6,7 +6,7 @@ import pytest
 
 from tests.worker.support.fakes import with_transactions
 from tests.worker.support.forwarders import BoundForwarder, ForwarderBench
-from worker.base.errors import Abort, Unknown, WorkerError
+from worker.base.errors import Abort, Transient, Unanswered, Unknown, WorkerError
 from worker.base.ports import Gone
 from worker.base.refusals import UNDECOMPRESSED, unreadable_records
 
@@ -154,3 +154,21 @@ def test_an_end_that_is_seen_later_and_says_nothing_new_is_not_committed(monkeyp
     assert bench.forwarded() == [(b"a", 0, 0)]
     one.turns(5)
     assert one.faults.seen.count("commit") == n_commits + 1
+
+
+def test_a_forwarder_joins_once_there_is_a_producer_and_leaves_none_behind() -> None:
+    bench = ForwarderBench()
+    forwarder = bench.forwarder()
+    forwarder.faults.at("init", Transient("not yet"))
+    forwarder.start()
+    assert forwarder.faults.seen == ["init", "init", "subscribe"]
+    forwarder.close()
+    assert [each.is_closed for each in forwarder.outputs] == [True]
+
+
+def test_a_forwarder_that_is_stopped_before_there_is_a_producer_ends_in_order() -> None:
+    bench = ForwarderBench()
+    forwarder = bench.forwarder()
+    forwarder.faults.at("init", *[Unanswered("nobody answers")] * 100)
+    forwarder.run(lambda: forwarder.faults.seen.count("init") > 2)
+    assert forwarder.outputs == []

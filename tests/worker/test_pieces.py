@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 
 from worker.adapters.kafka import messages
-from worker.adapters.kafka.messages import READ_BYTES, Pieces
+from worker.adapters.kafka.messages import READ_BYTES, Pieces, record_of
+from worker.base.records import Record
 
 
 class Client:
@@ -63,3 +67,32 @@ def test_messages_that_are_suddenly_large_go_beyond_that_by_one_piece() -> None:
     assert sum(map(len, read(client, pieces))) <= READ_BYTES + 256 * 900_000
     while client.waiting:
         assert sum(map(len, read(client, pieces))) <= READ_BYTES + 900_000
+
+
+def record(headers: Any) -> Record:
+    """That of a message whose headers are these, or raise this."""
+    of = {"offset": 3, "timestamp": (1, 5), "key": b"k", "value": b"v", "leader_epoch": 2}
+    message = Mock(**{f"{name}.return_value": value for name, value in of.items()})
+    message.headers.side_effect = headers if isinstance(headers, BaseException) else [headers]
+    return record_of(message)
+
+
+def test_a_message_without_headers_is_a_record_with_none() -> None:
+    assert record(None) == record([]) == Record(3, 5, b"k", b"v", [], None, 2)
+    assert record([("a", b"1")]).headers == [("a", b"1")]
+
+
+@pytest.mark.parametrize("size", [3, 50])
+def test_a_header_whose_name_is_no_text_is_named_and_the_record_is_there(size: int) -> None:
+    outer, name = SystemError("a result with an exception set"), b"\xff" * size
+    outer.__cause__ = UnicodeDecodeError("utf-8", name, 0, 1, "invalid start byte")
+    for error in (outer, outer.__cause__):
+        found = record(error)
+        assert (found.value, found.headers) == (b"v", [])
+        shown = repr(name) if size == 3 else f"{name[:40]!r}... (50 bytes)"
+        assert found.headers_fault == f"the name of a header is not UTF-8: {shown}"
+
+
+def test_another_error_of_the_headers_says_nothing_of_them() -> None:
+    with pytest.raises(SystemError):
+        record(SystemError("of the client"))

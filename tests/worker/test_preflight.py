@@ -50,6 +50,9 @@ def test_the_input_must_keep_what_a_replay_needs(settings: dict[str, str], expec
 
 
 def test_what_is_said_of_retention_has_its_numbers() -> None:
+    [kept], [for_ever] = of_input(SETTINGS, WEEK), of_input(SETTINGS, {**WEEK, "retention.ms": "-1"})
+    assert kept.sentence == "topic events: records are kept for 604800 s, and not compacted"
+    assert for_ever.sentence == "topic events: records are kept for ever, and not compacted"
     short, small = of_input(SETTINGS, {**WEEK, "retention.ms": "60000", "retention.bytes": "8000000"})
     why = "10 times checkpoint.interval=30 s and recovery_budget=10 s, and an hour of downtime, make 4000 s"
     assert short.sentence == f"topic events: retention.ms=60000 leaves little room for a replay: {why}"
@@ -207,6 +210,37 @@ def test_a_group_that_worked_with_input_repartition_does_not_begin_anew_without_
     findings = checks.of_group(settings, 3)
     assert [finding.level for finding in findings] == levels
     assert all("group amf has worked off events through amf--events-repartition" in each.sentence for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("forwarder_was", "has_forwarded", "worker_was", "level", "words"),
+    [
+        (False, False, False, "ok", "begins to forward events (input.start: "),
+        (True, True, False, "ok", "forwards events from where it was"),
+        # It has found dead letters alone so far, or nothing of what it sent is left.
+        (True, False, True, "ok", "forwards events from where it was"),
+        (False, True, False, "failed", "to forward all again would double them"),
+        (False, True, True, "failed", "to forward all again would double them"),
+        (False, False, True, "failed", "group amf has worked off events itself"),
+    ],
+)
+def test_a_forwarder_goes_on_where_it_was_or_begins_with_what_is_nobodys(
+    forwarder_was: bool, has_forwarded: bool, worker_was: bool, level: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Offsets:
+        def __init__(self, config: Config) -> None:
+            self.is_known = worker_was if config.kafka["group.id"] == "amf" else forwarder_was
+
+        def committed(self, partitions: range) -> dict[int, CommittedOffset | None]:
+            return dict.fromkeys(partitions) | ({1: CommittedOffset(7)} if self.is_known else {})
+
+    ends = {0: 0, 1: 3 if has_forwarded else 0}
+    monkeypatch.setattr(checks, "Offsets", Offsets)
+    monkeypatch.setattr(checks, "KafkaTopic", lambda *_: SimpleNamespace(is_mock=False, ends=lambda: ends))
+    of_input = replace(SETTINGS.input, repartition=True, model_key="field:shop")
+    [found] = checks.of_forwarder(replace(SETTINGS, input=of_input, kafka={**SETTINGS.kafka, "group.id": "amf"}), 2)
+    assert found.level == level
+    assert words in found.sentence
 
 
 def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

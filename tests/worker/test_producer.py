@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.worker.support.fakes import config
 from worker.adapters.kafka import producer as adapter
 from worker.adapters.kafka.producer import KafkaOutput, _allowed, transactional_id
-from worker.base.errors import Abort, Fatal, Refused, Unknown, WorkerError
+from worker.base.errors import Abort, Fatal, Refused, Unanswered, Unknown, WorkerError
 from worker.base.records import CommittedOffset, Membership, Outgoing
 
 
@@ -38,6 +38,8 @@ def test_what_an_acl_must_name_stays_from_start_to_start(name: str, needed: str)
     kafka = {**settings.kafka, "group.id": "group", "group.instance.id": name}
     settings = replace(settings, kafka=MappingProxyType({key: value for key, value in kafka.items() if value}))
     assert _allowed(settings, transactional_id(settings)) == needed
+    # Who has no name has another id at each start: two with one id would fence each other for ever.
+    assert (transactional_id(settings) == transactional_id(settings)) == bool(name)
 
 
 @pytest.fixture
@@ -79,7 +81,9 @@ def test_what_is_refused_while_others_are_on_their_way_is_an_unknown_outcome(out
         publish(output, REFUSED, left=1)
     with pytest.raises(Unknown):
         publish(output, LATE)
+    output._producer.produce.reset_mock()  # type: ignore[attr-defined]
     publish(output, None, None)
+    assert output._producer.produce.call_count == 2  # type: ignore[attr-defined]
 
 
 def test_what_is_left_is_dropped_and_no_success(output: KafkaOutput) -> None:
@@ -236,3 +240,46 @@ def test_a_client_is_closed_once_and_in_time_though_it_keeps_its_records(
     transactional.close()
     transactional.close()
     assert client.purge.called
+
+
+@pytest.mark.parametrize(
+    ("code", "trouble", "kind", "why"),
+    [
+        (KafkaError._TIMED_OUT, None, Unanswered, r"of a test$"),
+        (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, Unanswered, r"of a test \(refused\)$"),
+        (KafkaError._TIMED_OUT, KafkaError._AUTHENTICATION, Fatal, r"refused; check kafka\.sasl\.mechanism"),
+        (KafkaError._FENCED, None, Unknown, r"of a test$"),
+    ],
+)
+def test_a_producer_that_does_not_open_says_what_its_connections_failed_of(
+    monkeypatch: pytest.MonkeyPatch, code: int, trouble: int | None, kind: type[WorkerError], why: str
+) -> None:
+    """They report when the client is polled, and only then."""
+    made = MagicMock()
+    made.init_transactions.side_effect = fault(code)
+
+    def client(_: Any, __: Any, admission: Any) -> MagicMock:
+        if trouble is not None:
+            made.poll.side_effect = lambda _: admission(KafkaError(trouble, "refused"))
+        return made
+
+    monkeypatch.setattr(adapter, "client", client)
+    with pytest.raises(kind, match=why) as failed:
+        KafkaOutput(config(), "group:one")
+    assert type(failed.value) is kind
+
+
+def test_a_call_that_came_too_late_has_the_reason_of_its_transaction(
+    client: MagicMock, transactional: KafkaOutput
+) -> None:
+    client.begin_transaction.side_effect = fault(KafkaError._STATE, txn_requires_abort=True)
+    client.commit_transaction.side_effect = fault(KafkaError.INVALID_RECORD, txn_requires_abort=True)
+    with pytest.raises(Refused):
+        transact(transactional)
+
+
+def test_a_client_that_is_fatally_ill_says_so_when_it_is_polled(client: MagicMock, transactional: KafkaOutput) -> None:
+    client.poll.side_effect = fault(KafkaError._FENCED, fatal=True)
+    with pytest.raises(Unknown, match="produce: of a test"):
+        transact(transactional)
+    client.commit_transaction.assert_not_called()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.worker.support.configurations import document
@@ -14,8 +17,8 @@ from tests.worker.support.values import outcome
 from worker.adapters.kafka import registry as adapter
 from worker.adapters.kafka.reading import AvroReader, JsonValidator
 from worker.base.errors import ConfigError, Transient, WorkerError
-from worker.base.records import Event, Reject
-from worker.codec import codec_of
+from worker.base.records import Event, Record, Reject
+from worker.codec import codec_of, envelope
 from worker.config import effective, loads
 
 
@@ -63,6 +66,43 @@ def test_what_a_library_says_of_an_object_is_said_alike_by_every_process(
     [reason] = reasons
     assert "cannot read from <BytesIO object> at all!!" in reason
     assert len(reason) < 300
+
+
+HALF = "\ud800"
+"""Half of a surrogate pair: JSON can say it, and no text that is published can."""
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "more"),
+    [
+        ("avro", json.dumps(HALF), {}),
+        ("avro", event_schema({"type": "bytes", "logicalType": "decimal", "precision": HALF}), {}),
+        ("avro", event_schema(MAP), {"kind": HALF}),
+        ("avro", event_schema(MAP), {"references": [{"name": "X", "subject": HALF, "version": 1}]}),
+        ("json-schema", json.dumps({"$ref": HALF}), {"kind": "JSON"}),
+    ],
+)
+def test_what_a_schema_holds_may_be_no_text_and_the_dead_letter_says_so_all_the_same(
+    stub_registry: StubRegistry, name: str, schema: str, more: dict[str, Any]
+) -> None:
+    events, _ = open_codec(name, stub_registry.url)
+    value = framed(stub_registry.add("events-value", schema, **more), b'{"features": [1]}')
+    refused = events.decode(value, MAX_BYTES)
+    assert isinstance(refused, Reject)
+    letter = envelope.dead_letter("dead-letters", Record(0, 0, b"k", value, []), refused, [], 4096)
+    headers = dict(letter.headers)
+    assert headers["error-code"] == b"unusable-schema"
+    assert rb"\ud800" in (headers["error-reason"] or b"")
+
+
+def test_what_a_registry_says_may_be_no_text_and_the_page_shows_it_all_the_same(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, _ = open_codec("avro", stub_registry.url)
+    monkeypatch.setattr(stub_registry, "answer", lambda *_: (500, {"error_code": 500, "message": HALF}))
+    with pytest.raises(Transient, match="HTTP status 500") as failed:
+        events.decode(framed(1, b"x"), MAX_BYTES)
+    msgspec.json.encode(str(failed.value))
 
 
 SLOW = ("silent", "drop by drop", "headers drop by drop")
@@ -183,6 +223,34 @@ def test_a_path_that_is_not_there_is_no_word_of_a_registry_about_a_schema(
         events.decode(framed(1, b"x"), MAX_BYTES)
 
 
+def test_a_schema_that_may_not_be_read_holds_up_no_other(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each partition needs another one, the first would else be all that is ever asked for."""
+    schema, answer = event_schema(MAP), stub_registry.answer
+    payload = avro_bytes(schema, {"features": {"a": 1.0}})
+    denied, other = (
+        stub_registry.add("a", schema),
+        stub_registry.add("b", event_schema(MAP, {"name": "x", "type": MAP})),
+    )
+    no = 403, {"error_code": 40301, "message": "User is denied operation Read on Subject"}
+    monkeypatch.setattr(
+        stub_registry, "answer", lambda method, path, body: no if f"/{denied}" in path else answer(method, path, body)
+    )
+    events, _ = open_codec("avro", stub_registry.url, ", on_unknown: dead-letter")
+    for _ in range(3):
+        with pytest.raises(Transient, match=r"cannot be asked: HTTP status 403.*User is denied"):
+            events.decode(framed(denied, payload), MAX_BYTES)
+        assert isinstance(events.decode(framed(other, payload + b"\0"), MAX_BYTES), Event)
+    assert stub_registry.asked.total() == 2
+    monkeypatch.setattr(adapter, "REST_S", 0.0)
+    events, _ = open_codec("avro", stub_registry.url)
+    for _ in range(2):
+        with pytest.raises(Transient, match="HTTP status 403"):
+            events.decode(framed(denied, payload), MAX_BYTES)
+    assert stub_registry.asked.total() == 4, "once it has rested it is asked for again"
+
+
 def test_schemas_that_nobody_has_take_no_more_memory_than_those_that_there_are(
     stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +259,7 @@ def test_schemas_that_nobody_has_take_no_more_memory_than_those_that_there_are(
     events, registry = open_codec("avro", stub_registry.url, ", on_unknown: dead-letter")
     for number in range(1, 9):
         assert outcome(events.decode(framed(number, b"x"), MAX_BYTES)) == "unknown-schema"
-        assert 1 <= len(registry._missing_until_s) <= 3
+        assert 1 <= len(registry._withheld) <= 3
 
 
 def test_a_schema_is_asked_for_once(stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch) -> None:

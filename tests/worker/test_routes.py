@@ -15,7 +15,7 @@ from worker.adapters.http import routes
 from worker.adapters.http.messages import Request
 from worker.adapters.http.routes import Routes
 from worker.base.metrics import Metrics
-from worker.base.status import Board, Question
+from worker.base.status import Board, OneModel, Question
 
 
 class Counting(Board):
@@ -41,6 +41,23 @@ def questions(*keys: str) -> int:
 
     asyncio.run(request(keys))
     return board.asked
+
+
+@pytest.mark.parametrize("target", ["/models/ключ", "/models?key=ключ", "/models?key=%D0%BA%D0%BB%D1%8E%D1%87"])
+def test_letters_of_a_key_need_no_escape(target: str) -> None:
+    asked: list[Question] = []
+
+    class Asked(Counting):
+        def ask(self, question: Question) -> Future[Any]:
+            asked.append(question)
+            return super().ask(question)
+
+    async def request() -> None:
+        answer = Routes(Metrics(), Asked(), lambda: None, None, is_local=False)
+        await answer(Request.of(f"GET {target} HTTP/1.1\r\n\r\n".encode()))
+
+    asyncio.run(request())
+    assert asked == [OneModel("ключ")]
 
 
 def test_an_answer_is_given_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ class Bench:
         self.metrics = Metrics()
         self.input = FakeInput(self.broker, self.faults)
         self.opened = 0
+        self.outputs: list[FakeOutput] = []
         self._identity = "one" if exactly_once else None
         delivery = "exactly-once" if exactly_once else "at-least-once"
         self.transactions = Transactions(self.input, self._open_output, delivery, self.metrics, self.clock)
@@ -57,7 +58,8 @@ class Bench:
 
     def _open_output(self) -> FakeOutput:
         self.opened += 1
-        return FakeOutput(self.broker, self._identity, self.faults)
+        self.outputs.append(FakeOutput(self.broker, self._identity, self.faults))
+        return self.outputs[-1]
 
 
 def late(bench: Bench) -> None:
@@ -333,6 +335,70 @@ def test_what_was_too_much_at_once_is_not_tried_again_before_some_parts_were_com
         sizes.append(pending.size())
         pending.advance()
     assert sizes == [*[1] * (STEADY_PARTS + 1), 2, 4]
+
+
+def test_an_attempt_that_sent_nothing_says_nothing_of_the_size_of_a_part() -> None:
+    pending = Pending(None, no_dead_letter)
+    pending.add(0, [Record(i, 0, b"k", b"", []) for i in range(3)], OUTPUTS, CommittedOffset(3))
+    for _ in range(10):
+        pending.cut()
+        pending.failed(sent=False)
+    pending.cut()
+    assert pending.outputs() == OUTPUTS
+
+
+def test_dead_letters_in_place_of_outputs_go_with_their_partition() -> None:
+    """Else they would be counted where it comes back before the rest is committed."""
+    pending = Pending(None, lambda *_: OUTPUTS[1])
+    pending.add(0, [Record(0, 0, b"k", b"", [])], OUTPUTS[:1], CommittedOffset(1))
+    pending.cut()
+    assert pending.replace_refused("too large") is None
+    assert pending.replaced
+    pending.drop([0])
+    assert not pending.replaced
+
+
+@pytest.mark.parametrize("error", [Abort, Unknown])
+@pytest.mark.parametrize("alone", [False, True])
+def test_attempts_in_vain_are_further_and_further_apart(error: type[WorkerError], alone: bool) -> None:
+    """The first two pauses are none: a turn of the loop may be all that was missing. Of offsets alone it is no success
+    that an earlier commit has come as far."""
+    bench = Bench()
+    bench.begin()
+    if alone:
+        assert bench.settle()
+        bench.transactions.pending = Pending(bench.input.membership(), no_dead_letter)
+        bench.transactions.pending.add(0, [], [], CommittedOffset(OFFSETS[0]))
+    began_s, tried_s = bench.clock.now_s, []
+    bench.faults.at("begin", *[lambda: tried_s.append(round(bench.clock.now_s - began_s, 2))] * 1000)
+    bench.faults.at("commit", *[error("injected")] * 1000)
+    while bench.clock.now_s < began_s + 10:
+        assert not bench.transactions.settle(at_once=False)
+        bench.clock.sleep(0.01)
+    assert tried_s[:3] == [0, 0.01, 0.02]
+    assert tried_s[3:6] == pytest.approx([0.07, 0.17, 0.37], abs=0.025)
+    assert 14 <= len(tried_s) <= 17
+
+
+def test_no_producer_outlives_its_use() -> None:
+    bench = Bench()
+    bench.faults.at("commit", Unknown("injected"))
+    bench.begin()
+    assert [bench.settle(), bench.settle()] == [False, True]
+    assert [each.is_closed for each in bench.outputs] == [True, False]
+    bench.begin()
+    bench.transactions.close()
+    assert [each.is_closed for each in bench.outputs] == [True, True]
+    assert bench.transactions.pending is None
+
+
+def test_the_time_of_a_transaction_is_that_from_its_begin_to_its_commit() -> None:
+    bench = Bench()
+    bench.faults.at("commit", lambda: bench.clock.sleep(2))
+    bench.begin()
+    assert bench.settle()
+    [(counts, total)] = bench.metrics.transaction_duration_seconds.series().values()
+    assert (counts.sum(), total) == (1, 2)
 
 
 def test_pauses_of_a_transaction_that_never_succeeds_have_an_end() -> None:

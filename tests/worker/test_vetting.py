@@ -45,6 +45,7 @@ def chain_of_arrays(n: int) -> list[Any]:
         ({"type": "array"}, NO_AVRO),
         ({"type": "record", "name": "r", "fields": {}}, NO_AVRO),
         ({"type": "record", "name": "r", "fields": ["x"]}, NO_AVRO),
+        *(({"type": "record", "name": "r", "fields": [{"name": n, "type": "int"}]}, NO_AVRO) for n in (5, "\ud800")),
         ("\ud800", OTHER),
         (record("r", "other"), OTHER),
         (record("r", ["null", "r"]), "nested within itself"),

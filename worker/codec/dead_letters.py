@@ -42,7 +42,7 @@ _LIMITS = (
 DECODERS = {
     "json": f"json-4 {_LIMITS}",
     "msgpack": f"msgpack-2 {_LIMITS}",
-    "avro": f"avro-6 {_LIMITS}",
+    "avro": f"avro-7 {_LIMITS}",
     "json-schema": f"json-schema-6 {_LIMITS}",
 }
 """Version and limits of each codec's `decode`. Part of every model's spec, since they decide what it learns."""

@@ -138,7 +138,7 @@ class Pending:
         if self.steady:
             self.steady -= 1
         else:
-            self.most = min(2 * self.most, sys.maxsize)
+            self.most *= 2
         self.unknown, self.failures, self.attempts = False, 0, 0
 
     @property

@@ -253,6 +253,7 @@ class FakeOutput:
         self.hook = hook
         self.doubts = doubts or Doubts()
         self.epoch = -1
+        self.is_closed = False
         self._spent = False
         if identity is not None:
             self.hook("init")
@@ -281,7 +282,7 @@ class FakeOutput:
             raise
 
     def close(self) -> None:
-        self._spent = True
+        self._spent = self.is_closed = True
 
     def commit_late(self) -> None:
         """For hooks at `commit`: the request is sent and arrives some time."""

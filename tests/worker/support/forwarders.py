@@ -54,6 +54,7 @@ class BoundForwarder:
         self.faults = Faults()
         self.metrics = metrics or Metrics()
         self.board = Board()
+        self.outputs: list[FakeOutput] = []
         self.input = FakeInput(bench.broker, hook or self.faults)
         self._bench = bench
         self.forwarder = Forwarder(
@@ -62,7 +63,7 @@ class BoundForwarder:
             MAX_MESSAGE_BYTES,
             bench.partitions,
             self.input,
-            lambda: FakeOutput(bench.broker, name, hook or self.faults),
+            lambda: self._opened(FakeOutput(bench.broker, name, hook or self.faults)),
             self.metrics,
             bench.clock,
             self.board,
@@ -72,6 +73,10 @@ class BoundForwarder:
         self.turn = self.forwarder.turn
         self.close = self.forwarder.close
         self.run = self.forwarder.run
+
+    def _opened(self, output: FakeOutput) -> FakeOutput:
+        self.outputs.append(output)
+        return output
 
     def join(self, *partitions: int) -> BoundForwarder:
         """Become a member and take partitions, all if none is named."""

@@ -197,7 +197,8 @@ def _json(value: object) -> Response:
 def _query(request: Request) -> dict[str, str]:
     """The parameters of a query, the last one of a name. Raises _Refused."""
     try:
-        found = parse_qs(request.query, keep_blank_values=True, errors="strict", max_num_fields=10)
+        query = request.query.encode("latin-1").decode()
+        found = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=10)
     except ValueError:
         raise _Refused(400, "expected a query of few parameters in UTF-8 with % escapes") from None
     return {name: values[-1] for name, values in found.items()}

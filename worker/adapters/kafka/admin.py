@@ -87,7 +87,7 @@ class KafkaAdmin:
                 if isinstance(error, Unanswered):
                     raise error from exception
                 _log.warning("broker-defaults", f"{what}: taking {self._message_bytes}", detail=error)
-            except KeyError:
+            except (KeyError, TypeError):  # it may name the setting and not its value
                 _log.warning(
                     "broker-defaults",
                     f"topic {resource.name} has no max.message.bytes, as far as the broker tells; taking "

@@ -20,6 +20,7 @@ from worker.adapters.kafka.reading import AvroReader, JsonValidator, read_as_wri
 from worker.adapters.kafka.vetting import Unusable
 from worker.base.aside import Aside
 from worker.base.errors import ConfigError, Fatal, Transient, WorkerError
+from worker.base.log import printable
 from worker.base.records import Reject
 from worker.config import Config
 
@@ -28,8 +29,8 @@ T = TypeVar("T")
 MAX_SCHEMAS = 10_000
 """Schemas that are remembered; the one after them makes all be asked for again."""
 REST_S = 5.0
-"""A registry that could not be asked is left alone for so long, and so is one that has no such schema, with questions
-for that schema: partitions that need nothing of it go on meanwhile."""
+"""A registry that could not be asked is left alone for so long, and so is one that does not give a schema, with
+questions for that schema: partitions that need nothing of it go on meanwhile."""
 
 _NO_SCHEMA = 40403
 _NO_GUIDS = 404
@@ -64,8 +65,8 @@ class ConfluentRegistry:
         self._most_s = _STEPS * self._config.timeout_s * (1 + str(self._config.url).count(","))
         self._asking: Aside[Any] | None = None
         """The last question."""
-        self._missing_until_s: dict[bytes, float] = {}
-        """Schemas that the registry did not have, and when it is asked for them again."""
+        self._withheld: dict[bytes, tuple[float, int | None, str]] = {}
+        """Schemas that the registry did not give: when it is asked for them again, and its code and words."""
         self._schemas = self._open()
 
     def read_avro(self, value: bytes, n: int) -> object:
@@ -158,25 +159,33 @@ class ConfluentRegistry:
         name = f"id {number}" if by_id else f"GUID {guid}"
         if by_id and number > _MAX_ID:
             return Reject("unknown-schema", f"no schema registry has a schema of {name}")
-        if time.monotonic() < self._missing_until_s.get(frame, 0.0):
-            return self._unknown(name)
         try:
-            schema = self._asked(lambda: client.get_schema(number) if by_id else client.get_schema_by_guid(guid))
+            schema = self._given(frame, lambda: client.get_schema(number) if by_id else client.get_schema_by_guid(guid))
         except _Refused as no:
             if no.code == _NO_SCHEMA or (no.code == _NO_GUIDS and not by_id):
-                # It may be registered yet. But each question may take as long as the registry pleases, and all
-                # partitions wait for the answer.
-                if len(self._missing_until_s) >= MAX_SCHEMAS:
-                    self._missing_until_s.clear()
-                self._missing_until_s[frame] = time.monotonic() + REST_S
                 return self._unknown(name)
-            raise self._resting(str(no)) from None
+            raise self._unanswered(str(no)) from None
         if not isinstance(schema.schema_str, str):
             # The client remembers even that.
             self._schemas = self._open()
             raise self._resting(f"no schema in the answer for {name}")
         vetted = schemas.vetted[frame] = _vetted(schema, kind, vet, name)
         return vetted
+
+    def _given(self, frame: bytes, ask: Callable[[], T]) -> T:
+        """The schema that a framing names. Raises Transient, and _Refused where the registry does not give it."""
+        again_s, code, said = self._withheld.get(frame, (0.0, None, ""))
+        if time.monotonic() < again_s:
+            raise _Refused(code, said)
+        try:
+            return self._asked(ask)
+        except _Refused as no:
+            # It may be registered yet, or may be read. But each question may take as long as the registry pleases, and
+            # all partitions wait for the answer; and what is said of one schema says nothing of the others.
+            if len(self._withheld) >= MAX_SCHEMAS:
+                self._withheld.clear()
+            self._withheld[frame] = time.monotonic() + REST_S, no.code, str(no)
+            raise
 
     def _unknown(self, name: str) -> Reject:
         """What becomes of a value whose schema is not registered. Raises Transient where it waits."""
@@ -215,6 +224,9 @@ class ConfluentRegistry:
 
     def _resting(self, reason: str) -> Transient:
         self._rests_until_s = time.monotonic() + REST_S
+        return self._unanswered(reason)
+
+    def _unanswered(self, reason: str) -> Transient:
         return Transient(f"the schema registry at {self._config.url} cannot be asked: {reason}")
 
     def _open(self) -> _Schemas:
@@ -266,7 +278,8 @@ def _vetted(schema: Any, kind: str, vet: Callable[[str], T], name: str) -> T | R
             raise Unusable(f"it refers to another document: {schema.references[0].subject}")
         return vet(schema.schema_str)
     except Unusable as problem:
-        return Reject("unusable-schema", f"the schema of {name} cannot be used: {problem}")
+        # It repeats what the schema holds, be that no text that could be published.
+        return Reject("unusable-schema", printable(f"the schema of {name} cannot be used: {problem}"))
 
 
 def _said(what: str, error: Exception) -> str:
@@ -276,4 +289,4 @@ def _said(what: str, error: Exception) -> str:
 def _line(what: str, said: str) -> str:
     """One line with what a library says; it may repeat anything, but not at any length, and no address of an object:
     what a dead letter says must be the same when it is made again."""
-    return f"{what}: {' '.join(_ADDRESS.sub('', said).split())[:200]}"
+    return printable(f"{what}: {' '.join(_ADDRESS.sub('', said).split())[:200]}")

@@ -65,7 +65,7 @@ class KafkaTopic:
         begins = {
             number: found.result().offset
             for number, found in self._offsets(asked, EARLIEST).items()
-            if found.exception() is None
+            if found.exception() is None and found.result().offset >= 0  # as in `Offsets.bounds`
         }
         return TopicState(file_id(topic.topic_id), len(topic.partitions), begins)
 
@@ -114,7 +114,8 @@ class KafkaTopic:
     def _settings(self, resource: Any, what: str, need: str) -> Mapping[str, str]:
         try:
             [future] = self._admin.describe_configs([resource], request_timeout=CALL_S).values()
-            return {name: entry.value or "" for name, entry in future.result().items()}
+            # A broker may name a setting and not its value: then it does not tell.
+            return {name: entry.value for name, entry in future.result().items() if entry.value is not None}
         except KafkaException as exception:
             raise failure(exception, Transient, f"settings of {what}", need) from exception
 

@@ -36,6 +36,7 @@ _OLD_DRAFT = re.compile(r"draft-0[34]")
 """A draft in which the name of a part is its `id`."""
 _OF_A_BYTE = 1 - PARTS_PER_BYTE
 """Parts beyond those that are allowed, of a part that takes a byte."""
+_HALVES = re.compile("[\ud800-\udfff]")
 _MAX_TEXT_DEPTH = 4 * MAX_DEPTH
 """Levels of the text of a schema: a record of Avro within another takes three."""
 
@@ -252,7 +253,7 @@ class _AvroTypes:
         found = 1, 1 if schema["type"] == "fixed" and not schema.get("size") else _OF_A_BYTE
         if schema["type"] in ("record", "error"):
             fields = schema.get("fields")
-            if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
+            if not isinstance(fields, list) or not all(isinstance(f, dict) and _is_name(f.get("name")) for f in fields):
                 raise Unusable(NO_AVRO)
             inner = [self.look_into(field.get("type"), namespace, level + 1) for field in fields]
             depth = max((depth for depth, _ in inner), default=0)
@@ -275,6 +276,11 @@ class _AvroTypes:
         if depth >= MAX_DEPTH:
             raise _too_deep()
         return depth + 1
+
+
+def _is_name(name: object) -> bool:
+    """Whether it is text, as the name of a feature has to be. Half of a surrogate pair is no character."""
+    return isinstance(name, str) and not _HALVES.search(name)
 
 
 def _require_decimal(schema: dict[str, Any]) -> None:
