@@ -28,6 +28,10 @@ class Figures:
         self.used.append(key)
 
 
+idle = Figures()
+idle.in_copy_on_write = False
+
+
 def taken(allowance: Allowance, keys: str, models: Any = None) -> int:
     """How many records are taken of one for each letter; `?` is the key of no model."""
     records = [Record(i, 0, key.encode(), b"", []) for i, key in enumerate(keys)]
@@ -75,6 +79,11 @@ def test_partitions_share_what_there_is_for_copies() -> None:
     allowance = Allowance(2, 2, 40, math.inf)
     assert taken(allowance, "x", models) == 1
     assert taken(allowance, "abcd", models) == 4, "what the first one does not use is the second one's"
+
+
+def test_partitions_share_the_memory_for_models_and_the_last_one_has_what_is_left() -> None:
+    allowance = Allowance(3, 0, 0, 900.0)
+    assert [taken(allowance, keys, idle) for keys in ("abcd", "a", "abcdefgh")] == [3, 1, 5]
 
 
 def test_a_partition_that_has_no_copies_to_make_has_no_share_in_what_there_is_for_them() -> None:

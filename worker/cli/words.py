@@ -85,7 +85,7 @@ def up_to(most: int) -> Callable[[str], int]:
 
 def span(text: str) -> float:
     """A time span in seconds."""
-    parsed = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
+    parsed = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text)
     if parsed is None:
         raise argparse.ArgumentTypeError(
             f"expected a number of days, hours, minutes or seconds as in 30d, found {text!r}"
