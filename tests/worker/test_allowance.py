@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
+
 from worker.base.records import Record, Reject
 from worker.task.allowance import Allowance
 
@@ -26,6 +28,10 @@ class Figures:
 
     def note_use(self, key: str) -> None:
         self.used.append(key)
+
+
+idle = Figures()
+idle.in_copy_on_write = False
 
 
 def taken(allowance: Allowance, keys: str, models: Any = None) -> int:
@@ -75,6 +81,23 @@ def test_partitions_share_what_there_is_for_copies() -> None:
     allowance = Allowance(2, 2, 40, math.inf)
     assert taken(allowance, "x", models) == 1
     assert taken(allowance, "abcd", models) == 4, "what the first one does not use is the second one's"
+
+
+def test_what_is_not_in_memory_yet_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    models, allowance = Figures(a=10, b=7), Allowance(2, 2, 1000, 10_000.0)
+    monkeypatch.setattr(models, "memory", lambda key: (0, 50) if key == "b" else (100, 0))
+    assert [taken(allowance, keys, models) for keys in ("ab", "xb")] == [2, 2]
+    assert allowance.coming_bytes == (10 + 50 + 7) + (50 + 7)
+
+
+def test_who_takes_more_than_there_is_leaves_one_record_to_each_of_the_others() -> None:
+    models, allowance = Figures(a=10, b=10), Allowance(3, 3, 5, 50.0)
+    assert [taken(allowance, "ab", models) for _ in range(3)] == [1, 1, 1]
+
+
+def test_partitions_share_the_memory_for_models_and_the_last_one_has_what_is_left() -> None:
+    allowance = Allowance(3, 0, 0, 900.0)
+    assert [taken(allowance, keys, idle) for keys in ("abcd", "a", "abcdefgh")] == [3, 1, 5]
 
 
 def test_a_partition_that_has_no_copies_to_make_has_no_share_in_what_there_is_for_them() -> None:

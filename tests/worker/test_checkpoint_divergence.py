@@ -46,3 +46,13 @@ def test_another_engine_or_spec_may_differ(checkpoints: Checkpoints) -> None:
     write(checkpoints, 2, {"a": b"2"}, engine="engine-2")
     write(checkpoints, 2, dirty=sources_of({"a": b"3"}, spec="other"))
     assert checkpoints.diverged(2) == []
+
+
+def test_where_a_model_has_two_specs_it_may_be_gone_as_well(checkpoints: Checkpoints) -> None:
+    """A worker that starts models anew whose parameters have changed has none of it before its next event."""
+    write(checkpoints, 2, {"a": b"1", "b": b"2"})
+    write(checkpoints, 2, dirty=sources_of({"a": b"3"}, spec="other") | sources_of({"b": b"2"}))
+    write(checkpoints, 2, {"b": b"2"})
+    assert checkpoints.diverged(2) == []
+    write(checkpoints, 2, {"a": b"1"})
+    assert checkpoints.diverged(2) == ["b"]

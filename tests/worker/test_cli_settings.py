@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from tests.worker.support.configurations import document
 from tests.worker.support.printed import Main, without_speed
 from worker.base.errors import ConfigError
+from worker.cli.words import by_name, setting
 from worker.config import loads
+from worker.config.nodes import compose
+from worker.config.settings import with_settings
 
 
 def test_settings_need_no_file(main: Main, churn_csv: Path, worker_yaml: Path) -> None:
@@ -50,14 +54,51 @@ def test_a_setting_does_not_hide_that_a_key_is_there_twice() -> None:
         loads(text, {}, settings={"n_estimators": "3"})
 
 
+def test_each_setting_stands_above_those_before_it() -> None:
+    text = document(models="{default: {seed: 1, n_estimators: 3}}")
+
+    def seed(*settings: str) -> int:
+        found = loads(text, {}, settings=by_name(map(setting, settings)))
+        assert found.models.default.n_estimators == 3
+        return found.models.default.seed
+
+    assert seed("models.default.seed=2", "seed=3") == 3
+    assert seed("seed=2", "models.default.seed=3", "seed=4") == 4
+    assert seed("seed=2", "models={default: {seed: 3}}", "models.default={n_estimators: 3}") == 3
+    assert loads(text, {}, settings={"models": "5", "seed": "6"}).models.default.n_estimators == 10
+
+
+def test_eight_times_as_many_settings_take_about_eight_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, value = compose(document()), compose("1")
+    monkeypatch.setattr("worker.config.settings.compose", lambda *_, **__: value)
+
+    def time_s(n: int) -> float:
+        settings = {f"kafka.plugin.{i}": "1" for i in range(n)}
+        start_s = time.process_time()
+        assert with_settings(root, settings) is not None
+        return time.process_time() - start_s
+
+    assert min(time_s(8000) for _ in range(3)) < 24 * min(time_s(1000) for _ in range(3))
+
+
+def test_settings_that_are_too_deep_to_be_put_together_are_refused() -> None:
+    name = "models.default" + ".x" * 3000
+    with pytest.raises(ConfigError, match=r"^--set: expected some levels of lists and mappings, found hundreds$"):
+        loads(document(), {}, settings={f"{name}.a": "1", f"{name}.b": "1"})
+
+
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
         ("n_estimators=0", "--set: models.default.n_estimators: expected "),
-        ("trees=5", "--set: trees: unknown key, expected one of "),
-        ("n_estimator=5", "; did you mean n_estimators?"),
-        ("delivry=x", "; did you mean delivery?"),
-        ("models.default.trees=5", "--set: models.default.trees: unknown key, expected one of "),
+        ("zzz=5", "--set: zzz: unknown key, expected one of "),
+        ("n_estimator=5", "--set: n_estimator: unknown key (did you mean n_estimators?), expected one of "),
+        ("delivry=x", "--set: delivry: unknown key (did you mean delivery?), expected one of "),
+        ("models.default.zzz=5", "--set: models.default.zzz: unknown key, expected one of "),
+        ("models.default={zzz: 5}", "--set: models.default.zzz: unknown key, expected one of "),
+        ("models={overrides: [{seed: 5}]}", "--set: models.overrides[0].match: expected a glob pattern"),
+        ("output={codec: json, codec: json}", "--set: output.codec: expected one value, found another in --set"),
+        ("models=[[[[[" + "[" * 2000, "--set models: expected some levels of lists and mappings, found hundreds"),
         ("n_estimators=[", "--set n_estimators: expected YAML, found a syntax error"),
         (
             'n_estimators="\\UFFFFFFFF"',

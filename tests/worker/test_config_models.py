@@ -14,7 +14,7 @@ import amf
 from tests.worker.support.configurations import REQUIRED, document, models_in, the_problem
 from worker.config import ModelParams, loads
 from worker.config.model import SYSTEMS, fits, preset_values
-from worker.config.overrides import may_match_both
+from worker.config.overrides import earlier_that_meet, may_match_both
 
 # --- overrides --------------------------------------------------------------------------------------------------------
 
@@ -168,6 +168,24 @@ def test_overrides_that_never_meet_need_not_go_together(text: str) -> None:
 def test_patterns_that_are_said_never_to_match_one_key_never_do(one: str, other: str, key: str) -> None:
     if fnmatchcase(key, one) and fnmatchcase(key, other):
         assert may_match_both(one, other)
+
+
+@given(st.lists(st.text("ab*?[]", max_size=4), max_size=12))
+def test_of_overrides_none_is_missed_that_meets_another_one(patterns: list[str]) -> None:
+    assert list(earlier_that_meet(patterns)) == [
+        [other for other in range(place) if may_match_both(patterns[other], pattern)]
+        for place, pattern in enumerate(patterns)
+    ]
+
+
+def test_thousands_of_overrides_that_do_not_meet_are_not_compared_with_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[tuple[str, str]] = []
+    monkeypatch.setattr("worker.config.overrides.may_match_both", lambda *pair: compared.append(pair) or True)
+    patterns = [f"customer-{number:04d}-*" for number in range(5000)] + ["customer-0007-x"]
+    assert list(earlier_that_meet(patterns)) == [*[[]] * 5000, [7]]
+    assert compared == [("customer-0007-*", "customer-0007-x")]
 
 
 def test_overrides_go_together_in_any_combination() -> None:

@@ -151,3 +151,42 @@ def test_of_a_small_model_bytes_are_made_once_and_no_copy(
     monkeypatch.setattr(amf.AMFClassifier, "dumps_hashed", None)
     assert held.take() == before
     assert cache.nbytes == 0
+
+
+def test_a_copy_that_leaves_memory_is_saved_from_where_it_went(entry: Entry) -> None:
+    before, cache, spill = entry.saved(), Cache(), FakeSpill()
+    copy = CopyOnWrite(entry, cache)
+    copy.hold()
+    assert cache.nbytes > 0
+    assert copy.leave(spill)
+    assert copy.leave(spill)  # it is there already
+    assert (cache.nbytes, spill.used_bytes) == (0, len(before.data))
+    assert copy.take() == before
+    assert (cache.nbytes, spill.used_bytes) == (0, 0)
+
+
+def test_a_copy_for_which_there_is_no_room_on_disk_stays_in_memory(entry: Entry) -> None:
+    before, cache, full = entry.saved(), Cache(), FakeSpill(room=0)
+    copy = CopyOnWrite(entry, cache)
+    copy.hold()
+    held_bytes = cache.nbytes
+    assert not copy.leave(full)
+    assert cache.nbytes == held_bytes > 0
+    assert copy.take() == before
+    assert cache.nbytes == 0
+
+
+def test_a_copy_that_is_saved_or_given_up_by_now_takes_no_room_on_disk(entry: Entry) -> None:
+    """The writer may take it, or let it go, after the loop has found it among those that could leave."""
+    cache, spill = Cache(), FakeSpill()
+    for let_go in (CopyOnWrite.take, CopyOnWrite.drop):
+        copy = CopyOnWrite(entry, cache)
+        copy.hold()
+        let_go(copy)
+        assert copy.leave(spill)
+        assert (cache.nbytes, spill.places) == (0, [])
+    gone = CopyOnWrite(entry, cache)
+    gone.hold()
+    gone.leave(spill)
+    gone.drop()
+    assert (cache.nbytes, spill.places) == (0, [])

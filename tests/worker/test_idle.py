@@ -51,13 +51,15 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bytes, bytes |
     return records
 
 
-def save(url: str, last_ms: dict[str, int | None], partition: int = 0, lineage: str = "main") -> None:
+def save(
+    url: str, last_ms: dict[str, int | None], partition: int = 0, lineage: str = "main", topic: str = "events"
+) -> None:
     """A checkpoint of models of 10 bytes that learned last at these times."""
 
     def source(time_ms: int | None) -> SavedModel:
         return SavedModel("spec", b"x" * 10, {} if time_ms is None else {"last_ms": time_ms})
 
-    checkpoints = Checkpoints(open_store(url), Location("group", lineage, "events", "id", partition))
+    checkpoints = Checkpoints(open_store(url), Location("group", lineage, topic, "id", partition))
     write(checkpoints, 1, dirty={key: partial(source, time_ms) for key, time_ms in last_ms.items()})
 
 
@@ -88,6 +90,23 @@ def test_of_a_model_in_several_lineages_the_newest_time_counts(main: Main, tmp_p
     assert main("inspect", url, "--idle", "30d")[1] == "b\n"
 
 
+def test_models_of_which_no_time_is_known_are_counted(main: Main, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    save(url, {"a": None, "b": None, "c": 0})
+    said = "0 of 3 models are idle, 0 B; of 2 it is not known when they learned\n"
+    assert main("inspect", url, "--idle", "30d") == (0, "", said)
+
+
+def test_a_topic_that_goes_on_makes_no_model_of_another_one_idle(main: Main, tmp_path: Path) -> None:
+    """One URL may have the models of many workers, and the list of it removes those of one."""
+    url = f"file://{tmp_path}/store"
+    save(url, {"a": 9 * DAY_MS, "b": 8 * DAY_MS, "both": 0, "c": 1 * DAY_MS, "here": 0})
+    save(url, {"x": 99 * DAY_MS, "y": 0, "both": 0, "here": 98 * DAY_MS, "z": None}, topic="others")
+    code, out, err = main("inspect", url, "--idle", "7d")
+    assert (code, out.splitlines()) == (0, ["both", "y", "c"])
+    assert err == "3 of 8 models are idle, 30 B; of 1 it is not known when they learned\n"
+
+
 def test_a_partition_without_a_whole_checkpoint_is_named_and_the_others_are_listed(main: Main, tmp_path: Path) -> None:
     url = f"file://{tmp_path}"
     save(url, {"old": 0, "new": 2 * DAY_MS})
@@ -108,7 +127,7 @@ def test_a_producer_whose_clock_is_ahead_makes_no_model_idle(main: Main, tmp_pat
     assert main("inspect", url, "--idle", "30d")[1] == "old\n"
 
 
-@pytest.mark.parametrize("span", ["30", "d", "-1d", "1w", ""])
+@pytest.mark.parametrize("span", ["30", "d", "-1d", "1w", "", "9" * 400 + "d"])
 def test_a_span_without_a_unit_is_refused(main: Main, span: str) -> None:
     code, _, err = main("inspect", "file:///nowhere", "--idle", span)
     assert code == 2

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.worker.support.checkpoints import write
 from tests.worker.support.tight import Tight, saved
-from worker.base.errors import Transient
-from worker.checkpoint import Manifest
+from worker.base.errors import StateLost, Transient
+from worker.checkpoint import Checkpoints, Manifest
 from worker.service import SystemClock
 from worker.task.model_reader import ModelReader
 
@@ -39,11 +40,9 @@ def test_reads_that_hang_hold_up_no_other_partition_and_are_given_up_with_their_
     monkeypatch.setattr("worker.task.model_reader.FETCH_S", 0.05)
     new_fetchers = partial(ThreadPoolExecutor, 2)
     silent, whole = Silent(*"abcdef"), Silent()
-    stuck, other = (ModelReader(SystemClock(), new_fetchers) for _ in range(2))
     bench = Tight()
     saved(bench)
-    stuck.follow(silent, bench.newest())
-    other.follow(whole, bench.newest())
+    stuck, other = (ModelReader(each, bench.newest(), SystemClock(), new_fetchers) for each in (silent, whole))
     with pytest.raises(Transient, match=r"model 'a' has not come from the store in 0\.05 s$"):
         stuck.prefetch("abcdef")
     other.prefetch("xyz")
@@ -62,9 +61,9 @@ def test_a_model_that_failed_to_come_is_waited_for_by_its_reason(monkeypatch: An
     monkeypatch.setattr("worker.task.model_reader.FETCH_S", 0.05)
     silent = Silent("a")
     silent.failure = Transient("the store says 503")
-    reader, bench = ModelReader(SystemClock(), partial(ThreadPoolExecutor, 2)), Tight()
+    bench = Tight()
     saved(bench)
-    reader.follow(silent, bench.newest())
+    reader = ModelReader(silent, bench.newest(), SystemClock(), partial(ThreadPoolExecutor, 2))
     with pytest.raises(Transient):
         reader.prefetch("a")
     silent.released.set()
@@ -73,3 +72,32 @@ def test_a_model_that_failed_to_come_is_waited_for_by_its_reason(monkeypatch: An
     with pytest.raises(Transient, match=r"model 'a' has not come from the store in 0\.05 s, after: the store says 503"):
         reader.prefetch("a")
     silent.released.set()
+
+
+def test_nothing_of_an_older_checkpoint_is_taken_for_that_of_a_newer_one(monkeypatch: Any) -> None:
+    monkeypatch.setattr("worker.task.model_reader.FETCH_S", 0.05)
+    older, newer, bench = Silent("b"), Silent("b"), Tight()
+    older.failure = Transient("the store says 503")
+    older.released.set()
+    saved(bench)
+    manifest = bench.newest()
+    reader = ModelReader(older, manifest, SystemClock(), partial(ThreadPoolExecutor, 2))
+    reader.prefetch("ab")
+    reader.follow(newer, manifest)
+    with pytest.raises(Transient, match=r"model 'b' has not come from the store in 0\.05 s$"):
+        reader.prefetch("ab")
+    newer.released.set()
+    assert [reader.fetch(key) for key in "ab"] == [b"a", b"b"]
+    assert (sorted(older.asked), sorted(newer.asked)) == (["a", "b"], ["a", "b"])
+    reader.close()
+
+
+def test_a_model_that_the_checkpoint_has_not_or_not_whole_is_a_state_that_is_lost(checkpoints: Checkpoints) -> None:
+    manifest = write(checkpoints, 2, {"a": b"1"})
+    for new_fetchers in (None, partial(ThreadPoolExecutor, 1)):
+        reader = ModelReader(checkpoints, manifest, SystemClock(), new_fetchers)
+        reader.prefetch("ab")
+        assert reader.fetch("a") == b"1"
+        with pytest.raises(StateLost, match=r"events\[3\]: the checkpoint at offset 2 has no model 'b'"):
+            reader.fetch("b")
+        reader.close()

@@ -16,6 +16,7 @@ from tests.worker.support.configurations import document
 from worker import cli, processes
 from worker.base.errors import ConfigError
 from worker.cli.arguments import parser
+from worker.cli.words import by_name
 from worker.config import load, loads
 
 CONFIG = document(
@@ -301,6 +302,17 @@ def test_each_process_is_this_program_with_the_same_options(tmp_path, monkeypatc
         assert parsed.until == parser().parse_args(given).until
         assert dict(parsed.settings)["metrics.listen"] == f'"127.0.0.1:{port}"'
         assert parsed.workers_at == (9000, 9001)
+
+
+def test_the_name_of_each_process_stands_above_all_that_was_typed(tmp_path, monkeypatch):
+    (tmp_path / "worker.yaml").write_text(CONFIG)
+    started: list[list[str]] = []
+    monkeypatch.setattr(processes, "run", lambda commands, **_: started.extend(commands) or 0)
+    typed = ["--set", "kafka.group.instance.id=a", "--set", "kafka={group.instance.id: b}"]
+    assert cli.main(["run", str(tmp_path / "worker.yaml"), "--processes", "2", *typed]) == 0
+    parsed = [parser().parse_args(command[command.index("run") :]) for command in started]
+    found = [load(each.config, {}, by_name(each.settings)).kafka["group.instance.id"] for each in parsed]
+    assert found == ["b-1", "b-2"]
 
 
 def test_where_each_takes_any_free_port_nobody_knows_the_others(tmp_path, monkeypatch):

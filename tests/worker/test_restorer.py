@@ -13,6 +13,7 @@ from worker.task.restorer import LONGEST_RETRY_S, RETRY_S
 
 
 def test_a_partition_without_a_leader_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     bench = Bench(partitions=3)
     for number in range(3):
         bench.feed("a", "b", partition=number)
@@ -30,6 +31,8 @@ def test_a_partition_without_a_leader_holds_up_no_other(caplog: pytest.LogCaptur
     worker.turns(3)
     for number in range(3):
         assert bench.published(number) == bench.expected(number)
+    ended = [each.getMessage() for each in caplog.records if "waits no more" in each.getMessage()]
+    assert ended == ["partition 1 waits no more for its start"]
 
 
 def test_the_loop_does_not_wait_for_an_answer() -> None:
@@ -85,6 +88,17 @@ def test_a_partition_that_is_given_up_is_asked_about_no_more(caplog: pytest.LogC
     bench.feed("a")
     two.turns(3)
     assert bench.published() == bench.expected()
+
+
+def test_what_was_not_begun_to_load_of_a_partition_that_is_given_up_is_not_loaded() -> None:
+    bench = saved_bench(partitions=2)
+    one, two = bench.worker("one"), bench.worker("two").join_idle()
+    one.pool.is_done_within = lambda seconds: False
+    one.join(0).turn()
+    [waiting] = one.pool.jobs
+    two.take(0)
+    one.turn()
+    assert waiting.cancelled()
 
 
 def test_who_is_opened_after_it_was_given_up_is_not_shown_and_takes_no_memory() -> None:

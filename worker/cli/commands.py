@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from worker.base import gc_tuning
 from worker.base.errors import ConfigError, Fatal, WorkerError
 from worker.base.terms import some
+from worker.cli.words import by_name
 
 if TYPE_CHECKING:
     from worker.checkpoint import Source
@@ -49,15 +50,14 @@ def completion(arguments: Namespace) -> int:
 
 
 def run(arguments: Namespace) -> int:
-    settings = dict(arguments.settings)
     if arguments.processes != 1:
-        return _run_several(arguments, settings)
+        return _run_several(arguments)
     from worker import __version__
     from worker.base.log import Log
     from worker.cli import logs
     from worker.cli.signals import Signals
 
-    config = _load(arguments.config, settings)
+    config = _load(arguments.config, arguments.settings)
     logs.use_format(config.logging.format, config.kafka.get("group.instance.id", config.kafka.get("client.id")))
     signals = Signals()  # Before it is said that it starts, and before libraries are imported, which takes a second.
     Log(__name__).info("starting", f"amf-worker {__version__} starts with {arguments.config}")
@@ -70,13 +70,13 @@ def run(arguments: Namespace) -> int:
     return DONE
 
 
-def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
+def _run_several(arguments: Namespace) -> int:
     from worker import processes
     from worker.base import cores
     from worker.cli import logs
 
     n = cores.usable() if arguments.processes == "auto" else arguments.processes
-    config = _load(arguments.config, settings)
+    config = _load(arguments.config, arguments.settings)
     logs.use_format(config.logging.format)
     # -P: no other `worker` that lies in the folder where this was started gets in the way.
     program = [sys.executable, "-P", "-m", "worker", "run", arguments.config, "--log-level", arguments.log_level]
@@ -87,7 +87,7 @@ def _run_several(arguments: Namespace, settings: Mapping[str, str]) -> int:
         program += ["--until", ends]
     if ports := processes.ports(config, n):
         program += ["--workers-at", ",".join(map(str, ports))]
-    members = ({**settings, **processes.of_member(config, number)} for number in range(1, n + 1))
+    members = (by_name([*arguments.settings, *processes.of_member(config, k).items()]) for k in range(1, n + 1))
     commands = [processes.command_line(program, each) for each in members]
     return processes.run(commands, final=UNUSABLE, have_end=until is not None)
 
@@ -155,7 +155,7 @@ def evaluate(arguments: Namespace) -> int:
     from worker.cli.terminal import Interrupt, progress, status
     from worker.state.targets import compile_kernels
 
-    given = None if arguments.config is None else _load(arguments.config, _settings(arguments))
+    given = None if arguments.config is None else _load(arguments.config, _settings(arguments).items())
     rows = _open(arguments, given or _without_models(arguments))
     read = None if rows.from_stdin else rows.path
     require_distinct({"the rows": read, "--report": arguments.report, "--out": arguments.out})
@@ -237,7 +237,7 @@ def _without_models(arguments: Namespace) -> Config:
     from worker.config.keys import keys
 
     sections = keys(Config).keys() - {"models"}
-    return config_of_rows({name: value for name, value in arguments.settings if name.partition(".")[0] in sections})
+    return config_of_rows(by_name(each for each in arguments.settings if each[0].partition(".")[0] in sections))
 
 
 def _learner(arguments: Namespace, rows: FileRows, given: Config | None) -> Config:
@@ -261,7 +261,7 @@ def _learner(arguments: Namespace, rows: FileRows, given: Config | None) -> Conf
 
 def _settings(arguments: Namespace) -> dict[str, str]:
     """Those of the command line, and the algorithm that --regression or --classification stands for."""
-    settings = dict(arguments.settings)
+    settings = by_name(arguments.settings)
     if arguments.algorithm and not settings.keys() & _ALGORITHM:
         settings[ALGORITHM] = arguments.algorithm
     return settings
@@ -342,11 +342,11 @@ def demo(arguments: Namespace) -> int:
     return demo(arguments.seconds, arguments.models, arguments.rate, arguments.input)
 
 
-def _load(path: str, settings: Mapping[str, str] | Sequence[tuple[str, str]]) -> Config:
+def _load(path: str, settings: Iterable[tuple[str, str]]) -> Config:
     from worker.config import load
 
     # Shells know HOSTNAME and do not pass it on.
-    return load(path, {"HOSTNAME": gethostname(), **os.environ}, dict(settings))
+    return load(path, {"HOSTNAME": gethostname(), **os.environ}, by_name(settings))
 
 
 def _open(arguments: Namespace, config: Config) -> FileRows:

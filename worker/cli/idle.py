@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -25,27 +26,38 @@ from worker.config import Config
 def show_idle(store: ObjectStore, idle_s: float, now_ms: int) -> tuple[int, list[str]]:
     """Print the keys of models that learned nothing in the last `idle_s` seconds of event time, the idlest first.
 
-    What counts is the newest record that any model learned: a topic that stands still makes no model idle. One from
-    after `now_ms`, by a producer whose clock is ahead, makes none idle either. Returns how many checkpoints there are,
-    and what is damaged.
+    What counts is the newest record that any model of the topic learned: a topic that stands still makes no model idle,
+    nor does another topic that goes on. A record from after `now_ms`, by a producer whose clock is ahead, makes none
+    idle either. A key is listed where it is idle in each topic. Returns how many checkpoints there are, and what is
+    damaged.
     """
-    found, problems, sizes, last_ms = 0, [], dict[str, int](), dict[str, int]()
+    found, problems, sizes = 0, [], dict[str, int]()
+    topics: dict[str, dict[str, int]] = defaultdict(dict)
     with status("reading checkpoints"):
         for listing in describe(store):
             found += 1
             problems += listing.problems
-            for key, entry in listing.newest.models.items() if listing.newest is not None else ():
+            if listing.newest is None:
+                continue
+            last_ms = topics[listing.newest.location.topic]
+            for key, entry in listing.newest.models.items():
                 # Of a key that several lineages have the newest time counts.
                 last_ms[key] = max(last_ms.get(key, -1), entry.summary.get("last_ms", -1))
                 sizes[key] = entry.length
-    known = {key: time_ms for key, time_ms in last_ms.items() if time_ms >= 0}
-    until_ms = max((time_ms for time_ms in known.values() if time_ms <= now_ms), default=0) - round(idle_s * 1000)
-    idle = sorted((time_ms, key) for key, time_ms in known.items() if time_ms < until_ms)
-    for _, key in idle:
+    idle, busy = dict[str, int](), set[str]()
+    for last_ms in topics.values():
+        until_ms = max((time_ms for time_ms in last_ms.values() if time_ms <= now_ms), default=0) - round(idle_s * 1000)
+        for key, time_ms in last_ms.items():
+            if time_ms >= max(until_ms, 0):
+                busy.add(key)
+            elif time_ms >= 0:
+                idle[key] = max(time_ms, idle.get(key, 0))
+    listed = sorted(idle.keys() - busy, key=lambda key: (idle[key], key))
+    for key in listed:
         print(line_of(key))
-    summary = f"{count(len(idle))} of {count(len(last_ms))} models are idle, {size(sum(sizes[key] for _, key in idle))}"
-    if len(known) < len(last_ms):
-        summary += f"; of {count(len(last_ms) - len(known))} it is not known when they learned"
+    summary = f"{count(len(listed))} of {count(len(sizes))} models are idle, {size(sum(sizes[key] for key in listed))}"
+    if n_unknown := len(sizes.keys() - busy - idle.keys()):
+        summary += f"; of {count(n_unknown)} it is not known when they learned"
     print(summary, file=sys.stderr)
     return found, problems
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Literal, TypeVar
 
@@ -31,6 +31,15 @@ def setting(text: str) -> tuple[str, str]:
     if not (re.fullmatch(r"[\w.]+", name) and equals):
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE such as n_estimators=20, found {text!r}")
     return name, value
+
+
+def by_name(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Of settings with one name the last, where it stands: it is above what was said of the same keys before it."""
+    found: dict[str, str] = {}
+    for name, value in settings:
+        found.pop(name, None)
+        found[name] = value
+    return found
 
 
 MOST_PROCESSES = 1000
@@ -76,7 +85,7 @@ def up_to(most: int) -> Callable[[str], int]:
 
 def span(text: str) -> float:
     """A time span in seconds."""
-    parsed = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
+    parsed = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text)
     if parsed is None:
         raise argparse.ArgumentTypeError(
             f"expected a number of days, hours, minutes or seconds as in 30d, found {text!r}"

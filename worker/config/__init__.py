@@ -33,7 +33,7 @@ from worker.config.schema import (
     Transaction,
 )
 from worker.config.services import Logging, SchemaRegistry
-from worker.config.settings import with_setting
+from worker.config.settings import with_settings
 from worker.config.text import FLOAT
 from worker.config.values import Address
 from worker.config.views import history_of, intake_of, plain
@@ -86,8 +86,8 @@ def loads(
 ) -> Config:
     """Read a configuration from its text; `source` is what errors call it. Raises ConfigError as `load` does.
 
-    `settings` stand above the text: the name of a key, such as models.max_models, or of a parameter of the default
-    model, and its value in YAML.
+    `settings` stand above the text, each above those before it: the name of a key, such as models.max_models, or of a
+    parameter of the default model, and its value in YAML.
     """
     if len(text) > LONGEST:
         raise ConfigError(f"{source}: expected a configuration, of at most {LONGEST:,} characters, found a longer file")
@@ -98,9 +98,7 @@ def loads(
         raise ConfigError(f"{source}:{syntax_problem(error, text)}") from None
     except RecursionError:
         raise ConfigError(f"{source}: {TOO_DEEP}") from None
-    for name, value in settings.items():
-        root = with_setting(root, name, value)
-    config = reader.config(Entry(1, root))
+    config = reader.config(Entry(1, with_settings(root, settings)))
     if reader.problems:
         raise ConfigError("\n".join(f"{reader.place(line)}: {text}" for _, line, text in sorted(reader.problems)))
     return config

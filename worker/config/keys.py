@@ -76,5 +76,5 @@ def keys(section_type: type[Any]) -> dict[str, Key]:
 def unknown_key(name: str, known: Mapping[str, Key]) -> str:
     """What an error says of a key that there is not."""
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown key, expected one of {', '.join(known)}{hint}"
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"unknown key{hint}, expected one of {', '.join(known)}"

@@ -19,9 +19,20 @@ class Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (pyyaml's own name and place for it)
 
 
-def compose(text: str) -> yaml.Node | None:
+NOT_IN_FILE = yaml.Mark("--set", 0, -1, 0, "", 0)
+"""Where nodes are that stand on no line of the file."""
+
+
+class _LoaderBeside(Loader):
+    """Of a text beside the file."""
+
+    def get_mark(self) -> yaml.Mark:
+        return NOT_IN_FILE
+
+
+def compose(text: str, *, in_file: bool = True) -> yaml.Node | None:
     """The tree of a text. Raises YAMLError, and RecursionError where it is nested too deep."""
-    loader = Loader(text)
+    loader = Loader(text) if in_file else _LoaderBeside(text)
     try:
         return loader.get_single_node()
     except (ValueError, OverflowError):

@@ -181,7 +181,9 @@ class Reader:
             elif known is not None and name not in known:
                 self._fail(line, _join(path, _shown(name)), unknown_key(name, known))
             elif name in entries:
-                self._fail(line, _join(path, name), f"expected one value, found another on line {entries[name].line}")
+                first = entries[name].line
+                where = f"on line {first}" if first else "in --set"
+                self._fail(line, _join(path, name), f"expected one value, found another {where}")
             else:
                 entries[name] = Entry(line, node)
         return entries

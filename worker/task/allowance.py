@@ -53,6 +53,6 @@ class Allowance:
             copied_bytes += copied
             used_bytes += used
             self.coming_bytes += coming + copied
-        self._copied_bytes = max(0, self._copied_bytes - copied_bytes)
-        self._model_bytes = max(0, self._model_bytes - used_bytes)
+        self._copied_bytes -= copied_bytes
+        self._model_bytes -= used_bytes
         return n

@@ -20,12 +20,18 @@ class ModelReader:
     else's. Without them the loop reads and waits itself.
     """
 
-    def __init__(self, clock: Clock, new_fetchers: Callable[[], Executor] | None) -> None:
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        manifest: Manifest,
+        clock: Clock,
+        new_fetchers: Callable[[], Executor] | None,
+    ) -> None:
+        self._newest = checkpoints, manifest
         self._clock = clock
         self._new_fetchers = new_fetchers
         self._fetchers: Executor | None = None
         """Made when the first model is read: most partitions have all of theirs in memory."""
-        self._newest: tuple[Checkpoints, Manifest] | None = None
         self._reading: dict[str, Future[bytes]] = {}
         """Models that are being read from that checkpoint, or have been and were not taken yet."""
         self._failure = ""
@@ -51,7 +57,7 @@ class ModelReader:
 
         None is taken before all of them are there: what comes into memory one by one might have to leave again.
         """
-        if self._new_fetchers is None or self._newest is None:
+        if self._new_fetchers is None:
             return
         self._fetchers = self._fetchers or self._new_fetchers()
         # Who did not answer within that time before is not waited for again: others wait for the loop.
@@ -72,7 +78,6 @@ class ModelReader:
 
     def fetch(self, key: str) -> bytes:
         """One model. Raises Transient, StateLost."""
-        assert self._newest is not None, "there is no checkpoint to read from"
         found = self._reading.pop(key, None)
         return _read(*self._newest, key) if found is None else found.result()
 

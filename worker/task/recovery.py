@@ -152,9 +152,8 @@ class Recovery:
             for manifest, saved in start.checkpoints.restorable(start.live_from, start.pointer):
                 failpoint("restoring")
                 offset = self._reach(manifest, bounds.low, start.live_from)
-                reader = ModelReader(self._clock, self._new_fetchers)
                 # Of many models some are away again by the time that all are here, and a gap has all of them saved.
-                reader.follow(start.checkpoints, manifest)
+                reader = ModelReader(start.checkpoints, manifest, self._clock, self._new_fetchers)
                 try:
                     models = load(saved, manifest.offset, reader.fetch, reader.prefetch)
                 except CorruptCheckpoint as error:
