@@ -20,24 +20,10 @@ import amf
 # Against the reference.
 
 
-def in_order(tree) -> list[int]:
-    """Rows of a tree, left subtree first."""
-    found, waiting, node = [], [], 0
-    while True:
-        while tree.child[node]:
-            waiting.append(node)
-            node = tree.child[node]
-        found.append(node)
-        if not waiting:
-            return found
-        found.append(waiting.pop())
-        node = tree.child[found[-1]] + 1
-
-
 def same_trees(forest: amf.UnrestrictedAMFClassifier, reference: UnrestrictedForest) -> None:
     """The same cells that branch and the same leaves: cuts bit by bit, counts, cells."""
     for tree, n_cuts, other in zip(trees_of(forest), n_cuts_of(forest), reference.trees, strict=True):
-        rows, cells = in_order(tree), other.branchings()
+        rows, cells = tree.in_order(), other.branchings()
         assert len(rows) == len(cells)
         for row, cell in zip(rows, cells, strict=True):
             assert tree.counts[row].tolist() == cell.counts.tolist()
@@ -92,7 +78,7 @@ def test_the_order_of_the_samples_changes_no_cell_and_with_counts_no_forecast():
         for rows in (np.arange(200), order)
     )
     for a, b in zip(trees_of(one), trees_of(other), strict=True):
-        rows, same = in_order(a), in_order(b)
+        rows, same = a.in_order(), b.in_order()
         for column in ("feature", "threshold", "time", "counts", "low", "high"):
             np.testing.assert_array_equal(getattr(a, column)[rows], getattr(b, column)[same])
     np.testing.assert_allclose(one.predict_proba(points), other.predict_proba(points), rtol=1e-9)
@@ -156,7 +142,7 @@ def test_a_full_forest_forgets_leaves_as_if_they_had_never_come():
         assert 10 < len(left) < len(np.unique(points, axis=0)) / 3
         fresh = amf.UnrestrictedAMFClassifier(3, classes=range(3), seed=8).partial_fit(left, np.zeros(len(left), int))
         other, other_cuts = trees_of(fresh)[n], n_cuts_of(fresh)[n]
-        rows, same = in_order(tree), in_order(other)
+        rows, same = tree.in_order(), other.in_order()
         inner = [row for row in rows if tree.child[row]], [row for row in same if other.child[row]]
         np.testing.assert_array_equal(n_cuts[inner[0]], other_cuts[inner[1]])
         for column in ("feature", "threshold"):
