@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 from cube import KT, PRIORS, samples
-from laws import POINTS, kolmogorov
+from laws import PAIRS, POINTS, follow, parting_times, roots_are_those_of_mondrians
 from reference import SplitMix64
 from reference_unrestricted import UnrestrictedForest
 from trees import n_cuts_of, trees_of
@@ -155,25 +155,14 @@ def test_a_full_forest_forgets_leaves_as_if_they_had_never_come():
 
 
 def test_restricted_to_the_samples_the_partition_is_a_mondrian_of_their_box():
-    n_trees = 3000
     points = (POINTS / 4 + 0.125).astype(np.float32)
-    forest = amf.UnrestrictedAMFClassifier(n_trees, classes=[0, 1], seed=5).partial_fit(points, np.zeros(5, int))
+    forest = amf.UnrestrictedAMFClassifier(3000, classes=[0, 1], seed=5).partial_fit(points, np.zeros(5, int))
     trees = trees_of(forest)
     assert all(len(tree.child) == 9 for tree in trees)
-    sides = np.ptp(points, axis=0).astype(float)
-    times = np.array([tree.time[0] for tree in trees])
-    assert kolmogorov(times, lambda t: 1 - np.exp(-t * sides.sum())) < 2.5 / math.sqrt(n_trees)
-    feature = np.array([tree.feature[0] for tree in trees])
-    p = sides[0] / sides.sum()
-    assert np.mean(feature == 0) == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / n_trees))
-    for j in (0, 1):
-        places = np.array([tree.threshold[0] for tree in trees if tree.feature[0] == j]) - points[:, j].min()
-        assert kolmogorov(places, lambda s, side=sides[j]: s / side) < 2.5 / math.sqrt(len(places))
-    for a, b in [(0, 1), (1, 3), (2, 4), (0, 4)]:
-        common = [[p for p, q in zip(t.path(points[a]), t.path(points[b]), strict=False) if p == q] for t in trees]
-        parting = np.array([tree.time[path[-1]] for tree, path in zip(trees, common, strict=True)])
+    roots_are_those_of_mondrians(trees, points)
+    for a, b in PAIRS:
         distance = float(np.abs(points[a] - points[b]).sum())
-        assert kolmogorov(parting, lambda t, rate=distance: 1 - np.exp(-t * rate)) < 2.5 / math.sqrt(n_trees)
+        follow(parting_times(trees, points[a], points[b]), lambda t, rate=distance: 1 - np.exp(-t * rate))
 
 
 def test_the_description_agrees_with_the_forecasts_at_the_learned_samples():
