@@ -19,7 +19,7 @@ from tests.availability import Unavailable, give_up
 from tests.kafka.broker import committed_offsets, read_all
 from tests.kafka.configurations import Sections, configuration
 from tests.kafka.secured import SecuredBroker
-from tests.kafka.workers import WorkerProcess, page, require_each_once, wait_for_progress
+from tests.kafka.workers import WorkerProcess, page, require_each_once, wait_for_progress, within
 from tests.worker.support.fake_clients import NoListener
 from worker.adapters.kafka import KafkaInput, KafkaOutput, producer
 from worker.adapters.kafka.errors import Admission, client, explained, failure
@@ -175,6 +175,7 @@ def test_a_worker_with_tls_and_scram_works_and_tells_no_secret(secured: SecuredB
     login = scram("works", f"${{file:{tmp_path}/password}}") | UNUSED_SECRETS
     config = write_config(secured, tmp_path, "works", login)
     with WorkerProcess(config, tmp_path / "log", "--log-level", "debug", **OTHER_SECRETS) as worker:
+        within(END_WITHIN_S, worker, lambda: "metrics at" in worker.log())
         require_predictions(secured, "works", worker)
         metrics = page(worker, "/metrics")
         assert worker.terminate() == 0
