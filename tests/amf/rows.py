@@ -19,34 +19,14 @@ def data(seed: int, n: int, d: int, k: int, *, grid: int | None, missing: float)
     return x, y
 
 
-def rows_in_order(forest: amf.AMFClassifier, tree: int):
-    """(feature, threshold, time, counts, low, high) of each node, left subtree first."""
-    nodes = trees_of(forest)[tree]
-
-    def walk(node: int):
-        child = nodes.child[node]
-        if child:
-            yield from walk(child)
-        feature = int(nodes.feature[node]) if child else -1
-        threshold = float(nodes.threshold[node]) if child else 0.0
-        counts = nodes.counts[node].tolist()
-        assert sum(counts) == nodes.count[node]
-        yield feature, threshold, float(nodes.time[node]), counts, nodes.low[node], nodes.high[node]
-        if child:
-            yield from walk(child + 1)
-
-    return list(walk(0))
-
-
 def same_rows(forest: amf.AMFClassifier, reference: ReferenceForest) -> None:
     """The same nodes in the same order, bit for bit."""
     origin = forest._scaling.origin
     assert np.all((origin == 0) | np.isnan(origin)), "the reference does not centre its features"
-    for tree, other in enumerate(reference.trees):
-        mine, theirs = rows_in_order(forest, tree), other.nodes()
-        assert len(mine) == len(theirs)
-        for (feature, threshold, time, counts, low, high), node in zip(mine, theirs, strict=True):
-            assert (feature, threshold, time) == (node.feature, node.threshold, node.time)
-            assert counts == list(node.counts)
-            np.testing.assert_array_equal(low, node.lo)
-            np.testing.assert_array_equal(high, node.hi)
+    for tree, other in zip(trees_of(forest), reference.trees, strict=True):
+        for row, node in zip(tree.in_order(), other.nodes(), strict=True):
+            assert tree.cut(row) == (node.feature, node.threshold)
+            assert (tree.time[row], tree.count[row]) == (node.time, node.n)
+            assert tree.counts[row].tolist() == list(node.counts)
+            np.testing.assert_array_equal(tree.low[row], node.lo)
+            np.testing.assert_array_equal(tree.high[row], node.hi)

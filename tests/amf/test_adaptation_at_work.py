@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from trees import trees_of
-from worlds import changing, log_loss, state
+from worlds import changing, friedman, log_loss, state
 
 import amf
 from amf.adaptation.state import COMPARES, SILENT, WATCHES
@@ -36,14 +36,6 @@ def test_a_hundred_columns_of_noise_cost_little():
     """From early on: trees rehearse as soon as their forest knows what matters. Without the noise the loss is .06."""
     x, y = with_noise(1500, 100)
     assert log_loss(amf.AdaptiveAMFClassifier(10, classes=range(3), seed=1).predict_learn(x, y), y) < 0.25
-
-
-def friedman(n, d, seed=0):
-    """Numbers that five features decide in different ways, two of them together, and the others not at all."""
-    rng = np.random.default_rng(seed)
-    x = rng.random((n, d))
-    told = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
-    return x, told + rng.standard_normal(n)
 
 
 def test_a_bet_on_a_split_that_tells_nothing_wins_nothing():

@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from laws import PAIRS, SIGMAS, are_as_frequent, have_like_sizes
 from reference import SplitMix64
 from reference_bsp import BSPTree, LiteralTree, drawn_at_once
 from trees import nodes_of
@@ -17,7 +18,6 @@ from amf.geometry.planes import OFFSET, SECOND, SLOPE
 from amf.memory.arena import CHILD, COUNT, FEATURE, TIME
 
 RAW = {"scaling": "none", "calibration": False}
-SIGMAS = 4.5
 
 
 class Tree:
@@ -238,12 +238,11 @@ def parted(points, order, budget, d):
 def test_points_are_apart_by_the_law_of_a_bsp_tree_whatever_their_order(d, order):
     budget = 0.15
     leaves = parted(POINTS, order, budget, d)
-    for one, other in [(0, 1), (1, 3), (2, 4), (0, 4)]:
+    for one, other in PAIRS:
         between = POINTS[one, :d] - POINTS[other, :d]
         pairs = list(itertools.combinations(range(d), 2)) or [(0,)]
         p = 1 - math.exp(-2 * budget * sum(np.linalg.norm(between[list(pair)]) for pair in pairs))
-        apart = np.mean(leaves[:, one] != leaves[:, other])
-        assert apart == pytest.approx(p, abs=SIGMAS * math.sqrt(p * (1 - p) / N_TREES))
+        are_as_frequent(leaves[:, one] != leaves[:, other], p)
 
 
 def test_as_printed_the_leaf_rule_depends_on_the_order_of_the_samples():
@@ -276,10 +275,7 @@ def test_partitions_have_the_law_of_a_tree_that_is_drawn_at_once(order):
     forest = amf.BSPForestClassifier(n, classes=[0, 1], **RAW).partial_fit(points[list(order)], [0, 1] * 7)
     seen = centred(forest, points)
     found = [[*Counter(tree.leaf(point, budget) for point in seen).values()] for tree in trees_of(forest)]
-    for statistic in (len, lambda sizes: np.square(sizes).sum(), max):
-        ours, theirs = (np.array([statistic(sizes) for sizes in side], float) for side in (found, at_once))
-        error = math.sqrt((ours.var() + theirs.var()) / n)
-        assert abs(ours.mean() - theirs.mean()) < SIGMAS * error
+    have_like_sizes(found, at_once)
 
 
 def test_cuts_of_a_segment_are_a_poisson_process():

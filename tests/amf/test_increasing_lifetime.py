@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from laws import POINTS, SIGMAS, are_apart_as_in_mondrians, have_like_sizes
 from reference_increasing import CubeTree, IncreasingNumberTree, IncreasingTree, words_of
 from reference_mondrian import drawn_at_once
 from reference_mondrian import samples as samples_on_grid
@@ -21,7 +22,6 @@ SCHEDULES = [
     {"lifetime": 0.2, "lifetime_exponent": 0.9},
 ]
 RAW = {"scaling": "none", "calibration": False}
-SIGMAS = 4.5
 samples = partial(samples_on_grid, per_unit=8)
 
 
@@ -233,7 +233,6 @@ def test_the_description_and_the_attributions_see_what_forecasts_see():
 
 
 N_TREES = 3000
-POINTS = np.array([[0.0, 0.0], [1.0, 0.5], [0.25, 2.0], [0.75, 0.5], [3.0, 1.0]])
 UNTIL = {  # schedules that have come to a lifetime of 0.6 after five samples
     "fixed": {"lifetime": 0.6, "lifetime_exponent": 0.0},
     "slowly": {"lifetime": 0.6 / 5 ** (1 / 4)},
@@ -249,10 +248,7 @@ def test_points_are_apart_at_a_lifetime_by_the_law_of_a_mondrian_whatever_the_wa
     assert forest.lifetimes == pytest.approx(0.6, rel=1e-12)
     centred = (POINTS - POINTS[order[0]]).astype(np.float32)
     ends = np.array([[shown_end(tree, x) for x in centred] for tree in trees_of(forest)])
-    for one, other in [(0, 1), (1, 3), (2, 4), (0, 4)]:
-        p = 1 - math.exp(-0.6 * np.abs(POINTS[one] - POINTS[other]).sum())
-        apart = np.mean(ends[:, one] != ends[:, other])
-        assert apart == pytest.approx(p, abs=SIGMAS * math.sqrt(p * (1 - p) / N_TREES))
+    are_apart_as_in_mondrians(ends, POINTS, 0.6)
 
 
 def shown_end(tree, x, lifetime=0.6):
@@ -272,11 +268,7 @@ def test_leaves_have_the_law_of_a_tree_that_is_drawn_at_once():
     for tree in trees_of(forest):
         ends = [shown_end(tree, point, lifetime) for point in centred]
         found.append([ends.count(end) for end in set(ends)])
-    for statistic in (len, lambda sizes: np.square(sizes).sum(), max):
-        ours = np.array([statistic(sizes) for sizes in found], float)
-        theirs = np.array([statistic([len(leaf) for leaf in leaves]) for leaves in at_once], float)
-        error = math.sqrt((ours.var() + theirs.var()) / n_trees)
-        assert abs(ours.mean() - theirs.mean()) < SIGMAS * error
+    have_like_sizes(found, [[len(leaf) for leaf in leaves] for leaves in at_once])
 
 
 @pytest.mark.parametrize("schedule", UNTIL)
@@ -286,10 +278,7 @@ def test_on_the_cube_too_whatever_the_way_there(schedule):
     forest.partial_fit(points, np.arange(5.0))
     assert forest.lifetimes == pytest.approx(0.6, rel=1e-12)
     ends = np.array([[shown_end(tree, x) for x in points.astype(np.float32)] for tree in trees_of(forest)])
-    for one, other in [(0, 1), (1, 3), (2, 4), (0, 4)]:
-        p = 1 - math.exp(-0.6 * np.abs(points[one] - points[other]).sum())
-        apart = np.mean(ends[:, one] != ends[:, other])
-        assert apart == pytest.approx(p, abs=SIGMAS * math.sqrt(p * (1 - p) / N_TREES))
+    are_apart_as_in_mondrians(ends, points, 0.6)
 
 
 @pytest.mark.parametrize(("d", "lifetime"), [(1, 3.0), (2, 2.0)])

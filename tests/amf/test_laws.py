@@ -1,8 +1,4 @@
-"""What holds in law: the partition is a Mondrian, weighted depths tell where a signal is (algorithms A.6.2, A.6.10).
-
-Seeds are fixed. A bound of 2.5 / sqrt(n) on the distance of Kolmogorov is exceeded once in 100,000 times, and one of
-4.5 standard errors about as rarely.
-"""
+"""What holds in law: the partition is a Mondrian, weighted depths tell where a signal is (algorithms A.6.2, A.6.10)."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from laws import POINTS, kolmogorov
+from laws import PAIRS, POINTS, are_as_frequent, follow, parting_times, roots_are_those_of_mondrians
 from trees import trees_of
 
 import amf
@@ -28,29 +24,17 @@ def mondrians(order):
 def test_two_points_separate_at_the_exponential_time_of_their_distance(order):
     """P(separated before t) = 1 - exp(-t * L1 distance), whatever else came, in whatever order."""
     trees, points = mondrians(order)
-    for a, b in [(0, 1), (1, 3), (2, 4), (0, 4)]:
-        common = [[p for p, q in zip(t.path(points[a]), t.path(points[b]), strict=False) if p == q] for t in trees]
-        times = np.array([tree.time[path[-1]] for tree, path in zip(trees, common, strict=True)])
+    for a, b in PAIRS:
+        times = parting_times(trees, points[a], points[b])
         distance = np.abs(POINTS[a] - POINTS[b]).sum()
-        assert kolmogorov(times, lambda t, rate=distance: 1 - np.exp(-t * rate)) < 2.5 / math.sqrt(N_TREES)
+        follow(times, lambda t, rate=distance: 1 - np.exp(-t * rate))
         for lam in (0.1, 0.5, 2.0):
-            p = 1 - math.exp(-lam * distance)
-            assert np.mean(times < lam) == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / N_TREES))
+            are_as_frequent(times < lam, 1 - math.exp(-lam * distance))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 2, 0, 3, 1)])
 def test_the_root_splits_like_a_mondrian_of_its_box(order):
-    trees, points = mondrians(order)
-    sides = np.ptp(POINTS, axis=0)
-    rate = sides.sum()
-    times = np.array([tree.time[0] for tree in trees])
-    assert kolmogorov(times, lambda t: 1 - np.exp(-t * rate)) < 2.5 / math.sqrt(N_TREES)
-    feature = np.array([tree.feature[0] for tree in trees])
-    p = sides[0] / rate
-    assert np.mean(feature == 0) == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / N_TREES))
-    for j in (0, 1):
-        places = np.array([t.threshold[0] for t in trees if t.feature[0] == j]) - points[:, j].min()
-        assert kolmogorov(places, lambda s, side=sides[j]: s / side) < 2.5 / math.sqrt(len(places))
+    roots_are_those_of_mondrians(*mondrians(order))
 
 
 def test_the_weighted_depth_is_larger_where_the_signal_is_rougher():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worlds import log_loss
 
 import amf
 from amf.calibration import linear_models, logistic
@@ -11,10 +12,6 @@ from amf.jit.decorators import exported
 
 follow, respond = exported(logistic.follow), exported(logistic.respond)
 FORESTS = [amf.AMFClassifier, amf.AdaptiveAMFClassifier]
-
-
-def log_loss(probabilities, y) -> float:
-    return float(-np.log(probabilities[np.arange(len(y)), y]).mean())
 
 
 def learn(entered, labels, state, counted):

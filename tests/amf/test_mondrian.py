@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from laws import POINTS, SIGMAS, are_apart_as_in_mondrians, have_like_sizes
 from reference import ReferenceTree, SplitMix64
 from reference_mondrian import MondrianForest, MondrianNumberTree, MondrianTree, drawn_at_once, samples
 from trees import same_means, same_structure, trees_of
@@ -23,7 +24,6 @@ CHOICES = [
     {"smoothing": "path_mean", "lifetime": 1.0, "split_pure": True},
 ]
 RAW = {"scaling": "none", "calibration": False}
-SIGMAS = 4.5
 
 
 # The forests against the reference.
@@ -275,21 +275,13 @@ def test_the_walk_through_of_the_chapter_in_the_kernel():
 # What holds in law.
 
 
-N_TREES = 3000
-POINTS = np.array([[0.0, 0.0], [1.0, 0.5], [0.25, 2.0], [0.75, 0.5], [3.0, 1.0]])
-
-
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 2, 0, 3, 1)])
 def test_points_are_apart_at_the_end_of_the_lifetime_by_the_law_of_a_mondrian(order):
-    lifetime = 0.6
-    forest = amf.MondrianForestClassifier(N_TREES, classes=[0, 1], lifetime=lifetime, seed=order[0], **RAW)
+    forest = amf.MondrianForestClassifier(3000, classes=[0, 1], lifetime=0.6, seed=order[0], **RAW)
     forest.partial_fit(POINTS[list(order)], np.arange(5) % 2)
     centred = (POINTS - POINTS[order[0]]).astype(np.float32)
     ends = np.array([[tree.path(x)[-1] for x in centred] for tree in trees_of(forest)])
-    for one, other in [(0, 1), (1, 3), (2, 4), (0, 4)]:
-        p = 1 - math.exp(-lifetime * np.abs(POINTS[one] - POINTS[other]).sum())
-        apart = np.mean(ends[:, one] != ends[:, other])
-        assert apart == pytest.approx(p, abs=SIGMAS * math.sqrt(p * (1 - p) / N_TREES))
+    are_apart_as_in_mondrians(ends, POINTS, 0.6)
 
 
 @pytest.mark.parametrize("lifetime", [math.inf, 1.5])
@@ -306,11 +298,7 @@ def test_leaves_that_pause_have_the_law_of_a_tree_that_is_drawn_at_once(lifetime
         for row in order:
             tree.learn(x[row], int(y[row]))
         found.append([leaf.n for leaf in tree.shown_leaves()])
-    for statistic in (len, lambda sizes: np.square(sizes).sum(), max):
-        ours = np.array([statistic(sizes) for sizes in found], float)
-        theirs = np.array([statistic([len(leaf) for leaf in leaves]) for leaves in at_once], float)
-        error = math.sqrt((ours.var() + theirs.var()) / n_trees)
-        assert abs(ours.mean() - theirs.mean()) < SIGMAS * error
+    have_like_sizes(found, [[len(leaf) for leaf in leaves] for leaves in at_once])
 
 
 def test_the_description_sees_what_forecasts_see():

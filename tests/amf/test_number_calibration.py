@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference_number_calibration import Blend, Median, Outlook, Quantiles
+from worlds import friedman
 
 import amf
 
@@ -164,18 +165,10 @@ def test_where_nothing_tells_the_mean_of_all_labels_wins(d, signal):
         assert errors[0] < 1.02 * errors[1:].min()
 
 
-def friedman(n):
-    """Five features that decide in different ways, and two that do not; the labels have standard deviation 5."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(size=(n, 7))
-    told = 10.0 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20.0 * (x[:, 2] - 0.5) ** 2 + 10.0 * x[:, 3] + 5.0 * x[:, 4]
-    return x, told + rng.normal(size=n)
-
-
 @pytest.mark.parametrize("row", [0, 300])
 @pytest.mark.parametrize("size", [1e3, 1e6, -1e6])
 def test_an_outlier_does_not_decide_for_good_how_the_mean_is_made(row, size):
-    x, y = friedman(4000)
+    x, y = friedman(4000, 7)
     y[row] += size
     told = amf.AMFRegressor(seed=1).prequential(x, y)
     mean, raw = (np.median(np.abs(each - y)[2500:]) for each in (told.mean, told.raw_mean))
@@ -183,7 +176,7 @@ def test_an_outlier_does_not_decide_for_good_how_the_mean_is_made(row, size):
     assert np.mean((y < told.quantiles[:, 0])[2500:]) == pytest.approx(0.05, abs=0.02)
     assert np.mean((y > told.quantiles[:, 2])[2500:]) == pytest.approx(0.05, abs=0.02)
     if abs(size) < 1e6 and row > 0:  # one of a million shows in the mean of each tree's root
-        plain = amf.AMFRegressor(seed=1).prequential(x, friedman(4000)[1])
+        plain = amf.AMFRegressor(seed=1).prequential(x, friedman(4000, 7)[1])
         width, usual = (np.median(np.diff(each.quantiles[2500:, ::2])) for each in (told, plain))
         assert width < 1.5 * usual
 
@@ -192,7 +185,7 @@ def test_an_outlier_does_not_decide_for_good_how_the_mean_is_made(row, size):
 @pytest.mark.parametrize("by", [10.0, 100.0])
 def test_a_level_shift_does_not_decide_for_good_how_the_mean_is_made(system, by):
     """What was best before is not after it: the adaptive forest begins anew, and the mean of labels is far from all."""
-    x, y = friedman(8000)
+    x, y = friedman(8000, 7)
     y[4000:] += by
     told = system(seed=1).prequential(x, y)
     mean, raw = (np.median(np.abs(each - y)[6000:]) for each in (told.mean, told.raw_mean))

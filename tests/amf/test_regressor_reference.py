@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from reference import average_over_prunings
 from reference_regression import Labels, RegressionForest, RegressionTree
-from trees import nodes_of, trees_of
+from trees import trees_of
 
 import amf
-from amf.memory.arena import CHILD, COUNT, FEATURE, THRESHOLD, TIME
 
 BOUND = 2.0
 PAPER = {"loss": "square", "bound": BOUND, "charge_first": True, "split_pure": True}
@@ -239,32 +238,6 @@ def test_labels_say_how_many_equal_one_value():
 # The kernels.
 
 
-def rows_in_order(forest: amf.AMFRegressor, tree: int):
-    """(feature, threshold, time, count, low, high) of each node, left subtree first."""
-    d = forest.n_features
-    ints, boxes = nodes_of(forest, tree)
-    floats, reals = ints.view(np.float32), ints.view(np.float64)
-
-    def walk(node: int):
-        child = ints[node, CHILD]
-        if child:
-            yield from walk(child)
-        feature = int(ints[node, FEATURE]) if child else -1
-        threshold = float(floats[node, THRESHOLD]) if child else 0.0
-        yield (
-            feature,
-            threshold,
-            float(reals[node, TIME]),
-            int(ints[node, COUNT]),
-            boxes[node, 0, :d],
-            boxes[node, 1, :d],
-        )
-        if child:
-            yield from walk(child + 1)
-
-    return list(walk(0))
-
-
 @pytest.mark.parametrize("options", [*LOSSES, {"calibration": False}], ids=str)
 @pytest.mark.parametrize(
     ("d", "grid", "missing"),
@@ -291,18 +264,17 @@ def test_kernels_equal_the_reference(options, d, grid, missing):
         np.testing.assert_allclose(forest.losses, reference.losses.means(), **close)
     else:
         assert forest.losses is None
-    for tree, other in enumerate(reference.trees):
-        mine, theirs = rows_in_order(forest, tree), other.nodes()
-        assert len(mine) == len(theirs)
-        for (feature, threshold, time, count, low, high), node in zip(mine, theirs, strict=True):
-            # Bit for bit, unless an origin has moved: then up to the rounding of that.
-            origin = forest._scaling.origin
-            exact = {"rtol": 0.0, "atol": 0.0} if not origin.any() else {"rtol": 1e-5, "atol": 1e-5}
+    # Bit for bit, unless an origin has moved: then up to the rounding of that.
+    origin = forest._scaling.origin
+    exact = {"rtol": 0.0, "atol": 0.0} if not origin.any() else {"rtol": 1e-5, "atol": 1e-5}
+    for tree, other in zip(trees_of(forest), reference.trees, strict=True):
+        for row, node in zip(tree.in_order(), other.nodes(), strict=True):
+            feature, threshold = tree.cut(row)
             moved = threshold + (origin[feature] if feature >= 0 else 0.0)
-            assert (feature, count) == (node.feature, node.n)
-            np.testing.assert_allclose([moved, time], [node.threshold, node.time], **exact)
-            np.testing.assert_allclose(low + origin, node.lo, **exact)
-            np.testing.assert_allclose(high + origin, node.hi, **exact)
+            assert (feature, tree.count[row]) == (node.feature, node.n)
+            np.testing.assert_allclose([moved, tree.time[row]], [node.threshold, node.time], **exact)
+            np.testing.assert_allclose(tree.low[row] + origin, node.lo, **exact)
+            np.testing.assert_allclose(tree.high[row] + origin, node.hi, **exact)
     later = [reference.predict(row) for row in x[:20]]
     np.testing.assert_allclose(forest.predict(x[:20].astype(float)), [one.mean for one in later], **close)
     np.testing.assert_allclose(forest.predict_std(x[:20].astype(float)), [one.std for one in later], **close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from reference_number_calibration import Bounds, Ridge, Surface
+from worlds import friedman
 
 import amf
 from amf.calibration import linear_models, products, ridge
@@ -284,10 +285,7 @@ def test_a_state_that_labels_could_not_have_left_is_not_sound():
 def test_where_labels_have_another_level_or_unit_forecasts_are_soon_as_those_of_a_forest_that_begins_there(
     system, factor, offset
 ):
-    rng = np.random.default_rng(0)
-    x = rng.uniform(size=(6_000, 5))
-    y = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
-    y += rng.normal(size=6_000)
+    x, y = friedman(6_000)
     y[3_000:] = factor * y[3_000:] + offset
     said, fresh = system(seed=1).predict_learn(x, y), system(seed=1).predict_learn(x[3_000:], y[3_000:])
     errors, errors_of_fresh = said[5_000:] - y[5_000:], fresh[2_000:] - y[5_000:]

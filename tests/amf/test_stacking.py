@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worlds import log_loss
 
 import amf
 from amf.calibration import linear_models
@@ -19,10 +20,6 @@ def of_many_effects(n: int, d: int = 20, seed: int = 0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d))
     return x, 1 / (1 + np.exp(-0.7 * (x @ rng.normal(size=d)))), rng
-
-
-def log_loss(probabilities, y) -> float:
-    return float(-np.log(probabilities[np.arange(len(y)), y]).mean())
 
 
 @pytest.mark.parametrize("system", FORESTS)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import reference_unrestricted
 from cube import KT, PRIORS, samples
-from laws import kolmogorov
+from laws import follow
 from reference import average_over_prunings, log_prior
 from reference_unrestricted import UnrestrictedTree, cells_at, cut_of, word_of
 
@@ -85,7 +85,7 @@ def test_on_a_line_the_cuts_until_a_time_are_a_poisson_process():
     # The variance of a variance of Poisson numbers is (2 lifetime^2 + lifetime) / n.
     assert numbers.var() == pytest.approx(lifetime, abs=4.5 * math.sqrt((2 * lifetime**2 + lifetime) / N_PARTITIONS))
     cuts = np.array([float(hi[0]) for cells in partitions for _, hi in cells if hi[0] < 1])
-    assert kolmogorov(cuts, lambda s: s) < 2.5 / math.sqrt(len(cuts))
+    follow(cuts, lambda s: s)
 
 
 def test_the_cell_of_a_point_ends_at_exponential_distances_cut_off_at_the_border():
@@ -101,7 +101,7 @@ def test_the_cell_of_a_point_ends_at_exponential_distances_cut_off_at_the_border
         p = 1 - math.exp(-lifetime * border)
         assert inside.mean() == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / N_PARTITIONS))
         within = reach[inside].astype(float)
-        assert kolmogorov(within, lambda r, p=p: (1 - np.exp(-lifetime * r)) / p) < 2.5 / math.sqrt(len(within))
+        follow(within, lambda r, p=p: (1 - np.exp(-lifetime * r)) / p)
     correlations = np.corrcoef(reaches)[np.triu_indices(4, 1)]
     assert (np.abs(correlations) < 4.5 / math.sqrt(N_PARTITIONS)).all()
 

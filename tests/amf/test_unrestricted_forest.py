@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 from cube import KT, PRIORS, samples
-from laws import POINTS, kolmogorov
+from laws import PAIRS, POINTS, follow, parting_times, roots_are_those_of_mondrians
 from reference import SplitMix64
 from reference_unrestricted import UnrestrictedForest
 from trees import n_cuts_of, trees_of
@@ -20,24 +20,10 @@ import amf
 # Against the reference.
 
 
-def in_order(tree) -> list[int]:
-    """Rows of a tree, left subtree first."""
-    found, waiting, node = [], [], 0
-    while True:
-        while tree.child[node]:
-            waiting.append(node)
-            node = tree.child[node]
-        found.append(node)
-        if not waiting:
-            return found
-        found.append(waiting.pop())
-        node = tree.child[found[-1]] + 1
-
-
 def same_trees(forest: amf.UnrestrictedAMFClassifier, reference: UnrestrictedForest) -> None:
     """The same cells that branch and the same leaves: cuts bit by bit, counts, cells."""
     for tree, n_cuts, other in zip(trees_of(forest), n_cuts_of(forest), reference.trees, strict=True):
-        rows, cells = in_order(tree), other.branchings()
+        rows, cells = tree.in_order(), other.branchings()
         assert len(rows) == len(cells)
         for row, cell in zip(rows, cells, strict=True):
             assert tree.counts[row].tolist() == cell.counts.tolist()
@@ -92,7 +78,7 @@ def test_the_order_of_the_samples_changes_no_cell_and_with_counts_no_forecast():
         for rows in (np.arange(200), order)
     )
     for a, b in zip(trees_of(one), trees_of(other), strict=True):
-        rows, same = in_order(a), in_order(b)
+        rows, same = a.in_order(), b.in_order()
         for column in ("feature", "threshold", "time", "counts", "low", "high"):
             np.testing.assert_array_equal(getattr(a, column)[rows], getattr(b, column)[same])
     np.testing.assert_allclose(one.predict_proba(points), other.predict_proba(points), rtol=1e-9)
@@ -156,7 +142,7 @@ def test_a_full_forest_forgets_leaves_as_if_they_had_never_come():
         assert 10 < len(left) < len(np.unique(points, axis=0)) / 3
         fresh = amf.UnrestrictedAMFClassifier(3, classes=range(3), seed=8).partial_fit(left, np.zeros(len(left), int))
         other, other_cuts = trees_of(fresh)[n], n_cuts_of(fresh)[n]
-        rows, same = in_order(tree), in_order(other)
+        rows, same = tree.in_order(), other.in_order()
         inner = [row for row in rows if tree.child[row]], [row for row in same if other.child[row]]
         np.testing.assert_array_equal(n_cuts[inner[0]], other_cuts[inner[1]])
         for column in ("feature", "threshold"):
@@ -169,25 +155,14 @@ def test_a_full_forest_forgets_leaves_as_if_they_had_never_come():
 
 
 def test_restricted_to_the_samples_the_partition_is_a_mondrian_of_their_box():
-    n_trees = 3000
     points = (POINTS / 4 + 0.125).astype(np.float32)
-    forest = amf.UnrestrictedAMFClassifier(n_trees, classes=[0, 1], seed=5).partial_fit(points, np.zeros(5, int))
+    forest = amf.UnrestrictedAMFClassifier(3000, classes=[0, 1], seed=5).partial_fit(points, np.zeros(5, int))
     trees = trees_of(forest)
     assert all(len(tree.child) == 9 for tree in trees)
-    sides = np.ptp(points, axis=0).astype(float)
-    times = np.array([tree.time[0] for tree in trees])
-    assert kolmogorov(times, lambda t: 1 - np.exp(-t * sides.sum())) < 2.5 / math.sqrt(n_trees)
-    feature = np.array([tree.feature[0] for tree in trees])
-    p = sides[0] / sides.sum()
-    assert np.mean(feature == 0) == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / n_trees))
-    for j in (0, 1):
-        places = np.array([tree.threshold[0] for tree in trees if tree.feature[0] == j]) - points[:, j].min()
-        assert kolmogorov(places, lambda s, side=sides[j]: s / side) < 2.5 / math.sqrt(len(places))
-    for a, b in [(0, 1), (1, 3), (2, 4), (0, 4)]:
-        common = [[p for p, q in zip(t.path(points[a]), t.path(points[b]), strict=False) if p == q] for t in trees]
-        parting = np.array([tree.time[path[-1]] for tree, path in zip(trees, common, strict=True)])
+    roots_are_those_of_mondrians(trees, points)
+    for a, b in PAIRS:
         distance = float(np.abs(points[a] - points[b]).sum())
-        assert kolmogorov(parting, lambda t, rate=distance: 1 - np.exp(-t * rate)) < 2.5 / math.sqrt(n_trees)
+        follow(parting_times(trees, points[a], points[b]), lambda t, rate=distance: 1 - np.exp(-t * rate))
 
 
 def test_the_description_agrees_with_the_forecasts_at_the_learned_samples():

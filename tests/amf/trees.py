@@ -37,6 +37,23 @@ class Tree:
         """Rows of the leaves."""
         return np.flatnonzero(self.child == 0)
 
+    def cut(self, row: int) -> tuple[int, float]:
+        """Feature and threshold of a node, -1 and 0 of a leaf."""
+        return (int(self.feature[row]), float(self.threshold[row])) if self.child[row] else (-1, 0.0)
+
+    def in_order(self) -> list[int]:
+        """All rows, left subtree first. Without recursion: on the unit cube trees are deep."""
+        found, waiting, node = [], [], 0
+        while True:
+            while self.child[node]:
+                waiting.append(node)
+                node = int(self.child[node])
+            found.append(node)
+            if not waiting:
+                return found
+            found.append(waiting.pop())
+            node = int(self.child[found[-1]]) + 1
+
     def path(self, x: NDArray[np.float32]) -> list[int]:
         """Rows from the root to the leaf of a sample (d,) without missing values, centred as the forest does it."""
         path = [0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from confluent_kafka import Producer
 from tests.kafka.broker import Broker, committed_offsets, read_all
 from tests.kafka.configurations import configuration
 from tests.kafka.forgetful import ForgetfulBroker, forgetful_broker
-from tests.kafka.workers import WorkerProcess, source_of
+from tests.kafka.workers import WorkerProcess, source_of, within
 
 pytestmark = pytest.mark.kafka
 
@@ -47,11 +46,7 @@ def test_a_batch_that_fails_its_checksum_stops_its_partition_and_no_other(
     feed(broker, 1, BESIDE, padding)
     broker.damage(b"event-%03d" % DAMAGED)
     with WorkerProcess(config, tmp_path / "one.log") as worker:
-        deadline = time.monotonic() + WITHIN_S
-        while "events[0]: the next records are damaged" not in worker.log():
-            worker.require_alive()
-            assert time.monotonic() < deadline, worker.log()[-4000:]
-            time.sleep(0.1)
+        within(WITHIN_S, worker, lambda: "events[0]: the next records are damaged" in worker.log())
         feed(broker, 1, BESIDE, padding)
         read_all(broker.bootstrap, "predictions", until=DAMAGED + 2 * BESIDE)  # the other partition goes on
         worker.terminate()

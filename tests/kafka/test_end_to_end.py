@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tests.kafka.workers import (
     source_of,
     wait_for_progress,
 )
+from tests.waiting import until
 from tests.worker.support.malformed import MAX_BYTES, malformed
 
 pytestmark = pytest.mark.kafka
@@ -115,13 +115,6 @@ def shares(job: Job) -> dict[str, int]:
     return {member.group_instance_id: len(member.assignment.topic_partitions) for member in group.members}
 
 
-def wait_until(holds: Callable[[], bool], within_s: float = 60.0) -> None:
-    until_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.2)
-
-
 def evaluated(job: Job, data: Path) -> dict[str, dict[str, object]]:
     """What `evaluate` predicts for the rows, by row number."""
     out = job.folder / "expected.csv"
@@ -173,7 +166,7 @@ def test_two_processes_of_one_command_publish_it_and_one_that_is_killed_comes_ba
         producer.start()
         job.wait_for_progress(100, [worker], while_=lambda: True)
         second = next(pid for pid, command in children(worker.process.pid).items() if '"a-2"' in command)
-        wait_until(lambda: shares(job) == {"a-1": PARTITIONS // 2, "a-2": PARTITIONS // 2})
+        until(lambda: shares(job) == {"a-1": PARTITIONS // 2, "a-2": PARTITIONS // 2})
         os.kill(second, signal.SIGKILL)
         producer.join(300)
         assert not producer.is_alive()

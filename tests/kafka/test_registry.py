@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from confluent_kafka import Producer
 
 from tests.kafka.broker import Broker, read_all
 from tests.kafka.configurations import configuration, named
-from tests.kafka.workers import WorkerProcess, require_each_once, source_of, wait_for_progress
+from tests.kafka.workers import WorkerProcess, require_each_once, source_of, wait_for_progress, within
 from tests.worker.support.registry import StubRegistry
 from worker import codec
 from worker.base.records import Event
@@ -87,15 +86,6 @@ def job(broker: Broker, topics: Any, tmp_path: Path) -> Iterator[Job]:
         yield Job(broker, topics, stub, tmp_path)
 
 
-def wait_for(stub: StubRegistry, request: str, times: int, worker: WorkerProcess) -> None:
-    """Until the registry was asked so often. Raises after a minute."""
-    deadline = time.monotonic() + 60
-    while stub.asked[request] < times:
-        worker.require_alive()
-        assert time.monotonic() < deadline, f"{request} was not asked {times} times:\n{worker.log()[-4000:]}"
-        time.sleep(0.05)
-
-
 def expected(numbers: list[int], key: str) -> list[dict[str, Any]]:
     """What a model of this key says of these events, by the JSON."""
     forests = ModelStore(Models(default=ModelParams(n_estimators=2)).params_for)
@@ -125,7 +115,7 @@ def test_the_partition_waits_for_a_schema_and_then_all_is_there_exactly_once(job
             job.send(1, number, version=1)
         job.flush()
         # The registry turns it away more than once; the other partition needs nothing of it.
-        wait_for(stub, f"GET /schemas/ids/{new}", 2, worker)
+        within(60, worker, lambda: stub.asked[f"GET /schemas/ids/{new}"] >= 2)
         there = read_all(job.broker.bootstrap, job.predictions, until=BEFORE + total, timeout=60)
         assert sum(source_of(message)[0] == 0 for message in there) == BEFORE
         stub.fault = None

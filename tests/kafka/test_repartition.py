@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 from tests.kafka.broker import Broker, Message, committed_offsets, read_all
 from tests.kafka.configurations import configuration, named
 from tests.kafka.workers import WorkerProcess, page, wait_for_progress, within
+from tests.waiting import until
 from worker.adapters.kafka import KafkaAdmin, make_internal_topic
 from worker.base.errors import WorkerError
 from worker.base.partitioner import partition_of
@@ -320,9 +321,7 @@ def test_a_group_that_forgot_its_offsets_does_not_forward_all_again(job: Job):
         assert worker.terminate() == 0
     # As after offsets.retention.minutes without a member.
     group, admin = f"{job.group}-repartition", job.broker.admin()
-    deadline = time.monotonic() + 30
-    while not forgotten(admin, group):
-        assert time.monotonic() < deadline, f"group {group} still has members"
+    until(lambda: forgotten(admin, group))
     forwarded = read_all(job.broker.bootstrap, job.internal)
     with job.worker("a") as worker:
         assert worker.process.wait(60) == 1

@@ -17,7 +17,8 @@ from confluent_kafka.admin import NewPartitions
 from tests.kafka.broker import Broker
 from tests.kafka.configurations import Sections, merged
 from tests.kafka.conftest import Names
-from tests.kafka.topic_job import WITHIN_S, Job, lineage_of, offset_of, until
+from tests.kafka.topic_job import WITHIN_S, Job, lineage_of, offset_of
+from tests.waiting import until
 from worker import cli
 from worker.adapters.store import open_store
 from worker.base.errors import WorkerError

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +19,7 @@ from tests.availability import Unavailable, give_up
 from tests.kafka.broker import committed_offsets, read_all
 from tests.kafka.configurations import Sections, configuration
 from tests.kafka.secured import SecuredBroker
-from tests.kafka.workers import WorkerProcess, require_each_once, wait_for_progress
+from tests.kafka.workers import WorkerProcess, page, require_each_once, wait_for_progress, within
 from tests.worker.support.fake_clients import NoListener
 from worker.adapters.kafka import KafkaInput, KafkaOutput, producer
 from worker.adapters.kafka.errors import Admission, client, explained, failure
@@ -142,16 +141,6 @@ def oauthbearer(user: str) -> dict[str, object]:
     }
 
 
-def await_log(worker: WorkerProcess, pattern: str) -> str:
-    """The first match in the log of a worker that must be alive. Raises AssertionError."""
-    deadline = time.monotonic() + END_WITHIN_S
-    while (found := re.search(pattern, worker.log())) is None:
-        worker.require_alive()
-        assert time.monotonic() < deadline, f"nothing like {pattern} in:\n{worker.log()[-4000:]}"
-        time.sleep(0.05)
-    return found[0]
-
-
 def require_predictions(broker: SecuredBroker, user: str, worker: WorkerProcess) -> None:
     """Each event answered once, in committed transactions."""
     wait_for_progress(broker.bootstrap, f"{user}-predictions", 1, ROWS - 1, [worker])
@@ -186,10 +175,9 @@ def test_a_worker_with_tls_and_scram_works_and_tells_no_secret(secured: SecuredB
     login = scram("works", f"${{file:{tmp_path}/password}}") | UNUSED_SECRETS
     config = write_config(secured, tmp_path, "works", login)
     with WorkerProcess(config, tmp_path / "log", "--log-level", "debug", **OTHER_SECRETS) as worker:
-        address = await_log(worker, r"http://127\.0\.0\.1:\d+/metrics")
+        within(END_WITHIN_S, worker, lambda: "metrics at" in worker.log())
         require_predictions(secured, "works", worker)
-        with urllib.request.urlopen(address, timeout=10) as answer:
-            metrics = answer.read().decode()
+        metrics = page(worker, "/metrics")
         assert worker.terminate() == 0
     assert "amf_predictions_total" in metrics
     # librdkafka says at debug level how it is configured: the log is one in which a secret could have been.

@@ -17,7 +17,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.kafka.broker import Broker
 from tests.kafka.conftest import Names
-from tests.kafka.topic_job import WITHIN_S, Job, lineage_of, offset_of, until
+from tests.kafka.topic_job import WITHIN_S, Job, lineage_of, offset_of
+from tests.waiting import until
 from worker import cli, service
 from worker.adapters.kafka import KafkaAdmin
 from worker.base.errors import WorkerError

@@ -16,6 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from tests.kafka.broker import Broker, Message, read_all
 from tests.kafka.configurations import Sections, configuration
 from tests.kafka.conftest import Names
+from tests.waiting import until
 from worker import service
 from worker.adapters.kafka import KafkaAdmin
 from worker.adapters.store import open_store
@@ -180,12 +181,6 @@ class Job:
             place = f"{listing.newest.location.lineage}/{listing.newest.location.partition}"
             found[place] = (listing.newest.offset, listing.newest.partitions)
         return found
-
-
-def until(holds: Callable[[], bool], within_s: float = WITHIN_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true"
 
 
 def offset_of(message: Message) -> int:

@@ -14,7 +14,7 @@ from tests.worker.support.configurations import document
 from worker.adapters.kafka import consumer, errors
 from worker.adapters.kafka.consumer import KafkaInput
 from worker.base.errors import Abort, Fatal, PartitionStopped, Transient, WorkerError
-from worker.base.records import CommittedOffset
+from worker.base.records import CommittedOffset, Record
 from worker.config import loads
 
 
@@ -74,6 +74,24 @@ def read(source: KafkaInput, client: Mock, *messages: Message) -> tuple[dict[int
     return {number: [record.offset for record in some] for number, some in records.items()}, gone
 
 
+def read_in_two(
+    source: KafkaInput, client: Mock, first: list[Message], meanwhile: Callable[[], object], second: list[Message]
+) -> tuple[dict[int, list[Record]], dict[int, Any]]:
+    """What a read gives that takes two calls of the client, something else happening at the beginning of the second.
+
+    The client knows nothing of what it said in an earlier call.
+    """
+    pieces = [first, second]
+
+    def consume(most: int, timeout_s: float) -> list[Message]:
+        if len(pieces) == 1:
+            meanwhile()
+        return pieces.pop(0)
+
+    client.consume.side_effect = consume
+    return source.consume(300, 0.0)
+
+
 def call_back(client: Mock, name: str, *partitions: int) -> None:
     """What the client calls while it is read, of the last subscription."""
     client.subscribe.call_args.kwargs[name](client, [TopicPartition("events", number) for number in partitions])
@@ -99,16 +117,8 @@ def test_what_comes_behind_a_batch_that_cannot_be_read_is_dropped_until_it_is_re
 def test_what_was_read_of_a_partition_before_a_callback_moved_it_is_dropped(
     source: KafkaInput, client: Mock, move: Callable[[KafkaInput], None]
 ) -> None:
-    """A read takes several calls of the client, which knows nothing of what it said in an earlier one."""
-    pieces = [[Message(0, 7), *[Message(2, n) for n in range(255)]], [Message(1, 1)]]
-
-    def consume(most: int, timeout_s: float) -> list[Message]:
-        if len(pieces) == 1:
-            move(source)
-        return pieces.pop(0)
-
-    client.consume.side_effect = consume
-    records, gone = source.consume(300, 0.0)
+    first = [Message(0, 7), *[Message(2, n) for n in range(255)]]
+    records, gone = read_in_two(source, client, first, lambda: move(source), [Message(1, 1)])
     assert ([*records], gone) == ([2, 1], {})
 
 
@@ -118,31 +128,16 @@ def test_of_a_partition_that_goes_while_a_read_goes_on_only_what_comes_afterward
 ) -> None:
     """It may be back within the same read, from another offset on."""
     client.assignment.return_value = [TopicPartition("events", 0)]
-    others = [Message(1, n) for n in range(255)]
-    pieces = [[Message(0, 7), *others], [Message(0, 3)]]
-
-    def consume(most: int, timeout_s: float) -> list[Message]:
-        if len(pieces) == 1:
-            call_back(client, name, 0, 5)
-        return pieces.pop(0)
-
-    client.consume.side_effect = consume
-    records, _ = source.consume(300, 0.0)
+    first = [Message(0, 7), *[Message(1, n) for n in range(255)]]
+    records, _ = read_in_two(source, client, first, lambda: call_back(client, name, 0, 5), [Message(0, 3)])
     assert [record.offset for record in records[0]] == [3]
     assert len(records[1]) == 255
     client.incremental_unassign.assert_called_once_with([TopicPartition("events", 0)])  # the other is not read
 
 
 def test_of_a_partition_that_goes_at_the_end_of_a_read_nothing_counts(source: KafkaInput, client: Mock) -> None:
-    pieces = [[Message(0, 7), *[Message(1, n) for n in range(255)]], []]
-
-    def consume(most: int, timeout_s: float) -> list[Message]:
-        if len(pieces) == 1:
-            call_back(client, "on_lost", 0)
-        return pieces.pop(0)
-
-    client.consume.side_effect = consume
-    records, _ = source.consume(300, 0.0)
+    first = [Message(0, 7), *[Message(1, n) for n in range(255)]]
+    records, _ = read_in_two(source, client, first, lambda: call_back(client, "on_lost", 0), [])
     assert [*records] == [1]
 
 

@@ -25,11 +25,6 @@ def marked_bench(n: int = 1) -> Bench:
     return bench
 
 
-def retire_all(bench: Bench) -> None:
-    log = bench.broker.logs[0]
-    log.low = log.high
-
-
 def goes_on(bench: Bench, *, records: int = 5) -> Bound:
     """What comes next is predicted as if nothing had happened."""
     bench.feed("a", "b")
@@ -53,7 +48,7 @@ def test_a_marker_may_be_deleted_once_the_worker_has_stopped_in_order(on_gap: st
     bench = marked_bench()
     bench.worker().join().turns(2).close()
     assert (bench.newest().offset, bench.newest().covered, bench.broker.committed) == (5, 6, {0: 5})
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     bench.config = of_input(bench.config, on_gap=on_gap)
     goes_on(bench).close()
     assert (bench.newest().offset, bench.newest().location.lineage) == (8, "main")
@@ -64,7 +59,7 @@ def test_what_was_aborted_in_a_topic_without_any_record_may_be_deleted() -> None
     bench.broker.logs[0].mark(101)
     bench.worker().join().turns(2).close()
     assert (bench.newest().offset, bench.newest().covered) == (0, 101)
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     goes_on(bench, records=0)
 
 
@@ -81,7 +76,7 @@ def test_a_worker_that_is_killed_has_saved_at_the_interval_what_came_behind_its_
     worker.turns(3)
     worker.kill()
     assert (bench.newest().offset, bench.newest().covered) == (5, 8)
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     goes_on(bench)
 
 
@@ -103,7 +98,7 @@ def test_a_partition_that_stands_still_is_saved_once_more_and_then_makes_no_requ
 def test_the_next_worker_keeps_what_is_covered_and_saves_nothing() -> None:
     bench = marked_bench()
     bench.worker().join().turns(2).close()
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     for name in ("two", "three"):
         worker = bench.worker(name).join().turns(3)
         bench.clock.now_s += INTERVAL_S
@@ -117,13 +112,13 @@ def test_nothing_is_saved_or_committed_beyond_the_last_record() -> None:
     """A checkpoint at an offset says that it is committed: beyond it the group would look set back."""
     bench = marked_bench()
     bench.worker().join().turns(2).close()
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     worker = bench.worker("two").join().turns(3)
     bench.broker.logs[0].mark(2)
     bench.clock.now_s += INTERVAL_S
     worker.turns(3).kill()
     assert (bench.newest().offset, bench.newest().covered, bench.broker.committed) == (5, 8, {0: 5})
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     goes_on(bench)
 
 
@@ -162,7 +157,7 @@ def test_what_the_owner_before_saves_late_is_looked_up_before_the_next_one_stops
 
     def delete_what_is_covered() -> None:
         zombie.pool.jobs[0].run()
-        retire_all(bench)
+        bench.broker.logs[0].retire_all()
 
     owner = bench.worker("owner")
     # It is held, and then read, by which time it knows what the store had.
@@ -180,7 +175,7 @@ def test_where_nobody_can_say_what_is_covered_the_partition_stops_under_a_name()
     def delete_what_is_covered() -> None:
         bench.damage("manifest", newest=100)
         bench.broker.logs[0].mark(3)
-        retire_all(bench)
+        bench.broker.logs[0].retire_all()
 
     owner.faults.at("assign", None, delete_what_is_covered)
     assert run_into_stop(owner) == {"offset-out-of-range": 1}

@@ -241,7 +241,7 @@ def test_the_last_one_counts_of_fields_of_one_name(json_file: JsonFile) -> None:
         ([EVENT], {"key": "label"}, "'label' is the column of the labels and, by --key, that of the keys"),
         (['{"a": 1, "t": "soon"}'], {"time": "t"}, ":1: expected a date and time"),
         (['{"a": 1, "t": true}'], {"time": "t"}, ":1: expected a date and time"),
-        (['{"a": 1, "t": 20240517123000}'], {"time": "t"}, ":1: expected a date and time"),
+        (['{"a": 1, "t": 20240517123000}'], {"time": "t"}, ", or seconds since 1970, found '20240517123000'"),
         (['{"a": 1, "t": ' + "1" * 400 + "}"], {"time": "t"}, ":1: expected a date and time"),
         ([FLAT], {"thousands": ","}, "--thousands is for cells of text"),
     ],

@@ -264,13 +264,8 @@ def marked_bench(**settings: Any) -> ForwarderBench:
     bench.feed_shops("a", "b", "c")
     bench.broker.logs[0].mark(2)
     bench.forwarder("one").join().turns(3).close()
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     return bench
-
-
-def retire_all(bench: ForwarderBench) -> None:
-    log = bench.broker.logs[0]
-    log.low = log.high
 
 
 def goes_on(bench: ForwarderBench, name: str = "next") -> None:
@@ -293,7 +288,7 @@ def test_markers_may_be_deleted_where_there_never_was_a_record() -> None:
     bench = ForwarderBench()
     bench.broker.logs[0].mark(101)
     bench.forwarder("one").join().turns(3).close()
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     goes_on(bench)
 
 
@@ -307,7 +302,7 @@ def test_markers_that_come_later_are_noted_once_and_kept_by_the_next_forwarder()
     one.turns(5)
     assert one.faults.seen.count("commit") == n_commits
     one.close()
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     for name in ("two", "three"):
         idle = bench.forwarder(name).join().turns(3)
         idle.close()
@@ -345,7 +340,7 @@ def test_markers_that_are_deleted_while_nothing_more_is_read_stop_nobody() -> No
         bench.clock.now_s += 10
         one.turn()
     assert all(each.is_paused for each in one.forwarder._owned.values())
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     one.turns(20)
     bench.feed_shops("e")
     one.turns(2)
@@ -355,7 +350,7 @@ def test_markers_that_are_deleted_while_nothing_more_is_read_stop_nobody() -> No
 def test_a_record_behind_what_was_noted_is_missed() -> None:
     bench = marked_bench()
     bench.feed_shops("d")
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     with pytest.raises(WorkerError, match=r"events\[0\]: the next record to forward is 3, there are 6 to 6"):
         bench.forwarder("two").join().turns(2)
 
@@ -395,7 +390,7 @@ def test_a_start_is_not_committed_with_what_is_known_of_the_end() -> None:
     one = bench.forwarder("one").join().turns(1)
     assert bench.broker.committed == {0: 0}
     one.input.expire()
-    retire_all(bench)
+    bench.broker.logs[0].retire_all()
     with pytest.raises(WorkerError, match="the next record to forward is 0, there are 2 to 2"):
         bench.forwarder("two").join().turns(2)
 

@@ -13,9 +13,10 @@ from tests.worker.support.fake_broker import TRANSACTION_TIMEOUT_S
 from tests.worker.support.fakes import Crash
 from tests.worker.support.forwarders import INTERNAL, BoundForwarder, ForwarderBench, origin
 from tests.worker.support.plan import ERRORS
+from tests.worker.support.verdict import source
 from worker.base.errors import Unknown, WorkerError
 from worker.base.metrics import Metrics
-from worker.base.records import Outgoing, Record
+from worker.base.records import Record
 from worker.repartition.note import Note
 
 METRICS = Metrics()
@@ -127,11 +128,6 @@ class Schedule:
         members = self.bench.broker.group.members
         if members:
             self.bench.broker.group.rebalance({n: self.rng.choice(members) for n in self.bench.broker.logs})
-
-
-def source(outgoing: Outgoing) -> tuple[int, int]:
-    headers = dict(outgoing.headers)
-    return int(headers["source-partition"] or b""), int(headers["source-offset"] or b"")
 
 
 def key_of(record: Record) -> bytes | None:

@@ -23,6 +23,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.availability import give_up
+from tests.waiting import until
 from tests.worker.support.observations import fill
 from tests.worker.support.promtool import complaints
 from worker.adapters.http import Server, parse, serve
@@ -328,7 +329,7 @@ def test_a_client_that_has_not_sent_its_request_is_no_trouble_at_the_end(
     server = serve(metrics, HOST, 0)
     with socket.create_connection((HOST, server.port), timeout=10) as client:
         client.sendall(b"GET /metr")
-        _until(lambda: bool(server._reading))
+        until(lambda: server._reading)
         server.close()
         assert client.recv(1) == b""
     assert (caplog.records, capfd.readouterr().err) == ([], "")
@@ -369,7 +370,7 @@ class Slow:
         """A connection that waits for its answer by then."""
         before = self.asked
         connection = self.connect(b"GET /slow HTTP/1.1\r\n\r\n")
-        _until(lambda: self.asked > before)
+        until(lambda: self.asked > before)
         return connection
 
     def close(self) -> None:
@@ -385,7 +386,7 @@ def test_where_all_connections_are_taken_who_waits_for_an_answer_keeps_its_own(m
         patient = slow.ask_slowly()
         for _ in range(2):
             slow.connect(b"GET /never HTTP/1.1\r\nX-Slow: ")
-        _until(lambda: len(slow.server._reading) == 2)
+        until(lambda: len(slow.server._reading) == 2)
         assert slow.connect(b"GET /quick HTTP/1.1\r\n\r\n").recv(1000).endswith(b"/quick")
         slow.may_answer = True
         assert patient.recv(1000).endswith(b"/slow")
@@ -417,7 +418,7 @@ def test_without_file_descriptors_it_says_so_once_a_second_at_most(
     full.set()
     url = f"http://{HOST}:{server.port}/live"
     waiting = [socket.create_connection((HOST, server.port), timeout=10) for _ in range(20)]
-    _until(lambda: bool(caplog.records))
+    until(lambda: caplog.records)
     time.sleep(0.3)
     record, *others = caplog.records.copy()
     assert all(later.created - earlier.created > 0.9 for earlier, later in pairwise([record, *others]))
@@ -432,13 +433,6 @@ def test_without_file_descriptors_it_says_so_once_a_second_at_most(
     with urllib.request.urlopen(url, timeout=10) as answer:
         assert answer.status == 200
     server.close()
-
-
-def _until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_taken_port_is_a_mistake_in_the_configuration(metrics: Metrics) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.worker.support.bench import Bench
 from worker.adapters.http import Server, serve
 from worker.adapters.http import server as http_server
@@ -432,12 +433,8 @@ def test_who_does_not_read_the_answer_is_given_up(
     server = serve(Metrics(), HOST, 0, board=board)
     with closing(server), socket.create_connection((HOST, server.port), timeout=30) as connection:
         connection.sendall(b"GET /status HTTP/1.1\r\n\r\n")
-        deadline = time.monotonic() + 60
-        while not server._open:
-            assert time.monotonic() < deadline
-        while server._open:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: server._open)
+        until(lambda: not server._open)
         assert ask(server, "/live").status == 200
     assert caplog.text == ""
 

@@ -7,13 +7,13 @@ import json
 import logging
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import FakeClock
 from worker.adapters.kafka import errors
@@ -223,10 +223,7 @@ def test_the_minute_is_over_though_nobody_says_anything(desk: Desk, monkeypatch:
         for _ in range(3):
             desk.log.error("e", "fact")
         desk.clock.now_s += 1
-        deadline = time.monotonic() + 30
-        while len(desk.written.lines) < n_written:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda n_written=n_written: len(desk.written.lines) >= n_written)
         assert threading.active_count() <= before + 1
     assert sum(line.get("lines", 1) for line in desk.take()) == 6
 

@@ -17,6 +17,7 @@ import pytest
 
 import amf
 from tests.kafka.servers import free_ports
+from tests.waiting import until
 from tests.worker.support.bench import of_input, saved_bench
 from tests.worker.support.configurations import document
 from tests.worker.support.fakes import FakeClock
@@ -167,10 +168,7 @@ def test_a_process_whose_loop_moves_is_left_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("faulthandler.dump_traceback_later", lambda seconds, **_: armed.append(seconds))
     pulse = Pulse(SystemClock(), 300.0)
     with watched(pulse, patience_s=300.0):
-        deadline = time.monotonic() + 30
-        while len(armed) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: len(armed) >= 3)
     n = len(armed)
     time.sleep(0.05)
     assert len(armed) == n, "it goes on after the end"

@@ -195,14 +195,15 @@ class NumberScores(Scores):
         self.absolute_error += other.absolute_error
         self.covered += other.covered
 
-    def score(self, estimate: Estimate) -> None:
-        """Add an estimate, if there is anything to compare."""
+    def score(self, estimate: Estimate) -> bool:
+        """Add an estimate; returns whether there was anything to compare."""
         if estimate.label is None or estimate.prediction is None or not estimate.quantiles or estimate.loss is None:
-            return
+            return False
         self.count += 1
         self.squared_error += estimate.loss
         self.absolute_error += abs(estimate.label - estimate.prediction)
         self.covered += estimate.quantiles[0] <= estimate.label <= estimate.quantiles[-1]
+        return True
 
 
 class RecentLosses(NamedTuple):

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from worker.base.ports import ObjectStore
-from worker.checkpoint.manifest import manifests_in
-from worker.checkpoint.names import Location, offset_of
+from worker.checkpoint.names import Location, manifests_among, offset_of
 
 
 def after_gap(location: Location, offset: int) -> Location:
@@ -68,17 +67,20 @@ def folders_after_gaps(paths: Iterable[str]) -> dict[str, list[AfterGap]]:
     return after
 
 
-def folder_in_force(store: ObjectStore, configured: str, after_gaps: Sequence[AfterGap]) -> str:
-    """The folder in which a partition goes on, as far as the store knows: the configured one, or one after its gaps.
+def folder_in_force(store: ObjectStore, configured: str, after_gaps: Sequence[AfterGap]) -> tuple[str, list[str]]:
+    """The folder in which a partition goes on, as far as the store knows: the configured one, or one after its gaps,
+    which come newest first. With the paths of what lies there.
 
     A gap behind which nothing is saved may be one that nobody has committed: what was saved as far without it counts
     for more then, as it does for recovery where no pointer says what was committed.
     """
-    if not after_gaps:
-        return configured
-    last, before = after_gaps[0], folder_in_force(store, configured, after_gaps[1:])
-    saved = _newest_offset(store, last.folder)
-    return last.folder if saved > last.gap or saved > _newest_offset(store, before) else before
+    folder, paths = configured, store.list(configured)
+    for after, gap in reversed(after_gaps):
+        there = store.list(after)
+        saved = _newest_offset(there)
+        if saved > gap or saved > _newest_offset(paths):
+            folder, paths = after, there
+    return folder, paths
 
 
 def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
@@ -88,8 +90,8 @@ def record_gap(store: ObjectStore, location: Location, offset: int) -> None:
     store.create(f"{_folder(location)}/{offset:020d}", after_gap(location, offset).lineage.encode())
 
 
-def _newest_offset(store: ObjectStore, folder: str) -> int:
-    return max(map(offset_of, manifests_in(store, folder)), default=-1)
+def _newest_offset(paths: Iterable[str]) -> int:
+    return max(map(offset_of, manifests_among(paths)), default=-1)
 
 
 def _after(lineage: str, partition: int | str, gap: int) -> str:

@@ -24,8 +24,9 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
     for folder, after in folders_after_gaps(paths).items():
         folders = {folder, *(each.folder for each in after)}
         if but is None or not folder.startswith(f"{but}/"):
-            folders.remove(in_force := folder_in_force(store, folder, after))
-            paths.update(store.list(in_force))
+            in_force, lying_there = folder_in_force(store, folder, after)
+            folders.remove(in_force)
+            paths.update(lying_there)
         left_out |= folders
     for listing in describe(store, paths):
         if listing.folder in left_out or (but is not None and listing.folder.startswith(f"{but}/")):

@@ -23,7 +23,7 @@ import msgspec
 from worker.base.errors import CorruptCheckpoint, NotFound
 from worker.base.ports import ObjectStore
 from worker.checkpoint.catalogue import Catalogue, ModelEntry, Size
-from worker.checkpoint.names import Location, expect_hash, is_ours, of_kind, offset_of
+from worker.checkpoint.names import Location, expect_hash, offset_of
 
 FORMAT = 3
 """What is written, and all that can be read."""
@@ -306,11 +306,6 @@ def _entries(header: Header, frames: Iterator[bytes]) -> dict[str, ModelEntry]:
     if len(entries) < n:
         raise ValueError("has a model twice")
     return entries
-
-
-def manifests_in(store: ObjectStore, folder: str) -> list[str]:
-    """The names of manifests in a folder, in which there may be other files as well."""
-    return of_kind("manifest", filter(is_ours, (path.rpartition("/")[2] for path in store.list(folder))))
 
 
 def readable(

@@ -76,6 +76,11 @@ def of_kind(kind: Kind, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.endswith(kind)]
 
 
+def manifests_among(paths: Iterable[str]) -> list[str]:
+    """The names of manifests among the files at these paths, which may be any."""
+    return of_kind("manifest", filter(is_ours, (path.rpartition("/")[2] for path in paths)))
+
+
 def offset_of(name: str) -> int:
     return int(name[:20])
 

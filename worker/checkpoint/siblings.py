@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from worker.base.ports import ObjectStore
 from worker.checkpoint.gaps import before_gap, folder_in_force, folders_after_gaps
-from worker.checkpoint.manifest import Manifest, manifests_in, readable
-from worker.checkpoint.names import History, Location, is_ours, of_kind
+from worker.checkpoint.manifest import Manifest, readable
+from worker.checkpoint.names import History, Location, is_ours, manifests_among, of_kind
 
 
 def of_any_partition(store: ObjectStore, history: History, *, oldest: bool = False) -> Manifest | None:
@@ -63,6 +63,6 @@ def _one_of_each(
     for where in sorted(manifests, key=lambda where: int(where.rpartition("/")[2])):
         names, found_in = manifests[where], where
         if where in after_gaps:
-            found_in = folder_in_force(store, where, after_gaps[where])
-            names = manifests_in(store, found_in)
+            found_in, lying_there = folder_in_force(store, where, after_gaps[where])
+            names = manifests_among(lying_there)
         yield from islice(readable(store, found_in, sorted(names, reverse=not oldest), lambda _: None), 1)

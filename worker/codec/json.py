@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from worker.base.limits import MAX_DEPTH, MAX_NUMBER
+from worker.base.limits import MAX_DEPTH
 from worker.base.records import Answer, Event, Reject
 from worker.codec.answers import value_of
 from worker.codec.dead_letters import diagnose, is_non_finite, is_too_deep, is_utf8
@@ -23,6 +23,7 @@ from worker.codec.message import (
     Number,
     id_text,
     is_good_id,
+    is_good_label,
     reject_unread,
     without_booleans,
 )
@@ -53,10 +54,9 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
         if is_too_deep(value):
             return diagnose(value)
         raise
-    label = message.label
     if (
         not message.features
-        or not (label is None or isinstance(label, str) or -MAX_NUMBER <= label <= MAX_NUMBER)
+        or not is_good_label(message.label)
         or not is_good_id(message.id)
         # msgspec does not look into strings that it skips, be they invalid UTF-8.
         or not (value.isascii() or is_utf8(value))
@@ -64,7 +64,7 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
         or (len(value) > 2 * MAX_DEPTH and value.count(b"[") + value.count(b"{") > MAX_DEPTH and is_too_deep(value))
     ):
         return diagnose(value)
-    return Event(message.features, label, id_text(message.id))
+    return Event(message.features, message.label, id_text(message.id))
 
 
 def _mixed(value: bytes) -> Message[Any, Any] | None:

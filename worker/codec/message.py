@@ -60,16 +60,16 @@ def event_of(message: Message[Any, Any]) -> Event | None:
 
     JSON needs less: it has no numbers that are not finite.
     """
-    features, label = message.features, message.label
+    features = message.features
     values = features.values() if type(features) is dict else features
-    if (
-        not features
-        or (not (label is None or isinstance(label, str)) and not -MAX_NUMBER <= label <= MAX_NUMBER)
-        or not is_good_id(message.id)
-        or not all(map(_is_good, values))
-    ):
+    if not features or not is_good_label(message.label) or not is_good_id(message.id) or not all(map(_is_good, values)):
         return None
-    return Event(without_booleans(features), label, id_text(message.id))
+    return Event(without_booleans(features), message.label, id_text(message.id))
+
+
+def is_good_label(value: str | float | None) -> bool:
+    """Whether a label of a right type is one: a number must not be too large."""
+    return value is None or isinstance(value, str) or -MAX_NUMBER <= value <= MAX_NUMBER
 
 
 def is_good_id(value: str | int | None) -> bool:
@@ -84,12 +84,8 @@ def id_text(value: str | int | None) -> str | None:
 
 def without_booleans(features: Any) -> Features:
     """The features with 0 and 1 for booleans."""
-    if type(features) is dict:
-        if bool in map(type, features.values()):
-            return {name: _as_feature(value) for name, value in features.items()}
-    elif bool in map(type, features):
-        return [_as_feature(value) for value in features]
-    return features  # type: ignore[no-any-return]
+    values = features.values() if type(features) is dict else features
+    return _as_features(features) if bool in map(type, values) else features
 
 
 def _is_good(value: float | str | None) -> bool:

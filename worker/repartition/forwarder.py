@@ -8,7 +8,7 @@ the process; the offsets say where the next one goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import amf
@@ -176,10 +176,7 @@ class Forwarder:
             if (note := Note.read(known.metadata)) is not None:
                 here.epoch = known.leader_epoch
                 here.covered = here.noted = note.covered(known.offset)
-        self._input.assign(
-            {number: self._owned[number].position for number in partitions},
-            {number: self._owned[number].epoch for number in partitions},
-        )
+        self._read({number: self._owned[number] for number in partitions})
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """There is nothing to save."""
@@ -202,12 +199,16 @@ class Forwarder:
     def _read_on(self) -> None:
         paused = {number: each for number, each in self._owned.items() if each.is_paused}
         if paused:
-            self._input.assign(
-                {number: each.position for number, each in paused.items()},
-                {number: each.epoch for number, each in paused.items()},
-            )
+            self._read(paused)
         for each in paused.values():
             each.is_paused, each.gone = False, None
+
+    def _read(self, partitions: Mapping[int, _Partition]) -> None:
+        """Have these read, each from its next record on."""
+        self._input.assign(
+            {number: each.position for number, each in partitions.items()},
+            {number: each.epoch for number, each in partitions.items()},
+        )
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 

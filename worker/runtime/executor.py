@@ -110,11 +110,11 @@ class TaskExecutor:
         self._tasks.cache.shrink(allowance.coming_bytes)
         turn = Deadline.after(self._clock, TURN_S)
         attempts = self._appliers.map if len(batches) > 1 and _makes_long_calls(batches) else map
-        made = list(attempts(lambda batch: self._attempt(batch[0], batch[1], turn), batches))
-        came = {attempt[0].number for attempt in made if attempt is not None}
+        made = [*filter(None, attempts(lambda batch: self._attempt(batch[0], batch[1], turn), batches))]
+        came = {task.number for task, *_ in made}
         self._left = [task.number for task in busy if task.number not in came]
         self._turn_s = self._clock.monotonic() - began_s
-        return [attempt for attempt in made if attempt is not None]
+        return made
 
     def _attempt(self, task: Task, n: int, turn: Deadline) -> Attempt | None:
         """The next n records of a task, or as many as there is time for; None where there is none left."""

@@ -384,9 +384,9 @@ class Worker:
 
     def _is_done(self) -> bool:
         """Whether the topic has changed too much, or each partition has come to the end of this run."""
-        if self._verdict is not None or not self._has_ends:
-            return self._verdict is not None
-        if not self._tasks or not self._executor.is_clear:
+        if self._verdict is not None:
+            return True
+        if not (self._has_ends and self._tasks and self._executor.is_clear):
             return False
         wanted = [task for task in self._tasks.values() if not task.is_left_out or task.state is not State.STOPPED]
         stopped = [task.number for task in wanted if task.state is State.STOPPED]

@@ -210,8 +210,7 @@ class ModelStore:
         for slot in changed[table.placed[changed]].tolist():
             table.entries[slot].outdate()
         table.clean[changed] = False
-        for column in (table.changed, table.untimed, table.learned):
-            column[changed] = True
+        table.have_learned(changed)
 
     # --- changes, and snapshots of them -------------------------------------------------------------------------------
 
@@ -261,8 +260,7 @@ class ModelStore:
         self._cache.enter(entry)
         self._removed.discard(key)
         self.table.separate(entry.slot)
-        for column in (self.table.changed, self.table.untimed, self.table.learned):
-            column[entry.slot] = True
+        self.table.have_learned(entry.slot)
 
     def drop(self, key: str) -> None:
         """Remove the model, if there is one: its next event starts it anew."""

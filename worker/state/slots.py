@@ -117,6 +117,11 @@ class SlotTable:
         self.recent[slots] = np.logaddexp(self.recent[slots], more)
         self.counted[slots] = self.samples[slots]
 
+    def have_learned(self, slots: int | NDArray[np.int64]) -> None:
+        """The models in these slots have learned, which the next snapshot, `note_times` and `leaders` are to know."""
+        for column in (self.changed, self.untimed, self.learned):
+            column[slots] = True
+
     def separate(self, slot: int) -> None:
         """The model in the slot, or what it takes, is not what it was: it is looked at before it joins others again."""
         rules = self.rules[slot]

@@ -48,6 +48,10 @@ class Log:
         self.high = offset + 1
         return offset
 
+    def retire_all(self) -> None:
+        """Retention deletes all that there is."""
+        self.low = self.high
+
     def mark(self, n: int) -> None:
         """Leave out so many offsets at the end, as markers of transactions do, and what was aborted."""
         self.high += n

@@ -155,7 +155,7 @@ MISTAKES = {
         "state.model_store", "        table.clean[changed] = False\n", ""
     ),
     "a model that has learned with others is not saved": mistake(
-        "state.model_store", "for column in (table.changed, table.untimed", "for column in (table.untimed"
+        "state.model_store", "table.have_learned(changed)", "table.untimed[changed] = table.learned[changed] = True"
     ),
     "a model that has learned counts as saved": mistake(
         "state.entry", "        self.clean = False\n        self.outdate", "        self.outdate"

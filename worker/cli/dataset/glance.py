@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from worker.cli.dataset.delimited import DECIMAL_COMMA, MAYBE_THOUSANDS
-from worker.cli.dataset.rows import Cell, FileRows, Line, float_of, number_of
+from worker.cli.dataset.rows import Cell, FileRows, Line, quantity_of
 
 FIRST_ROWS = 1000
 _ENOUGH_TEXTS = 100
@@ -98,9 +98,5 @@ def labels_are_numbers(rows: FileRows) -> str | None:
 
 def _numbers(lines: list[Line]) -> Iterator[float | None]:
     """The labels that there are as numbers, None for one that is none."""
-    for cell in (line.label for line in lines):
-        if cell is None or cell == "":
-            continue
-        number = None if isinstance(cell, bool) else number_of(cell) if isinstance(cell, str) else float_of(cell)
-        if number is None or isfinite(number):
-            yield number
+    numbers = (quantity_of(line.label) for line in lines if line.label not in (None, ""))
+    return (number for number in numbers if number is None or isfinite(number))

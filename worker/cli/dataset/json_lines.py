@@ -185,8 +185,7 @@ class JsonRows(TextRows):
     def _time(self, place: str, fields: Fields) -> int:
         if self.roles.time is None:
             return NO_TIME
-        cell = self._cell(place, fields, self.roles.time, "--time")
-        return time_ms_of(float_of(cell) if type(cell) is int else cell, place)
+        return time_ms_of(self._cell(place, fields, self.roles.time, "--time"), place)
 
     def _value(self, place: str, name: str, value: Any) -> Value:
         """A feature."""

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain, islice
@@ -240,6 +240,13 @@ def float_of(number: float) -> float:
         return inf if number > 0 else -inf
 
 
+def quantity_of(cell: Cell) -> float | None:
+    """The number that a cell is, be it as text; None where it is none, as an empty one and a boolean are."""
+    if isinstance(cell, str):
+        return number_of(cell)
+    return None if cell is None or isinstance(cell, bool) else float_of(cell)
+
+
 def text_of(cell: object) -> str | None:
     """A key or an id as its text in JSON."""
     if cell is None or isinstance(cell, str):
@@ -255,19 +262,19 @@ def time_ms_of(cell: Cell, place: str) -> int:
     """
     if cell is None or cell == "":
         return NO_TIME
-    text = cell.strip() if isinstance(cell, str) else f"{float_of(cell):.0f}"
-    number = number_of(text) if isinstance(cell, str) else None if isinstance(cell, bool) else float_of(cell)
+    number = quantity_of(cell)
+    text = str(cell).strip() if number is None or isinstance(cell, str) else f"{number:.0f}"
     is_date = _DATE.fullmatch(text) is not None
     if number is not None and not is_date:
         for limit, scale in _PER_SECOND:
             if abs(number) < limit:
                 return round(number * 1000 / scale)
-    try:
-        moment = datetime.fromisoformat(text if is_date else str(cell))
-    except ValueError:
-        expected = "expected a date and time such as 2024-05-17T12:30:00Z, or seconds since 1970"
-        raise ConfigError(f"{place}: {expected}, found {str(cell)[:40]!r}") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if is_date or isinstance(cell, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(text if is_date else str(cell))
+            return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    expected = "expected a date and time such as 2024-05-17T12:30:00Z, or seconds since 1970"
+    raise ConfigError(f"{place}: {expected}, found {str(cell)[:40]!r}")
 
 
 def choice(names: Sequence[str]) -> str:

@@ -109,12 +109,30 @@ def calibration_error(bins: Iterable[Bin]) -> float | None:
 
 
 @dataclass(slots=True)
-class ModelFigures:
-    """Those of one model key; scores are of the rows that came with a label."""
+class _Scored:
+    """Scores of the rows that came with a label, and means of them, None where there is none."""
 
-    rows: int = 0
     classes: ClassScores = field(default_factory=ClassScores)
     numbers: NumberScores = field(default_factory=NumberScores)
+
+    @property
+    def log_loss(self) -> float | None:
+        return _mean(self.classes.log_loss, self.classes.count)
+
+    @property
+    def accuracy(self) -> float | None:
+        return _mean(self.classes.correct, self.classes.count)
+
+    @property
+    def rmse(self) -> float | None:
+        return _mean(self.numbers.squared_error, self.numbers.count, math.sqrt)
+
+
+@dataclass(slots=True)
+class ModelFigures(_Scored):
+    """Those of one model key."""
+
+    rows: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     """Class -> its rows."""
     mean: float = 0.0
@@ -127,10 +145,9 @@ class ModelFigures:
 
     def score_number(self, estimate: Estimate) -> bool:
         """Add an estimate; returns whether there was anything to compare."""
-        before = self.numbers.count
-        self.numbers.score(estimate)
-        if self.numbers.count == before or estimate.label is None:
+        if not self.numbers.score(estimate):
             return False
+        assert estimate.label is not None
         step = estimate.label - self.mean
         self.mean += step / self.numbers.count
         self.squares += step * (estimate.label - self.mean)
@@ -166,13 +183,11 @@ class Baseline(NamedTuple):
 
 
 @dataclass(slots=True)
-class Report:
-    """Figures of a pass. Scores are of the rows that came with a label, depths of every forecast."""
+class Report(_Scored):
+    """Figures of a pass. Depths are of every forecast."""
 
     rows: int = 0
     labelled: int = 0
-    classes: ClassScores = field(default_factory=ClassScores)
-    numbers: NumberScores = field(default_factory=NumberScores)
     std: float = 0.0
     """Mean standard deviation of the scored estimates."""
     rejects: Counter[str] = field(default_factory=Counter)
@@ -268,18 +283,6 @@ class Report:
     def is_scored(self) -> bool:
         """Whether any forecast met a label."""
         return bool(self.classes.count or self.numbers.count)
-
-    @property
-    def log_loss(self) -> float | None:
-        return _mean(self.classes.log_loss, self.classes.count)
-
-    @property
-    def accuracy(self) -> float | None:
-        return _mean(self.classes.correct, self.classes.count)
-
-    @property
-    def rmse(self) -> float | None:
-        return _mean(self.numbers.squared_error, self.numbers.count, math.sqrt)
 
     @property
     def mae(self) -> float | None:

@@ -157,14 +157,14 @@ def models_table(report: Report) -> tuple[str, Sequence[str], list[Sequence[str]
 
 
 def _model_row(key: str, model: ModelFigures) -> Sequence[str]:
-    baseline, classes, numbers = baseline_of([model]), model.classes, model.numbers
+    baseline = baseline_of([model])
     return (
         key,
         count(_labelled(model)),
-        figure(classes.log_loss / classes.count if classes.count else None),
+        figure(model.log_loss),
         figure(baseline.log_loss),
-        figure(classes.correct / classes.count if classes.count else None),
-        unit((numbers.squared_error / numbers.count) ** 0.5 if numbers.count else None),
+        figure(model.accuracy),
+        unit(model.rmse),
         unit(baseline.rmse),
         count(model.nodes),
         f"{model.depth:.1f}",
