@@ -154,3 +154,17 @@ def test_an_end_that_is_seen_later_and_says_nothing_new_is_not_committed(monkeyp
     assert bench.forwarded() == [(b"a", 0, 0)]
     one.turns(5)
     assert one.faults.seen.count("commit") == n_commits + 1
+
+
+def test_an_offset_that_others_have_set_is_named_with_what_it_repeats(caplog: pytest.LogCaptureFixture) -> None:
+    bench = ForwarderBench(2)
+    bench.feed_shops(*"ab")
+    bench.forwarder().join().turns(2).close()
+    bench.forwarder("two").join().turns(2).close()
+    assert "was committed by no forwarder" not in caplog.text
+    bench.broker.set_offsets({0: 1})
+    bench.forwarder("three").join().turns(2).close()
+    said = [record.getMessage() for record in caplog.records if "was committed by no forwarder" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("events[0]: the offset 1 of group ")
+    assert bench.forwarded() == [(b"a", 0, 0), (b"b", 0, 1), (b"b", 0, 1)]
