@@ -243,9 +243,13 @@ def of_checkpoints(config: Config, state: TopicState, store: ObjectStore) -> Fin
             return Finding("failed", f"topic-recreated: {reason}")
         return Finding("ok", f"lineage {config.checkpoint.lineage}: no checkpoints yet")
     if found.partitions not in (None, state.partitions):
-        reason = partitions_added(topic, found.partitions, state.partitions)
-        level: Literal["warning", "failed"] = "failed" if config.input.on_repartition == "fail" else "warning"
-        return Finding(level, f"partitions-added: {reason}")
+        if config.input.on_repartition == "fail":
+            return Finding("failed", f"partitions-added: {partitions_added(topic, found.partitions, state.partitions)}")
+        return Finding(
+            "warning",
+            f"partitions-added: topic {topic} has {state.partitions} partitions instead of {found.partitions}: models "
+            "of keys that moved start anew (input.on_repartition: new-models)",
+        )
     return Finding("ok", f"lineage {config.checkpoint.lineage}: checkpoints of this topic")
 
 

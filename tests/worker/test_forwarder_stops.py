@@ -172,3 +172,17 @@ def test_a_forwarder_that_is_stopped_before_there_is_a_producer_ends_in_order() 
     forwarder.faults.at("init", *[Unanswered("nobody answers")] * 100)
     forwarder.run(lambda: forwarder.faults.seen.count("init") > 2)
     assert forwarder.outputs == []
+
+
+def test_an_offset_that_others_have_set_is_named_with_what_it_repeats(caplog: pytest.LogCaptureFixture) -> None:
+    bench = ForwarderBench(2)
+    bench.feed_shops(*"ab")
+    bench.forwarder().join().turns(2).close()
+    bench.forwarder("two").join().turns(2).close()
+    assert "was committed by no forwarder" not in caplog.text
+    bench.broker.set_offsets({0: 1})
+    bench.forwarder("three").join().turns(2).close()
+    said = [record.getMessage() for record in caplog.records if "was committed by no forwarder" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("events[0]: the offset 1 of group ")
+    assert bench.forwarded() == [(b"a", 0, 0), (b"b", 0, 1), (b"b", 0, 1)]

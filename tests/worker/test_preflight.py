@@ -269,6 +269,8 @@ def test_the_checkpoints_must_be_of_this_topic(state: TopicState, on_repartition
     settings = replace(bench.config, input=replace(bench.config.input, on_repartition=on_repartition))
     finding = of_checkpoints(settings, state, bench.store)
     assert (finding.level, finding.sentence[: len(told[1])]) == told
+    # To take them along is advice for who has not decided yet.
+    assert ("amf-worker reshard" in finding.sentence) is (told[0] == "failed" and state.topic_id == "topic-id")
 
 
 def test_checkpoints_of_another_topic_may_be_those_of_another_cluster() -> None:

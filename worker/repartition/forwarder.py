@@ -176,6 +176,16 @@ class Forwarder:
             if (note := Note.read(known.metadata)) is not None:
                 here.epoch = known.leader_epoch
                 here.covered = here.noted = note.covered(known.offset)
+            else:
+                _log.warning(
+                    "offset-set-by-others",
+                    f"{self._config.input.topic}[{number}]: the offset {known.offset} of group "
+                    f"{self._config.kafka['group.id']} was committed by no forwarder",
+                    detail="records from there on that were forwarded before are forwarded and learned again; those "
+                    "before it that were not are left out",
+                    partition=number,
+                    offset=known.offset,
+                )
         self._read({number: self._owned[number] for number in partitions})
 
     def revoked(self, partitions: Sequence[int]) -> None:

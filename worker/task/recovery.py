@@ -53,7 +53,7 @@ class Terms:
 
     start: Literal["earliest", "latest"]
     on_gap: Literal["fail", "accept"]
-    on_rewind: Literal["fail", "accept"]
+    on_rewind: Literal["fail", "accept", "ignore"]
     on_repartition: Literal["fail", "new-models"]
     partitions: int
     """How many the topic has."""
@@ -63,7 +63,7 @@ class Terms:
     def of(cls, config: Config, partitions: int) -> Terms:
         given = config.input
         # At least once, a worker that was put out of the group may still set it back: what is repeated is no news then.
-        on_rewind = given.on_rewind if config.delivery == "exactly-once" else "accept"
+        on_rewind = given.on_rewind if config.delivery == "exactly-once" else "ignore"
         return cls(given.start, given.on_gap, on_rewind, given.on_repartition, partitions, intake_of(config))
 
 
@@ -201,9 +201,9 @@ class Recovery:
         committed, pointer = (None, None) if at is None else (at.offset, Pointer.read(at.metadata))
         try:
             lineages = self._lineages()
-            if committed is not None and self._terms.on_rewind == "fail":
+            if committed is not None and self._terms.on_rewind != "ignore":
                 newest = max(lineage.committed(committed) for lineage in lineages)
-                require_not_rewound(self._where, committed, newest)
+                require_not_rewound(self._location, committed, newest, self._terms.on_rewind)
             checkpoints, manifest = _newest(_committed(lineages, pointer), committed, pointer)
             if manifest is None:
                 manifest = self._begin_history(checkpoints, committed, bounds)
@@ -216,12 +216,26 @@ class Recovery:
             raise PartitionStopped("corrupt-checkpoint", f"{self._where}: {error}") from error
         live_from = manifest.offset if committed is None else committed
         require_not_beyond(self._where, live_from, bounds.end, committed=committed is not None)
+        if committed is None:
+            self._warn_of_no_offset(manifest)
         live_from = max(live_from, self._reach(manifest, bounds.low, live_from))
         # Behind a gap the record before is one that nobody has read. Whoever sets offsets leaves no pointer, and maybe
         # the epoch of an earlier commit, which is not that of the record before the offset.
         is_ours = at is not None and pointer is not None and at.offset == live_from
         last_epoch = at.leader_epoch if at is not None and is_ours else None
         return Start(checkpoints, pointer, live_from, last_epoch, committed)
+
+    def _warn_of_no_offset(self, manifest: Manifest) -> None:
+        """Only committed state is saved: a group that has no offset beside it had one, which expired or was deleted."""
+        if manifest.offset > manifest.start_offset:
+            _log.warning(
+                "group-without-offset",
+                f"{self._where}: the group has no offset, going on from the newest checkpoint, at {manifest.offset}",
+                detail="what was predicted after that is predicted a second time: nothing, if it stopped in order",
+                hint="A broker forgets the offsets of a group without members after offsets.retention.minutes",
+                partition=self._location.partition,
+                offset=manifest.offset,
+            )
 
     def _reach(self, manifest: Manifest, low: int, live_from: int) -> int:
         """First record to take after a checkpoint in a topic that begins at `low`. Raises PartitionStopped.

@@ -68,18 +68,25 @@ def require_drained(manifest: Manifest, committed: int | None) -> None:
         )
 
 
-def require_not_rewound(where: str, committed: int, newest: int) -> None:
+def require_not_rewound(location: Location, committed: int, newest: int, on_rewind: Literal["fail", "accept"]) -> None:
     """Only state whose offset is committed is saved: a group before that has lost commits, or was set back.
 
     What its offset says may then have been published already. newest: offset of the newest checkpoint.
     """
     if committed < newest:
-        raise PartitionStopped(
-            "group-rewound",
-            f"{where}: the group is at offset {committed}, but has been at {newest}, of which there is a "
-            f"checkpoint: somebody set it back, or the broker lost commits",
-            f"Set it to {newest} or later, where the last prediction ends; or have {newest - committed} records and "
-            "more predicted a second time (input.on_rewind: accept)",
+        fact = f"{location.title}: the group is at offset {committed}, but has been at {newest}"
+        if on_rewind == "fail":
+            raise PartitionStopped(
+                "group-rewound",
+                f"{fact}, of which there is a checkpoint: somebody set it back, or the broker lost commits",
+                f"Set it to {newest} or later, where the last prediction ends; or have {newest - committed} records "
+                "and more predicted a second time (input.on_rewind: accept)",
+            )
+        _log.warning(
+            "rewind-accepted",
+            f"{fact}: the records in between, and those after them that were predicted, are predicted a second time",
+            partition=location.partition,
+            offset=committed,
         )
 
 
