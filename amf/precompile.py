@@ -52,23 +52,25 @@ def compile_kernels(
     """
     asked = SYSTEMS.values() if systems is None else _classes(systems)
     before = KernelCounts(tally.loaded, tally.compiled)
-    tally.announce = announce
     x = np.random.default_rng(0).random((_ROWS, 2)) * 1e-3
     x[0] = 1.0  # far from the others, so that origins move
     y = [row % 2 for row in range(_ROWS)]
-    for system in asked:
-        for variant in system.VARIANTS:
-            forest = system.preset("default", n_estimators=1, **variant).partial_fit(x, y)
-            forest.prequential(x, y)
-            group = Group()
-            group.put(0, forest)
-            group.predict_learn(x, np.zeros(_ROWS, np.int64), np.full(_ROWS, -1), predict=False)
-            loads(forest.dumps()).describe()
-            if attributions:
-                forest.attribute(x)
-            if threads:
-                system.preset("default", n_estimators=2, n_threads=2, **variant).partial_fit(x, y).predict(x)
-    tally.announce = None
+    tally.announce = announce
+    try:
+        for system in asked:
+            for variant in system.VARIANTS:
+                forest = system.preset("default", n_estimators=1, **variant).partial_fit(x, y)
+                forest.prequential(x, y)
+                group = Group()
+                group.put(0, forest)
+                group.predict_learn(x, np.zeros(_ROWS, np.int64), np.full(_ROWS, -1), predict=False)
+                loads(forest.dumps()).describe()
+                if attributions:
+                    forest.attribute(x)
+                if threads:
+                    system.preset("default", n_estimators=2, n_threads=2, **variant).partial_fit(x, y).predict(x)
+    finally:
+        tally.announce = None  # what is compiled later is none of this call's
     return KernelCounts(tally.loaded - before.loaded, tally.compiled - before.compiled)
 
 

@@ -287,4 +287,7 @@ class Forest(ForestState[Params]):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (type(self), self.dumps(), self.n_threads)
+        # A class that derives may have given the forest attributes of its own: they go along beside the bytes.
+        ours = vars(self.from_params(self.params))
+        of_derived = {name: value for name, value in vars(self).items() if name not in ours}
+        return _unpickled, (type(self), self.dumps(), self.n_threads), of_derived or None

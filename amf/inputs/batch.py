@@ -27,6 +27,7 @@ def rows_at_once(n_trees: int, n_outputs: int) -> int:
 _TIMES = "date", "time", "Time", "Period"
 """What the names of types of times have in them."""
 _AS_SECONDS = "give times as seconds since some day, and NaN where a value is missing"
+_TIMES_BESIDE = f"X holds times beside numbers: {_AS_SECONDS}"
 _OF_OBJECTS = "amf.Columns makes rows of objects with names and texts"
 _LONG = np.dtype(np.longdouble).char
 _ONE_NUMBER = "a feature of a row is a single number; spread what holds several over as many columns"
@@ -159,11 +160,19 @@ def as_array(X: Any) -> NDArray[Any]:  # noqa: N803
     try:
         if isinstance(X, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in X):
             return np.ma.array(X)  # of masked rows numpy would take what is under their masks
-        return np.asarray(X)
+        array = np.asarray(X)
     except np.exceptions.DTypePromotionError as error:  # of a table of Arrow, whose columns numpy puts side by side
-        raise TypeError(f"X holds times beside numbers: {_AS_SECONDS}") from error
+        raise TypeError(_TIMES_BESIDE) from error
     except ValueError as error:
         raise _with_the_row(error, X) from error
+    if array.dtype.kind in "iuf" and _has_times(X):
+        raise TypeError(_TIMES_BESIDE)
+    return array
+
+
+def _has_times(X: Any) -> bool:  # noqa: N803
+    """Whether it is a table of polars with times: beside numbers it makes numbers of them, each type in a unit."""
+    return any(kind.is_temporal() for kind in getattr(X, "dtypes", ()) if hasattr(kind, "is_temporal"))
 
 
 def _with_the_row(error: ValueError, X: Any) -> ValueError:  # noqa: N803

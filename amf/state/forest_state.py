@@ -59,7 +59,7 @@ class _Lost:
 class ForestState(ForestMemory[Params], TakesTurns):
     """A forest, and how rows pass through it."""
 
-    _is_whole = True
+    _is_whole: bool
     """Whether a call that was cut short has left whole rows, and no part of another one."""
 
     @classmethod
@@ -74,6 +74,7 @@ class ForestState(ForestMemory[Params], TakesTurns):
         self.params: Params = params
         self.n_threads = n_threads
         self._names: tuple[str, ...] | None = None
+        self._is_whole = True
         self._scaling = Scaling(adaptive=self.params.scaling == "auto", fixed=self.in_unit_cube)
         self._prepare()
         self._arena = Arena(params.n_estimators, self._layout())

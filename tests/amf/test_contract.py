@@ -10,6 +10,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -305,6 +306,24 @@ def test_a_copy_is_saved_while_the_forest_learns_on(system):
 def test_a_copy_keeps_its_threads(system):
     forest, *_ = system.learned(n_threads=2)
     assert [forest.copy().n_threads, pickle.loads(pickle.dumps(forest)).n_threads] == [2, 2]
+
+
+class Owned(amf.AMFClassifier):
+    """A forest of a program, which adds what is its own."""
+
+    def __init__(self, owner: str, **parameters: Any) -> None:
+        super().__init__(2, **parameters)
+        self.owner, self._seen = owner, [1, 2]
+
+
+@pytest.mark.parametrize("n_rows", [0, 20])
+@pytest.mark.parametrize("passed_on", ["through a copy", "through pickle"])
+def test_what_a_class_that_derives_adds_goes_along(passed_on, n_rows):
+    x = np.random.default_rng(0).random((n_rows + 1, 2))
+    forest = Owned("fraud").partial_fit(x[:n_rows], [0, 1] * (n_rows // 2))
+    again = PASSED_ON[passed_on](forest)
+    assert (type(again), again.owner, again._seen) == (Owned, "fraud", [1, 2])
+    assert again.partial_fit(x, [0] * len(x)).dumps() == forest.partial_fit(x, [0] * len(x)).dumps()
 
 
 # Parameters.

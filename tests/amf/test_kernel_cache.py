@@ -343,3 +343,13 @@ def test_one_system_alone_can_be_compiled():
     again = amf.compile_kernels([amf.AMFRegressor], announce=lambda _: pytest.fail("all of it is in memory"))
     assert again == (0, 0)
     assert np.isfinite(amf.AMFRegressor(1).partial_fit([[0.0], [1.0]], [0, 1]).predict([[0.5]])).all()
+
+
+def test_a_compilation_that_fails_announces_nothing_later():
+    class Broken(amf.AMFRegressor):
+        def partial_fit(self, *_):
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        amf.compile_kernels([Broken], announce=lambda _: None)
+    assert cache.tally.announce is None

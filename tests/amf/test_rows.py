@@ -172,6 +172,39 @@ def test_a_table_of_arrow_with_times_beside_numbers_is_refused_with_what_to_do(t
         amf.AMFClassifier(2).partial_fit(pa.table({"at": [times] * 20, "height": X[:, 0]}), Y)
 
 
+class OfTime:
+    """What polars has for the type of a column of dates, datetimes, durations or times of day."""
+
+    @classmethod
+    def is_temporal(cls) -> bool:
+        return True
+
+
+class OfNumbers(OfTime):
+    @classmethod
+    def is_temporal(cls) -> bool:
+        return False
+
+
+class PolarsTable(NamedTuple):
+    """What a table of polars has: it makes numbers of times that stand beside numbers."""
+
+    columns: list[str]
+    dtypes: list[type[OfTime]]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[np.float64]:
+        return X
+
+
+def test_a_table_of_polars_with_times_beside_numbers_is_refused_with_what_to_do() -> None:
+    forest = amf.AMFClassifier(2)
+    with pytest.raises(TypeError, match=r"^X holds times beside numbers: give times as seconds since some day"):
+        forest.partial_fit(PolarsTable(["at", "height"], [OfTime, OfNumbers]), Y)
+    assert forest.n_features == 0
+    forest.partial_fit(PolarsTable(["age", "height"], [OfNumbers, OfNumbers]), Y)
+    assert forest.dumps() == amf.AMFClassifier(2).partial_fit(FRAME, Y).dumps()
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
