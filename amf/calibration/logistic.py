@@ -30,11 +30,13 @@ from numpy.typing import NDArray
 
 from amf.calibration.cholesky import factorise, solve
 from amf.calibration.linear_models import N_MODELS, padded, sum_of_products
-from amf.calibration.solving import LATEST_DUE, MOST_FEATURES, MOST_LABELS, next_due
+from amf.calibration.solving import LATEST_DUE, MOST_LABELS, next_due
 from amf.jit.decorators import called, index, inlined, kernel
 
 _LABELS, _DUE, _TOTAL, _OF_CLASSES = index(0), index(1), index(2), index(3)
 _N_OWN = int(_OF_CLASSES)
+MOST_FEATURES = 64
+"""That are used, the first ones: of more a hundred columns of noise cost more than the others are worth."""
 _KEPT = 1.0 - 1.0 / 1000.0
 """What is left of all moments at the next label."""
 _PENALTY, _PENALTY_OF_INTERCEPT = 4.0, 1e-3

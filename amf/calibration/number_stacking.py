@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from amf.calibration import linear_models, products, ridge
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.calibration.recent_bias import FURTHEST_ERROR
-from amf.calibration.solving import MOST_FEATURES, n_affordable
+from amf.calibration.solving import n_affordable
 from amf.jit.decorators import index, inlined
 
 _SOLVED = linear_models.N_MODELS
@@ -72,7 +72,7 @@ def n_of_features(n_features: int, max_bytes: int) -> int:
 
 def _widths(n_features: int) -> tuple[int, int]:
     """Columns of the models that are solved for."""
-    return min(n_features, MOST_FEATURES), products.n_terms(n_features)
+    return min(n_features, ridge.MOST_FEATURES), products.n_terms(n_features)
 
 
 def _affordable(n_features: int, max_bytes: int) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def are_models_sound(models: NDArray[np.float64], n_features: int, largest_unit:
 @inlined
 def n_plain(n_features):
     """Columns of the first model that is solved for, in kernels."""
-    return min(n_features, index(MOST_FEATURES))
+    return min(n_features, index(ridge.MOST_FEATURES))
 
 
 @inlined

@@ -1,6 +1,6 @@
-"""What linear models have in common that are solved for (ridge.py, logistic.py): of how many features, and when.
+"""What linear models have in common that are solved for (ridge.py, logistic.py): when, and whether they have room.
 
-That is after each of the first labels, later after every sixteenth part of them, at the latest after 64.
+They are solved for after each of the first labels, later after every sixteenth part of them, at the latest after 64.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import math
 from amf.calibration.linear_models import OF_MEMORY
 from amf.jit.decorators import inlined
 
-MOST_FEATURES = 64
-"""That are used, the first ones."""
 _SHARE_BETWEEN, _MOST_BETWEEN = 1.0 / 16.0, 64.0
 """Labels from one solution to the next: so much of those that there were, and so many at most."""
 MOST_LABELS = 2.0**53

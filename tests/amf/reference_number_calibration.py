@@ -238,9 +238,9 @@ class Stack(Layer):
 class Ridge(Layer):
     """Weighted least squares on all rows, of which each label leaves .999 of the weights, with a penalty of .3 rows on
     each feature in standard deviations, less of it the more the model explains, solved anew now and then. A value is no
-    further from the mean than it would be if all others were the mean. The first 64 features count. Errors that fall to
-    a 32nd take the weights along, and a model that lost twice as much of late as the median of labels keeps one row's
-    worth of them. Means and deviations are those of the rows that have a value."""
+    further from the mean than it would be if all others were the mean. The first 256 features count. Errors that fall
+    to a 32nd take the weights along, and a model that lost twice as much of late as the median of labels keeps one
+    row's worth of them. Means and deviations are those of the rows that have a value."""
 
     n_features: int = 0
     penalty: float = 0.3
@@ -258,7 +258,7 @@ class Ridge(Layer):
         self.lost, self.lost_by_labels = 0.0, 0.0
 
     def count_columns(self) -> int:
-        return min(self.n_features, 64)
+        return min(self.n_features, 256)
 
     def row(self, x: np.ndarray) -> np.ndarray:
         return x[: self.n_columns]
