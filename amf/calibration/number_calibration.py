@@ -264,7 +264,9 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
             _follow_labels(label, state)
             linear_models.note_features(x, i, linear, index(1))
             ridge.fill_features(x, i, linear, row)  # once more, where this row has the first value of a feature
-            follow_solved(row, terms, label, counts, state[_USUAL], centre, of_features, of_products, state, _STACKED)
+            follow_solved(
+                row, terms, solved, label, counts, state[_USUAL], centre, of_features, of_products, state, _STACKED
+            )
 
 
 @inlined

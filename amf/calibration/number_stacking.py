@@ -154,11 +154,12 @@ def follow_stack(label, weight, usual, entered, state, at, linear, layers):
 
 
 @inlined
-def follow_solved(row, terms, label, weight, usual, centre, of_features, of_products, state, at):
-    """Follow one label with both models that are solved for. centre: the median of labels before it."""
-    if ridge.follow(row, label, weight, usual, centre, ridge.OF_FEATURES, of_features):
+def follow_solved(row, terms, solved, label, weight, usual, centre, of_features, of_products, state, at):
+    """Follow one label with both models that are solved for. solved: as `stack` was given it for this row. centre: the
+    median of labels before it."""
+    if ridge.follow(row, solved[0], label, weight, usual, centre, ridge.OF_FEATURES, of_features):
         _forget_worth(_SOLVED, state, at)
-    if ridge.follow(terms, label, weight, usual, centre, products.PENALTY, of_products):
+    if ridge.follow(terms, solved[1], label, weight, usual, centre, products.PENALTY, of_products):
         _forget_worth(_SOLVED + index(1), state, at)
 
 

@@ -182,16 +182,16 @@ def respond(row, state):
 
 
 @inlined
-def follow(row, label, weight, usual, centre, penalty, state):
+def follow(row, response, label, weight, usual, centre, penalty, state):
     """Follow one label, and tell whether the model begins anew with it.
 
-    row: as for `respond`; used up. weight: of the row, 1 at most. usual: squared error. centre: the median of labels
-    before it.
+    row: as for `respond`, which gave the response; used up. weight: of the row, 1 at most. usual: squared error.
+    centre: the median of labels before it.
     """
     if state.shape[0] == 0:
         return False
     n_columns = index(row.shape[0])
-    begins_anew = _is_of_another_time(respond(row, state), label, centre, state, n_columns)
+    begins_anew = _is_of_another_time(response, label, centre, state, n_columns)
     if begins_anew:
         _begin_anew(state, n_columns)
     _weigh_by_errors(usual, state, n_columns)

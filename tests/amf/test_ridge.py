@@ -33,7 +33,7 @@ def learn(x, y, weights, usual, linear, state, centres=None):
         said[i] = respond(row, state)
         note_features(x, i, linear, np.uint64(1))
         fill_features(x, i, linear, row)
-        follow(row, y[i], weights[i], usual[i], centres[i], ridge.OF_FEATURES, state)
+        follow(row, said[i], y[i], weights[i], usual[i], centres[i], ridge.OF_FEATURES, state)
     return said
 
 
@@ -46,7 +46,7 @@ def learn_products(x, y, weights, usual, linear, state, centres):
         fill_terms(x, i, entered, terms)
         said[i] = respond(terms, state)
         note_features(x, i, linear, one)
-        follow(terms, y[i], weights[i], usual[i], centres[i], products.PENALTY, state)
+        follow(terms, said[i], y[i], weights[i], usual[i], centres[i], products.PENALTY, state)
     return said
 
 
