@@ -209,7 +209,7 @@ class Columns:
         coming = set()
         for feature, _, of_missing in columns:
             if of_missing and feature not in self._never_missing and feature not in coming:
-                raise ValueError(f"{feature + _MISSING!r} is the name of a column, but no column is of {feature!r}")
+                raise _orphan(feature)
             coming.add(feature)
 
     def _sibling(self, column: Column) -> int | None:
@@ -275,7 +275,7 @@ class Columns:
         for number, (feature, category, of_missing) in enumerate(columns, len(self)):
             if of_missing:
                 if feature not in self._never_missing:
-                    raise ValueError(f"{feature + _MISSING!r} is the name of a column, but no column is of {feature!r}")
+                    raise _orphan(feature)
                 del self._never_missing[feature]
                 self._missing[feature] = number
                 cell, code = 0, np.nan  # `rows` replaces what is found there.
@@ -304,6 +304,11 @@ class Columns:
         of_numbers, categories = self._numbers.get(feature), self._categories.get(feature)
         found = [cell for cell in (of_numbers, categories and categories.cell) if cell is not None]
         return found[0], found[-1]
+
+
+def _orphan(feature: str) -> ValueError:
+    """For a column that says where a feature is missing which has no other column."""
+    return ValueError(f"{feature + _MISSING!r} is the name of a column, but no column is of {feature!r}")
 
 
 def _bare(features: Mapping[Any, Any]) -> Mapping[Any, Any]:
