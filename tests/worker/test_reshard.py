@@ -260,7 +260,7 @@ def test_another_attempt_goes_into_a_lineage_of_another_name(drained: Bench) -> 
     assert {manifest.location.lineage for manifest in written} == {"again"}
 
 
-def test_models_that_were_left_behind_can_be_left_out() -> None:
+def test_models_that_were_left_behind_can_be_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """Partitions were added before, and keys that moved started anew: they have two models, one of which is dead."""
     bench = Bench(partitions=3, interval_s=60.0)
     feed_keys(bench, "ab")
@@ -269,6 +269,8 @@ def test_models_that_were_left_behind_can_be_left_out() -> None:
     bench.worker().join().turns(3).close()
     assert f"{moved!r} among them" in refused(bench, 4)
     written = reshard(bench.store, bench.store, 4, drop_astray=True)
+    number = partition_of(moved.encode(), 2)
+    assert f"partition {number}: 1 model left out, of keys that do not belong there" in caplog.messages
     samples = {key: entry.summary["samples"] for manifest in written for key, entry in manifest.models.items()}
     assert samples == dict.fromkeys(KEYS, 2)
 

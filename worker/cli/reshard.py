@@ -15,12 +15,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from worker.base.errors import Fatal
+from worker.base.log import Log
 from worker.base.partitioner import partition_of
 from worker.base.ports import ObjectStore
+from worker.base.terms import some
 from worker.checkpoint import Catalogue, Checkpoints, Location, Manifest, ModelEntry, SavedModel, state_hash
 from worker.checkpoint.gaps import before_gap
 from worker.cli.terminal import Advance, count, size, table
 from worker.config.values import folder_name
+
+_log = Log(__name__)
 
 HELD_BYTES = 256 * 2**20
 """Bytes of models that wait for others with which they are written."""
@@ -56,12 +60,12 @@ def reshard(
     sizes: list[dict[str, int]] = [{} for _ in places]
     done, total = 0, sum(map(len, kept))
     models = (pair for manifest, keys in zip(old, kept, strict=True) for pair in _read(source, manifest, keys))
-    for number, some in _divided(models, partitions):
+    for number, part in _divided(models, partitions):
         location, offset, _ = places[number]
-        written, new_sizes = Checkpoints(target, location).write_models(offset, some)
+        written, new_sizes = Checkpoints(target, location).write_models(offset, part)
         entries[number] |= written
         sizes[number] |= new_sizes
-        done += len(some)
+        done += len(part)
         advance(done / total, done)
     return [
         Checkpoints(target, location).write_manifest(
@@ -119,6 +123,9 @@ def _in_their_place(manifest: Manifest, partitions: int, *, drop_astray: bool) -
             "tell where their next events will go: without reshard, input.on_repartition: new-models lets models of "
             "keys that move start anew",
         )
+    if astray:
+        fact = f"partition {number}: {some(len(astray), 'model')} left out, of keys that do not belong there"
+        _log.warning("models-left-out", fact, partition=number)
     return kept
 
 
