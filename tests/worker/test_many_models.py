@@ -200,6 +200,17 @@ def test_what_is_new_to_quiet_models_is_met_by_each_and_learned_together(algorit
     assert {key for key in "pqr" if key in models} == {"q", "r"} - {refused}
 
 
+@pytest.mark.parametrize("of_some", [{"max_classes": 2}, {"classes": ("a", "b")}], ids=str)
+def test_models_that_have_met_the_same_have_each_its_own_limits(of_some: dict[str, Any]) -> None:
+    params_for = config(n_estimators=3, overrides=[{"match": "some", **of_some}]).models.params_for
+    ours, theirs = ModelStore(params_for), ModelStore(params_for)
+    for turn in ({"other": "ab"}, {"some": "a"}, {"other": "a", "some": "b"}, {"other": "c", "some": "c"}):
+        events = {key: [Event([0.1, 0.2], label, None) for label in labels] for key, labels in turn.items()}
+        found = [pass_through(models, events, predict=True, together=models is ours) for models in (ours, theirs)]
+        assert found[0] == found[1]
+    assert [figures(mine) for mine in by_key(ours)] == [figures(other) for other in by_key(theirs)]
+
+
 def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_others() -> None:
     """Between calls for all a forest grows a class and a feature, is away, comes back and is removed."""
     rng = np.random.default_rng(5)

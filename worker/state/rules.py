@@ -18,6 +18,8 @@ from worker.state.targets import Target, target_of
 
 _MOST_NAMES = 64
 """Classes, and names of features, with which rules are still looked up: to compare more takes longer than it saves."""
+_LIMITS = "max_categories", "max_features", "max_classes", "classes"
+"""Parameters of a forest that decide what it refuses; models.overrides may give each model others."""
 
 
 class Rules:
@@ -114,7 +116,8 @@ class Rulebook:
         )
         if not is_short:
             return Rules(model, group, model.target, own)
-        limits = forest.params.max_categories, forest.params.max_features
+        # Of labels that are numbers there are no limits.
+        limits = [getattr(forest.params, name, None) for name in _LIMITS]
         # 1 and True are equal, and two labels.
         typed = None if labels is None else tuple((type(label), label) for label in labels)
         key = forest.variant, forest.n_features, typed, names, model.listed, *limits
