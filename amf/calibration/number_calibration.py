@@ -42,15 +42,7 @@ from numpy.typing import NDArray
 
 from amf.calibration import linear_models, products, ridge
 from amf.calibration.corrections import LARGEST_SUM
-from amf.calibration.label_bounds import (
-    N_BOUNDS,
-    N_ENDS,
-    N_LOST,
-    N_SHARES,
-    bounds_of,
-    follow_bounds,
-    note_end,
-)
+from amf.calibration.label_bounds import N_BOUNDS, N_ENDS, N_LOST, N_SHARES, bounds_of, follow_bounds, note_end
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.calibration.number_stacking import (
     N_LAYERS,

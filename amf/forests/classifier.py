@@ -86,6 +86,7 @@ class ForestClassifier(Forest[Params]):
     def add_classes(self, labels: Iterable[Label]) -> None:
         """Append classes of which there was no label yet, as a label of each would: so rows with them can go through a
         `Group`. Raises ValueError where there is one already, or no other can be, and changes nothing then."""
+        _ = self.n_samples  # A forest that is lost says so, and keeps the reason.
         coming = Classes()
         for label in scalars(labels, "labels"):
             if label is None or self._classes.code(label) >= 0 or coming.code(label) >= 0:

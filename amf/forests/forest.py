@@ -211,6 +211,8 @@ class Forest(ForestState[Params]):
         """
         names = plain(names)
         if isinstance(names, int):
+            if like is not None:
+                raise ValueError("like is of features that have names")
             self._add_nameless_features(names)
             return
         given = names if isinstance(names, str) else list(names)
@@ -287,7 +289,8 @@ class Forest(ForestState[Params]):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        data = self.dumps()
         # A class that derives may have given the forest attributes of its own: they go along beside the bytes.
         ours = vars(self.from_params(self.params))
         of_derived = {name: value for name, value in vars(self).items() if name not in ours}
-        return _unpickled, (type(self), self.dumps(), self.n_threads), of_derived or None
+        return _unpickled, (type(self), data, self.n_threads), of_derived or None

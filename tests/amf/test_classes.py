@@ -182,6 +182,8 @@ def test_features_without_names_are_added_to_a_forest_without_features_alone():
     for n in (0, 6, True):
         with pytest.raises(ValueError, match="whole number from 1 to 5"):
             forest.add_features(n)
+    with pytest.raises(ValueError, match="like is of features that have names"):
+        forest.add_features(2, like=[None, None])
     forest.add_features(np.int64(2))
     assert (forest.n_features, forest.feature_names) == (2, None)
     with pytest.raises(ValueError, match="has 2 features already"):

@@ -94,6 +94,19 @@ def test_memory_that_runs_out_for_a_new_feature_or_class_leaves_an_error(tight):
         tight(10**9)
 
 
+def test_a_class_for_a_lost_forest_leaves_the_reason_as_it_was(tight):
+    x, y = np.zeros((20, 2)), [0, 1] * 10
+    for parameters in ({}, {"calibration": False}):
+        forest = amf.AMFClassifier(2, **parameters).partial_fit(x, y)
+        tight(0)
+        with pytest.raises(MemoryError):
+            forest.partial_fit(x, list(range(20)))
+        for _ in range(2):
+            with pytest.raises(amf.LostForestError, match=r"learned, by MemoryError"):
+                forest.add_classes(["new"])
+        tight(10**9)
+
+
 def test_what_is_refused_before_anything_is_learned_changes_nothing(system):
     x, y = system.stream(60, 4, seed=2)
     forest = system.new(n_estimators=2).partial_fit(x, y)

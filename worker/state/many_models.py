@@ -106,7 +106,9 @@ def _begin(models: ModelStore, key: str, event: Event) -> int:
     if not model.meet(event):
         return -1
     models.keep(model, model.target.Scores())
-    return int(models.slots([key])[0])
+    entry = models.entry(key)
+    assert entry is not None
+    return entry.slot
 
 
 def _by_rules(models: ModelStore, slots: NDArray[np.int64]) -> Iterator[tuple[Rules | None, NDArray[np.int64]]]:
@@ -224,7 +226,7 @@ def _meet_class(models: ModelStore, slot: int, i: int, event: Event, applied: Ap
     models.table.separate(slot)
     entry.model.meet_class(label)
     entry.answer_bytes = entry.model.target.answer_bytes
-    models.rules(np.array([slot]))
+    models.rules(np.array([slot]))  # it joins the others again
 
 
 def _answer(

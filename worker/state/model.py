@@ -186,7 +186,7 @@ class Model:
         return True
 
     def meet_class(self, label: Label) -> None:
-        """Take in the class of a label that has no code and is not refused."""
+        """Take in the class of a label that has no code and is not refused, before it is learned with others."""
         self.target.admit(label)
         self.forest.add_classes([label])
 
