@@ -172,7 +172,8 @@ def as_array(X: Any) -> NDArray[Any]:  # noqa: N803
 
 def _has_times(X: Any) -> bool:  # noqa: N803
     """Whether it is a table of polars with times: beside numbers it makes numbers of them, each type in a unit."""
-    return any(kind.is_temporal() for kind in getattr(X, "dtypes", ()) if hasattr(kind, "is_temporal"))
+    kinds = getattr(X, "dtypes", None)
+    return isinstance(kinds, list) and any(kind.is_temporal() for kind in kinds if hasattr(kind, "is_temporal"))
 
 
 def _with_the_row(error: ValueError, X: Any) -> ValueError:  # noqa: N803
