@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from tests.worker.support.bench import Bench, run_into_stop, saved_bench
+from tests.worker.support.bench import Bench, Bound, run_into_stop, saved_bench
 from worker.base.errors import WorkerError
 from worker.task.restorer import LONGEST_RETRY_S, RETRY_S
 
@@ -90,12 +92,17 @@ def test_a_partition_that_is_given_up_is_asked_about_no_more(caplog: pytest.LogC
     assert bench.published() == bench.expected()
 
 
-def test_what_was_not_begun_to_load_of_a_partition_that_is_given_up_is_not_loaded() -> None:
-    bench = saved_bench(partitions=2)
+def loading(bench: Bench) -> tuple[Bound, Bound, Future[Any]]:
+    """A worker that waits for the models of partition 0, another one that may take it, and the job that loads them."""
     one, two = bench.worker("one"), bench.worker("two").join_idle()
     one.pool.is_done_within = lambda seconds: False
     one.join(0).turn()
-    [waiting] = one.pool.jobs
+    [job] = one.pool.jobs
+    return one, two, job
+
+
+def test_what_was_not_begun_to_load_of_a_partition_that_is_given_up_is_not_loaded() -> None:
+    one, two, waiting = loading(saved_bench(partitions=2))
     two.take(0)
     one.turn()
     assert waiting.cancelled()
@@ -103,17 +110,13 @@ def test_what_was_not_begun_to_load_of_a_partition_that_is_given_up_is_not_loade
 
 def test_who_is_opened_after_it_was_given_up_is_not_shown_and_takes_no_memory() -> None:
     """A thread that is at it goes on, but shows and keeps nothing of a partition that is another member's."""
-    bench = saved_bench(partitions=2)
-    one, two = bench.worker("one"), bench.worker("two").join_idle()
-    one.pool.is_done_within = lambda seconds: False
-    one.join(0).turn()
-    [loading] = one.pool.jobs
-    loading.set_running_or_notify_cancel()
+    one, two, begun = loading(saved_bench(partitions=2))
+    begun.set_running_or_notify_cancel()
     two.take(0)
     one.turn()
-    loading.run()
+    begun.run()
     one.turn()
-    assert (len(loading.result().manifest.models), one.held()) == (1, (0, 0, 0))
+    assert (len(begun.result().manifest.models), one.held()) == (1, (0, 0, 0))
     labelled = [family.series() for family in one.metrics.families().values() if "partition" in family.labels]
     assert [series for series in labelled if series] == []
 
