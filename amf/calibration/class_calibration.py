@@ -52,6 +52,7 @@ from amf.calibration.class_stacking import (
     stack,
     weigh_first,
 )
+from amf.calibration.growth import grown
 from amf.calibration.losses import N_LOSSES, are_sound, remember_losses
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import log, usual_exp
@@ -116,6 +117,12 @@ def with_another_class(
     state: NDArray[np.float64], n_classes: int, n_features: int, max_bytes: int
 ) -> NDArray[np.float64]:
     """State with one more class, of which there was no label yet. max_bytes: of the forest."""
+    return grown(_with_another_class, state, n_classes, n_features, max_bytes)
+
+
+def _with_another_class(
+    state: NDArray[np.float64], n_classes: int, n_features: int, max_bytes: int
+) -> NDArray[np.float64]:
     end = _end_of_classes(n_classes)
     models = models_with_another_class(state[end:], n_classes, n_features, max_bytes)
     return np.concatenate((state[:end], _of_new_classes(1), models))

@@ -14,6 +14,7 @@ from amf.calibration.losses import Losses
 from amf.forests.description import Adaptation, Description, Survey
 from amf.inputs.batch import BatchForecasts, names_of, require_names
 from amf.inputs.scalars import plain, require_whole_characters
+from amf.jit.rng import seed_words
 from amf.kernels.attributions import Attributions
 from amf.params import check_whole
 from amf.serialization import canonical
@@ -280,6 +281,16 @@ class Forest(ForestState[Params]):
         twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
         twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
         twin._adaptation = self._adaptation.copy()
+        return twin
+
+    def with_seed(self, seed: int) -> Self:
+        """A forest with another seed that has met the same features, names and classes: in a tenth of the time that it
+        would take to meet them. Raises ValueError where this one has learned: its trees are those of its own seed."""
+        if self.n_samples:
+            raise ValueError(f"this forest has learned {self.n_samples} labels with its own seed")
+        twin = self.copy()
+        twin.params = self.params.with_seed(seed)
+        twin._words = seed_words(seed, self.params.n_estimators)
         return twin
 
     def __copy__(self) -> Self:

@@ -142,3 +142,6 @@ class OnlineForest(Protocol):
 
     def copy(self) -> Self:
         """A copy of the forest, in memory of its own, that goes on bit for bit."""
+
+    def with_seed(self, seed: int) -> Self:
+        """A forest with another seed that has met the same features and classes. ValueError after the first label."""

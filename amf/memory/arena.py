@@ -253,12 +253,15 @@ class Arena:
 
     def relayout(self, layout: Layout) -> None:
         """Change the rooms of a row. New statistics are zero, new bounds are NaN: nothing was seen of them."""
-        if layout == self.layout:
-            return
-        if self.capacity == 0:
+        was = self.layout
+        # A head has an even number of words: the last one may be free, and is zero then.
+        is_as_wide = (was.head, was.box, was.cut_room, was.hull_room) == (
+            layout.head, layout.box, layout.cut_room, layout.hull_room,
+        )  # fmt: skip
+        if is_as_wide or self.capacity == 0:
             self.layout = layout
             return
-        was, heads, boxes = self.layout, self.block(), self._boxes()
+        heads, boxes = self.block(), self._boxes()
         self._allocate(layout, self.capacity)
         width = min(was.head, layout.head) - layout.cut_room
         self.block()[:, :width] = heads[:, :width]

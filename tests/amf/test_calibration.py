@@ -348,3 +348,16 @@ def test_many_trees_become_as_sure_as_they_may_be():
     places = np.argsort(p, kind="stable")
     errors = [abs(p[some].mean() - y[2500:][some].mean()) for some in np.array_split(places, 15)]
     assert np.mean(errors) < 0.08
+
+
+@pytest.mark.parametrize("max_bytes", [10**9, 9_000], ids=["", "no room for features with one more class"])
+@pytest.mark.parametrize(("k", "d"), [(0, 0), (0, 3), (1, 3), (2, 70), (5, 4), (30, 200)])
+def test_what_grows_by_a_layout_that_is_known_is_what_grows_anew(k, d, max_bytes):
+    state = class_calibration.with_features(fresh_state(k), k, 0, [None] * d, max_bytes)
+    for seed in range(2):
+        state[:] = np.random.default_rng(seed).normal(size=state.size) * 1e3
+        anew = class_calibration._with_another_class(state, k, d, max_bytes)
+        np.testing.assert_array_equal(class_calibration.with_another_class(state, k, d, max_bytes), anew)
+    state[:] = 0.0
+    fresh = class_calibration.with_another_class(fresh_state(k), k, 0, max_bytes)
+    np.testing.assert_array_equal(fresh, fresh_state(k + 1))

@@ -179,6 +179,33 @@ def test_features_and_classes_may_be_met_before_their_row_is_learned(system, dat
         assert forest.dumps() == whole.dumps()
 
 
+@settings(max_examples=30)
+@given(st.data())
+def test_a_forest_with_another_seed_is_one_that_has_met_the_same(system, data):
+    parameters, shape = data.draw(parameters_of(system), "parameters"), data.draw(SHAPES, "stream")
+    x, y = system.stream(**shape)
+    labels = [*dict.fromkeys(label for label in y if label is not None)]
+    firsts = labels[: data.draw(st.integers(0, 3), "classes")]
+
+    def met(seed):
+        forest = system.new(**{**parameters, "seed": seed})
+        forest.add_features(shape["d"])
+        if forest.class_labels is not None:
+            forest.add_classes(firsts)
+        return forest
+
+    first = met(data.draw(st.integers(0, 2**64 - 1), "another seed"))
+    before = first.dumps()
+    ours, theirs = first.with_seed(parameters["seed"]), met(parameters["seed"])
+    assert (ours.params, ours.dumps()) == (theirs.params, theirs.dumps())
+    ours.partial_fit(x, y)
+    theirs.partial_fit(x, y)
+    assert (ours.dumps(), first.dumps()) == (theirs.dumps(), before)
+    if ours.n_samples:
+        with pytest.raises(ValueError, match="with its own seed"):
+            ours.with_seed(1)
+
+
 # What goes in stays the caller's, what comes out is the caller's.
 
 

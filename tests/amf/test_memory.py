@@ -54,6 +54,18 @@ def test_at_the_limit_trees_forget_and_go_on_learning():
     assert after < before
 
 
+def test_a_class_for_which_heads_have_a_word_moves_no_node():
+    x, _ = stream(200)
+    forest = amf.AMFClassifier(3).partial_fit(x, [0] * 200)
+    for n_classes, moves in ((2, False), (3, True), (4, False)):
+        blocks = forest._arena.blocks
+        forest.add_classes([n_classes])
+        kept = [now is before for now, before in zip(forest._arena.blocks[:2], blocks, strict=False)]
+        assert kept == [not moves] * 2
+        forest.partial_fit(x[:20], [n_classes] * 20)
+    assert np.isfinite(forest.predict_proba(x)).all()
+
+
 def test_classes_that_come_late_leave_room_for_fewer_nodes():
     x, y = stream(2000)
     forest = amf.AMFClassifier(3, max_bytes=60_000).partial_fit(x, y)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from worker.state import many_models
 from worker.state.cache import Cache
 from worker.state.entry import Entry
 from worker.state.many_models import apply_together
-from worker.state.model import Applied
+from worker.state.model import Applied, Model
 from worker.state.model_store import ModelStore
 from worker.task.task import Task
 
@@ -209,6 +210,54 @@ def test_models_that_have_met_the_same_have_each_its_own_limits(of_some: dict[st
         found = [pass_through(models, events, predict=True, together=models is ours) for models in (ours, theirs)]
         assert found[0] == found[1]
     assert [figures(mine) for mine in by_key(ours)] == [figures(other) for other in by_key(theirs)]
+
+
+def test_new_models_are_made_of_others_that_have_met_the_very_same() -> None:
+    """Whatever the first events of many keys have in common, and in whatever they differ that looks alike."""
+    overrides: list[dict[str, Any]] = [{"match": "1-*", "classes": (1, 0)}, {"match": "t-*", "classes": (True, False)}]
+    overrides.append({"match": "s-*", "seed": 7})
+    params_for = config(n_estimators=3, max_features=3, overrides=overrides).models.params_for
+    firsts: list[tuple[Features, Label | None]] = [
+        ([0.5, 1.5], "a"), ([0.5, 1.5], 1), ([2.5, 0.5], True), ([2.5, 0.5], "1"), ([0.5], "a"), ([0.5, 1.5], None),
+        ({"x": 0.5, "y": 1.5}, "a"), ({"y": 0.5, "x": 1.5}, "a"), ({"x": 0.5, "y": "red"}, "a"), ({"x": 0.5}, "a"),
+        ({"x": "red", "y": 0.5}, "a"), ({"x": 0.5, "y": None}, "a"), ([0.5] * 4, "a"),
+        ([0.5, 1.5], 0), ([0.5, 1.5], False), ([0.5, 1.5], 1.5), ({"x": 0.5, "y": 1.5}, True),
+    ]  # fmt: skip
+    ours, theirs = ModelStore(params_for), ModelStore(params_for)
+    for turn in range(3):
+        events = {
+            f"{kind}-{turn % 2}-{place}-{other}": [Event(features, label, None)]
+            for other in range(3)
+            for place, (features, label) in enumerate(firsts)
+            for kind in "a1ts"
+        }
+        found = [pass_through(models, events, predict=True, together=models is ours) for models in (ours, theirs)]
+        assert found[0] == found[1]
+    assert [figures(mine) for mine in by_key(ours)] == [figures(other) for other in by_key(theirs)]
+    assert len({figures(mine)[0] for mine in by_key(ours)}) == len(ours) > 200
+
+
+@pytest.mark.parametrize("algorithm", ["amf-classifier", "amf-regressor"])
+def test_what_many_new_models_bring_is_met_by_the_first_of_them(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, meet, met = store(algorithm), Model.meet, Counter[str]()
+
+    def counted(model: Model, event: Event) -> bool:
+        met[model.key] += 1
+        return meet(model, event)
+
+    monkeypatch.setattr(Model, "meet", counted)
+    labels = [float(i) if algorithm.endswith("regressor") else "ab"[i % 2] for i in range(40)]
+    for features in ([0.5, 1.5], {"x": 0.5, "y": 1.5}, {"y": 0.5, "x": 1.5}):
+        keys = [f"{features}-{i}" for i in range(40)]
+        events = [Event(features, label, None) for label in labels]  # type: ignore[arg-type]
+        _, left = apply_together(models, keys, events, predict=True, apart=False)
+        assert left == {}
+    assert (len(models), met.total()) == (120, 3 if algorithm.endswith("regressor") else 6)
+    for i in range(200):
+        apply_together(models, [f"{i}"], [Event({f"{i}": 0.5}, labels[0], None)], predict=True, apart=False)
+    assert len(models.beginnings) <= 64
 
 
 def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_others() -> None:

@@ -102,8 +102,8 @@ def _begin(models: ModelStore, key: str, event: Event) -> int:
     """The slot of a new model that has met its first event and not learned it; -1 where it has to look by itself."""
     if event.label is None or models.room <= 0:
         return -1
-    model = models.get(key)
-    if not model.meet(event):
+    model = models.beginnings.model(key, models.params_for(key), models.configured_spec(key), event)
+    if model is None:
         return -1
     models.keep(model, model.target.Scores())
     entry = models.entry(key)

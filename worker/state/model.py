@@ -185,6 +185,10 @@ class Model:
             self.meet_class(label)
         return True
 
+    def takes(self, event: Event) -> bool:
+        """Whether the model takes the event as it stands: it has met all that this brings."""
+        return self._plain_run([event]) is not None
+
     def meet_class(self, label: Label) -> None:
         """Take in the class of a label that has no code and is not refused, before it is learned with others."""
         self.target.admit(label)

@@ -20,6 +20,7 @@ from worker.base.records import Event, Reject, Scores
 from worker.checkpoint import SavedModel, Source
 from worker.codec.dead_letters import DECODER, REJECT_CODES
 from worker.config import ModelParams
+from worker.state.beginnings import Beginnings
 from worker.state.cache import MODEL_BYTES, Cache
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry, Fetch, Prefetch
@@ -56,6 +57,7 @@ class ModelStore:
         self._decoder = decoder
         self.n_threads = n_threads
         """Over which the models of a turn may be spread."""
+        self.beginnings = Beginnings()
         self._slots: dict[str, int] = {}
         self.table = self._cache.new_table()
         self._removed: set[str] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -103,12 +104,12 @@ class Rulebook:
     def __init__(self) -> None:
         self._shared = WeakValueDictionary[tuple[Any, ...], Rules]()
         """As long as there is a model that has them (SlotTable.rules)."""
-        self._groups: dict[tuple[str, ...], amf.Group] = {}
+        self._groups = defaultdict[tuple[str, ...], amf.Group](amf.Group)
 
     def admit(self, slot: int, model: Model) -> Rules:
         """The rules of a model that has met features and what labels are, whose forest may join others from now on."""
         forest = model.forest
-        group = self._groups.setdefault(forest.variant, amf.Group())
+        group = self._groups[forest.variant]
         group.put(slot, forest)
         labels, names, own = forest.class_labels, forest.feature_names, model.columns
         is_short = len(labels or ()) <= _MOST_NAMES and (
