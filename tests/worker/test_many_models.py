@@ -257,7 +257,9 @@ def test_what_many_new_models_bring_is_met_by_the_first_of_them(
     assert (len(models), met.total()) == (120, 3 if algorithm.endswith("regressor") else 6)
     for i in range(200):
         apply_together(models, [f"{i}"], [Event({f"{i}": 0.5}, labels[0], None)], predict=True, apart=False)
-    assert len(models.beginnings) <= 64
+    assert 0 < (known := len(models.beginnings)) <= 64
+    apply_together(models, ["wide"], [Event([0.5] * 1000, labels[0], None)], predict=True, apart=False)
+    assert (len(models.beginnings), models.get("wide").forest.n_samples) == (known, 1)
 
 
 def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_others() -> None:

@@ -9,7 +9,8 @@ from worker.config import ModelParams
 from worker.state.model import Model
 from worker.state.targets import seed_of
 
-_MOST = 64
+_MOST, _MOST_BYTES = 64, 64 * 2**10
+"""Models that are remembered, and the memory of one at most: some two hundred features."""
 
 
 class _Met(NamedTuple):
@@ -41,8 +42,9 @@ class Beginnings:
         model = Model.new(key, params, spec)
         if not model.meet(event):
             return None
-        if len(self._met) >= _MOST:
-            self._met.clear()
-        met = Model(key, model.forest.copy(), spec, names_given=model.names_given)
-        self._met[brings] = _Met(params, met)
+        if model.forest.nbytes <= _MOST_BYTES:
+            if len(self._met) >= _MOST:
+                self._met.clear()
+            met = Model(key, model.forest.copy(), spec, names_given=model.names_given)
+            self._met[brings] = _Met(params, met)
         return model
