@@ -163,6 +163,16 @@ def test_a_start_that_is_told_to_stop_ends_though_every_call_fails_at_once() -> 
     assert len(ask.asked_s) == 3
 
 
+def test_a_start_that_is_told_to_stop_asks_no_more_though_all_is_answered_at_once() -> None:
+    """It would go on to join its group, and have the others give up partitions to it that it gives back at once."""
+    asked: list[int] = []
+    start = Retry(FakeClock(), lambda: bool(asked), 60.0)
+    start.ask("broker", lambda: asked.append(1))
+    with pytest.raises(Stopped):
+        start.ask("producer", lambda: asked.append(2))
+    assert asked == [1]
+
+
 def test_what_a_library_raises_beside_errors_is_no_answer() -> None:
     class Panic(BaseException):
         """As Rust's are to Python."""

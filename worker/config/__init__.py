@@ -62,7 +62,6 @@ __all__ = [
 ]
 
 
-
 def load(path: str | Path, environ: Mapping[str, str], settings: Mapping[str, str] = MappingProxyType({})) -> Config:
     """Read a configuration file; arguments as `loads`. Raises ConfigError with one line per mistake."""
     try:

@@ -13,8 +13,8 @@ Scalar: TypeAlias = str | int | float | bool | None
 Plain: TypeAlias = "Scalar | list[Plain]"
 
 LONGEST = 2**18
-"""Characters of a configuration, and of a file that it refers to. YAML takes seconds for so many, and for a file of data,
-named by mistake, minutes."""
+"""Characters of a configuration, and of a file that it refers to. YAML takes seconds for so many, and for a file of
+data, named by mistake, minutes."""
 
 MASK = "***"
 """What stands for a secret wherever people may read it."""
