@@ -16,7 +16,7 @@ from worker.base.ports import Deadline
 from worker.base.retry import Retry, Stopped, backoff_s, retry
 
 
-def test_patience_ends_with_the_deadline() -> None:
+def test_patience_ends_with_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     calls = []
 
@@ -27,6 +27,7 @@ def test_patience_ends_with_the_deadline() -> None:
     with pytest.raises(Transient, match="not yet"):
         retry(clock, Deadline.after(clock, 2.0), "it", call)
     assert [at - 1000.0 for at in calls] == [0.0, 0.5, 1.0, 1.5]
+    assert caplog.messages == ["it: not there yet, trying again: not yet"] * 3
 
 
 def test_patience_passes_on_the_answer() -> None:

@@ -74,8 +74,8 @@ class Retry:
         """Call until there is an answer, and return it. Logs what it waits for.
 
         While nobody answers (Unanswered) this goes on for as long as it takes; another Transient is tried again for
-        `limit_s`; Denied and every other error pass at once. Raises Stopped as soon as `should_stop` says so, and without
-        a call where it says so before: a start has many questions, each of which may be answered at once.
+        `limit_s`; Denied and every other error pass at once. Raises Stopped as soon as `should_stop` says so, and
+        without a call where it says so before: a start has many questions, each of which may be answered at once.
         """
         deadline: Deadline | None = None
         waited = False
