@@ -183,7 +183,8 @@ def _work(
             forwarder = _forwarder(config, admin, identity, metrics, board, start)
         config = repartition.of_worker(config)
     worker = build(config, admin, identity, metrics, until, start, board)
-    _compile_kernels(config)
+    if not should_stop():  # which takes half a minute; the worker then ends without having joined the group
+        _compile_kernels(config)
     gc_tuning.calm()
     if forwarder is None:
         worker.run(pulse.at_each_turn("worker", should_stop))

@@ -60,6 +60,7 @@ def test_a_value_is_not_expanded_twice() -> None:
         (" 0123 \n", " 0123 "),
         ("-----BEGIN-----\nhunter2\n", "-----BEGIN-----\nhunter2"),
         ("${HOME}", "${HOME}"),
+        ("\ufeffhunter2\n", "hunter2"),
     ],
 )
 def test_a_reference_to_a_file_is_its_text_without_the_last_line_end(
@@ -106,3 +107,18 @@ def test_what_the_environment_has_that_is_no_text_is_refused() -> None:
     """Python reads a byte that is none of UTF-8 as half of a surrogate pair, which nothing could be written with."""
     problem = the_problem(document(models="{null_key: '${KEY}'}"), {"KEY": "a\udcff"})
     assert problem.endswith("found half of a surrogate pair, which is no character")
+
+
+def test_a_file_of_data_is_not_read_to_its_end() -> None:
+    """Which this one has not: without a bound the process would be killed for its memory."""
+    problem = the_problem(with_kafka("sasl.password: '${file:/dev/zero}'"))
+    assert problem.endswith("found ${file:/dev/zero}, which has more than 262,144 characters")
+
+
+def test_a_property_at_which_librdkafka_would_cut_the_text_off_is_refused(tmp_path: Path) -> None:
+    """A password in UTF-16 is one of UTF-8, too: its first letter would be taken for all of it."""
+    (tmp_path / "password").write_bytes("hunter2".encode("utf-16-le"))
+    for value in (f'"${{file:{tmp_path}/password}}"', r'"hunter2\0"'):
+        problem = the_problem(with_kafka(f"sasl.password: {value}"))
+        assert problem.endswith("found a NUL, at which librdkafka would cut the text off")
+        assert "hunter" not in problem

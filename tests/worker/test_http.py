@@ -464,3 +464,14 @@ def test_an_address_of_ipv6_is_served_and_taken_once(metrics: Metrics, caplog: p
     with pytest.raises(ConfigError, match=rf"\[::1\]:{server.port} "):
         serve(metrics, "::1", server.port)
     server.close()
+
+
+def test_a_machine_without_ipv6_has_a_mistake_in_the_configuration(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> socket.socket:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(socket, "socket", refused)
+    with pytest.raises(ConfigError, match=r"metrics\.listen.* \[::\]:9464 \(Address family not supported"):
+        serve(metrics, "::", 9464)

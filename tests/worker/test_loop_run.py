@@ -46,7 +46,7 @@ def test_it_runs_until_it_is_told_to_stop() -> None:
     bench.feed("a", "b")
     worker = bench.worker()
     worker.faults.at("consume", worker.take)
-    left = iter([False, False, True])
+    left = iter([False, False, False, True])  # the first time before it asks for a producer
     worker.run(lambda: next(left))
     assert bench.published() == bench.expected()
     assert bench.newest().offset == 2
@@ -59,7 +59,7 @@ def test_at_the_end_what_is_open_is_tried_once_more() -> None:
     worker = bench.worker()
     worker.faults.at("consume", worker.take)
     worker.faults.at("commit", Abort("x"))
-    left = iter([False, False, True])
+    left = iter([False, False, False, True])  # the first time before it asks for a producer
     worker.run(lambda: next(left))
     assert bench.published() == bench.expected()
     assert bench.newest().offset == 2

@@ -16,7 +16,7 @@ from worker.base.ports import Deadline
 from worker.base.retry import Retry, Stopped, backoff_s, retry
 
 
-def test_patience_ends_with_the_deadline() -> None:
+def test_patience_ends_with_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     calls = []
 
@@ -27,6 +27,7 @@ def test_patience_ends_with_the_deadline() -> None:
     with pytest.raises(Transient, match="not yet"):
         retry(clock, Deadline.after(clock, 2.0), "it", call)
     assert [at - 1000.0 for at in calls] == [0.0, 0.5, 1.0, 1.5]
+    assert caplog.messages == ["it: not there yet, trying again: not yet"] * 3
 
 
 def test_patience_passes_on_the_answer() -> None:
@@ -161,6 +162,16 @@ def test_a_start_that_is_told_to_stop_ends_though_every_call_fails_at_once() -> 
     with pytest.raises(Stopped):
         Retry(clock, lambda: len(ask.asked_s) == 3, 60.0).ask("broker", ask)
     assert len(ask.asked_s) == 3
+
+
+def test_a_start_that_is_told_to_stop_asks_no_more_though_all_is_answered_at_once() -> None:
+    """It would go on to join its group, and have the others give up partitions to it that it gives back at once."""
+    asked: list[int] = []
+    start = Retry(FakeClock(), lambda: bool(asked), 60.0)
+    start.ask("broker", lambda: asked.append(1))
+    with pytest.raises(Stopped):
+        start.ask("producer", lambda: asked.append(2))
+    assert asked == [1]
 
 
 def test_what_a_library_raises_beside_errors_is_no_answer() -> None:

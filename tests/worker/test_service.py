@@ -23,8 +23,10 @@ from tests.worker.support.configurations import document
 from tests.worker.support.fakes import FakeClock
 from worker import service
 from worker.base.errors import ConfigError, WorkerError
+from worker.base.metrics import Metrics
 from worker.base.ports import TopicState
 from worker.base.retry import Retry
+from worker.base.status import Board
 from worker.config import Config, loads
 from worker.service import Pulse, SystemClock, _announce, _run_both, watched
 from worker.until import Until, ends_of, known_part
@@ -66,6 +68,27 @@ def test_where_one_of_the_two_fails_the_other_ends_in_order_with_its_error(fails
     with pytest.raises(WorkerError, match="not authorized"):
         run_both(loops["worker"], loops["forwarder"], stop=False)
     assert ended == order
+
+
+@pytest.mark.parametrize(("stops", "order"), [(True, ["worker"]), (False, ["compiled", "worker"])])
+def test_a_start_that_is_told_to_stop_does_not_compile_the_learner_first(
+    monkeypatch: pytest.MonkeyPatch, stops: bool, order: list[str]
+) -> None:
+    """That takes longer than whoever sent SIGTERM may wait before he kills it."""
+    told, done = list[bool](), list[str]()
+
+    def build(*_: object) -> Loop:
+        told.append(stops)
+        return Loop("worker", done)
+
+    for name in ("KafkaAdmin", "require_topics", "transactional_id"):
+        monkeypatch.setattr(service, name, lambda *_: None)
+    monkeypatch.setattr(service, "build", build)
+    monkeypatch.setattr(service, "_compile_kernels", lambda _: (done.append("compiled"), told.append(True)))
+    monkeypatch.setattr(service.gc_tuning, "calm", lambda: None)
+    config, pulse = loads(document(), {}), Pulse(FakeClock(), 300.0)
+    service._work(config, "worker.yaml", lambda: any(told), None, Metrics(), Board(), pulse)
+    assert done == order
 
 
 def test_a_worker_of_several_shows_its_own_port_and_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,11 +74,14 @@ class Retry:
         """Call until there is an answer, and return it. Logs what it waits for.
 
         While nobody answers (Unanswered) this goes on for as long as it takes; another Transient is tried again for
-        `limit_s`; Denied and every other error pass at once. Raises Stopped as soon as `should_stop` says so.
+        `limit_s`; Denied and every other error pass at once. Raises Stopped as soon as `should_stop` says so, and
+        without a call where it says so before: a start has many questions, each of which may be answered at once.
         """
         deadline: Deadline | None = None
         waited = False
         while True:
+            if self._should_stop():
+                raise Stopped
             self._beat()
             try:
                 answer = self._aside(what, call)
@@ -96,8 +99,6 @@ class Retry:
                 return answer
             waited = True
             self._clock.sleep(_RETRY_S)
-            if self._should_stop():
-                raise Stopped
 
     def _aside(self, what: str, call: Callable[[], T]) -> T:
         """The outcome of a call in a thread of its own: a client that waits for its broker hears of no signal."""

@@ -34,7 +34,7 @@ from worker.config.schema import (
 )
 from worker.config.services import Logging, SchemaRegistry
 from worker.config.settings import with_settings
-from worker.config.text import FLOAT
+from worker.config.text import FLOAT, LONGEST
 from worker.config.values import Address
 from worker.config.views import history_of, intake_of, plain
 
@@ -60,10 +60,6 @@ __all__ = [
     "load",
     "loads",
 ]
-
-
-LONGEST = 2**18
-"""Characters of a configuration. YAML takes seconds for so many, and for a file of data, named by mistake, minutes."""
 
 
 def load(path: str | Path, environ: Mapping[str, str], settings: Mapping[str, str] = MappingProxyType({})) -> Config:

@@ -7,11 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 Scalar: TypeAlias = str | int | float | bool | None
 Plain: TypeAlias = "Scalar | list[Plain]"
+
+LONGEST = 2**18
+"""Characters of a configuration, and of a file that it refers to. YAML takes seconds for so many, and for a file of
+data, named by mistake, minutes."""
 
 MASK = "***"
 """What stands for a secret wherever people may read it."""
@@ -41,6 +44,8 @@ class Reading:
         """The text that librdkafka gets: what was written (0123 stays 0123), only True becomes true."""
         if self.typed is None or isinstance(self.typed, list):
             return [self.typed]
+        if "\0" in str(self.text):
+            raise UnfitError("a NUL, at which librdkafka would cut the text off")
         return [str(self.typed).lower() if isinstance(self.typed, bool) and not self.references else self.text]
 
 
@@ -94,10 +99,17 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
 
 
 def _content(path: str) -> str:
-    """The text of a file without the line ends at its end, which editors add and `$(cat file)` drops too."""
+    """The text of a file without what editors add and `$(cat file)` drops too: line ends at its end.
+
+    Nor is the mark at the beginning part of it by which some editors tell UTF-8.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\n")
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(LONGEST + 1)
     except OSError as error:
         raise UnfitError(f"${{file:{path}}}, which cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UnfitError(f"${{file:{path}}}, which is not text in UTF-8") from None
+    if len(text) > LONGEST:
+        raise UnfitError(f"${{file:{path}}}, which has more than {LONGEST:,} characters")
+    return text.rstrip("\n")

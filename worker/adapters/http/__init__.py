@@ -32,13 +32,9 @@ def serve(
     `trouble` says why the process is not alive, None where it is: what /live answers, with status 503 or 200. With a
     `token` figures are for those alone who have it.
     """
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
+        listener = _listener(host, port)
     except OSError as error:
-        listener.close()
         raise ConfigError(
             f"metrics.listen: cannot listen on {Address(host, port)} ({error.strerror}): "
             "give another address (port 0 takes any free one), or end the process that has the port; "
@@ -54,3 +50,16 @@ def serve(
             hint="Set metrics.token, or let a firewall or network policy admit the scraper alone",
         )
     return Server(listener, Routes(metrics, board or Board(), trouble, token, is_local=is_local))
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises OSError, also where the machine has no IPv6 at all."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
