@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar
+
 import pytest
 
-from tests.worker.support.checkpoints import files, write
+from tests.worker.support.checkpoints import HERE, files, first_whole, write
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore
 from worker.base.errors import CorruptCheckpoint
-from worker.checkpoint import Checkpoints, segments
+from worker.checkpoint import Checkpoints, SavedModel, segments
 from worker.checkpoint.catalogue import Usage
 
 
@@ -78,3 +82,60 @@ def test_compaction_refuses_damaged_models(store: DictStore, checkpoints: Checkp
     with pytest.raises(CorruptCheckpoint, match="does not hold model 'small' at byte"):
         write(checkpoints, 2, removed=["big"], previous=first)
     assert checkpoints.offsets() == [1]
+
+
+class Watched(bytes):
+    """Bytes that tell how many of their kind are in memory."""
+
+    alive: ClassVar[int] = 0
+
+    def __new__(cls, data: Iterable[int]) -> Watched:
+        cls.alive += 1
+        return super().__new__(cls, data)
+
+    def __del__(self) -> None:
+        type(self).alive -= 1
+
+
+class WatchedStore(DictStore):
+    """Notes with each segment that is read how many of those before it are still in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: list[int] = []
+
+    def read(self, name: str) -> bytes:
+        if not name.endswith("segment"):
+            return super().read(name)
+        self.alive.append(Watched.alive)
+        return Watched(super().read(name))
+
+
+def test_one_segment_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those whose models move, and of those that are restored: several partitions do so at once."""
+    store = WatchedStore()
+    checkpoints = Checkpoints(store, HERE)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 100)
+    first = write(checkpoints, 1, {str(number): bytes([number]) * 45 for number in range(8)})
+    assert first_whole(checkpoints) is not None
+    assert store.alive == [0] * 4
+    write(checkpoints, 2, removed=["0", "2", "4", "6"], previous=first)
+    assert store.alive == [0] * (4 + 2)
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 100])
+def test_a_model_is_let_go_of_before_the_next_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    """Be it copied into a segment, or one itself: models may have 64 MB."""
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", segment_bytes)
+    alive = list[int]()
+
+    def source(data: bytes) -> SavedModel:
+        alive.append(Watched.alive)
+        return SavedModel("spec", Watched(data), {})
+
+    store = DictStore()
+    monkeypatch.setattr(store, "create", lambda name, data: None)  # a store of this process would keep them
+    write(Checkpoints(store, HERE), 1, dirty={key: partial(source, key.encode()) for key in "abc"})
+    assert alive == [0, 0, 0]

@@ -242,6 +242,7 @@ class Checkpoints:
             model = source()
             written += len(model.data)
             yield key, model
+            del model  # see packed
         moved = carried.lying_in(segments.to_rewrite(carried.usage, written))
         for key, data in segments.read_models(self._store, self._folder, moved):
             yield key, segments.saved(carried[key], data)

@@ -79,14 +79,15 @@ def packed(models: Iterable[tuple[str, SavedModel]]) -> Iterator[Segment]:
         entry = key, ModelEntry(model.spec, "", n, length, model.sha256, model.summary)
         if length >= SEGMENT_BYTES:
             yield Segment(model.data, [entry])
-            continue
-        if not entries:
-            room = BytesIO(bytes(SEGMENT_BYTES))
-        entries.append(entry)
-        with room.getbuffer() as view:
-            # By numpy, which lets other threads have the interpreter meanwhile.
-            np.frombuffer(view, np.uint8)[n : n + length] = np.frombuffer(model.data, np.uint8)
-        n += length
+        else:
+            if not entries:
+                room = BytesIO(bytes(SEGMENT_BYTES))
+            entries.append(entry)
+            with room.getbuffer() as view:
+                # By numpy, which lets other threads have the interpreter meanwhile.
+                np.frombuffer(view, np.uint8)[n : n + length] = np.frombuffer(model.data, np.uint8)
+            n += length
+        del model  # which else would be in memory beside the next one
     if entries:
         yield Segment(_first(n, room), entries)
 
@@ -113,6 +114,7 @@ def read_models(store: ObjectStore, folder: str, wanted: Mapping[str, ModelEntry
         for key in keys:
             entry = wanted[key]
             yield key, verified(path, key, entry, data[entry.start : entry.start + entry.length])
+        del data  # which else would be in memory beside the next one
 
 
 def read_one(store: ObjectStore, folder: str, key: str, entry: ModelEntry) -> bytes:
