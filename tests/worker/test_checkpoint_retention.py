@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from tests.worker.support.checkpoints import HERE, HOUR_MS, chain_of, files, first_of, write
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, FaultyStore
-from worker.base.errors import CorruptCheckpoint
+from worker.base.errors import CorruptCheckpoint, Denied
 from worker.checkpoint import Checkpoints, Manifest
 
 
@@ -224,3 +225,27 @@ def test_known_manifests_are_not_read_again(store: DictStore) -> None:
     read = [call for call, _ in journal.log].count("read")
     checkpoints.collect_garbage(10 * HOUR_MS)
     assert [call for call, _ in journal.log].count("read") == read == 10
+
+
+def test_where_nothing_can_be_deleted_a_clean_up_takes_no_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, compared = FaultyStore(DictStore(), {}), list[int]()
+    checkpoints, manifest = Checkpoints(store, HERE), None
+
+    def diverged(offset: int) -> list[str]:
+        compared.append(offset)
+        return Checkpoints.diverged(checkpoints, offset)
+
+    def delete(*_: str) -> None:
+        raise Denied("the server answered 403 (AccessDenied)")
+
+    monkeypatch.setattr(checkpoints, "diverged", diverged)
+    monkeypatch.setattr(store, "delete", delete)
+    for offset in range(40):
+        manifest = write(checkpoints, offset, {"a": b"%d" % offset}, manifest, created_ms=offset * HOUR_MS)
+        with suppress(Denied):
+            checkpoints.tidy(manifest, None)
+    assert [name for method, name in store.log if method == "read"] == []
+    assert compared == [*range(40)]
+    monkeypatch.undo()
+    assert checkpoints.tidy(manifest, None) == {}
+    assert len(checkpoints.offsets()) < 30
