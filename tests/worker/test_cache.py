@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -329,6 +331,45 @@ def test_figures_follow_every_coming_and_going() -> None:
     here.close()
     assert (cache.nbytes, cache.nodes, spill.places) == (0, 0, [])
     assert figures(cache)["models"] == figures(cache)["models_away"] == 0
+
+
+def test_a_partition_that_is_given_up_while_its_models_leave_leaves_nothing_behind() -> None:
+    spill, threads = FakeSpill(), list[Thread]()
+    cache = Cache(None, spill)
+    here, other = cached_partition(cache), cached_partition(cache)
+    learn(here, "a")
+    learn(other, "b")
+
+    def close(point: str) -> None:
+        if not threads:
+            # By another thread, as of one that was being restored: it may have to wait for the model that leaves.
+            threads.append(Thread(target=here.close))
+            threads[0].start()
+            threads[0].join(0.2)
+
+    spill.hook = close
+    cache._limit_bytes = 1
+    cache.shrink()
+    threads[0].join()
+    assert away(other) == {"b"}
+    other.close()
+    assert (spill.places, figures(cache)["models_away"], cache.nbytes) == ([], 0, 0)
+
+
+def test_a_model_that_was_forgotten_a_moment_before_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    spill = FakeSpill()
+    cache = Cache(None, spill)
+    here = cached_partition(cache)
+    learn(here, "a")
+    entry = entry_of(here, "a")
+
+    def oldest() -> Iterator[Entry]:
+        here.close()
+        yield entry
+
+    monkeypatch.setattr(cache, "_oldest", oldest)
+    cache._shrink_to(-1)
+    assert (spill.places, figures(cache)["models_away"], cache.nbytes) == ([], 0, 0)
 
 
 def test_loads_are_counted_by_where_they_are_from() -> None:

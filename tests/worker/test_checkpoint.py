@@ -40,6 +40,14 @@ def test_file_names_carry_place_offset_and_hash(store: DictStore, checkpoints: C
         assert file.partition(".")[0] == f"{41:020d}-{hashlib.sha256(hashed).hexdigest()}"
 
 
+def test_a_change_out_of_band_has_a_revision_above_all_that_came_after_its_checkpoint(checkpoints: Checkpoints) -> None:
+    """Somebody who was put out of the group, or the owner before the group was set back, may have made others."""
+    write(checkpoints, 5, {"a": b"1"})
+    write(checkpoints, 9, {"a": b"2"}, revision=2**40)
+    assert checkpoints.unused_revision(5, 0) > 2**40
+    assert 7 < checkpoints.unused_revision(10, 7) < 2**40
+
+
 def test_an_empty_state_is_a_checkpoint(store: DictStore, checkpoints: Checkpoints) -> None:
     write(checkpoints, 5, start_offset=5)
     manifest, state = first_whole(checkpoints)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from tests.worker.support.checkpoints import HERE, HOUR_MS, chain_of, files, first_of, write
 from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, FaultyStore
-from worker.base.errors import CorruptCheckpoint
+from worker.base.errors import CorruptCheckpoint, Denied
 from worker.checkpoint import Checkpoints, Manifest
 
 
@@ -208,6 +209,17 @@ def test_a_delta_that_stays_without_its_base_keeps_its_models_until_somebody_res
     assert sorted(name.rpartition(".")[2] for name in deleted) == ["manifest", "segment", "segment"]
 
 
+def test_what_a_manifest_may_need_stays_which_another_collector_took_since_the_listing(
+    store: DictStore, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain_of(checkpoints, 40, HOUR_MS)
+    listed, segments = store.list(""), files(store, "segment")
+    monkeypatch.setattr(store, "list", lambda prefix: listed)
+    del store.objects[files(store, "manifest")[-1]]
+    assert len(Checkpoints(store, HERE).collect_garbage(40 * HOUR_MS)) > 10
+    assert files(store, "segment") == segments
+
+
 def test_what_the_next_checkpoint_builds_on_stays(store: DictStore, checkpoints: Checkpoints) -> None:
     chain = chain_of(checkpoints, 10, HOUR_MS)
     checkpoints.collect_garbage(1000 * HOUR_MS, current=chain[2])
@@ -224,3 +236,45 @@ def test_known_manifests_are_not_read_again(store: DictStore) -> None:
     read = [call for call, _ in journal.log].count("read")
     checkpoints.collect_garbage(10 * HOUR_MS)
     assert [call for call, _ in journal.log].count("read") == read == 10
+
+
+def test_where_nothing_can_be_deleted_a_clean_up_takes_no_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, compared = FaultyStore(DictStore(), {}), list[int]()
+    checkpoints, manifest = Checkpoints(store, HERE), None
+
+    def diverged(offset: int) -> list[str]:
+        compared.append(offset)
+        return Checkpoints.diverged(checkpoints, offset)
+
+    def delete(*_: str) -> None:
+        raise Denied("the server answered 403 (AccessDenied)")
+
+    monkeypatch.setattr(checkpoints, "diverged", diverged)
+    monkeypatch.setattr(store, "delete", delete)
+    for offset in range(40):
+        manifest = write(checkpoints, offset, {"a": b"%d" % offset}, manifest, created_ms=offset * HOUR_MS)
+        with suppress(Denied):
+            checkpoints.tidy(manifest, None)
+    assert [name for method, name in store.log if method == "read"] == []
+    assert compared == [*range(40)]
+    monkeypatch.undo()
+    assert checkpoints.tidy(manifest, None) == {}
+    assert len(checkpoints.offsets()) < 30
+
+
+def test_files_are_listed_again_once_they_or_the_bytes_of_models_would_double(checkpoints: Checkpoints) -> None:
+    """A few bytes aside: small models may be written many times."""
+    chain = chain_of(checkpoints, 10, HOUR_MS)
+    assert checkpoints.is_untidy(chain[-1])  # nobody has looked at what others left
+    checkpoints.tidy(chain[-1], None)
+    manifest, untidy = chain[-1], list[bool]()
+    for offset in range(10, 20):
+        manifest = write(checkpoints, offset, {"hot": b"%d" % offset}, manifest)
+        untidy.append(checkpoints.is_untidy(manifest))
+    assert untidy == [False] * 9 + [True]
+    checkpoints.tidy(manifest, None)
+    untidy.clear()
+    for offset in range(20, 22):
+        manifest = write(checkpoints, offset, {"hot": bytes([offset]) * 3 * 2**20}, manifest)
+        untidy.append(checkpoints.is_untidy(manifest))
+    assert untidy == [False, True]

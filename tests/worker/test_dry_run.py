@@ -225,6 +225,14 @@ def test_a_gap_that_is_accepted_is_no_trouble_and_makes_no_lineage() -> None:
     assert [level for level, _ in told(bench, config(on_gap="fail"))] == ["failed", "ok"]
 
 
+def test_models_that_go_on_after_a_gap_are_compared_as_well(saved: Bench) -> None:
+    saved.feed(*"ab", key="x")
+    saved.broker.logs[0].low = 5
+    saved.config = replace(saved.config, input=replace(saved.config.input, on_gap="accept"))
+    [(level, sentence)] = told(saved, with_models(saved, n_estimators=20))
+    assert (level, "3 of 3 saved models" in sentence) == ("failed", True), sentence
+
+
 def begun_with(warm_store: DictStore, **changes: Any) -> list[tuple[str, str]]:
     """What is said of a start of three partitions, without checkpoints, that begins with the models of this store."""
     bench = Bench(3)

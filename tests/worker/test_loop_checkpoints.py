@@ -197,3 +197,25 @@ def test_a_crash_after_models_started_anew_does_not_bring_the_old_ones_back() ->
         bench.worker(**settings).join().turns(3)
         learned = [msgspec.json.decode(each.value or b"")["learned"] for each in bench.published()]
         assert learned == [0, 1, 0, 1, 2]
+
+
+def test_a_change_out_of_band_is_not_saved_by_the_checkpoint_that_was_on_its_way() -> None:
+    worker = Bench(interval_s=60.0).worker().join()
+    worker.begin_to_save("a")
+    checkpointer = worker.checkpointer(0)
+    checkpointer.change_out_of_band()
+    worker.pool.jobs[0].run()
+    checkpointer.poll()
+    assert (checkpointer.is_writing, checkpointer.must_be_saved) == (False, True)
+
+
+def test_a_broker_that_is_behind_takes_no_partition_away_from_what_is_saved() -> None:
+    bench = Bench(interval_s=60.0)
+    worker = bench.worker().join()
+    for partitions in (3, 2):
+        worker.checkpointer(0).repartitioned(partitions)
+    bench.feed("a")
+    worker.turns(2)
+    bench.clock.now_s += 60
+    worker.turns(3)
+    assert (bench.newest().offset, bench.newest().partitions) == (1, 3)

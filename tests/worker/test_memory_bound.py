@@ -221,3 +221,17 @@ def test_a_damaged_checkpoint_leaves_nothing_of_what_was_loaded_of_it(some_fit: 
     damaged = some_fit.worker("three").join()
     assert (damaged.position(0), damaged.held()) == (6, expected)
     assert all(expected)
+
+
+def test_copies_for_a_checkpoint_that_is_given_up_take_no_memory() -> None:
+    bench = Bench(interval_s=60.0)
+    worker, other = bench.worker().join(), bench.worker("other").join_idle()
+    worker.begin_to_save("ab")
+    before = worker.held()[0]
+    bench.feed("b", key="b")
+    worker.turns(2)
+    assert worker.held()[0] > before, "there is a copy of the model that has changed since"
+    worker.pool.is_done_within = lambda seconds: False
+    bench.broker.group.rebalance({0: other.input})
+    worker.turn()
+    assert worker.held() == (0, 0, 0)

@@ -101,3 +101,23 @@ def test_a_model_that_the_checkpoint_has_not_or_not_whole_is_a_state_that_is_los
         with pytest.raises(StateLost, match=r"events\[3\]: the checkpoint at offset 2 has no model 'b'"):
             reader.fetch("b")
         reader.close()
+
+
+def test_what_is_saved_meanwhile_takes_no_model_away_from_who_waits_for_it() -> None:
+    silent, bench = Silent("a"), Tight()
+    saved(bench)
+    reader = ModelReader(silent, bench.newest(), SystemClock(), partial(ThreadPoolExecutor, 2))
+
+    def save() -> bytes:
+        while "b" not in silent.asked:
+            time.sleep(0.001)
+        data = reader.fetch("b")
+        silent.released.set()
+        return data
+
+    with ThreadPoolExecutor(1) as writer:
+        saving = writer.submit(save)
+        reader.prefetch("ab")
+        assert saving.result() == b"b"
+    assert [reader.fetch(key) for key in "ab"] == [b"a", b"b"]
+    reader.close()

@@ -165,6 +165,7 @@ def test_names_that_could_escape_are_refused(url: str, name: str) -> None:
         ("/a/path", "expected file://, s3://"),
         ("file://a/path", "write an absolute path"),
         ("file:a/path", "write an absolute path"),
+        ("file:///a%00path", "a path has no NUL"),
         ("s3://", "cannot use the store s3://"),
         ("s3://key:hush@bucket/x", "credentials come from the environment"),
         ("s3://key:hu/sh@bucket/x", "credentials come from the environment"),

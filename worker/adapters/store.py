@@ -85,6 +85,8 @@ def _split(url: str) -> SplitResult:
         raise ConfigError(f"cannot use the store {parts.scheme}://: expected {parts.scheme}://bucket/folder")
     if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
         raise ConfigError(f"cannot use the store {url}: write an absolute path, file:///path")
+    if parts.scheme == "file" and "\0" in unquote(parts.path):
+        raise ConfigError(f"cannot use the store {url}: a path has no NUL in it")
     return parts
 
 

@@ -51,7 +51,7 @@ class Checkpoints:
         self._store = store
         self._folder = location.prefix
         self._contents: dict[str, retention.Content] = {}
-        """Of manifests that were written here, or kept by the last garbage collection.
+        """Of manifests that were written here, or left by the last garbage collection.
 
         Files never change, so they are read once at most.
         """
@@ -271,6 +271,7 @@ class Checkpoints:
         self._lost_segments = self._gone(current)
         if differing:
             return differing
+        self._since.offsets.clear()  # Once is enough, also where nothing can be deleted.
         if self._lost_segments:
             raise self._lost()
         self._collect(names, current.created_ms, current, committed, known)
@@ -290,14 +291,14 @@ class Checkpoints:
     def _collect(
         self, names: Sequence[str], now_ms: int, current: Manifest | None, committed: int | None, known: set[str]
     ) -> list[str]:
-        kept, orphans, unreadable = self._contents_of(of_kind("manifest", names))
+        found, orphans, unreadable = self._contents_of(of_kind("manifest", names))
+        self._contents = found  # All of it, until it is gone: a store that lets nobody delete is not read each time.
         bases = {current.models.base_name} if current is not None else set()
         self._lost_base = next(iter(bases - {*names}), None)
         reached = None if current is None else current.offset
-        expired = retention.expired(kept, now_ms, committed, {*bases, *(kept.keys() - known)}, reached)
-        for name in chain.from_iterable(expired):
-            del kept[name]
-        self._contents = kept
+        expired = retention.expired(found, now_ms, committed, {*bases, *(found.keys() - known)}, reached)
+        outlived = set(chain.from_iterable(expired))
+        kept = {name: content for name, content in found.items() if name not in outlived}
         if not kept:
             return []
 
@@ -313,7 +314,7 @@ class Checkpoints:
         for together in filter(None, expired):
             failpoint("collecting")
             self._store.delete(*map(self._path, together))
-        deleted = list(chain.from_iterable(expired))
+        self._contents, deleted = kept, list(chain.from_iterable(expired))
         self._kept_files, self._since = len(names) - len(deleted), _Written()
         return deleted
 
@@ -355,12 +356,11 @@ class Checkpoints:
         have made two changes out of band there, of which one at most will be committed: these are two revisions, which
         are not compared.
         """
-        known = of_kind("manifest", sorted(self._known, reverse=True))
-        names = [name for name in known if offset_of(name) == offset]
+        names = [name for name in of_kind("manifest", self._known) if offset_of(name) == offset]
         # Nearly always there is one, which was written a moment ago; of 100,000 models it takes a while to be read.
         if len(names) < 2:
             return []
-        return differing(self._readable(names))
+        return differing(self._readable(sorted(names)))
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"

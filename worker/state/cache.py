@@ -61,7 +61,7 @@ class Cache:
         """How many models are in memory; how often any was used."""
         self._lock = threading.Lock()
         self._moving = threading.Lock()
-        """A model moves in one piece: a partition may be restored while others let go of theirs."""
+        """A model moves in one piece: a partition may be restored, or given up, while others let go of theirs."""
         self._copies: dict[CopyOnWrite, int] = {}
         """Copies of models that wait to be saved, and their memory."""
         self._away = self._evictions = 0
@@ -147,14 +147,15 @@ class Cache:
 
     def forget(self, entry: Entry) -> None:
         """The model is no part of the state any more."""
-        with self._lock:
-            if entry.model is None:
-                self._away -= 1
-            else:
-                self._left_bytes += entry.nbytes
-                self._uncount(entry)
-        entry.outdate()
-        entry.table.give_back(entry.slot)
+        with self._moving:
+            with self._lock:
+                if entry.model is None:
+                    self._away -= 1
+                else:
+                    self._left_bytes += entry.nbytes
+                    self._uncount(entry)
+            entry.outdate()
+            entry.table.give_back(entry.slot)
 
     def shrink(self, coming_bytes: int = 0) -> None:
         """Have models leave until the others fit, and so much that is to come. Not while any of them is in use."""
@@ -197,7 +198,7 @@ class Cache:
             if self.nbytes <= n_bytes:
                 break
             with self._moving:
-                if entry.model is not None:
+                if entry.used:  # Else it was forgotten since.
                     self._evict(entry)
 
     def _oldest(self) -> Iterator[Entry]:

@@ -297,7 +297,7 @@ class ModelStore:
         """The snapshot did not reach the store: its models, and these keys, are still to be saved."""
         failed = self.slots(self._copies)
         self.table.changed[failed[failed >= 0]] = True
-        self._removed |= {key for key in removed | self._copies.keys() if key not in self._slots}
+        self._removed |= {key for key in removed if key not in self._slots}
         self._copies = {}
 
     def mark_all_changed(self) -> None:

@@ -83,7 +83,7 @@ class DryRun:
         overlay = OverlayStore(self._store)
         recovery = Recovery(overlay, location, self._terms, self._clock, self._metrics, warm_start)
         opened = recovery.open(committed, bounds, lambda *_: ModelStore(self._config.models.params_for))
-        self._compare(self._store, opened.manifest, opened.manifest.models)
+        self._compare(self._store, opened.restored, opened.restored.models)
         if warm_start is not None:
             for manifest, keys in warm_start.take():
                 self._compare(warm_start.store, manifest, keys)

@@ -16,6 +16,8 @@ FETCH_S = 0.5
 class ModelReader:
     """Gives the models of one partition as its newest checkpoint has them, for the thread of the loop.
 
+    A thread that saves all models, since that checkpoint is damaged, fetches some of them at the same time.
+
     They are read by threads that no other partition has, which `new_fetchers` makes: reads that hang hold up no one
     else's. Without them the loop reads and waits itself.
     """
@@ -48,9 +50,9 @@ class ModelReader:
         self._fetchers = self._new_fetchers = None
 
     def _give_up(self) -> None:
-        for reading in self._reading.values():
+        given_up, self._reading, self._failure = [*self._reading.values()], {}, ""
+        for reading in given_up:
             reading.cancel()
-        self._reading, self._failure = {}, ""
 
     def prefetch(self, keys: Sequence[str]) -> None:
         """Have models read beside the loop, all at once, and wait for them for a moment only. Raises Transient.
@@ -61,23 +63,25 @@ class ModelReader:
             return
         self._fetchers = self._fetchers or self._new_fetchers()
         # Who did not answer within that time before is not waited for again: others wait for the loop.
-        is_late = any(not reading.done() for reading in self._reading.values())
+        is_late = any(not reading.done() for reading in [*self._reading.values()])
+        wanted: dict[str, Future[bytes]] = {}
         for key in keys:
             reading = self._reading.get(key)
             if reading is not None and reading.done() and (error := reading.exception()) is not None:
                 self._failure, reading = f", after: {error}", None
             if reading is None:
-                self._reading[key] = self._fetchers.submit(_read, *self._newest, key)
+                reading = self._reading[key] = self._fetchers.submit(_read, *self._newest, key)
+            wanted[key] = reading
         until_s = self._clock.monotonic() + (0.0 if is_late else FETCH_S)
-        for key in keys:
+        for key, reading in wanted.items():
             try:
-                self._reading[key].exception(max(0.0, until_s - self._clock.monotonic()))
+                reading.exception(max(0.0, until_s - self._clock.monotonic()))
             except TimeoutError:
                 waited = f"model {key!r} has not come from the store in {FETCH_S:g} s"
                 raise Transient(f"{waited}{self._failure}") from None
 
     def fetch(self, key: str) -> bytes:
-        """One model. Raises Transient, StateLost."""
+        """One model, for any thread. Raises Transient, StateLost."""
         found = self._reading.pop(key, None)
         return _read(*self._newest, key) if found is None else found.result()
 

@@ -91,8 +91,10 @@ class Start:
 class Opened(Start):
     """The state with which a partition goes on."""
 
+    restored: Manifest
+    """The checkpoint that the models are from."""
     manifest: Manifest
-    """The newest checkpoint, on which the next one builds."""
+    """The newest checkpoint, on which the next one builds: that, or one of these models that was written since."""
     low: int
     """First offset that the partition had; before it there was no record of those to take."""
     models: ModelStore
@@ -187,14 +189,14 @@ class Recovery:
     def _opened(
         self, start: Start, manifest: Manifest, models: ModelStore, reader: ModelReader, offset: int, low: int
     ) -> Opened:
-        checkpoints, live_from = start.checkpoints, max(offset, start.live_from)
+        restored, checkpoints, live_from = manifest, start.checkpoints, max(offset, start.live_from)
         require_agreement(checkpoints, manifest.offset)
         if offset > manifest.offset:
             checkpoints, manifest = self._after_gap(manifest, models.sources(), offset)
         manifest = self._brought_up_to_date(checkpoints, manifest, live_from)
         reader.follow(checkpoints, manifest)
         begun = checkpoints, start.pointer, live_from, start.last_epoch, start.committed
-        return Opened(*begun, manifest, low, models, reader, offset, self._from_now_on(manifest))
+        return Opened(*begun, restored, manifest, low, models, reader, offset, self._from_now_on(manifest))
 
     def _choose(self, at: CommittedOffset | None, bounds: Bounds) -> Start:
         """The start for a committed offset in a partition with these records. Raises PartitionStopped."""
