@@ -46,6 +46,17 @@ def test_the_libraries_of_the_image_are_those_that_the_package_asks_for() -> Non
         assert each.specifier.contains(pinned[canonicalize_name(each.name)]), each
 
 
+def test_licences_of_what_the_package_brings_along_are_those_of_its_metadata() -> None:
+    """uPlot, which draws the page of a worker, is another's and under the MIT License."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [*ROOT.glob("LICENSE"), *(ROOT / "amf").rglob("*license*"), *(ROOT / "worker").rglob("*license*")]
+    assert {str(path.relative_to(ROOT)) for path in texts} == set(project["license-files"])
+    assert project["license"] == "Apache-2.0 AND MIT"
+    label = re.search(r'image\.licenses="([^"]*)"', stages()[""].only("LABEL").value)
+    assert label is not None
+    assert label[1] == project["license"]
+
+
 def test_kernels_are_compiled_for_the_cpu_that_is_asked_for_where_the_image_runs() -> None:
     build, final = stages()["build"], stages()[""]
     assert build.environment["NUMBA_CPU_NAME"] == final.environment["NUMBA_CPU_NAME"] == "generic"
