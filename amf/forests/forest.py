@@ -280,7 +280,8 @@ class Forest(ForestState[Params]):
         twin = self._twin()
         twin._scaling, twin._arena = self._scaling.copy(), self._arena.copy()
         twin._words, twin._calibration = self._words.copy(), self._calibration.copy()
-        twin._adaptation = self._adaptation.copy()
+        if self._adaptation.size:
+            twin._adaptation = self._adaptation.copy()
         return twin
 
     def with_seed(self, seed: int) -> Self:

@@ -65,39 +65,71 @@ class Features(NamedTuple):
 class Scaling:
     """Per-feature state of a forest; only labelled rows change it.
 
-    origin: float64 (d,). lowest, highest, last: float64 (d,), range of the values and the last one. All four are NaN
-    before the first value. moves: int64 (d,). pairs: float64 (d, 32), the subsample: every `stride`-th move, before and
-    after. strides: int64 (d,), powers of two that follow from the moves. weights: float32 (padded_width(d),).
-    n_labelled: int64 (1,), labelled rows.
+    values: float64 (4, d), of each feature the origin, the lowest and the highest value, and the last one; all four are
+    NaN before the first value. counts: int64 (2, d), the moves, and the strides, powers of two that follow from them.
+    pairs: float64 (d, 32), the subsample: every `stride`-th move, before and after. weights: float32
+    (padded_width(d),). n_labelled: int64 (1,), labelled rows.
     """
+
+    # Of a hundred thousand forests each object counts.
+    __slots__ = ("adaptive", "counts", "fixed", "n_labelled", "pairs", "values", "weights")
 
     def __init__(self, *, adaptive: bool, fixed: bool = False) -> None:
         """adaptive: whether features are weighted. fixed: whether values are taken as they are; then nothing adapts."""
         self.adaptive = adaptive
         self.fixed = fixed
-        self.origin, self.lowest, self.highest, self.last = (np.empty(0) for _ in range(4))
-        self.moves, self.strides = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.values, self.counts = np.empty((4, 0)), np.empty((2, 0), np.int64)
         self.pairs = np.empty((0, 0 if fixed else 2 * PAIRS))
         self.weights = np.empty(0, np.float32)
         self.n_labelled = np.zeros(1, np.int64)
 
     @property
+    def origin(self) -> Any:
+        """What is subtracted from the values of each feature, float64 (d,): a view, as those of the next ones."""
+        return self.values[0]
+
+    @property
+    def lowest(self) -> Any:
+        """float64 (d,)"""
+        return self.values[1]
+
+    @property
+    def highest(self) -> Any:
+        """float64 (d,)"""
+        return self.values[2]
+
+    @property
+    def last(self) -> Any:
+        """float64 (d,)"""
+        return self.values[3]
+
+    @property
+    def moves(self) -> Any:
+        """How often the value of each feature was another one than before, int64 (d,)."""
+        return self.counts[0]
+
+    @property
+    def strides(self) -> Any:
+        """Of the moves of each feature one in so many is in the subsample, int64 (d,)."""
+        return self.counts[1]
+
+    @property
     def n_features(self) -> int:
         """Number of features d."""
-        return self.origin.shape[0]
+        return self.values.shape[1]
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        of_values = 4 * self.origin.nbytes  # origin, lowest, highest, last
-        of_moves = self.moves.nbytes + self.strides.nbytes + self.pairs.nbytes
-        return of_values + of_moves + self.weights.nbytes + self.n_labelled.nbytes
+        of_moves = self.counts.nbytes + self.pairs.nbytes
+        return self.values.nbytes + of_moves + self.weights.nbytes + self.n_labelled.nbytes
 
     def copy(self) -> Scaling:
         """A copy of the state of all features, in memory of its own."""
         twin = Scaling.__new__(Scaling)
-        for name, value in vars(self).items():
-            setattr(twin, name, value.copy() if isinstance(value, np.ndarray) else value)
+        twin.adaptive, twin.fixed = self.adaptive, self.fixed
+        twin.values, twin.counts, twin.pairs = self.values.copy(), self.counts.copy(), self.pairs.copy()
+        twin.weights, twin.n_labelled = self.weights.copy(), self.n_labelled.copy()
         return twin
 
     def grow(self, like: Sequence[int | None]) -> None:
@@ -106,10 +138,10 @@ class Scaling:
         None: nothing has been seen of it yet. A column: the new one was 0 in every sample that had a value of that one.
         """
         known, n_features = self.n_features, self.n_features + len(like)
-        for name in ("origin", "lowest", "highest", "last"):
-            setattr(self, name, _longer(getattr(self, name), n_features, np.nan))
-        self.moves = _longer(self.moves, n_features, 0)
-        self.strides = _longer(self.strides, n_features, 1)
+        values, counts = np.full((4, n_features), np.nan), np.zeros((2, n_features), np.int64)
+        values[:, :known], counts[:, :known] = self.values, self.counts
+        counts[1, known:] = 1
+        self.values, self.counts = values, counts
         self.pairs = _longer(self.pairs, n_features, 0.0)
         self.weights = _longer(self.weights[:known], padded_width(n_features), 0.0)
         self.weights[known:n_features] = 1.0
@@ -117,8 +149,7 @@ class Scaling:
             self.origin[known:] = 0.0
         for column, sibling in enumerate(like, known):
             if sibling is not None and not np.isnan(self.last[sibling]):
-                for array in (self.origin, self.lowest, self.highest, self.last):
-                    array[column] = 0.0
+                self.values[:, column] = 0.0
 
 
 def _longer(array: NDArray[Any], rows: int, value: float) -> NDArray[Any]:

@@ -231,10 +231,10 @@ class Arena:
         rows = self.n_trees * capacity
         # Blocks may be larger than that, where memory runs out on the way, but never smaller.
         if capacity < self.capacity:
-            self._hulls, self.capacity = Block(rows * self.layout.hull_room), capacity
+            self._hulls, self.capacity = _hulls_of(rows, self.layout), capacity
         self._heads.resize(rows * self.layout.head + LANES)
         self._bounds.resize(rows * self.layout.box + LANES)
-        if capacity > self.capacity:
+        if capacity > self.capacity and self.layout.hull_room:
             self._widen_regions(capacity)
         self.capacity = capacity
 
@@ -244,7 +244,7 @@ class Arena:
         self._hulls.resize(self.n_trees * capacity * room)
         words, old, new = self._hulls.words, n_old * room, capacity * room
         # From the last one on: each comes to lie where it was, or where regions were that have moved already.
-        for tree in reversed(range(self.n_trees)) if room else ():
+        for tree in reversed(range(self.n_trees)):
             begin, end = tree * new, tree * new + new
             table, hulls = words[tree * old + old - n_old : tree * old + old].copy(), old - n_old
             words[begin : begin + hulls] = words[tree * old : tree * old + hulls]
@@ -309,7 +309,7 @@ class Arena:
         rows = self.n_trees * capacity
         # Counts and boxes are read in whole groups of lanes: the last ones may be overread by less than one group.
         self._heads, self._bounds = Block(rows * layout.head + LANES), Block(rows * layout.box + LANES)
-        self._hulls = Block(rows * layout.hull_room)
+        self._hulls = _hulls_of(rows, layout)
 
     def block(self) -> NDArray[np.int32]:
         """The heads of all trees, int32 (rows, words), also of rows that are not in use: a view."""
@@ -319,6 +319,14 @@ class Arena:
     def _boxes(self) -> NDArray[np.float32]:
         rows = self.n_trees * self.capacity
         return self.boxes[: rows * self.layout.box].reshape(rows, 2, self.layout.feature_room)
+
+
+def _hulls_of(rows: int, layout: Layout) -> Block:
+    """Where so many rows have their hulls; one for all arenas whose rows have none."""
+    return Block(rows * layout.hull_room) if layout.hull_room else _NO_HULLS
+
+
+_NO_HULLS = Block(0)
 
 
 @inlined

@@ -103,8 +103,8 @@ def dumps_hashed(forest: ForestState[Any]) -> tuple[bytes, str]:
     """`dumps`, and the SHA-256 of these bytes (64 hexadecimal digits), which takes no second pass over them."""
     scaling, arena, header = forest._scaling, forest._arena, _header(forest)
     columns = (
-        scaling.origin, scaling.lowest, scaling.highest, scaling.last, scaling.moves, scaling.pairs, scaling.weights,
-        scaling.n_labelled, forest._calibration, _packed(forest), forest._words, arena.sizes,
+        scaling.values, scaling.moves, scaling.pairs, scaling.weights, scaling.n_labelled,
+        forest._calibration, _packed(forest), forest._words, arena.sizes,
     )  # fmt: skip
     # Each column is a multiple of eight bytes.
     front = b"".join((_PREFIX.pack(MAGIC, FORMAT, len(header)), header, *(column.tobytes() for column in columns)))
@@ -227,15 +227,15 @@ def _may_name(names: Any, n_features: int) -> bool:
 def _read_scaling(like: Scaling, reader: _Reader) -> Scaling:
     """The features, as many and of the kind of these."""
     scaling, d = Scaling(adaptive=like.adaptive, fixed=like.fixed), like.n_features
-    scaling.origin, scaling.lowest, scaling.highest, scaling.last = (reader.array(_F8, d).copy() for _ in range(4))
-    scaling.moves = reader.array(_I8, d).copy()
+    scaling.values, scaling.counts = reader.array(_F8, 4 * d).reshape(4, d).copy(), np.empty((2, d), np.int64)
+    scaling.counts[0] = reader.array(_I8, d)
     width = scaling.pairs.shape[1]
     scaling.pairs = reader.array(_F8, d * width).reshape(d, width).copy()
     scaling.weights = reader.array(_F4, padded_width(d)).copy()
     scaling.n_labelled = reader.array(_I8, 1).copy()
     if fault := fault_of_scaling(scaling):
         raise FormatError(fault)
-    scaling.strides = strides_of(scaling.moves)
+    scaling.counts[1] = strides_of(scaling.moves)
     return scaling
 
 

@@ -89,7 +89,8 @@ class ForestState(ForestMemory[Params], TakesTurns):
     def _twin(self) -> Self:
         """A forest with the same parameters, names and labels, whose state is to be replaced: it is this one's."""
         twin = self.__new__(type(self))
-        vars(twin).update(vars(self))
+        for name, value in vars(self).items():  # one by one: a dictionary that is asked for takes memory of its own
+            setattr(twin, name, value)
         take_turns(twin)
         twin._binding = Binding()
         twin._take_over_labels()

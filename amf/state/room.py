@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from amf.state.system import Params, System
 
 _SMALLEST_TREE = 16  # rows, below which a tree never splits
 _ONE_NODE = 8  # rows of a tree that never splits
+_layout_of = lru_cache(maxsize=256)(Layout)
 _LARGEST, _N_KEPT, _KEPT_ROOM = int(LARGEST), int(N_KEPT), int(KEPT_ROOM)
 
 
@@ -165,7 +167,7 @@ class ForestMemory(System[Params]):
         return n_nodes + int(ROOT) + 2 > max(self._allowed, _SMALLEST_TREE)
 
     def _layout(self) -> Layout:
-        return Layout(self._stats_room, room_for(self.n_features))
+        return _layout_of(self._stats_room, room_for(self.n_features))
 
     def _relayout(self) -> None:
         """Give rows the rooms they need now; rows that are too long then for `max_bytes` get fewer."""

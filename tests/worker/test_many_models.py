@@ -18,8 +18,9 @@ from worker.state import many_models
 from worker.state.cache import Cache
 from worker.state.entry import Entry
 from worker.state.many_models import apply_together
-from worker.state.model import Applied, Model
+from worker.state.model import Model
 from worker.state.model_store import ModelStore
+from worker.state.runs import Applied
 from worker.task.task import Task
 
 ALGORITHMS = ("amf-classifier", "amf-regressor", "adaptive-classifier", "mondrian-classifier", "bsp-regressor")

@@ -8,7 +8,7 @@ import numpy as np
 
 from worker.base.records import Label, Reject
 from worker.state.model_store import ModelStore
-from worker.state.targets import ANSWER_BYTES, UNKNOWN, ClassTarget
+from worker.state.targets import UNKNOWN, ClassTarget, answer_bytes_of
 
 
 def affordable(
@@ -40,7 +40,7 @@ def affordable(
 def _blind_bytes(models: ModelStore, key: str | Reject) -> int:
     """Of an answer of a model that has learned nothing."""
     classes = models.params_for(key).classes if isinstance(key, str) else None
-    return ANSWER_BYTES + sum(map(ClassTarget.more_bytes, classes or ()))
+    return answer_bytes_of(classes or ())
 
 
 def _is_class(models: ModelStore, key: str | Reject, label: Label) -> bool:

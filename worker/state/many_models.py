@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 import amf
 from worker.base.records import Event
 from worker.state.cells import MOST_CELLS
-from worker.state.model import Applied
 from worker.state.model_store import ModelStore
 from worker.state.rules import Rules
+from worker.state.runs import Applied
 from worker.state.targets import NO_LABEL, UNKNOWN, ForecastColumns
 
 ROWS_A_THREAD = 256
@@ -105,7 +105,7 @@ def _begin(models: ModelStore, key: str, event: Event) -> int:
     model = models.beginnings.model(key, models.params_for(key), models.configured_spec(key), event)
     if model is None:
         return -1
-    models.keep(model, model.target.Scores())
+    models.keep(model, model.scores())
     entry = models.entry(key)
     assert entry is not None
     return entry.slot
@@ -220,12 +220,14 @@ def _call(
 
 def _meet_class(models: ModelStore, slot: int, i: int, event: Event, applied: Applied) -> None:
     """Have a model take in the class of its event, number i, which it is about to learn."""
-    entry, label = models.table.entries[slot], event.label
-    if (change := entry.model.target.kind_change(label)) is not None:
+    entry, rules, label = models.table.entries[slot], models.table.rules[slot], event.label
+    assert rules is not None
+    assert label is not None
+    if (change := rules.target.kind_change(label)) is not None:
         applied.kind_changes.append((i, None, change))
     models.table.separate(slot)
     entry.model.meet_class(label)
-    entry.answer_bytes = entry.model.target.answer_bytes
+    entry.answer_bytes = entry.model.answer_bytes
     models.rules(np.array([slot]))  # it joins the others again
 
 

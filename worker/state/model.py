@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
-from functools import reduce
+from collections.abc import Collection, Sequence
 from itertools import accumulate
-from operator import add
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from amf import Adaptation, Column, Columns, OnlineForest
 from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
-from worker.base.records import Answer, ClassScores, Event, Features, Label, Reject, Scores
-from worker.base.tally import Tally
+from worker.base.records import Event, Features, Label, Reject, Scores
 from worker.base.terms import KindChange
 from worker.config import ModelParams
 from worker.config.model import canonical
@@ -23,43 +20,23 @@ from worker.state.auc import BinnedAuc
 from worker.state.cells import MOST_CELLS, is_in_unit_interval, listed_of, plain_cells, rows_of
 from worker.state.explanations import Explainer, between_labels
 from worker.state.features import FeaturesOfColumns, features_of
-from worker.state.targets import NO_LABEL, UNKNOWN, Answered, ForecastColumns, forest_of, target_of
+from worker.state.runs import Applied, Run
+from worker.state.targets import (
+    NO_LABEL,
+    UNKNOWN,
+    ForecastColumns,
+    Target,
+    answer_bytes_of,
+    forest_of,
+    scores_of,
+    target_of,
+)
 
 
 def spec_of(key: str, params: ModelParams, decoder: str) -> str:
     """Hash of everything that, with the input, determines the state of this model: 16 hexadecimal digits."""
     text = f'{{"decoder":{canonical(decoder)},"key":{canonical(key)},"params":{params.determining_text}}}'
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class Applied:
-    """What became of events in a batch, of one model or of several of one kind, and figures for the metrics."""
-
-    __slots__ = ("explain", "kind_changes", "outcomes", "scores", "tally")
-
-    def __init__(self, n: int, scores: type[Scores], explain: int = 0) -> None:
-        self.explain = explain
-        """How many features are to be named with each forecast that moved it most."""
-        self.outcomes: list[Answer | Reject | None] = [None] * n
-        """Event by event; None where the event was only learned."""
-        self.kind_changes: list[tuple[int, str | None, KindChange]] = []
-        """Position of the event, and the feature of which it is the first of another kind."""
-        self.tally = Tally()
-        self.scores: Scores = self.tally.classes if scores is ClassScores else self.tally.numbers
-        """Those of the tally that labels of this kind have."""
-
-    def answered(self, places: Iterable[int], answered: Answered, forecasts: ForecastColumns) -> None:
-        """Take in what is answered to the events at these places, of which the forests said this."""
-        for place, answer in zip(places, answered.answers, strict=True):
-            self.outcomes[place] = answer
-        tally = self.tally
-        tally.predicted += len(answered.answers)
-        tally.depths.append(forecasts.depth)
-        tally.weighted_depth += sum(forecasts.weighted_depth)
-        tally.confidences += answered.confidences
-        tally.hits += answered.hits
-        sums = (reduce(add, column, 0.0) for column in answered.scores)
-        self.scores.add(type(self.scores).of(len(answered.scored), *sums))
 
 
 class Model:
@@ -76,6 +53,7 @@ class Model:
         "_columns_met",
         "_features",
         "_kind",
+        "_target",
         "_width",
         "explainer",
         "forest",
@@ -83,7 +61,6 @@ class Model:
         "listed",
         "ranking",
         "spec",
-        "target",
     )  # fmt: skip
 
     def __init__(
@@ -93,7 +70,7 @@ class Model:
         self.key = key
         self.forest = forest
         self.spec = spec
-        self.target = target_of(forest.class_labels, forest.params)
+        self._target: Target | None = None
         self.ranking: BinnedAuc | None = None
         """Kept from when the metrics first show the model."""
         self._columns_met: Columns | None = None
@@ -136,6 +113,25 @@ class Model:
         return self._features
 
     @property
+    def target(self) -> Target:
+        """What labels are to it. Made when an event comes that does not go with those of others (rules.py)."""
+        if self._target is None:
+            self._target = target_of(self.forest.class_labels, self.forest.params)
+        return self._target
+
+    @property
+    def scores(self) -> type[Scores]:
+        """The kind that its answers have."""
+        return scores_of(self.forest.class_labels)
+
+    @property
+    def answer_bytes(self) -> int:
+        """What an answer of it takes at most, about, until it is published."""
+        if self._target is None:
+            return answer_bytes_of(self.forest.class_labels or ())
+        return self._target.answer_bytes
+
+    @property
     def _n_classes(self) -> int:
         """Classes met so far; 0 where labels are numbers."""
         return self.n_given if not self.forest.n_samples else len(self.forest.class_labels or ())
@@ -158,7 +154,7 @@ class Model:
 
         explain: how many features are named with each forecast that moved it most.
         """
-        applied = Applied(len(events), self.target.Scores, explain)
+        applied = Applied(len(events), self.scores, explain)
         run = self._plain_run(events)
         # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
         if run is None:
@@ -191,7 +187,8 @@ class Model:
 
     def meet_class(self, label: Label) -> None:
         """Take in the class of a label that has no code and is not refused, before it is learned with others."""
-        self.target.admit(label)
+        if self._target is not None:
+            self._target.admit(label)
         self.forest.add_classes([label])
 
     @property
@@ -372,24 +369,3 @@ class Model:
         """Count how forecasts ranked the classes, where anybody asks for that. codes: of the labels."""
         if self.ranking is not None and forecasts.probabilities is not None:
             self.ranking.add(forecasts.probabilities[:, : self._n_classes], codes)
-
-
-class Run(NamedTuple):
-    """Accepted events on their way through a forest."""
-
-    rows: list[int]
-    """Positions in the batch."""
-    events: list[Event]
-    cells: list[Collection[Any]]
-    """Their features as Columns takes them."""
-    codes: list[int]
-    """Of their labels, as the target gives them."""
-
-    @property
-    def n_labelled(self) -> int:
-        """How many of them are learned."""
-        return len(self.codes) - self.codes.count(NO_LABEL)
-
-    def part(self, part: slice) -> Run:
-        """The run of some of the events."""
-        return Run(self.rows[part], self.events[part], self.cells[part], self.codes[part])

@@ -24,8 +24,9 @@ from worker.state.beginnings import Beginnings
 from worker.state.cache import MODEL_BYTES, Cache
 from worker.state.copy_on_write import CopyOnWrite
 from worker.state.entry import Entry, Fetch, Prefetch
-from worker.state.model import Applied, Model, spec_of
+from worker.state.model import Model, spec_of
 from worker.state.rules import Rules
+from worker.state.runs import Applied
 from worker.state.targets import ForecastColumns
 
 NEW_MODEL_BYTES = 24 * 2**10

@@ -352,6 +352,16 @@ class NumberTarget(Target):
         return Answered(answers, scored, (squares, distances, covered))
 
 
+def scores_of(labels: list[Label] | None) -> type[Scores]:
+    """The kind of the scores of forests with these labels, which is None where they are numbers."""
+    return NumberScores if labels is None else ClassScores
+
+
+def answer_bytes_of(labels: Iterable[Label]) -> int:
+    """What an answer takes at most, about, until it is published, where these are the classes."""
+    return ANSWER_BYTES + sum(map(ClassTarget.more_bytes, labels))
+
+
 def target_of(labels: list[Label] | None, params: amf.ForestParams) -> Target:
     """The target of forests with these labels, which is None where they are numbers."""
     return NumberTarget() if labels is None else ClassTarget(labels, params)

@@ -23,8 +23,8 @@ from worker.codec.dead_letters import REJECT_CODES
 from worker.codec.framing import framed_value
 from worker.config import REGISTRY_CODECS, Config
 from worker.state.many_models import Joint, apply_together
-from worker.state.model import Applied
 from worker.state.model_store import ModelStore
+from worker.state.runs import Applied
 
 _WAYS_OUT = {
     "spec-changed": "Set the parameters of these models back, or set models.on_spec_change: restart",

@@ -6,8 +6,9 @@ from typing import Any
 
 from tests.worker.support.fakes import config
 from worker.base.records import Estimate, Event, Features, Label, Prediction, Reject
-from worker.state.model import Applied, Model
+from worker.state.model import Model
 from worker.state.model_store import ModelStore
+from worker.state.runs import Applied
 
 PARAMS = config().models.default
 
