@@ -17,9 +17,19 @@ from tests.worker.support.fakes import FakeSpill, config
 from tests.worker.support.tasks import drawn, labelled, records, state, taken
 from worker.base.metrics import Metrics
 from worker.state import cache as cache_module
+from worker.state import model_store
 from worker.state.cache import Cache
 from worker.state.entry import Entry
 from worker.task.allowance import Allowance
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _of_arrays_alone() -> Iterator[None]:
+    """Models whose other objects take no memory: so those that have left take none either."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cache_module, model_store):
+            patch.setattr(module, "MODEL_BYTES", 0)
+        yield
 
 
 def figures(cache: Cache) -> dict[str, float]:
@@ -175,6 +185,24 @@ def test_the_system_is_given_back_what_models_leave_free(monkeypatch: pytest.Mon
         here.models.drop(key)
     cache.shrink()
     assert given == [2, 2]
+
+
+def test_what_models_that_have_left_leave_among_others_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter keeps it: where models grow there are fewer of them than there were, and memory for more."""
+    monkeypatch.setattr(cache_module, "MODEL_BYTES", 10_000)
+    cache = Cache(None, FakeSpill())
+    here = cached_partition(cache)
+    learn(here, *"abcd")
+    each = cache.nbytes // 4
+    cache._limit_bytes = 4 * each
+    for n_staying in (4, 3, 2):
+        cache._limit_bytes = n_staying * each + (4 - n_staying) * 10_000
+        cache.shrink()
+        assert (cache.nbytes, cache.is_over) == (n_staying * each, False)
+    # New ones take it first.
+    cache._limit_bytes += each - 10_000
+    learn(here, "e")
+    assert not cache.is_over
 
 
 def test_room_is_made_for_what_is_to_come() -> None:

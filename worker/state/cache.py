@@ -57,8 +57,8 @@ class Cache:
         self._spill = spill
         self._give_back = give_back
         self._tables: list[SlotTable] = []
-        self._here = self._uses = 0
-        """How many models are in memory; how often any was used."""
+        self._here = self._most_here = self._uses = 0
+        """How many models are in memory, and were at most; how often any was used."""
         self._lock = threading.Lock()
         self._moving = threading.Lock()
         """A model moves in one piece: a partition may be restored, or given up, while others let go of theirs."""
@@ -75,7 +75,13 @@ class Cache:
     @property
     def is_over(self) -> bool:
         """Whether the models take more memory than they may."""
-        return self._limit_bytes is not None and self.nbytes > self._limit_bytes
+        return self._limit_bytes is not None and self._taken_bytes > self._limit_bytes
+
+    @property
+    def _taken_bytes(self) -> int:
+        """Memory of the models, and what is left of those that have left: their objects lay among others that stay, so
+        the interpreter keeps their places for new ones. Where models grow, fewer and fewer of them are in memory."""
+        return self.nbytes + MODEL_BYTES * (self._most_here - self._here)
 
     def new_table(self) -> SlotTable:
         """A table for the models of a partition."""
@@ -188,14 +194,14 @@ class Cache:
 
     def _shrink_to(self, n_bytes: int) -> None:
         # Copies first: they are not used before their turn to be written comes.
-        if self.nbytes > n_bytes and self._spill is not None:
+        if self._taken_bytes > n_bytes and self._spill is not None:
             with self._lock:
                 copies = [*self._copies]
             for copy in copies:
-                if self.nbytes <= n_bytes or not copy.leave(self._spill):
+                if self._taken_bytes <= n_bytes or not copy.leave(self._spill):
                     break
-        for entry in self._oldest() if self.nbytes > n_bytes else ():
-            if self.nbytes <= n_bytes:
+        for entry in self._oldest() if self._taken_bytes > n_bytes else ():
+            if self._taken_bytes <= n_bytes:
                 break
             with self._moving:
                 if entry.used:  # Else it was forgotten since.
@@ -236,6 +242,7 @@ class Cache:
         self.nbytes += entry.nbytes + MODEL_BYTES
         self.nodes += entry.nodes
         self._here += 1
+        self._most_here = max(self._most_here, self._here)
         entry.used = self._next_use()
 
     def _uncount(self, entry: Entry) -> None:
