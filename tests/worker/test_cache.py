@@ -203,6 +203,14 @@ def test_what_models_that_have_left_leave_among_others_counts(monkeypatch: pytes
     cache._limit_bytes += each - 10_000
     learn(here, "e")
     assert not cache.is_over
+    # Where none is left, nothing is; copies of a partition that is gone may still wait to be saved then.
+    here.models.snapshot()
+    learn(here, "e")
+    cache._limit_bytes = 1
+    here.close()
+    assert cache.nbytes > 0
+    cache.shrink()
+    assert (cache.nbytes, cache.is_over) == (0, False)
 
 
 def test_room_is_made_for_what_is_to_come() -> None:

@@ -210,7 +210,7 @@ class Cache:
     def _oldest(self) -> Iterator[Entry]:
         """The models in memory, least recently used first."""
         with self._lock:
-            tables = [*self._tables]
+            tables = [*self._tables] or [SlotTable()]
         here = [(table, np.flatnonzero(table.used)) for table in tables]
         owners = np.repeat(np.arange(len(here)), [slots.size for _, slots in here])
         slots = np.concatenate([slots for _, slots in here])
@@ -252,6 +252,8 @@ class Cache:
             self.nodes -= entry.nodes
             self._here -= 1
             entry.used = 0
+            if not self._here:
+                self._most_here = 0  # there are no others among which it would lie
 
     def _next_use(self) -> int:
         self._uses += 1
