@@ -124,7 +124,7 @@ def pass_through(
 
 GIVEN = {
     "length": ("amf-classifier", {"features": 2}),
-    "names": ("amf-classifier", {"features": ["late", "x", "city", "y"]}),
+    "names": ("amf-classifier", {"features": ("late", "x", "city", "y")}),
     "classes": ("adaptive-classifier", {"classes": ["a", "b", 4]}),
     "cube": ("increasing-lifetime-classifier", {"domain": "cube"}),
     "few features": ("amf-regressor", {"max_features": 2}),
@@ -261,6 +261,22 @@ def test_what_many_new_models_bring_is_met_by_the_first_of_them(
     assert 0 < (known := len(models.beginnings)) <= 64
     apply_together(models, ["wide"], [Event([0.5] * 1000, labels[0], None)], predict=True, apart=False)
     assert (len(models.beginnings), models.get("wide").forest.n_samples) == (known, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "features"),
+    [({"features": ("x",)}, {"x": 0.5, "other": 1.5}), ({}, {"x": 0.5, "city": "Rome"})],
+    ids=["ignored", "text"],
+)
+def test_a_new_model_is_not_kept_for_others_that_could_not_be_made_of_it(
+    given: dict[str, Any], features: Features
+) -> None:
+    """Of names that are ignored an event may bring any number, which would be held beside it."""
+    models = store("amf-classifier", **given)
+    apply_together(models, ["key"], [Event(features, "a", None)], predict=True, apart=False)
+    assert (len(models), len(models.beginnings)) == (1, 0)
+    apply_together(models, ["other"], [Event({"x": 0.5}, "a", None)], predict=True, apart=False)
+    assert (len(models), len(models.beginnings)) == (2, 1)
 
 
 def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_others() -> None:

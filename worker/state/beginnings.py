@@ -42,7 +42,8 @@ class Beginnings:
         model = Model.new(key, params, spec)
         if not model.meet(event):
             return None
-        if model.forest.nbytes <= _MOST_BYTES:
+        # Texts, and names that are ignored, are looked at each time: who brings them is of no use to others.
+        if model.forest.nbytes <= _MOST_BYTES and model.takes(event):
             if len(self._met) >= _MOST:
                 self._met.clear()
             met = Model(key, model.forest.copy(), spec, names_given=model.names_given)
