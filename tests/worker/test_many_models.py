@@ -223,6 +223,7 @@ def test_new_models_are_made_of_others_that_have_met_the_very_same() -> None:
         ({"x": 0.5, "y": 1.5}, "a"), ({"y": 0.5, "x": 1.5}, "a"), ({"x": 0.5, "y": "red"}, "a"), ({"x": 0.5}, "a"),
         ({"x": "red", "y": 0.5}, "a"), ({"x": 0.5, "y": None}, "a"), ([0.5] * 4, "a"),
         ([0.5, 1.5], 0), ([0.5, 1.5], False), ([0.5, 1.5], 1.5), ({"x": 0.5, "y": 1.5}, True),
+        ({"x": 0.5, "y": 1.5, "z": 2.5}, "a"), ({"x": 0.5, "y": None, "z": 2.5}, "a"),
     ]  # fmt: skip
     ours, theirs = ModelStore(params_for), ModelStore(params_for)
     for turn in range(3):
