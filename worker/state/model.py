@@ -371,5 +371,5 @@ class Model:
 
 
 def _lacks(features: Features) -> bool:
-    """Whether a name has no value, or there is none: no column is made of that, though others may have it and take it."""
+    """Whether a name has no value, or there is none: no column is made of that, though others may have one for it."""
     return isinstance(features, dict) and (not features or None in features.values())
