@@ -69,7 +69,7 @@ def by_key(models: ModelStore) -> list[Entry]:
 def figures(entry: Entry) -> tuple[Any, ...]:
     assert entry.model is not None
     shown = entry.figures()
-    kept = entry.samples, entry.nodes, entry.nbytes, entry.answer_bytes, entry.clean
+    kept = entry.samples, entry.nodes, entry.nbytes, entry.answer_bytes, entry.clean, entry.names_given
     return entry.model.forest.dumps(), shown.scores, str(shown.auc), kept, (shown.samples, shown.nodes)
 
 
@@ -125,6 +125,7 @@ def pass_through(
 GIVEN = {
     "length": ("amf-classifier", {"features": 2}),
     "names": ("amf-classifier", {"features": ("late", "x", "city", "y")}),
+    "all names": ("amf-classifier", {"features": ("x", "y")}),
     "classes": ("adaptive-classifier", {"classes": ["a", "b", 4]}),
     "cube": ("increasing-lifetime-classifier", {"domain": "cube"}),
     "few features": ("amf-regressor", {"max_features": 2}),
@@ -211,6 +212,15 @@ def test_models_that_have_met_the_same_have_each_its_own_limits(of_some: dict[st
         found = [pass_through(models, events, predict=True, together=models is ours) for models in (ours, theirs)]
         assert found[0] == found[1]
     assert [figures(mine) for mine in by_key(ours)] == [figures(other) for other in by_key(theirs)]
+
+
+def test_a_class_of_another_kind_that_is_learned_with_others_is_told() -> None:
+    models, found = store("amf-classifier"), []
+    for labels in ("aa", (4, "b")):
+        events = {f"key-{i}": [Event([0.1, 0.2], label, None)] for i, label in enumerate(labels)}
+        _, (changes, *_) = pass_through(models, events, predict=True, together=True)
+        found.append(changes)
+    assert found == [[], [(0, "None", "text-to-number")]]
 
 
 def test_new_models_are_made_of_others_that_have_met_the_very_same() -> None:
