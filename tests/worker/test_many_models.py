@@ -214,6 +214,12 @@ def test_models_that_have_met_the_same_have_each_its_own_limits(of_some: dict[st
     assert [figures(mine) for mine in by_key(ours)] == [figures(other) for other in by_key(theirs)]
 
 
+def test_a_model_that_is_made_of_another_ignores_the_names_that_that_ignores() -> None:
+    models = store("amf-classifier", features=("x", "y"))
+    pass_through(models, {key: [Event({"x": 0.5, "y": 1.5}, "a", None)] for key in "pq"}, predict=True, together=True)
+    assert [(entry.key, entry.names_given) for entry in by_key(models)] == [("p", True), ("q", True)]
+
+
 def test_a_class_of_another_kind_that_is_learned_with_others_is_told() -> None:
     models, found = store("amf-classifier"), []
     for labels in ("aa", (4, "b")):
