@@ -213,6 +213,23 @@ def test_what_models_that_have_left_leave_among_others_counts(monkeypatch: pytes
     assert (cache.nbytes, cache.is_over) == (0, False)
 
 
+def test_models_that_had_to_stay_beyond_the_limit_leave_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in no checkpoint, and the disk is full. What they leave free is beyond the limit already: if it counted,
+    all others would have to leave with them, and again whenever they have come back."""
+    monkeypatch.setattr(cache_module, "MODEL_BYTES", 10_000)
+    store, cache = Store(), Cache(None, FakeSpill(room=0))
+    here = cached_partition(cache, store=store)
+    learn(here, "a")
+    cache._limit_bytes = limit = 2 * cache.nbytes
+    learn(here, *"bcdefgh")
+    cache.shrink()
+    assert (cache.is_over, away(here)) == (True, set())
+    store.save(here)
+    cache.shrink()
+    assert (cache.is_over, away(here)) == (False, set("abcdef"))
+    assert cache.nbytes == limit
+
+
 def test_room_is_made_for_what_is_to_come() -> None:
     cache = Cache(None, FakeSpill())
     here = cached_partition(cache)

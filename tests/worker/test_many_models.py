@@ -69,7 +69,7 @@ def by_key(models: ModelStore) -> list[Entry]:
 def figures(entry: Entry) -> tuple[Any, ...]:
     assert entry.model is not None
     shown = entry.figures()
-    kept = entry.samples, entry.nodes, entry.nbytes, entry.answer_bytes, entry.clean
+    kept = entry.samples, entry.nodes, entry.nbytes, entry.answer_bytes, entry.clean, entry.names_given
     return entry.model.forest.dumps(), shown.scores, str(shown.auc), kept, (shown.samples, shown.nodes)
 
 
@@ -124,7 +124,8 @@ def pass_through(
 
 GIVEN = {
     "length": ("amf-classifier", {"features": 2}),
-    "names": ("amf-classifier", {"features": ["late", "x", "city", "y"]}),
+    "names": ("amf-classifier", {"features": ("late", "x", "city", "y")}),
+    "all names": ("amf-classifier", {"features": ("x", "y")}),
     "classes": ("adaptive-classifier", {"classes": ["a", "b", 4]}),
     "cube": ("increasing-lifetime-classifier", {"domain": "cube"}),
     "few features": ("amf-regressor", {"max_features": 2}),
@@ -213,6 +214,21 @@ def test_models_that_have_met_the_same_have_each_its_own_limits(of_some: dict[st
     assert [figures(mine) for mine in by_key(ours)] == [figures(other) for other in by_key(theirs)]
 
 
+def test_a_model_that_is_made_of_another_ignores_the_names_that_that_ignores() -> None:
+    models = store("amf-classifier", features=("x", "y"))
+    pass_through(models, {key: [Event({"x": 0.5, "y": 1.5}, "a", None)] for key in "pq"}, predict=True, together=True)
+    assert [(entry.key, entry.names_given) for entry in by_key(models)] == [("p", True), ("q", True)]
+
+
+def test_a_class_of_another_kind_that_is_learned_with_others_is_told() -> None:
+    models, found = store("amf-classifier"), []
+    for labels in ("aa", (4, "b")):
+        events = {f"key-{i}": [Event([0.1, 0.2], label, None)] for i, label in enumerate(labels)}
+        _, (changes, *_) = pass_through(models, events, predict=True, together=True)
+        found.append(changes)
+    assert found == [[], [(0, "None", "text-to-number")]]
+
+
 def test_new_models_are_made_of_others_that_have_met_the_very_same() -> None:
     """Whatever the first events of many keys have in common, and in whatever they differ that looks alike."""
     overrides: list[dict[str, Any]] = [{"match": "1-*", "classes": (1, 0)}, {"match": "t-*", "classes": (True, False)}]
@@ -223,6 +239,7 @@ def test_new_models_are_made_of_others_that_have_met_the_very_same() -> None:
         ({"x": 0.5, "y": 1.5}, "a"), ({"y": 0.5, "x": 1.5}, "a"), ({"x": 0.5, "y": "red"}, "a"), ({"x": 0.5}, "a"),
         ({"x": "red", "y": 0.5}, "a"), ({"x": 0.5, "y": None}, "a"), ([0.5] * 4, "a"),
         ([0.5, 1.5], 0), ([0.5, 1.5], False), ([0.5, 1.5], 1.5), ({"x": 0.5, "y": 1.5}, True),
+        ({"x": 0.5, "y": 1.5, "z": 2.5}, "a"), ({"x": 0.5, "y": None, "z": 2.5}, "a"),
     ]  # fmt: skip
     ours, theirs = ModelStore(params_for), ModelStore(params_for)
     for turn in range(3):
@@ -261,6 +278,22 @@ def test_what_many_new_models_bring_is_met_by_the_first_of_them(
     assert 0 < (known := len(models.beginnings)) <= 64
     apply_together(models, ["wide"], [Event([0.5] * 1000, labels[0], None)], predict=True, apart=False)
     assert (len(models.beginnings), models.get("wide").forest.n_samples) == (known, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "features"),
+    [({"features": ("x",)}, {"x": 0.5, "other": 1.5}), ({}, {"x": 0.5, "city": "Rome"})],
+    ids=["ignored", "text"],
+)
+def test_a_new_model_is_not_kept_for_others_that_could_not_be_made_of_it(
+    given: dict[str, Any], features: Features
+) -> None:
+    """Of names that are ignored an event may bring any number, which would be held beside it."""
+    models = store("amf-classifier", **given)
+    apply_together(models, ["key"], [Event(features, "a", None)], predict=True, apart=False)
+    assert (len(models), len(models.beginnings)) == (1, 0)
+    apply_together(models, ["other"], [Event({"x": 0.5}, "a", None)], predict=True, apart=False)
+    assert (len(models), len(models.beginnings)) == (2, 1)
 
 
 def test_a_model_that_is_used_by_itself_leaves_and_comes_back_goes_on_with_the_others() -> None:

@@ -36,13 +36,14 @@ class Beginnings:
         shape = len(features) if isinstance(features, list) else tuple(features)
         brings = id(params), shape, None if params.labels_are_numbers else label
         known = self._met.get(brings)
-        if known is not None and known.model.takes(event):
+        if known is not None and known.model.is_as_met(event):
             forest = known.model.forest.with_seed(seed_of(key, params.seed))
             return Model(key, forest, spec, names_given=known.model.names_given)
         model = Model.new(key, params, spec)
         if not model.meet(event):
             return None
-        if model.forest.nbytes <= _MOST_BYTES:
+        # Texts, and names that are ignored, are looked at each time: who brings them is of no use to others.
+        if model.forest.nbytes <= _MOST_BYTES and model.is_as_met(event):
             if len(self._met) >= _MOST:
                 self._met.clear()
             met = Model(key, model.forest.copy(), spec, names_given=model.names_given)

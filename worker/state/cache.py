@@ -57,8 +57,8 @@ class Cache:
         self._spill = spill
         self._give_back = give_back
         self._tables: list[SlotTable] = []
-        self._here = self._most_here = self._uses = 0
-        """How many models are in memory, and were at most; how often any was used."""
+        self._here = self._most_fitting = self._uses = 0
+        """How many models are in memory, and were at most within the limit; how often any was used."""
         self._lock = threading.Lock()
         self._moving = threading.Lock()
         """A model moves in one piece: a partition may be restored, or given up, while others let go of theirs."""
@@ -80,8 +80,9 @@ class Cache:
     @property
     def _taken_bytes(self) -> int:
         """Memory of the models, and what is left of those that have left: their objects lay among others that stay, so
-        the interpreter keeps their places for new ones. Where models grow, fewer and fewer of them are in memory."""
-        return self.nbytes + MODEL_BYTES * (self._most_here - self._here)
+        the interpreter keeps their places for new ones. Where models grow, fewer and fewer of them are in memory. What
+        those leave that were beyond the limit does not count: as many as fitted once would not fit again."""
+        return self.nbytes + MODEL_BYTES * max(0, self._most_fitting - self._here)
 
     def new_table(self) -> SlotTable:
         """A table for the models of a partition."""
@@ -173,7 +174,7 @@ class Cache:
         if self.is_over and not self._is_full:
             _log.warning(
                 "cache-full",
-                f"models take {self.nbytes} bytes and not models.cache_bytes={self._limit_bytes}",
+                f"models take {self._taken_bytes} bytes and not models.cache_bytes={self._limit_bytes}",
                 detail="models.spill has no room, and what is not in a checkpoint yet must stay in memory",
             )
         self._is_full = self.is_over
@@ -242,7 +243,8 @@ class Cache:
         self.nbytes += entry.nbytes + MODEL_BYTES
         self.nodes += entry.nodes
         self._here += 1
-        self._most_here = max(self._most_here, self._here)
+        if not self.is_over:
+            self._most_fitting = max(self._most_fitting, self._here)
         entry.used = self._next_use()
 
     def _uncount(self, entry: Entry) -> None:

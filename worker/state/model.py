@@ -169,8 +169,7 @@ class Model:
         """
         features, label = event.features, event.label
         new = self._new_columns(event)
-        lacks = isinstance(features, dict) and (not features or None in features.values())
-        if lacks or label is None or self._refusal(event, new, 0) is not None:
+        if _lacks(features) or label is None or self._refusal(event, new, 0) is not None:
             return False
         self._kind, self._width = type(features), len(features)
         if new:
@@ -181,9 +180,9 @@ class Model:
             self.meet_class(label)
         return True
 
-    def takes(self, event: Event) -> bool:
-        """Whether the model takes the event as it stands: it has met all that this brings."""
-        return self._plain_run([event]) is not None
+    def is_as_met(self, event: Event) -> bool:
+        """Whether a model that has met one event and learned nothing is as if it had met this one: see `meet`."""
+        return not _lacks(event.features) and self._plain_run([event]) is not None
 
     def meet_class(self, label: Label) -> None:
         """Take in the class of a label that has no code and is not refused, before it is learned with others."""
@@ -369,3 +368,8 @@ class Model:
         """Count how forecasts ranked the classes, where anybody asks for that. codes: of the labels."""
         if self.ranking is not None and forecasts.probabilities is not None:
             self.ranking.add(forecasts.probabilities[:, : self._n_classes], codes)
+
+
+def _lacks(features: Features) -> bool:
+    """Whether a name has no value, or there is none: no column is made of that, though others may have one for it."""
+    return isinstance(features, dict) and (not features or None in features.values())
