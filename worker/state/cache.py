@@ -82,7 +82,8 @@ class Cache:
         """Memory of the models, and what is left of those that have left: their objects lay among others that stay, so
         the interpreter keeps their places for new ones. Where models grow, fewer and fewer of them are in memory. What
         those leave that were beyond the limit does not count: as many as fitted once would not fit again."""
-        return self.nbytes + MODEL_BYTES * max(0, self._most_fitting - self._here)
+        left = max(0, self._most_fitting - self._here) if self._here else 0
+        return self.nbytes + MODEL_BYTES * left
 
     def new_table(self) -> SlotTable:
         """A table for the models of a partition."""
@@ -254,8 +255,6 @@ class Cache:
             self.nodes -= entry.nodes
             self._here -= 1
             entry.used = 0
-            if not self._here:
-                self._most_here = 0  # there are no others among which it would lie
 
     def _next_use(self) -> int:
         self._uses += 1

@@ -217,7 +217,7 @@ MISTAKES = {
     # Checkpoints in the store.
     "no disagreement is found": mistake(
         "checkpoint.checkpoints",
-        "return differing(self._readable(names))",
+        "return differing(self._readable(sorted(names)))",
         "return []",
     ),
     "one checkpoint is kept": mistake("checkpoint.retention", "KEPT_MANIFESTS = 3", "KEPT_MANIFESTS = 1"),
@@ -226,7 +226,7 @@ MISTAKES = {
     ),
     "checkpoints are never deleted": mistake(
         "checkpoint.checkpoints",
-        "retention.expired(kept, now_ms, committed, {*bases, *(kept.keys() - known)}, reached)",
+        "retention.expired(found, now_ms, committed, {*bases, *(found.keys() - known)}, reached)",
         "list[list[str]]()",
     ),
     "segments are never deleted": mistake(
