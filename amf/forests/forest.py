@@ -285,8 +285,10 @@ class Forest(ForestState[Params]):
         return twin
 
     def with_seed(self, seed: int) -> Self:
-        """A forest with another seed that has met the same features, names and classes: in a tenth of the time that it
-        would take to meet them. Raises ValueError where this one has learned: its trees are those of its own seed."""
+        """A forest with another seed that has met the same features, names and classes, in a quarter of the time.
+
+        Raises ValueError where this one has learned: its trees are those of its own seed.
+        """
         if self.n_samples:
             raise ValueError(f"this forest has learned {self.n_samples} labels with its own seed")
         twin = self.copy()

@@ -212,7 +212,9 @@ class Cache:
     def _oldest(self) -> Iterator[Entry]:
         """The models in memory, least recently used first."""
         with self._lock:
-            tables = [*self._tables] or [SlotTable()]
+            tables = [*self._tables]
+        if not tables:
+            return
         here = [(table, np.flatnonzero(table.used)) for table in tables]
         owners = np.repeat(np.arange(len(here)), [slots.size for _, slots in here])
         slots = np.concatenate([slots for _, slots in here])

@@ -163,7 +163,7 @@ class Target(ABC):
 class ClassTarget(Target):
     """Labels are classes: text, 64-bit integers and booleans."""
 
-    __slots__ = ("_are_texts", "_codes", "_params", "_text_bytes", "labels", "texts")
+    __slots__ = ("_answer_bytes", "_are_texts", "_codes", "_params", "labels", "texts")
 
     Scores = ClassScores
 
@@ -175,11 +175,11 @@ class ClassTarget(Target):
         # By type, for 1 and True are one key: all classes as text, of the other types the labels met so far.
         self._codes: dict[type, dict[Label | None, int]] = {str: {None: NO_LABEL}}
         self._codes[str].update((text, code) for code, text in enumerate(self.texts))
-        self._text_bytes = sum(map(self.more_bytes, self.texts))
+        self._answer_bytes = answer_bytes_of(self.texts)
 
     @property
     def answer_bytes(self) -> int:
-        return ANSWER_BYTES + self._text_bytes
+        return self._answer_bytes
 
     @staticmethod
     def more_bytes(label: Label) -> int:
@@ -222,7 +222,7 @@ class ClassTarget(Target):
         code = self._codes[str][text] = len(self.texts)
         self.texts.append(text)
         self._are_texts.add(isinstance(label, str))
-        self._text_bytes += self.more_bytes(text)
+        self._answer_bytes += self.more_bytes(text)
         return code
 
     def kind_change(self, label: Label) -> KindChange | None:
@@ -354,7 +354,7 @@ class NumberTarget(Target):
 
 def scores_of(labels: list[Label] | None) -> type[Scores]:
     """The kind of the scores of forests with these labels, which is None where they are numbers."""
-    return NumberScores if labels is None else ClassScores
+    return (NumberTarget if labels is None else ClassTarget).Scores
 
 
 def answer_bytes_of(labels: Iterable[Label]) -> int:
