@@ -135,7 +135,7 @@ class Group(TakesTurns):
             self._require(place)
             for forest in self._those(place):
                 forest._require_idle()
-            words = self._words(place).astype(np.int64)
+            words = self._words(place)
         return Sizes(words[:, N_SAMPLES], words[:, N_NODES], words[:, N_BYTES])
 
     def predict_learn(
@@ -184,12 +184,12 @@ class Group(TakesTurns):
             raise ValueError(f"X has shape {x.shape}, slots {place.shape}; they must be (n, d) and (n,)")
         if y.shape != (n,):
             raise ValueError(f"labels have shape {y.shape} for {n} rows of X")
-        order, is_sorted = np.argsort(place, kind="stable"), bool((place[1:] >= place[:-1]).all())
-        if not is_sorted:
+        order = None if (place[1:] >= place[:-1]).all() else np.argsort(place, kind="stable")
+        if order is not None:
             x, y, labelled, place = x[order], y[order], labelled[order], place[order]
             x.flags.writeable = False  # kernels are compiled anew for each type, and know this one
-        starts = np.flatnonzero(np.diff(place, prepend=-1))
-        ends, mine = np.append(starts[1:], n), place[starts]
+        starts, ends = _runs(place)
+        mine = place[starts]
         forests = self._those(mine)
         with together(forests):
             words = self._words(mine)
@@ -198,8 +198,7 @@ class Group(TakesTurns):
                 for forest in forests:
                     forest._require_names(X)
             if some.class_labels is not None:
-                known = words[:, N_OUTPUTS].astype(np.int64)
-                _require_known(y, np.repeat(known, ends - starts), order)
+                _require_known(y, words[:, N_OUTPUTS].repeat(ends - starts), order)
             width = int(words[:, N_OUTPUTS].max()) if n else some._n_outputs
             said = BatchForecasts.empty(n, width)
             try:
@@ -209,7 +208,7 @@ class Group(TakesTurns):
                     if labelled[start:end].any():  # else it has changed nothing
                         forest._lose(error)
                 raise
-        if not is_sorted:
+        if order is not None:
             for array in said:
                 array[order] = array.copy()
         return some._published(said)
@@ -217,7 +216,7 @@ class Group(TakesTurns):
     def _pass(
         self,
         mine: NDArray[np.int64],
-        words: NDArray[np.uint64],
+        words: NDArray[np.int64],
         x: NDArray[np.float64],
         y: NDArray[Any],
         labelled: NDArray[np.bool_],
@@ -229,17 +228,19 @@ class Group(TakesTurns):
     ) -> None:
         """Pass the rows [start, end) of each of these forests, of which these are the words, through it."""
         publish = predict or bool(words[:, [N_CALIBRATION, N_ADAPTATION]].any())
-        of_a_row = int((words[:, N_TREES] * (words[:, N_OUTPUTS] + np.uint64(2))).max(initial=0))
+        of_a_row = int((words[:, N_TREES] * (words[:, N_OUTPUTS] + 2)).max(initial=0))
         learned = np.append(0, np.cumsum(labelled))
         # Memory is reserved for what the rows of a call may need: a forest with more rows than that takes several.
         while starts.size:
             stops = np.minimum(starts + ROWS_PER_CALL, ends)
-            self._reserve(mine, 2 * (learned[stops] - learned[starts]))
+            self._reserve(mine, words, 2 * (learned[stops] - learned[starts]))
             rows = _Rows(starts, stops, x, y, labelled, publish)
             self._run(self._addresses[mine], rows, of_a_row, said, n_threads)
             self._give_up_room(mine)
             left = stops < ends
             mine, starts, ends = mine[left], stops[left], ends[left]
+            if mine.size:
+                words = self._words(mine)
 
     def _run(
         self,
@@ -269,28 +270,27 @@ class Group(TakesTurns):
             bounds = np.searchsorted(np.cumsum(lengths), shares, "left").tolist()
             side_by_side(n_threads, run, pairwise([0, *bounds, len(addresses)]))
 
-    def _reserve(self, mine: NDArray[np.int64], rooms: NDArray[np.int64]) -> None:
+    def _reserve(self, mine: NDArray[np.int64], words: NDArray[np.int64], rooms: NDArray[np.int64]) -> None:
         """See to so many free rows in every tree of these forests, up to its limit."""
-        words = self._words(mine).astype(np.int64)
         # One by one, and all of them before anything is learned: memory that cannot be had ends the call here.
-        for i in np.flatnonzero(need_room(words, rooms)).tolist():
+        for i in need_room(words, rooms).nonzero()[0].tolist():
             self._forest(mine[i])._bind(int(rooms[i]))
 
     def _give_up_room(self, mine: NDArray[np.int64]) -> None:
         """Give up memory that these forests have to spare."""
-        words = self._words(mine).astype(np.int64)
-        for i in np.flatnonzero(have_room_to_spare(words)).tolist():
+        words = self._words(mine)
+        for i in have_room_to_spare(words).nonzero()[0].tolist():
             self._forest(mine[i])._give_up_room(int(words[i, LARGEST]), int(words[i, N_KEPT]))
 
-    def _words(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The words of the forests in these slots as they are now, (n, N_WORDS)."""
+    def _words(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The words of the forests in these slots as they are now, (n, N_WORDS); whole numbers but for some reals."""
         words = np.empty((slots.size, N_WORDS), np.uint64)
         gather_words(self._addresses[slots], words)
-        for i in np.flatnonzero(words[:, IS_CURRENT] == 0).tolist():
+        for i in (words[:, IS_CURRENT] == 0).nonzero()[0].tolist():
             forest = self._forest(slots[i])
             with forest._lock:  # where a call of the group has its turn already
                 words[i] = forest._current().words
-        return words
+        return words.view(np.int64)
 
     def _lose(self, error: BaseException) -> None:
         """Go on where another thread was in the middle of a call that will never end (turns.py)."""
@@ -300,9 +300,8 @@ class Group(TakesTurns):
         """Raises ValueError unless there is a forest in each of these slots."""
         if not self._slots:
             raise ValueError("there is no forest")
-        known = np.zeros(slots.shape, np.bool_)
-        inside = (slots >= 0) & (slots < len(self._addresses))
-        known[inside] = self._addresses[slots[inside]] > 0
+        known = slots.view(np.uint64) < len(self._addresses)  # a negative one is a large one
+        known[known] = self._addresses[slots[known]] > 0
         if not known.all():
             row = np.flatnonzero(~known)[0]
             raise ValueError(f"slots[{row}] is {slots[row]}, where there is no forest")
@@ -347,21 +346,31 @@ def _places(slots: ArrayLike) -> NDArray[np.int64]:
     return place
 
 
-def _require_features(slots: NDArray[np.int64], words: NDArray[np.uint64], n_columns: int) -> None:
+def _runs(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where runs of equal values begin, and where they end."""
+    bounds = np.ones(values.size + 1, np.bool_)
+    np.not_equal(values[1:], values[:-1], out=bounds[1:-1])
+    places = bounds.nonzero()[0]
+    return places[:-1], places[1:]
+
+
+def _require_features(slots: NDArray[np.int64], words: NDArray[np.int64], n_columns: int) -> None:
     """Raises ValueError where a forest has another number of features."""
-    strange = np.flatnonzero(words[:, N_FEATURES] != n_columns)
+    strange = (words[:, N_FEATURES] != n_columns).nonzero()[0]
     if strange.size:
         n_features, slot = words[strange[0], N_FEATURES], slots[strange[0]]
         hint = "" if n_features else ": it has learned no label yet, which takes a call of its own (partial_fit)"
         raise ValueError(f"the forest of slot {slot} has {n_features} features, X has {n_columns} columns{hint}")
 
 
-def _require_known(codes: NDArray[np.int64], known: NDArray[np.int64], order: NDArray[np.intp]) -> None:
+def _require_known(codes: NDArray[np.int64], known: NDArray[np.int64], order: NDArray[np.intp] | None) -> None:
     """Raises ValueError where the code of a row's class is none of its forest, which knows so many classes.
 
-    order: where each row was given.
+    order: where each row was given, None where they are as they were given.
     """
-    strange = np.flatnonzero((codes < -1) | (codes >= known))
+    strange = ((codes < -1) | (codes >= known)).nonzero()[0]
     if strange.size:
-        row = strange[np.argmin(order[strange])]
-        raise ValueError(f"labels[{order[row]}] is {codes[row]}, its forest has the classes 0 to {known[row] - 1}")
+        given = strange if order is None else order[strange]
+        first = np.argmin(given)
+        row = strange[first]
+        raise ValueError(f"labels[{given[first]}] is {codes[row]}, its forest has the classes 0 to {known[row] - 1}")

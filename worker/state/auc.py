@@ -13,6 +13,9 @@ from worker.base.metrics import RANKED_CLASSES, RANKED_LABELS
 _BINS = 96
 _BINS_A_UNIT = 4
 """Bins are a quarter of a unit of log-odds wide, so that forecasts of rare classes do not all fall into the first."""
+_SMALLEST, _LARGEST = 1.0 / (1.0 + np.exp(np.array([1, -1]) * (_BINS - 1) / 2 / _BINS_A_UNIT))
+"""Probabilities in the middle of the first bin, and of the last."""
+_CLASSES = np.arange(RANKED_CLASSES)
 
 
 class BinnedAuc:
@@ -21,23 +24,23 @@ class BinnedAuc:
     __slots__ = ("_before", "_n", "_now")
 
     def __init__(self) -> None:
-        self._now = self._before = np.zeros((2, RANKED_CLASSES, _BINS), dtype=np.int64)
+        self._now, self._before = np.zeros((2, 2, RANKED_CLASSES, _BINS), dtype=np.int64)
         self._n = 0
 
     def add(self, probabilities: NDArray[np.float64], codes: Sequence[int]) -> None:
-        """Count forecasts (n, n_classes) with the numbers (n,) of their labels; below 0 where there is none."""
+        """Count forecasts (n, n_classes) with the numbers (n,) of their labels; below 0 where there is none.
+
+        Most calls bring one forecast or two, of each of the models that have series of their own: what a call costs
+        is the number of its steps.
+        """
         labels = np.array(codes)
         labelled = labels >= 0
         labels, shares = labels[labelled, None], probabilities[labelled, :RANKED_CLASSES]
-        n_classes = shares.shape[1]
-        if not labels.size or not n_classes:
-            return
-        with np.errstate(divide="ignore"):
-            odds = np.log(shares) - np.log1p(-np.minimum(shares, 1.0))
-        bins = np.clip(odds * _BINS_A_UNIT + _BINS // 2, 0, _BINS - 1).astype(np.int64)
-        classes = np.arange(n_classes)
-        places = ((labels == classes) * RANKED_CLASSES + classes) * _BINS + bins
-        self._now = self._now + np.bincount(places.ravel(), minlength=self._now.size).reshape(self._now.shape)
+        shares = np.minimum(np.maximum(shares, _SMALLEST), _LARGEST)
+        bins = np.log(shares / (1.0 - shares)) * _BINS_A_UNIT + _BINS // 2
+        classes = _CLASSES[: shares.shape[1]]
+        places = ((labels == classes) * RANKED_CLASSES + classes) * _BINS + bins.astype(np.int64)
+        np.add.at(self._now.reshape(-1), places, 1)
         self._n += len(labels)
         if self._n >= RANKED_LABELS:
             self._before, self._now, self._n = self._now, np.zeros_like(self._now), 0

@@ -90,7 +90,7 @@ def _slots(models: ModelStore, keys: Sequence[str], events: Sequence[Event]) -> 
     """The slots of the models of these keys, -1 where there is none. A first event with a label makes one."""
     slots = models.slots(keys)
     begun: dict[str, int] = {}
-    for place in np.flatnonzero(slots < 0).tolist():
+    for place in (slots < 0).nonzero()[0].tolist():
         key, event = keys[place], events[place]
         if key not in begun:
             begun[key] = _begin(models, key, event)
@@ -113,19 +113,24 @@ def _begin(models: ModelStore, key: str, event: Event) -> int:
 
 def _by_rules(models: ModelStore, slots: NDArray[np.int64]) -> Iterator[tuple[Rules | None, NDArray[np.int64]]]:
     """The places of the events of the models with the same rules, ordered by slots."""
-    order = np.argsort(slots, kind="stable")
+    order = slots.argsort(kind="stable")
     in_order = slots[order]
-    starts = np.flatnonzero(np.diff(in_order, prepend=-2))
+    starts, ends = _runs(in_order)
     numbers: dict[Rules | None, int] = {}
     of_slots = [numbers.setdefault(rules, len(numbers)) for rules in models.rules(in_order[starts])]
-    if len(numbers) > 1:
-        of_events = np.repeat(of_slots, np.diff(starts, append=len(slots)))
-        by_rules = np.argsort(of_events, kind="stable")
-        order, of_events = order[by_rules], of_events[by_rules]
-        bounds = np.flatnonzero(np.diff(of_events)) + 1
-    else:
-        bounds = np.empty(0, np.int64)
-    return zip(numbers, np.split(order, bounds), strict=False)
+    of_events = np.array(of_slots, np.int64).repeat(ends - starts)
+    by_rules = of_events.argsort(kind="stable")
+    order, of_events = order[by_rules], of_events[by_rules]
+    for rules, start, end in zip(numbers, *_runs(of_events), strict=True):
+        yield rules, order[start:end]
+
+
+def _runs(values: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where runs of equal values begin, and where they end."""
+    bounds = np.ones(values.size + 1, np.bool_)
+    np.not_equal(values[1:], values[:-1], out=bounds[1:-1])
+    places = bounds.nonzero()[0]
+    return places[:-1], places[1:]
 
 
 def _part(
@@ -143,8 +148,8 @@ def _part(
     if None in cells or UNKNOWN in codes:
         odd = np.array([cell is None or code == UNKNOWN for cell, code in zip(cells, codes, strict=True)])
         # The last event of a model may bring it a class: there is none behind it whose forecast would show that.
-        last = np.diff(slots, append=-1) != 0
-        for i in np.flatnonzero(odd & last & ~models.table.watched[slots]).tolist():
+        last = np.append(slots[1:] != slots[:-1], True)
+        for i in (odd & last & ~models.table.watched[slots]).nonzero()[0].tolist():
             label = mine[i].label
             if cells[i] is not None and label is not None and rules.target.refusal(label) is None:
                 coming.append(i)
@@ -164,7 +169,7 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
     rules, target = parts[0].rules, parts[0].rules.target
     places = np.concatenate([part.places for part in parts]).tolist()
     slots = np.concatenate([part.slots for part in parts])
-    codes = [code for part in parts for code in part.codes]
+    codes = np.array([code for part in parts for code in part.codes])
     if models.in_copy_on_write:
         for place in places:
             models.hold(keys[place])
@@ -178,23 +183,23 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
         events = [event for part in parts for event in part.events]
         for i in coming:
             _meet_class(models, int(slots[i]), i, events[i], applied)
-        _call(models, rules.group, rows[coming], slots[coming], np.array(codes)[coming], predict=False)
+        _call(models, rules.group, rows[coming], slots[coming], codes[coming], predict=False)
 
-    starts = np.flatnonzero(np.diff(slots, prepend=-1))
-    mine, lengths = slots[starts], np.diff(starts, append=len(slots))
-    owners = np.repeat(np.arange(mine.size), lengths)
-    labelled = np.array(codes) != NO_LABEL
+    starts, ends = _runs(slots)
+    mine = slots[starts]
+    owners = np.arange(mine.size).repeat(ends - starts)
+    labelled = codes != NO_LABEL
     applied.tally.learned = int(labelled.sum())
     scores = np.zeros((mine.size, 0))
     if predict:
         # Of each event, how many labelled ones its model has met before it.
-        so_far = np.cumsum(labelled) - labelled
+        so_far = labelled.cumsum() - labelled
         learned = models.table.samples[mine][owners] + so_far - so_far[starts][owners]
         forecasts = target.forecasts(said)
         scores = _answer(parts, forecasts, learned.tolist(), applied, owners)
-        for i in np.flatnonzero(models.table.watched[mine]).tolist():
-            here = slice(starts[i], starts[i] + lengths[i])
-            models.rank(int(mine[i]), forecasts.part(here), codes[here])
+        for i in models.table.watched[mine].nonzero()[0].tolist():
+            here = slice(starts[i], ends[i])
+            models.rank(int(mine[i]), forecasts.part(here), codes[here].tolist())
     models.joined(mine, rules.group.sizes(mine), np.bincount(owners, labelled) > 0, scores)
     return Joint(places, models.specs(slots), applied)
 

@@ -322,13 +322,10 @@ class ModelStore:
 
     def note_times(self, keys: Sequence[str | Reject], times_ms: Sequence[int]) -> None:
         """Records of these keys came at these times, in ms since the epoch: for what learned since the last call."""
-        table, met = self.table, self.slots(keys)
-        # Of several records of a key the last one counts.
-        slots, places = np.unique(met[::-1], return_index=True)
-        latest = np.array(times_ms, np.int64)[::-1][places]
-        slots, latest = slots[slots >= 0], latest[slots >= 0]
-        slots, latest = slots[table.untimed[slots]], latest[table.untimed[slots]]
-        table.last_ms[slots] = np.maximum(table.last_ms[slots], latest)
+        table, slots, times = self.table, self.slots(keys), np.array(times_ms, np.int64)
+        learned = table.untimed[slots] & (slots >= 0) if len(self) else np.zeros(slots.size, np.bool_)
+        slots, times = slots[learned], times[learned]
+        np.maximum.at(table.last_ms, slots, times)
         table.untimed[slots] = False
 
     def leaders(self, n: int, now_s: float) -> list[Entry]:

@@ -114,7 +114,7 @@ MISTAKES = {
     ),
     "unlabelled events of models that learn together counted as learned": mistake(
         "state.many_models",
-        "so_far = np.cumsum(labelled) - labelled",
+        "so_far = labelled.cumsum() - labelled",
         "so_far = np.arange(len(labelled))",
     ),
     "text learned as a number": mistake("state.targets", "isinstance(label, str | bool)", "isinstance(label, bool)"),
@@ -127,7 +127,9 @@ MISTAKES = {
         "state.many_models", "else forecasts.part(here)", "else forecasts.part(slice(0, stop - start))"
     ),
     "what brings a new class is not learned where models learn together": mistake(
-        "state.many_models", "np.array(codes)[coming], predict=False)\n", "np.full(len(coming), -1), predict=False)\n"
+        "state.many_models",
+        "slots[coming], codes[coming], predict=False)\n",
+        "slots[coming], np.full(len(coming), -1), predict=False)\n",
     ),
     "a class that was just met is known to the first forecast": mistake(
         "state.rules", "self.n_classes if n else self._n_given", "self.n_classes"
