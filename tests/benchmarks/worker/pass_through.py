@@ -5,6 +5,8 @@ offsets and outputs in one transaction. It does not learn and handles no rebalan
 most that a single-threaded loop in Python gets out of this client and this broker.
 
     python -m tests.benchmarks.worker.pass_through [EVENTS]
+
+With the arguments BOOTSTRAP SOURCE SINK BATCH_S it goes on until it is killed, and starts at the end of the source.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import uuid
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from tests.benchmarks.peers.process import Peer
 from tests.benchmarks.worker.workload import load
 from tests.kafka.broker import Broker
 
@@ -54,12 +57,41 @@ encode = msgspec.json.Encoder().encode
 
 def pass_through(bootstrap: str, source: str, sink: str, n: int) -> float:
     """Pass `n` records of `source` on to `sink`, exactly once; returns events/s once warmed up."""
+    consumer, producer = _clients(bootstrap, "earliest")
+    consumer.subscribe([source])
+    try:
+        passed, started_at, started = 0, 0, 0.0
+        while passed < n:
+            passed += _batch(consumer, producer, sink, BATCH_S)
+            if not started and passed >= WARM_UP * n:
+                started_at, started = passed, time.perf_counter()
+        return (passed - started_at) / (time.perf_counter() - started)
+    finally:
+        consumer.close()
+
+
+class Endless(Peer):
+    """The loop in a process of its own, with a batch every so many seconds, until the context ends."""
+
+    def __init__(self, bootstrap: str, source: str, sink: str, batch_s: float) -> None:
+        command = [sys.executable, "-m", "tests.benchmarks.worker.pass_through", bootstrap, source, sink, str(batch_s)]
+        super().__init__("the bare loop", command)
+
+
+def _pass_for_ever(bootstrap: str, source: str, sink: str, batch_s: float) -> None:
+    consumer, producer = _clients(bootstrap, "latest")
+    consumer.subscribe([source], on_assign=lambda *_: print("{}", flush=True))
+    while True:
+        _batch(consumer, producer, sink, batch_s)
+
+
+def _clients(bootstrap: str, start: str) -> tuple[Consumer, Producer]:
     name = f"passthrough-{uuid.uuid4().hex[:8]}"
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": name,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": start,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "partition.assignment.strategy": "cooperative-sticky",
@@ -78,20 +110,15 @@ def pass_through(bootstrap: str, source: str, sink: str, n: int) -> float:
         }
     )
     producer.init_transactions(30)
-    consumer.subscribe([source])
-    try:
-        passed, started_at, started = 0, 0, 0.0
-        while passed < n:
-            records = consumer.consume(BATCH_RECORDS, BATCH_S)
-            if not records:
-                continue
-            _transact(consumer, producer, sink, records)
-            passed += len(records)
-            if not started and passed >= WARM_UP * n:
-                started_at, started = passed, time.perf_counter()
-        return (passed - started_at) / (time.perf_counter() - started)
-    finally:
-        consumer.close()
+    return consumer, producer
+
+
+def _batch(consumer: Consumer, producer: Producer, sink: str, batch_s: float) -> int:
+    """How many records there were to pass on."""
+    records = consumer.consume(BATCH_RECORDS, batch_s)
+    if records:
+        _transact(consumer, producer, sink, records)
+    return len(records)
 
 
 def _transact(consumer: Consumer, producer: Producer, sink: str, records: list[Message]) -> None:
@@ -120,6 +147,9 @@ def _transact(consumer: Consumer, producer: Producer, sink: str, records: list[M
 
 
 def main() -> None:
+    if len(sys.argv) > 2:
+        bootstrap, source, sink, batch_s = sys.argv[1:]
+        _pass_for_ever(bootstrap, source, sink, float(batch_s))
     n = int(sys.argv[1]) if len(sys.argv) > 1 else EVENTS
     with Broker() as broker:
         source, sink = (f"passthrough-{kind}-{uuid.uuid4().hex[:8]}" for kind in ("in", "out"))
