@@ -1,7 +1,7 @@
 """Canonical bytes of a forest, format 9. Everything is little-endian; every part starts at a multiple of 8 bytes.
 
     magic        4 bytes   b"AMFF"
-    format       uint32    8
+    format       uint32    9
     header size  uint64    bytes of the header with its padding
     header       JSON in ASCII, keys sorted, no spaces, padded with spaces to a multiple of 8: family, params,
                  classes (labels in the order of their columns, null where a family has none), n_features,

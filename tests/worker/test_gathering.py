@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -92,7 +93,25 @@ def test_an_interval_has_no_pieces_that_are_shorter_than_a_few_milliseconds() ->
     """Each piece has a price of its own, however little has come."""
     clock = FakeClock()
     pace = Pace(0.01, clock)
+    pace.worth_s = 0.0
     assert pace.next_piece_s() == pytest.approx(LEAST_PIECE_S)
+
+
+def test_where_there_is_little_to_do_an_interval_is_one_piece() -> None:
+    clock = FakeClock()
+    pace = Pace(1.0, clock)
+
+    def reads(turn_s: float) -> int:
+        """How often it is read in the next interval, after turns that took so long."""
+        for n in count(1):
+            clock.now_s += pace.next_piece_s()
+            pace.has_read(turn_s)
+            if pace.is_due:
+                return n
+        raise AssertionError
+
+    reads(0.0)
+    assert [reads(seconds) for seconds in (0.001, 0.001, 0.02, 0.02, 0.02, 0.001, 0.001)] == [1, 1, 1, 4, 4, 4, 1]
 
 
 def test_a_transaction_that_is_full_does_not_wait() -> None:

@@ -85,7 +85,7 @@ class TaskExecutor:
         """Of each partition that of its records which were taken and are not known to be committed."""
         self._left: list[int] = []
         """Partitions to which the last turn did not come: they are the next one's first."""
-        self._turn_s = 0.0
+        self.turn_s = 0.0
         """How long the last turn took for its records."""
 
     # --- process ------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class TaskExecutor:
         shares = _shares([len(task.buffer) for task in busy], most_records - self.n_gathered)
         come = busy[: len(shares)]
         copying = sum(task.models.in_copy_on_write for task in come)
-        copied_bytes = int(copied_bytes * max(1.0, self._turn_s / SHORT_TURN_S))
+        copied_bytes = int(copied_bytes * max(1.0, self.turn_s / SHORT_TURN_S))
         allowance = Allowance(len(come), copying, copied_bytes, self._tasks.cache.turn_bytes)
         batches = [(task, _n_to_take(task, most, allowance)) for task, most in zip(come, shares, strict=True)]
         self._tasks.cache.shrink(allowance.coming_bytes)
@@ -113,7 +113,7 @@ class TaskExecutor:
         made = [*filter(None, attempts(lambda batch: self._attempt(batch[0], batch[1], turn), batches))]
         came = {task.number for task, *_ in made}
         self._left = [task.number for task in busy if task.number not in came]
-        self._turn_s = self._clock.monotonic() - began_s
+        self.turn_s = self._clock.monotonic() - began_s
         return made
 
     def _attempt(self, task: Task, n: int, turn: Deadline) -> Attempt | None:

@@ -2,8 +2,8 @@
 
 A turn of the loop: consume (partitions come and go in there, and only there) -> commit what an earlier turn left open
 -> open partitions that were assigned -> put records through their tasks -> commit, where it is time -> checkpoint.
-Records are predicted a few times before each commit, as they come, so that little is left to do when it is due. No
-transaction is ever open while partitions change hands: what is gathered is committed before they go.
+Where there are many, records are predicted a few times before each commit, as they come, so that little is left to do
+when it is due. No transaction is ever open while partitions change hands: what is gathered is committed before they go.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Worker:
     def _consume(self) -> None:
         """Read records for the next transaction."""
         records, gone = self._input.consume(*self._appetite())
-        self._pace.has_read()
+        self._pace.has_read(self._executor.turn_s)
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
             if number in self._tasks and not self._tasks[number].add(some):

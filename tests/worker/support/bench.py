@@ -108,7 +108,7 @@ class Bound:
             self.board,
             bench.monitor,
         )
-        self._worker._pace.pieces = 1
+        self._worker._pace.pieces, self._worker._pace.worth_s = 1, 0.0
         self.turn = self._worker.turn
         self.close = self._worker.close
         self.run = self._worker.run

@@ -83,7 +83,8 @@ class Process:
             None,
         )
         self._show_rarely()
-        self._worker.copied_bytes, self._worker._pace.pieces = plan.copied_bytes, plan.pieces
+        self._worker.copied_bytes = plan.copied_bytes
+        self._worker._pace.pieces, self._worker._pace.worth_s = plan.pieces, 0.0
         if plan.turn_bytes is not None:
             self._worker._tasks.cache.turn_bytes = plan.turn_bytes
 
