@@ -51,8 +51,8 @@ def prediction_record(topic: str, record: Record, value: bytes | None, provenanc
 
     It carries the input's headers as they are, then `provenance`; but not the one that names the schema of its value,
     which says nothing of a prediction, and not the error where the input was a dead letter before. Where they make it
-    larger than `max_bytes`, the input's headers are dropped and counted in `headers-dropped`, those of W3C Trace Context
-    last.
+    larger than `max_bytes`, the input's headers are dropped and counted in `headers-dropped`, those of W3C Trace
+    Context last.
     """
     headers = provenance
     if record.headers:
