@@ -31,7 +31,6 @@ MAX_SCHEMAS = 10_000
 REST_S = 5.0
 """A registry that could not be asked is left alone for so long, and so is one that does not give a schema, with
 questions for that schema: partitions that need nothing of it go on meanwhile."""
-
 LONGEST_REST_S = 60.0
 """Longest time for which a schema is not asked for whose questions make the registry fail."""
 
@@ -173,7 +172,9 @@ class ConfluentRegistry:
         if not isinstance(schema.schema_str, str):
             # The client remembers even that.
             self._schemas = self._open()
-            raise self._resting(f"no schema in the answer for {name}")
+            no_schema = self._resting(f"no schema in the answer for {name}")
+            self._let_others_ask(frame, str(no_schema))
+            raise no_schema
         vetted = schemas.vetted[frame] = _vetted(schema, kind, vet, name)
         return vetted
 
