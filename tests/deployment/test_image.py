@@ -57,6 +57,19 @@ def test_licences_of_what_the_package_brings_along_are_those_of_its_metadata() -
     assert label[1] == project["license"]
 
 
+def test_the_package_says_of_itself_what_is_so() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    classifiers = project["classifiers"]
+    # The tests run on one version of Python, that of the image: no other is claimed.
+    [least] = [each.removeprefix(">=") for each in project["requires-python"].split(",")]
+    versions = [each for each in classifiers if re.fullmatch(r"Programming Language :: Python :: \d\.\d+", each)]
+    assert versions == [f"Programming Language :: Python :: {least}"]
+    assert "Typing :: Typed" in classifiers
+    assert all((ROOT / package / "py.typed").exists() for package in ("amf", "worker"))
+    # The licence has a key of its own, beside which indexes refuse classifiers of licences (PEP 639).
+    assert not [each for each in classifiers if each.startswith("License ::")]
+
+
 def test_kernels_are_compiled_for_the_cpu_that_is_asked_for_where_the_image_runs() -> None:
     build, final = stages()["build"], stages()[""]
     assert build.environment["NUMBA_CPU_NAME"] == final.environment["NUMBA_CPU_NAME"] == "generic"

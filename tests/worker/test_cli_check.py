@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,21 @@ def test_a_folder_in_place_of_a_file_is_named(main: Main, worker_yaml: Path) -> 
     code, out, err = main("check", worker_yaml)
     assert (code, out) == (2, "")
     assert f"kafka.ssl.key.location: the file {worker_yaml.parent} cannot be used: Is a directory" in err
+
+
+def test_check_names_what_a_schema_registry_needs_and_is_not_there(
+    main: Main, worker_yaml: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of_registry = "--set", "input.codec=avro", "--set", "schema_registry.url=http://localhost:1"
+    assert main("check", worker_yaml, *of_registry)[0] == 0
+    absent = tmp_path / "absent.pem"
+    code, out, err = main("check", worker_yaml, *of_registry, "--set", f"schema_registry.ca_location={absent}")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"amf-worker: schema_registry.ca_location: the file {absent} cannot be used: ")
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    code, out, err = main("check", worker_yaml, *of_registry)
+    assert (code, out) == (2, "")
+    assert "codecs avro and json-schema need a library that is missing (jsonschema_rs): pip install" in err
 
 
 def test_run_names_the_line_of_a_property_that_the_client_does_not_take(main: Main, worker_yaml: Path) -> None:

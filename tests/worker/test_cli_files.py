@@ -23,6 +23,20 @@ def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
     assert (read, pipe.is_fifo()) == (["through"], True)
 
 
+def test_a_pipe_without_a_path_is_written_to_as_well() -> None:
+    """As `--out /dev/stdout | gzip` has one, and `--out >(gzip)` in a shell."""
+    reads, writes = os.pipe()
+    path = Path(f"/dev/fd/{writes}")
+    require_place(path)
+    with temporary_for(path):
+        pass
+    with replacing(path) as file:
+        file.write("through")
+    os.close(writes)
+    with open(reads, encoding="utf-8") as pipe:
+        assert pipe.read() == "through"
+
+
 def test_what_can_be_written_is_not_refused_before(tmp_path: Path) -> None:
     pipe, link, away = tmp_path / "pipe", tmp_path / "link", tmp_path / "away" / "file"
     os.mkfifo(pipe)

@@ -148,6 +148,41 @@ def test_a_group_that_was_set_back_is_refused(saved: Bench) -> None:
     assert (stop[0], stop[1][:14]) == ("failed", "group-rewound:")
 
 
+def test_records_that_a_start_would_predict_a_second_time_are_a_warning(
+    saved: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`run` warns of them, which is too late: they are published by then."""
+    settings = replace(saved.config, input=replace(saved.config.input, on_rewind="accept"))
+    saved.broker.committed = {0: 1, 1: 1}
+    (rewind, models) = told(saved, settings)
+    assert rewind[0] == "warning"
+    assert rewind[1].startswith("rewind-accepted: events[0]: the group is at offset 1, but has been at 3: the records ")
+    assert rewind[1].endswith("are predicted a second time (and so with partitions 1)")
+    assert models == ("ok", "0 models saved, all with the parameters that they have here")
+    del saved.broker.committed[1]
+    (_, nowhere, _) = told(saved, settings)
+    assert nowhere[1].startswith("group-without-offset: events[1]: the group has no offset, going on from the newest ")
+    assert not caplog.records
+
+
+def test_a_worker_that_goes_on_meanwhile_is_not_taken_for_one_that_was_set_back(saved: Bench) -> None:
+    settings = replace(saved.config, input=replace(saved.config.input, on_rewind="accept"))
+    source, worker = saved.worker("asking").input, saved.worker().join()
+    points: list[str] = []
+
+    def go_on(point: str) -> None:
+        points.append(point)
+        if points.count("bounds") == 1:
+            saved.feed(*"ab", key="x")
+            worker.turns(2).close()
+
+    source.hook = go_on
+    state = TopicState(saved.setting.topic_id, saved.setting.partitions, {})
+    found = list(dry_runs(settings, state, saved.store, source, saved.clock, None))
+    assert points.count("bounds") > 2
+    assert [finding.sentence for finding in found] == ["3 models saved, all with the parameters that they have here"]
+
+
 def test_a_segment_that_is_gone_is_found_as_by_a_start_and_none_is_read_for_it(saved: Bench) -> None:
     """As where a rule of the bucket deletes what is old: the manifest is new, the segment of an idle model is not."""
     first, _ = (name for name in sorted(saved.store.objects) if "/1/" in name and name.endswith(".manifest"))

@@ -68,6 +68,35 @@ def test_dead_letter_is_the_input_and_the_error() -> None:
     assert dead_letter("dead", record(value=None), Reject("a", "b"), PROVENANCE, MAX_BYTES).value is None
 
 
+def test_a_dead_letter_that_is_published_once_more_leaves_its_error_behind() -> None:
+    """Who tells outputs from dead letters by the header, or reads the first one of a name, was misled by it."""
+    letter = dead_letter("dead", record(), Reject("unknown-class", "first"), PROVENANCE, MAX_BYTES)
+    again = record(key=letter.key, value=letter.value, headers=letter.headers)
+    out = envelope.prediction_record("predictions", again, b"{}", PROVENANCE, MAX_BYTES)
+    assert out.headers == record().headers + PROVENANCE + PROVENANCE
+    second = dead_letter("dead", again, Reject("wrong-type", "second"), PROVENANCE, MAX_BYTES)
+    error = [("error-code", b"wrong-type"), ("error-reason", b"second")]
+    assert second.headers == record().headers + PROVENANCE + PROVENANCE + error
+
+
+def test_what_a_dead_letter_had_lost_before_is_said_once() -> None:
+    whole = record(value=b"x" * 9_000)
+    letter = dead_letter("dead", whole, Reject("too-large", "first"), PROVENANCE, 5_000)
+    again = record(value=letter.value, headers=letter.headers)
+    for most_bytes, size in ((MAX_BYTES, b"9000"), (5_000, b"%d" % len(letter.value))):
+        second = dead_letter("dead", again, Reject("malformed-json", "second"), PROVENANCE, most_bytes)
+        names = [name for name, _ in second.headers if name.startswith("error-")]
+        assert sorted(names) == ["error-code", "error-reason", "error-sha256", "error-size", "error-truncated"]
+        assert dict(second.headers)["error-size"] == size
+
+
+def test_errors_of_others_are_headers_like_all() -> None:
+    of = record(headers=[("error-code", b"7"), ("error-reason", b"theirs"), ("error-id", None)])
+    out = envelope.prediction_record("predictions", of, b"{}", PROVENANCE, MAX_BYTES)
+    assert out.headers == of.headers + PROVENANCE
+    assert dead_letter("dead", of, Reject("a", "b"), PROVENANCE, MAX_BYTES).headers[:3] == of.headers
+
+
 def test_dead_letter_cuts_a_value_that_does_not_fit() -> None:
     of = record(value=bytes(range(256)) * 100)
     out = dead_letter("dead", of, Reject("too-large", "r"), PROVENANCE, 5_000)

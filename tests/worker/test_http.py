@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gzip
 import math
@@ -26,9 +25,7 @@ from tests.availability import give_up
 from tests.waiting import until
 from tests.worker.support.observations import fill
 from tests.worker.support.promtool import complaints
-from worker.adapters.http import Server, parse, serve
-from worker.adapters.http import server as http_server
-from worker.adapters.http.messages import Request, Response
+from worker.adapters.http import parse, serve
 from worker.base.errors import ConfigError
 from worker.base.metrics import Metrics
 from worker.base.series import ByModel
@@ -333,72 +330,6 @@ def test_a_client_that_has_not_sent_its_request_is_no_trouble_at_the_end(
         server.close()
         assert client.recv(1) == b""
     assert (caplog.records, capfd.readouterr().err) == ([], "")
-
-
-def test_an_answer_that_is_more_than_sockets_take_comes_whole() -> None:
-    async def answer(_: Request) -> Response:
-        return Response(200, b"x" * 20_000_000)
-
-    server = Server(socket.create_server((HOST, 0)), answer)
-    with closing(server), urllib.request.urlopen(f"http://{HOST}:{server.port}/", timeout=30) as answered:
-        assert len(answered.read()) == 20_000_000
-
-
-class Slow:
-    """A server that answers with the path; /slow not before it may. Connections that are held are closed at the end."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.may_answer = False
-        self.server = Server(socket.create_server((HOST, 0)), self._answer)
-        self._held: list[socket.socket] = []
-
-    async def _answer(self, request: Request) -> Response:
-        self.asked += 1
-        while request.path == "/slow" and not self.may_answer:
-            await asyncio.sleep(0.005)
-        return Response(200, request.path.encode())
-
-    def connect(self, data: bytes) -> socket.socket:
-        # Less than the time after which the server would let go of it anyway.
-        connection = socket.create_connection((HOST, self.server.port), timeout=http_server.EXCHANGE_S / 2)
-        self._held.append(connection)
-        connection.sendall(data)
-        return connection
-
-    def ask_slowly(self) -> socket.socket:
-        """A connection that waits for its answer by then."""
-        before = self.asked
-        connection = self.connect(b"GET /slow HTTP/1.1\r\n\r\n")
-        until(lambda: self.asked > before)
-        return connection
-
-    def close(self) -> None:
-        self.server.close()
-        for connection in self._held:
-            connection.close()
-
-
-def test_where_all_connections_are_taken_who_waits_for_an_answer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that do not come to the end of their request go before it, though they are younger."""
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
-    with closing(Slow()) as slow:
-        patient = slow.ask_slowly()
-        for _ in range(2):
-            slow.connect(b"GET /never HTTP/1.1\r\nX-Slow: ")
-        until(lambda: len(slow.server._reading) == 2)
-        assert slow.connect(b"GET /quick HTTP/1.1\r\n\r\n").recv(1000).endswith(b"/quick")
-        slow.may_answer = True
-        assert patient.recv(1000).endswith(b"/slow")
-
-
-def test_where_all_wait_for_their_answers_those_that_came_first_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
-    with closing(Slow()) as slow:
-        patient = [slow.ask_slowly() for _ in range(4)]
-        assert [each.recv(1000) for each in patient[:2]] == [b"", b""]
-        slow.may_answer = True
-        assert [each.recv(1000)[-5:] for each in patient[2:]] == [b"/slow", b"/slow"]
 
 
 def test_without_file_descriptors_it_says_so_once_a_second_at_most(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -249,6 +251,36 @@ def test_a_schema_that_may_not_be_read_holds_up_no_other(
         with pytest.raises(Transient, match="HTTP status 403"):
             events.decode(framed(denied, payload), MAX_BYTES)
     assert stub_registry.asked.total() == 4, "once it has rested it is asked for again"
+
+
+@pytest.mark.parametrize(
+    "fails", [(500, {"error_code": 50001, "message": "Error in the backend data store"}), (200, {"schema": None})]
+)
+def test_schemas_with_which_a_registry_fails_for_good_hold_up_no_other_for_good(
+    stub_registry: StubRegistry, monkeypatch: pytest.MonkeyPatch, fails: tuple[int, Any]
+) -> None:
+    """Whoever needs them asks first each time: they would be all that is ever asked for."""
+    schema, answer, now_s = event_schema(MAP), stub_registry.answer, [1000.0]
+    payload = avro_bytes(schema, {"features": {"a": 1.0}})
+    damaged = [stub_registry.add(name, event_schema(MAP, {"name": name, "type": MAP})) for name in "xyz"]
+    good = stub_registry.add("good", schema)
+    monkeypatch.setattr(
+        stub_registry,
+        "answer",
+        lambda method, path, body: answer(method, path, body) if path.endswith(f"/{good}") else fails,
+    )
+    monkeypatch.setattr(adapter, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    events, _ = open_codec("avro", stub_registry.url)
+    found = []
+    while not found and now_s[0] < 1100:
+        for number in damaged:
+            with pytest.raises(Transient, match=r"cannot be asked: (HTTP status 500|no schema)|a moment ago"):
+                events.decode(framed(number, payload), MAX_BYTES)
+        with suppress(Transient):
+            found.append(events.decode(framed(good, payload), MAX_BYTES))
+        now_s[0] += 1
+    assert isinstance(found[0], Event)
+    assert now_s[0] - 1000 <= adapter.LONGEST_REST_S
 
 
 def test_schemas_that_nobody_has_take_no_more_memory_than_those_that_there_are(

@@ -284,6 +284,43 @@ def test_a_partition_that_is_being_opened_learns_of_partitions_that_were_added_m
     assert (bench.newest(0).offset, bench.newest(0).partitions) == (1, 3)
 
 
+def worked_off(caplog: pytest.LogCaptureFixture) -> tuple[Bench, Bound]:
+    """A run to the end, with all that its topic has by now, of two partitions to which two were added before."""
+    bench, topic = watched()
+    bench.feed("a", "b")
+    bench.worker("before").join().turns(2).close()
+    for _ in range(2):
+        add_a_partition(bench, topic)
+    assert isinstance(topic.now, TopicState)
+    no_outputs = OutputMonitor({}, Board(), bench.clock)
+    bench.monitor = TopicMonitor("events", topic.now, "fail", topic.look, bench.clock, no_outputs)
+    bench.ends = {0: 3, 1: 0}
+    caplog.clear()
+    worker = bench.worker()
+    worker.join().turn()
+    for _ in range(3):
+        look(bench, worker)
+    assert topic.looks > 1
+    bench.feed("a")
+    worker.turns(3)
+    assert worker.is_done()
+    worker.close()
+    return bench, worker
+
+
+def test_a_run_with_an_end_saves_models_of_the_partitions_that_they_know(caplog: pytest.LogCaptureFixture) -> None:
+    """Else the next worker takes them for those of all partitions, and no model is moved to where its key is now."""
+    bench, _ = worked_off(caplog)
+    assert (bench.newest().offset, bench.newest().partitions) == (3, 2)
+
+
+def test_added_partitions_that_a_run_with_an_end_leaves_alone_are_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    bench, worker = worked_off(caplog)
+    assert [each.getMessage() for each in caplog.records if each.levelname in ("WARNING", "ERROR")] == []
+    assert worker.stops() == {}
+    assert bench.checkpoints(2).newest() is None
+
+
 def margins(worker: Bound) -> dict[int, float]:
     """By partition, as the metrics have them."""
     return {labels.partition: n for labels, n in worker.metrics.retention_margin_records.series().items()}

@@ -26,6 +26,8 @@ from worker.service import SystemClock
 from worker.task.dry_run import DryRun, SpecChanges
 
 _ANSWERS_WITHIN_S = 20.0
+_TWICE = frozenset({"rewind-accepted", "group-without-offset"})
+"""What a start warns of by which records are predicted a second time."""
 
 
 def create_topics(config: Config, partitions: int) -> list[str]:
@@ -145,12 +147,13 @@ def dry_runs(
     # The first question about a group makes a new broker's coordinator, which takes some seconds.
     patience = partial(retry, clock, Deadline.after(clock, _ANSWERS_WITHIN_S), "the group")
     stops: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    warned: dict[str, list[tuple[int, str]]] = defaultdict(list)
     failed: dict[str, list[int]] = defaultdict(list)
     with progress("trying the start", of="partitions") as advance:
         for number in range(state.partitions):
             try:
-                with _not_as_if_it_happened():
-                    _try(dry_run, number, source, patience)
+                for code, warning in _try(dry_run, number, source, patience).items():
+                    warned[code].append((number, warning))
             except PartitionStopped as error:
                 stops[error.code].append((number, str(error)))
             except WorkerError as error:
@@ -160,6 +163,8 @@ def dry_runs(
         yield Finding("failed", f"partition {numbers[0]}: {trouble}{_and_so_with(numbers[1:])}")
     for code, partitions in stops.items():
         yield Finding("failed", f"{code}: {partitions[0][1]}{_and_so_with([number for number, _ in partitions[1:]])}")
+    for code, partitions in warned.items():
+        yield Finding("warning", f"{code}: {partitions[0][1]}{_and_so_with([number for number, _ in partitions[1:]])}")
     if not failed:  # else there may be more than were seen
         yield _of_models(config, dry_run.models)
 
@@ -169,10 +174,10 @@ def _and_so_with(numbers: Sequence[int]) -> str:
     return f" (and so with partitions {', '.join(map(str, numbers))})" if numbers else ""
 
 
-def _try(dry_run: DryRun, number: int, source: Input, patience: Callable[..., Any]) -> None:
-    """Raises PartitionStopped, WorkerError.
+def _try(dry_run: DryRun, number: int, source: Input, patience: Callable[..., Any]) -> dict[str, str]:
+    """What a start of the partition would warn of, by code. Raises PartitionStopped, WorkerError.
 
-    A worker may be at work on the partition meanwhile: a refusal counts once the group has stood still during it.
+    A worker may be at work on it meanwhile: a refusal or a warning counts once the group has stood still during it.
     """
     now: tuple[object, int] | None = None
     while True:
@@ -180,11 +185,15 @@ def _try(dry_run: DryRun, number: int, source: Input, patience: Callable[..., An
         bounds = source.bounds(number)
         before, now = now, (committed, bounds.low)
         try:
-            dry_run.start(number, committed, bounds)
-            return
+            with _not_as_if_it_happened() as warnings:
+                opened = dry_run.start(number, committed, bounds)
         except PartitionStopped:
             if now == before:
                 raise
+        else:
+            if not warnings or now == before:
+                dry_run.compare(opened)
+                return warnings
 
 
 def _of_models(config: Config, models: SpecChanges) -> Finding:
@@ -202,9 +211,27 @@ def silent_clients() -> AbstractContextManager[None]:
     return nullcontext() if is_wanted else _from_level(logging.CRITICAL, errors.__name__)
 
 
-def _not_as_if_it_happened() -> AbstractContextManager[None]:
-    """What a start tells of the histories that it begins and the gaps that it accepts is not true of a dry run."""
-    return _from_level(logging.ERROR, task.__name__)
+@contextmanager
+def _not_as_if_it_happened() -> Iterator[dict[str, str]]:
+    """Keep back what a start tells of the histories that it begins and the gaps that it accepts: it is not true of a
+    dry run. Gives what it says of records that are predicted twice, by code."""
+    said: dict[str, str] = {}
+
+    def is_to_be_seen(record: logging.LogRecord) -> bool:
+        if record.event.name in _TWICE:  # type: ignore[attr-defined]
+            said[record.event.name] = record.getMessage()  # type: ignore[attr-defined]
+        return False
+
+    log, handler = logging.getLogger(task.__name__), logging.Handler(logging.WARNING)
+    handler.addFilter(is_to_be_seen)
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        with _from_level(logging.WARNING, task.__name__):
+            yield said
+    finally:
+        log.propagate = True
+        log.removeHandler(handler)
 
 
 @contextmanager

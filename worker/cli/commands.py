@@ -105,6 +105,7 @@ def check(arguments: Namespace) -> int:
     if arguments.verbose:
         print(effective(config), flush=True)
     from worker.adapters.kafka import require_properties
+    from worker.adapters.kafka.registry import open_registry
     from worker.base.log import printable
     from worker.cli import check
 
@@ -112,6 +113,7 @@ def check(arguments: Namespace) -> int:
     works = True
     with nullcontext() if arguments.verbose else check.silent_clients():
         require_properties(config)
+        open_registry(config)  # whose libraries may be missing
         print(f"ok      {arguments.config}: can be used{more}", flush=True)
         if arguments.create_topics:
             for sentence in check.create_topics(config, arguments.partitions):

@@ -24,13 +24,14 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> _Place:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            return cls(path, None)  # Of a pipe such as /dev/stdout, where its links lead is no path.
         target = Path(os.path.realpath(path))
         if target.is_symlink():  # what Path.resolve refuses before Python 3.13 alone
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        is_replaced = target.is_file() or not target.exists()
-        return cls(target, target.with_name(f".{target.name}.part") if is_replaced else None)
+        return cls(target, target.with_name(f".{target.name}.part"))
 
 
 def require_place(path: Path) -> None:

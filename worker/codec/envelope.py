@@ -14,6 +14,10 @@ _HEADER_OVERHEAD_BYTES = 10
 _MARKERS_BYTES = 512
 """More than all headers that can be added while a dead letter is made to fit."""
 _MAX_REASON_CHARS = 500
+_OF_DEAD_LETTER = frozenset({"lineage", "error-code", "error-reason"})
+"""What each dead letter of a worker has."""
+_ERROR = "error-"
+"""How the names of headers begin that say why a record is a dead letter, and what it has lost."""
 _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 """W3C Trace Context: what ties an output to the request that it came of."""
 _MAX_TRACE_BYTES = 1024
@@ -45,20 +49,25 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> in
 def prediction_record(topic: str, record: Record, value: bytes | None, provenance: Headers, max_bytes: int) -> Outgoing:
     """The output record with the encoded prediction `value` for the input `record`.
 
-    It carries the input's headers as they are, but for the one that names the schema of its value, which says nothing
-    of a prediction; then `provenance`. Where they make it larger than `max_bytes`, the input's headers are dropped and
-    counted in `headers-dropped`, those of W3C Trace Context last.
+    It carries the input's headers as they are, then `provenance`; but not the one that names the schema of its value,
+    which says nothing of a prediction, and not the error where the input was a dead letter before. Where they make it
+    larger than `max_bytes`, the input's headers are dropped and counted in `headers-dropped`, those of W3C Trace
+    Context last.
     """
     headers = provenance
     if record.headers:
         room = max_bytes - len(record.key or b"") - len(value or b"")
         inherited = [header for header in record.headers if header[0] != SCHEMA_HEADER]
+        if _was_dead_letter(inherited):
+            inherited = [header for header in inherited if not header[0].startswith(_ERROR)]
         headers = _with_input_headers(inherited, provenance, room, "headers-dropped")
     return Outgoing(topic, record.key, value, headers, record.timestamp_ms)
 
 
 def dead_letter(topic: str, record: Record, why: Reject, provenance: Headers, max_bytes: int) -> Outgoing:
     """The dead letter for `record`: key, value and headers as they came, then `provenance` and the error.
+
+    That takes the place of the error of an earlier dead letter.
 
     Where that is larger than `max_bytes`, which must be 4096 or more, it is made to fit, the same way every time: the
     input's headers are dropped if they leave no room for the value (`error-headers-dropped`: how many), then the value
@@ -85,8 +94,12 @@ def dead_letter(topic: str, record: Record, why: Reject, provenance: Headers, ma
 def _with_input_headers(inherited: Headers, ours: Headers, room: int, dropped: str) -> Headers:
     """The input's headers and ours, if they fit into `room` bytes; else ours and, under `dropped`, how many went.
 
-    The trace goes with the others only where it does not fit either, or is none.
+    The trace goes with the others only where it does not fit either, or is none. What is said of an error takes the
+    place of what an earlier dead letter said.
     """
+    if _was_dead_letter(inherited):
+        said_anew = {name for name, _ in ours if name.startswith(_ERROR)}
+        inherited = [header for header in inherited if header[0] not in said_anew]
     if not inherited:
         return ours
     headers = [*inherited, *ours]
@@ -98,3 +111,8 @@ def _with_input_headers(inherited: Headers, ours: Headers, room: int, dropped: s
         if record_bytes(None, None, headers) <= room:
             return headers
     return [*ours, (dropped, b"%d" % len(inherited))]
+
+
+def _was_dead_letter(headers: Headers) -> bool:
+    """Whether a record with these is a dead letter of a worker, which somebody has published once more."""
+    return _OF_DEAD_LETTER.issubset(name for name, _ in headers)

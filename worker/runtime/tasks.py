@@ -125,6 +125,9 @@ class Tasks(Mapping[int, Task]):
             end = None if setting.ends is None else setting.ends.get(number, 0)
             task = Task(number, self._config, setting.max_message_bytes, self.cache, setting.registry, end)
             self._tasks[number] = task
+            if setting.ends is not None and number >= setting.partitions:
+                task.stop()  # It was added, and the models know nothing of it.
+                continue
             self._restorer.add(task, self._recovery(number), wait_s, known)
             self._metrics.partition_events_total.add(0, partition=number)  # so that `rate()` sees its first events
         self._input.hold(numbers)
@@ -237,7 +240,9 @@ class Tasks(Mapping[int, Task]):
 
     def repartitioned(self, partitions: int, begins: Mapping[int, int]) -> None:
         """The topic has so many partitions by now, which begin at these offsets."""
-        self._terms = replace(self._terms, partitions=max(partitions, self._terms.partitions))
+        # A run with ends leaves alone what was added: what it saves is of the partitions with which it began.
+        if self._setting.ends is None:
+            self._terms = replace(self._terms, partitions=max(partitions, self._terms.partitions))
         self._metrics.topic_partitions.set(self._terms.partitions)
         # One that has stopped since it was opened is shown as well: it takes no records, and the topic forgets them.
         for task in (each for each in self._tasks.values() if each.position >= 0):

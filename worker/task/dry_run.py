@@ -20,7 +20,7 @@ from worker.config import Config, history_of
 from worker.state.model import spec_of
 from worker.state.model_store import ModelStore
 from worker.state.targets import forest_of
-from worker.task.recovery import Recovery, Terms
+from worker.task.recovery import Opened, Recovery, Terms
 from worker.task.warm_start import WarmStart
 
 _CHANGES_SHOWN = 3
@@ -75,18 +75,21 @@ class DryRun:
         self._clock = clock
         self._of_kind: dict[tuple[str, ...], str] = {}
 
-    def start(self, partition: int, committed: CommittedOffset | None, bounds: Bounds) -> None:
+    def start(self, partition: int, committed: CommittedOffset | None, bounds: Bounds) -> Opened:
         """Try it, with the group's offset and the records that the broker has. Raises PartitionStopped, WorkerError."""
         warm_start = self._warm_start
         location = Location(*history_of(self._config), self._topic_id, partition)
         # What one of them would write is nothing to the next: all of it together takes ever longer to look through.
         overlay = OverlayStore(self._store)
         recovery = Recovery(overlay, location, self._terms, self._clock, self._metrics, warm_start)
-        opened = recovery.open(committed, bounds, lambda *_: ModelStore(self._config.models.params_for))
+        return recovery.open(committed, bounds, lambda *_: ModelStore(self._config.models.params_for))
+
+    def compare(self, opened: Opened) -> None:
+        """Take the models of the partition that was started last into account."""
         self._compare(self._store, opened.restored, opened.restored.models)
-        if warm_start is not None:
-            for manifest, keys in warm_start.take():
-                self._compare(warm_start.store, manifest, keys)
+        if self._warm_start is not None:
+            for manifest, keys in self._warm_start.take():
+                self._compare(self._warm_start.store, manifest, keys)
 
     def _compare(self, store: ObjectStore, manifest: Manifest, keys: Collection[str]) -> None:
         models, decoder = self._config.models, DECODERS[self._config.input.codec]

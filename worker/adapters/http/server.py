@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 from worker.adapters.http.messages import BadRequest, Request, Response
@@ -30,6 +31,8 @@ REQUEST_S = 5.0
 """Time to send a request."""
 EXCHANGE_S = 15.0
 """Time from the first byte of a request to the last one of its answer."""
+UNREAD_BYTES = 2**24
+"""Most of what a client sends beyond its request that is read and dropped."""
 CPU_SHARE = 0.2
 """Of one CPU, what the server takes in the long run: the rest is the worker's."""
 CPU_BURST_S = 2.0
@@ -77,6 +80,8 @@ class Server:
         """Connections, the oldest first."""
         self._reading: dict[asyncio.StreamWriter, None] = {}
         """Those whose request is not here yet."""
+        self._answered: dict[asyncio.StreamWriter, None] = {}
+        """Those that have their answer, and have not hung up."""
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_complain)
         self._end = self._loop.create_future()
@@ -108,20 +113,24 @@ class Server:
         try:
             async with asyncio.timeout(EXCHANGE_S):
                 writer.write(await self._exchange(reader, writer))
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+                await writer.drain()
+                writer.write_eof()
+                self._answered[writer] = None
+                await _drop_rest(reader)
+        except (OSError, asyncio.IncompleteReadError):
             pass  # A client that went away is no error of ours, and scanners do so all day.
         finally:
             writer.transport.abort()
             self._open.pop(writer, None)
+            self._answered.pop(writer, None)
 
     def _make_room(self) -> None:
-        """Let go of the client that has been sending its request for longest, or else of the oldest one."""
+        """Let go of a client that has its answer, else of who has been sending its request for longest, else of
+        the oldest one."""
         if len(self._open) >= MOST_CONNECTIONS:
-            victim = next(iter(self._reading), None) or next(iter(self._open))
-            self._reading.pop(victim, None)
-            self._open.pop(victim, None)
+            victim = next(chain(self._answered, self._reading, self._open))
+            for clients in (self._answered, self._reading, self._open):
+                clients.pop(victim, None)
             victim.transport.abort()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -146,6 +155,16 @@ class Server:
             _log.exception("no-answer", f"no answer to {request.method} {request.path}")
             response = Response(500, b"the server has failed; its log says how\n")
         return _bytes(response, with_body=request.method == "GET")
+
+
+async def _drop_rest(reader: asyncio.StreamReader) -> None:
+    """Read what else the client sends, such as a body, until it hangs up.
+
+    What is unread when a connection is closed makes the system reset it, which takes the answer from the client.
+    """
+    n_bytes = 0
+    while n_bytes < UNREAD_BYTES and (piece := await reader.read(HEAD_BYTES)):
+        n_bytes += len(piece)
 
 
 def _complain(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -31,6 +31,8 @@ MAX_SCHEMAS = 10_000
 REST_S = 5.0
 """A registry that could not be asked is left alone for so long, and so is one that does not give a schema, with
 questions for that schema: partitions that need nothing of it go on meanwhile."""
+LONGEST_REST_S = 60.0
+"""Longest time for which a schema is not asked for whose questions make the registry fail."""
 
 _NO_SCHEMA = 40403
 _NO_GUIDS = 404
@@ -67,6 +69,8 @@ class ConfluentRegistry:
         """The last question."""
         self._withheld: dict[bytes, tuple[float, int | None, str]] = {}
         """Schemas that the registry did not give: when it is asked for them again, and its code and words."""
+        self._failing: dict[bytes, tuple[float, str]] = {}
+        """Schemas with which the registry failed: when it is asked for them again, and why."""
         self._schemas = self._open()
 
     def read_avro(self, value: bytes, n: int) -> object:
@@ -168,7 +172,9 @@ class ConfluentRegistry:
         if not isinstance(schema.schema_str, str):
             # The client remembers even that.
             self._schemas = self._open()
-            raise self._resting(f"no schema in the answer for {name}")
+            no_schema = self._resting(f"no schema in the answer for {name}")
+            self._let_others_ask(frame, str(no_schema))
+            raise no_schema
         vetted = schemas.vetted[frame] = _vetted(schema, kind, vet, name)
         return vetted
 
@@ -177,8 +183,15 @@ class ConfluentRegistry:
         again_s, code, said = self._withheld.get(frame, (0.0, None, ""))
         if time.monotonic() < again_s:
             raise _Refused(code, said)
+        again_s, why = self._failing.get(frame, (0.0, ""))
+        if time.monotonic() < again_s:
+            raise Transient(why)
+        self._require_rested()
         try:
-            return self._asked(ask)
+            return self._answer(ask)
+        except Transient as error:
+            self._let_others_ask(frame, str(error))
+            raise
         except _Refused as no:
             # It may be registered yet, or may be read. But each question may take as long as the registry pleases, and
             # all partitions wait for the answer; and what is said of one schema says nothing of the others.
@@ -186,6 +199,16 @@ class ConfluentRegistry:
                 self._withheld.clear()
             self._withheld[frame] = time.monotonic() + REST_S, no.code, str(no)
             raise
+
+    def _let_others_ask(self, frame: bytes, why: str) -> None:
+        """Leave time for the questions of others between two with which the registry fails, and with all that do.
+
+        It may be this schema alone with which it does, for good.
+        """
+        now_s = time.monotonic()
+        self._failing = {each: known for each, known in self._failing.items() if known[0] > now_s and each != frame}
+        rest_s = min(REST_S * (len(self._failing) + 2), LONGEST_REST_S)
+        self._failing[frame] = now_s + rest_s, why
 
     def _unknown(self, name: str) -> Reject:
         """What becomes of a value whose schema is not registered. Raises Transient where it waits."""
@@ -198,6 +221,19 @@ class ConfluentRegistry:
         )
 
     def _asked(self, ask: Callable[[], T]) -> T:
+        """The answer of the registry, if it is not to rest. Raises Transient where there is none, _Refused where it is
+        no."""
+        self._require_rested()
+        return self._answer(ask)
+
+    def _require_rested(self) -> None:
+        """Raises Transient where nothing is to be asked now."""
+        if time.monotonic() < self._rests_until_s:
+            raise Transient("the schema registry could not be asked a moment ago")
+        if self._asking is not None and not self._asking.ends_within(0):
+            raise self._resting("an earlier question has not come to its end")
+
+    def _answer(self, ask: Callable[[], T]) -> T:
         """The answer of the registry. Raises Transient where there is none, _Refused where it is no.
 
         The client gives each piece of the headers a timeout of its own, and the look for an address none at all. What
@@ -205,10 +241,6 @@ class ConfluentRegistry:
         """
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-        if time.monotonic() < self._rests_until_s:
-            raise Transient("the schema registry could not be asked a moment ago")
-        if self._asking is not None and not self._asking.ends_within(0):
-            raise self._resting("an earlier question has not come to its end")
         self._asking = asking = Aside("schema-registry", ask)
         if not asking.ends_within(self._most_s):
             raise self._resting(f"no answer in {self._most_s:g} s")
