@@ -24,7 +24,7 @@ PYTEST = $(COMPILE) && $(BIN)/python -m pytest --numprocesses auto --dist workst
 .PHONY: help demo test test-all chaos lint types bench requirements clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(RUNTIME) ## run the worker on an embedded broker, with a live table
 	$(BIN)/amf-worker demo

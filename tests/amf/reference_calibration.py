@@ -139,7 +139,7 @@ class SolvedStack(Stack):
 class ReferenceCalibration:
     """Of one forest. `said`: what its trees say of a sample, (n_trees, K) probabilities of the classes known so far."""
 
-    def __init__(self, n_classes: int = 0, n_features: int = 0) -> None:
+    def __init__(self, n_classes: int, n_features: int = 0) -> None:
         self.counts = [0.0] * n_classes
         total = sum(map(first_weight, EXPERTS))
         # A fifth is the prior's.

@@ -21,15 +21,15 @@ CLASSES = len(EXPERTS) + 8
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
 
-def said_by_trees(n: int, k: int, *, n_trees: int = 4, seed: int = 0, skill: float = 1.0):
-    """What trees say of n samples, (n_trees, n, K), some of them nearly certain, and labels (n,), -1 for none.
+def said_by_trees(n: int, k: int, *, seed: int = 0, skill: float = 1.0):
+    """What trees say of n samples, (4, n, K), some of them nearly certain, and labels (n,), -1 for none.
 
     skill: how much more likely than another class the trees make the true one, as the power of ten.
     """
     rng = np.random.default_rng(seed)
     labels = rng.choice(k, n, p=np.arange(1, k + 1) / (k * (k + 1) / 2))
-    said = rng.dirichlet(np.full(k, 0.2), (n_trees, n)) + 1e-9
-    said[:, np.arange(n), labels] *= 10.0 ** (skill * rng.random((n_trees, n)))
+    said = rng.dirichlet(np.full(k, 0.2), (4, n)) + 1e-9
+    said[:, np.arange(n), labels] *= 10.0 ** (skill * rng.random((4, n)))
     said /= said.sum(axis=2, keepdims=True)
     return said, np.where(rng.random(n) < 0.2, -1, labels)
 

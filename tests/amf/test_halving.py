@@ -22,7 +22,7 @@ def columns(forest):
     return list(range(int(STATS), int(STATS) + len(forest.class_labels)))
 
 
-def nearly_full(kind, missing_until=LARGEST_COUNT - 1, **parameters):
+def nearly_full(kind, missing_until, **parameters):
     """A forest whose roots have counted as much as said, as after samples that came many times; and what to go on with.
 
     Some leaves have been forgotten, so that counts do not add up to the last one.

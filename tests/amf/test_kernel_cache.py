@@ -50,9 +50,9 @@ def run(script: str, home: Path = ROOT, **options: object) -> list[str]:
     return done.stdout.split()
 
 
-def copy_of_package(to: Path, kernels: bool) -> Path:
-    ignore = None if kernels else shutil.ignore_patterns("*.nbc")
-    shutil.copytree(ROOT / "amf", to / "amf", ignore=ignore)
+def copy_of_package(to: Path) -> Path:
+    """Without its kernels."""
+    shutil.copytree(ROOT / "amf", to / "amf", ignore=shutil.ignore_patterns("*.nbc"))
     return to
 
 
@@ -80,7 +80,7 @@ print(amf.odds(1.0, 2))
 
 
 def test_an_edit_of_what_a_kernel_inlines_is_seen_though_time_and_size_stay(tmp_path):
-    home = copy_of_package(tmp_path, kernels=False)
+    home = copy_of_package(tmp_path)
     assert run(THREE, home, env={"NUMBA_CACHE_DIR": None}) == ["3.0"]
     inlined = home / "amf" / "jit" / "elementary.py"
     was, source = inlined.stat(), inlined.read_text()
@@ -94,7 +94,7 @@ def test_an_edit_of_what_a_kernel_inlines_is_seen_though_time_and_size_stay(tmp_
 
 
 def test_where_nothing_can_be_written_kernels_are_compiled_in_memory(tmp_path):
-    home = copy_of_package(tmp_path / "home", kernels=False)
+    home = copy_of_package(tmp_path / "home")
     script = THREE + "tell()"
     assert run(script, home, **nobody(home)) == ["3.0", "0", "1", "1"]
 

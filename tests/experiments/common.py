@@ -86,9 +86,9 @@ def summary(values: Floats) -> tuple[Floats, Floats]:
     return values.mean(axis=0), 1.96 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def with_errors(values: Floats, digits: int = 3) -> list[str]:
+def with_errors(values: Floats) -> list[str]:
     """Cells of a table: of each column of (repetitions, columns) mean +- 1.96 standard errors."""
-    return [f"{mean:.{digits}f} +- {error:.{digits}f}" for mean, error in zip(*summary(values), strict=True)]
+    return [f"{mean:.3f} +- {error:.3f}" for mean, error in zip(*summary(values), strict=True)]
 
 
 def rounded(values: Iterable[float], digits: int = 3) -> list[str]:

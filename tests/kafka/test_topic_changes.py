@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from tests.kafka.broker import Broker
@@ -20,7 +21,7 @@ from tests.kafka.conftest import Names
 from tests.kafka.topic_job import WITHIN_S, Job, lineage_of, offset_of
 from tests.waiting import until
 from worker import cli, service
-from worker.adapters.kafka import KafkaAdmin
+from worker.adapters.kafka import KafkaAdmin, KafkaGroup
 from worker.base.errors import WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import Record
@@ -307,6 +308,17 @@ def test_a_group_before_its_checkpoint_stops_unless_that_is_accepted(
     assert len(job.published()) == 5
     job.run(input={"on_rewind": "accept"})
     assert [offset for offset, _ in job.learned()] == [0, 1, 2, 3, 4, 3, 4, 5, 6]
+
+
+def test_offsets_of_a_group_can_be_set_once_the_session_of_a_named_worker_has_ended(job: Job) -> None:
+    """As the runbook says: a worker with a `group.instance.id` is a member for a while after it has stopped."""
+    job.create_input()
+    job.feed(5)
+    job.run(kafka={"group.instance.id": "worker-0", "session.timeout.ms": 6000})
+    with pytest.raises(KafkaException, match="UNKNOWN_MEMBER_ID"):
+        job.commit(0)
+    until(lambda: not KafkaGroup(job.config()).has_members(), within_s=30.0)
+    job.commit(0)
 
 
 def test_offsets_that_are_set_ahead_are_learned_and_not_published(unsaved: Job) -> None:

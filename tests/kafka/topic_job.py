@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 
 from tests.kafka.broker import Broker, Message, read_all
 from tests.kafka.configurations import Sections, configuration
@@ -155,10 +155,12 @@ class Job:
         self.admin.delete_records([place])[place].result(WITHIN_S)
 
     def commit(self, offset: int) -> None:
-        """Set the group to another offset."""
+        """Set the group to another offset. Raises KafkaException where the broker refuses it."""
         place = ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.events, 0, offset)])
         until(lambda: self.admin.list_consumer_groups().result(WITHIN_S) is not None)
-        self.admin.alter_consumer_group_offsets([place])[self.group].result(WITHIN_S)
+        [altered] = self.admin.alter_consumer_group_offsets([place])[self.group].result(WITHIN_S).topic_partitions
+        if altered.error is not None:
+            raise KafkaException(altered.error)
 
     def published(self, n: int = 0) -> list[Message]:
         return read_all(self.broker.bootstrap, self.predictions, until=n, timeout=WITHIN_S)

@@ -33,26 +33,26 @@ def _numbers(rng: np.random.Generator, x: NDArray[np.float64]) -> NDArray[np.flo
     return np.nan_to_num(x[:, 0]) + np.sin(np.nan_to_num(x[:, 1])) + rng.normal(size=len(x))
 
 
-def _tidy(rng: np.random.Generator, n: int, d: int = 16) -> NDArray[np.float64]:
+def _tidy(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
     """A table as most are: numbers near zero, some of them whole, on a few scales."""
-    x = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-2, 3, d)
+    x = rng.normal(size=(n, 16)) * 10.0 ** rng.integers(-2, 3, 16)
     x[:, ::3] = np.round(x[:, ::3])
     return x
 
 
-def _hostile(rng: np.random.Generator, n: int, d: int = 10) -> NDArray[np.float64]:
+def _hostile(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
     """Twenty orders of magnitude within a feature, many zeros, many holes."""
-    x = np.exp(rng.normal(0.0, 6.0, (n, d)))
+    x = np.exp(rng.normal(0.0, 6.0, (n, 10)))
     x[rng.random(x.shape) < 0.3] = 0.0
     x[rng.random(x.shape) < 0.1] = np.nan
     return x
 
 
-def _extreme(rng: np.random.Generator, n: int, d: int = 9) -> NDArray[np.float64]:
+def _extreme(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
     """Numbers at the borders of float64 and float32: the largest, subnormals, zeros of either sign, neighbours."""
     edges = [0.0, -0.0, 5e-324, -5e-324, 1e-310, 1e-45, -1e-42, 1.2e-38, 1.7e308, -1.7e308, 3.5e38, 1e38, -1e30]
     edges += [1.0, float(np.nextafter(1.0, 2.0)), float(np.nextafter(np.float32(1), np.float32(2))), 0.1, 2.0**100]
-    x = rng.choice(edges, (n, d))
+    x = rng.choice(edges, (n, 9))
     x[:, 0] = rng.normal(size=n)
     x[rng.random(x.shape) < 0.05] = np.nan
     return x

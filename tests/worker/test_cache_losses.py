@@ -35,7 +35,9 @@ def test_where_there_is_no_room_only_what_is_saved_leaves(caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         cache.shrink()
         cache.shrink()
-    assert ([record.levelname for record in caplog.records], away(here)) == (["WARNING"], set())
+    [warning] = caplog.records
+    assert (warning.levelname, away(here)) == ("WARNING", set())
+    assert "raise models.spill_bytes" in warning.getMessage(), "it says what to do"
     store.save(here)
     learn(here, "b")
     cache.shrink()

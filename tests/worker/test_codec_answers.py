@@ -35,15 +35,6 @@ from worker.codec import encode_answers
             '{"id":"7","model":"m","prediction":true,"probabilities":{"true":1.0,"né":0.0},"label":0,"loss":1.5,'
             '"learned":9}'.encode(),
         ),
-    ],
-)
-def test_a_prediction_is_published_as_this_value(published: Prediction, value: bytes) -> None:
-    assert encode_answers(["m"], [published])[0] == value
-
-
-@pytest.mark.parametrize(
-    ("published", "value"),
-    [
         (
             Estimate(1.5, 0.25, [1.0, 1.5, 2.0], 2, 0.25, 9, "7"),
             b'{"id":"7","model":"m","prediction":1.5,"std":0.25,"quantiles":{"0.05":1.0,"0.5":1.5,"0.95":2.0},'
@@ -61,7 +52,7 @@ def test_a_prediction_is_published_as_this_value(published: Prediction, value: b
         ),
     ],
 )
-def test_an_estimate_is_published_as_this_value(published: Estimate, value: bytes) -> None:
+def test_an_answer_is_published_as_this_value(published: Prediction | Estimate, value: bytes) -> None:
     assert encode_answers(["m"], [published])[0] == value
 
 

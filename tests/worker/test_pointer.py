@@ -333,6 +333,12 @@ def test_a_change_out_of_band_is_not_undone_by_damage() -> None:
     assert last.stops() == {"corrupt-checkpoint": 1}
 
 
+def begin_at_end(bench: Bench, worker: Bound) -> None:
+    """Somebody who found no offset of the group begins where the partition ends by now, and goes no further."""
+    late = Recovery(bench.store, bench.checkpoints().location, Terms.of(bench.config, 1), bench.clock, worker.metrics)
+    late.open(None, bench.broker.bounds(0), lambda *_: SimpleNamespace(close=lambda: None, sources=lambda: {}))
+
+
 def test_a_beginning_further_on_of_a_worker_that_was_put_out_of_the_group_is_not_taken() -> None:
     """With input.start: latest each looks for the end; the records between two ends are not learned from the later."""
     bench = Bench(interval_s=60.0, start="latest")
@@ -341,8 +347,7 @@ def test_a_beginning_further_on_of_a_worker_that_was_put_out_of_the_group_is_not
 
     def begin_further_on() -> None:
         bench.feed(*"aba")
-        late = Recovery(bench.store, bench.checkpoints().location, Terms.of(bench.config, 1), bench.clock, two.metrics)
-        late.open(None, bench.broker.bounds(0), lambda *_: SimpleNamespace(close=lambda: None, sources=lambda: {}))
+        begin_at_end(bench, two)
 
     def begin() -> None:
         zombie.kill()
@@ -366,8 +371,7 @@ def test_a_beginning_further_on_is_not_taken_where_a_later_checkpoint_is_damaged
     # Somebody who was put out of the group looked for one before it was there, and for the end after more had come.
     bench.store.objects.clear()
     bench.feed(*"aba")
-    late = Recovery(bench.store, bench.checkpoints().location, Terms.of(bench.config, 1), bench.clock, worker.metrics)
-    late.open(None, bench.broker.bounds(0), lambda *_: SimpleNamespace(close=lambda: None, sources=lambda: {}))
+    begin_at_end(bench, worker)
     bench.store.objects |= begun
     bench.feed("a")
     worker.turns(2)

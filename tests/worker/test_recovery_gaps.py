@@ -22,9 +22,9 @@ def bench_with_gap() -> Bench:
     return bench
 
 
-def begun_after_gap(bench: Bench, offset: int) -> list[tuple[int, int]]:
-    """Revision and number of models of each checkpoint with which a lineage began behind a gap."""
-    start = f"{after_gap(bench, offset).location.prefix}/{offset:020d}"
+def begun_after_gap(bench: Bench) -> list[tuple[int, int]]:
+    """Revision and number of models of each checkpoint with which the lineage began behind the gap."""
+    start = f"{after_gap(bench, 7).location.prefix}/{7:020d}"
     names = [name for name in bench.store.objects if name.startswith(start) and name.endswith("manifest")]
     found = [taken_apart(bench.store.objects[name]) for name in names]
     return sorted((header["revision"], len(entries)) for header, entries in found)
@@ -113,7 +113,7 @@ def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
     begin_uncommitted(bench)
     bench.damage("segment", newest=1)
     three = bench.worker("three").join().turns(2)
-    (first, n_first), (last, n_last) = begun_after_gap(bench, 7)
+    (first, n_first), (last, n_last) = begun_after_gap(bench)
     assert first < last
     assert (n_first, n_last) == (1, 0)
     three.kill()
@@ -162,7 +162,7 @@ def test_who_comes_through_a_gap_in_the_same_way_makes_no_other_state() -> None:
         worker = bench.worker(name)
         worker.faults.at("offsets", *[Abort("not now")] * 9)
         worker.join().turns(2).kill()
-    one, other = begun_after_gap(bench, 7)
+    one, other = begun_after_gap(bench)
     assert one == other
 
 
@@ -202,7 +202,7 @@ def test_who_comes_through_a_gap_as_somebody_before_does_not_take_what_a_third_o
     bench.store.objects |= whole
     bench.worker("nobody").join().kill()
     bench.worker("as nobody").join().turns(3).kill()
-    assert (len(begun_after_gap(bench, 7)), len(bench.published())) == (3, 11)
+    assert (len(begun_after_gap(bench)), len(bench.published())) == (3, 11)
     goes_on_behind_the_gap(bench)
 
 

@@ -32,7 +32,7 @@ from worker.cli.report.page import page_of
 HOSTILE = "</td><script src='https://example.org/x.js'>alert(1)</script>&\"'"
 
 
-def report_of(tmp_path: Path, y: Any, key: Any = None, names: bool = False, **settings: str) -> Report:
+def report_of(tmp_path: Path, y: Any, key: Any = None, **settings: str) -> Report:
     rng = np.random.default_rng(0)
     numeric = y.dtype.kind == "f"
     signal = y if numeric else (y == y[0]).astype(float)

@@ -314,8 +314,8 @@ def missing_step(check: Any, *arguments: Any) -> str:
     return fact
 
 
-def drain(bench: Bench, partitions: int = 3) -> tuple[list[Manifest], int, Any, Any]:
-    return history(bench.store, "group/main"), partitions, Reader(bench.broker), bench.clock
+def drain(bench: Bench) -> tuple[list[Manifest], int, Any, Any]:
+    return history(bench.store, "group/main"), 3, Reader(bench.broker), bench.clock
 
 
 def test_the_runbook_has_the_steps() -> None:

@@ -125,14 +125,9 @@ def test_where_there_is_no_room_to_move_what_lives_it_stays_where_it_is(tmp_path
 
 @pytest.mark.usefixtures("small")
 def test_no_put_cleans_up_much_more_than_it_puts_twice_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, pwrite, sizes = Spill(str(tmp_path), 20_000), os.pwrite, list[int]()
+    store = Spill(str(tmp_path), 20_000)
     kept = nearly_dead(store, 50)
-
-    def noted(descriptor: int, data: bytes, offset: int) -> int:
-        sizes.append(len(data))
-        return pwrite(descriptor, data, offset)
-
-    monkeypatch.setattr(os, "pwrite", noted)
+    sizes = written(monkeypatch)
     for _ in range(10):
         used_bytes = store.used_bytes
         sizes.clear()
@@ -141,6 +136,18 @@ def test_no_put_cleans_up_much_more_than_it_puts_twice_over(tmp_path: Path, monk
         assert sizes == [10, 10, 10, 10, 20]
         assert store.used_bytes == used_bytes + 60 - 4 * 100
     assert [place.read() for place in kept] == [b"%d" % (i % 10) * 10 for i in range(50)]
+
+
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each write has from now on."""
+    sizes, pwrite = list[int](), os.pwrite
+
+    def noted(descriptor: int, data: bytes, offset: int) -> int:
+        sizes.append(len(data))
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    return sizes
 
 
 def nearly_dead(store: Spill, n: int) -> list[Place]:
@@ -223,7 +230,9 @@ def test_a_full_disk_is_no_room_and_is_logged_once(
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
         assert [store.put(b"1"), store.put(b"2")] == [None, None]
-    assert [record.getMessage().count("no space left") for record in caplog.records] == [1]
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert "no space left" in warning
+    assert "Free room on the disk of models.spill" in warning, "it says what to do"
     assert (kept.read(), put(store, b"again").read()) == (b"kept", b"again")
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
@@ -351,18 +360,6 @@ def test_nothing_else_happens_while_a_place_is_read(tmp_path: Path, monkeypatch:
     assert place.read() == b"12345"
     thread.join(10.0)
     assert overtaken == [False]
-
-
-def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes each write has from now on."""
-    sizes, pwrite = list[int](), os.pwrite
-
-    def noted(descriptor: int, data: bytes, offset: int) -> int:
-        sizes.append(len(data))
-        return pwrite(descriptor, data, offset)
-
-    monkeypatch.setattr(os, "pwrite", noted)
-    return sizes
 
 
 @pytest.mark.usefixtures("small")

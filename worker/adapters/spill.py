@@ -103,7 +103,10 @@ class Spill:
             except OSError as error:
                 if not self._failed:
                     _log.warning(
-                        "spill-failed", "the spill folder takes nothing more, models stay in memory", detail=error
+                        "spill-failed",
+                        "the spill folder takes nothing more, models stay in memory",
+                        detail=error,
+                        hint="Free room on the disk of models.spill, or name a folder on another one",
                     )
                 self._failed = True
                 self._full_bytes = self.used_bytes

@@ -177,6 +177,7 @@ class Cache:
                 "cache-full",
                 f"models take {self._taken_bytes} bytes and not models.cache_bytes={self._limit_bytes}",
                 detail="models.spill has no room, and what is not in a checkpoint yet must stay in memory",
+                hint="Give it room: raise models.spill_bytes, or free its disk. If checkpoints fail see to the store",
             )
         self._is_full = self.is_over
 

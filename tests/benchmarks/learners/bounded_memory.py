@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
     log_loss: float
 
 
-def stretches(max_bytes: int, events: int, length: int = MILLION) -> Iterator[Stretch]:
+def stretches(max_bytes: int, events: int, length: int) -> Iterator[Stretch]:
     """One stretch for each `length` events, up to whole chunks."""
     before = held_bytes()
     forest = amf.AMFClassifier(classes=range(N_CLASSES), max_bytes=max_bytes)

@@ -74,7 +74,7 @@ def with_worker(broker: Broker, rate: float, seconds: float, interval_ms: int) -
     """`measure` of the predictions of a fresh worker."""
     transaction = {"interval": f"{interval_ms}ms"}
     with Testbed(broker) as bed, bed.worker(transaction=transaction, checkpoint=CHECKPOINT) as worker:
-        worker.await_words(" is live at ", bed.partitions)
+        worker.await_live(bed.partitions)
         found = measure(bed, bed.sink(), rate, seconds)
         worker.terminate()
     return found

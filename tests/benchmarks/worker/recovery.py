@@ -91,7 +91,7 @@ def crash(bed: Testbed, worker: Worker, n: int, budget_s: float) -> Recovery:
     worker.start()
     with Tail(bed.bootstrap, bed.sink(worker.side), sightings.take, from_end=True):
         replaying_s, _ = worker.await_metric(REPLAYED, 1)
-        worker.await_words(" is live at ", bed.partitions)
+        worker.await_live(bed.partitions)
         starts = live_offsets(worker.said())
         wait_for("a new prediction", lambda: sightings.first_after(starts) is not None)
     first_s = sightings.first_after(starts)
@@ -112,7 +112,7 @@ def stop(bed: Testbed, worker: Worker, n: int, budget_s: float) -> Stop:
     code = worker.terminate()
     seconds = time.time() - stopped_s
     worker.start()
-    worker.await_words(" is live at ", bed.partitions)
+    worker.await_live(bed.partitions)
     return Stop(seconds, code, worker.metric(REPLAYED), rate)
 
 

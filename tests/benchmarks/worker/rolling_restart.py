@@ -77,7 +77,7 @@ def roll(broker: Broker, rate: float, *, static: bool) -> Roll:
             exit_codes.append(worker.terminate())
             stop_s.append(time.time() - started_s)
             worker.start()
-            worker.await_words(" is live at ")
+            worker.await_live(1)
             settle()
         sent = int(pacer.stop()["sent"])
         wait_for("all predictions", lambda: flow.count >= sent)

@@ -56,14 +56,14 @@ class Worker(WorkerProcess):
         """What it has logged since it was started last."""
         return self.log()[self._life :]
 
-    def await_words(self, words: str, times: int = 1) -> None:
-        """Wait until as many lines of its log contain the words. Raises TimeoutError, AssertionError where it dies."""
+    def await_live(self, partitions: int) -> None:
+        """Wait until so many of its partitions are live. Raises TimeoutError, AssertionError where it dies."""
 
         def enough() -> bool:
             self.require_alive()
-            return self.said().count(words) >= times
+            return self.said().count(" is live at ") >= partitions
 
-        wait_for(f"{times} x {words!r} in the log", enough)
+        wait_for(f"{partitions} live partitions", enough)
 
     def moments(self, words: str) -> list[float]:
         """When it logged a line with these words, seconds since the epoch."""

@@ -49,7 +49,7 @@ def measure(n: int = EVENTS) -> Rates:
             worker.kill()
             worker.start()
             replay = worker.rate(REPLAYED, n)
-            worker.await_words(" is live at ", bed.partitions)
+            worker.await_live(bed.partitions)
             worker.terminate()
     return Rates(live, replay, bare)
 

@@ -212,13 +212,13 @@ class Bound:
         return FakeOutput(self.bench.broker, self._identity, self.faults)
 
 
-def gathering(bench: Bench, name: str = "one", interval_s: float = 10.0) -> Bound:
+def gathering(bench: Bench) -> Bound:
     """A worker that predicts often, and by its clock will not commit within the next few turns."""
-    terms = replace(bench.config.transaction, interval_s=interval_s)
+    terms = replace(bench.config.transaction, interval_s=10.0)
     bench.config = replace(bench.config, transaction=terms)
-    worker = bench.worker(name).join()
+    worker = bench.worker().join()
     worker.predict_often(PIECES)
-    bench.clock.now_s += interval_s
+    bench.clock.now_s += terms.interval_s
     return worker.turns(1)
 
 

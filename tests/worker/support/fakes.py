@@ -75,7 +75,7 @@ class FakeClock:
 class FakeStore(PassingStore):
     """A store behind a hook, which may have the next call take effect late, or by halves."""
 
-    def __init__(self, inner: ObjectStore, hook: Hook = no_fault) -> None:
+    def __init__(self, inner: ObjectStore, hook: Hook) -> None:
         super().__init__(inner)
         self.hook = hook
         self.delay: Callable[[Callable[[], Any]], object] | None = None

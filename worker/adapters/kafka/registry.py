@@ -74,8 +74,7 @@ class ConfluentRegistry:
         self._schemas = self._open()
 
     def read_avro(self, value: bytes, n: int) -> object:
-        schemas = self._schemas_of(value[:n])
-        reader = self._vetted_schema(schemas, value[:n], "AVRO", AvroReader)
+        reader = self._vetted_schema(value[:n], "AVRO", AvroReader)
         if isinstance(reader, Reject):
             return reader
         try:
@@ -86,8 +85,7 @@ class ConfluentRegistry:
             return Reject("malformed-avro", _said("the value is not what its schema says", error))
 
     def check_json(self, value: bytes, n: int) -> Reject | None:
-        schemas = self._schemas_of(value[:n])
-        validator = self._vetted_schema(schemas, value[:n], "JSON", JsonValidator)
+        validator = self._vetted_schema(value[:n], "JSON", JsonValidator)
         if isinstance(validator, Reject):
             return validator
         if len(value) - n > validator.most_bytes:
@@ -146,19 +144,16 @@ class ConfluentRegistry:
             ) from None
         return lambda value: bytes(write(value, context))
 
-    def _schemas_of(self, frame: bytes) -> _Schemas:
-        if len(self._schemas.vetted) >= MAX_SCHEMAS and frame not in self._schemas.vetted:
-            self._schemas = self._open()
-        return self._schemas
-
-    def _vetted_schema(self, schemas: _Schemas, frame: bytes, kind: str, vet: Callable[[str], T]) -> T | Reject:
+    def _vetted_schema(self, frame: bytes, kind: str, vet: Callable[[str], T]) -> T | Reject:
         """What `vet` gives of the text of a schema, or why no value with this schema can be read.
 
         The client has the schema then, and asks for it no more. Raises Transient.
         """
-        if frame in schemas.vetted:
-            return cast(T | Reject, schemas.vetted[frame])
-        by_id, client = frame[0] == 0, schemas.client
+        if frame in self._schemas.vetted:
+            return cast(T | Reject, self._schemas.vetted[frame])
+        if len(self._schemas.vetted) >= MAX_SCHEMAS:
+            self._schemas = self._open()
+        by_id, client = frame[0] == 0, self._schemas.client
         number, guid = int.from_bytes(frame[1:]), str(uuid.UUID(bytes=frame[1:].rjust(16, b"\0")))
         name = f"id {number}" if by_id else f"GUID {guid}"
         if by_id and number > _MAX_ID:
@@ -175,7 +170,7 @@ class ConfluentRegistry:
             no_schema = self._resting(f"no schema in the answer for {name}")
             self._let_others_ask(frame, str(no_schema))
             raise no_schema
-        vetted = schemas.vetted[frame] = _vetted(schema, kind, vet, name)
+        vetted = self._schemas.vetted[frame] = _vetted(schema, kind, vet, name)
         return vetted
 
     def _given(self, frame: bytes, ask: Callable[[], T]) -> T:
