@@ -239,10 +239,11 @@ def build(
         if until is not None:
             facts = start.ask("checkpoints", partial(known_part, config, facts, store))
         _require(start.ask("checkpoints", lambda: list(examine(config, topic, facts, store))))
+    room = _room(start, admin, config)
     setting = Setting(
         facts.topic_id,
         facts.partitions,
-        _room(start, admin, config),
+        room,
         None if warm_url is None else WarmStart.of(open_store(warm_url), config, facts.topic_id, facts.partitions),
         ends=ends_of(until, topic, facts.partitions, start),
         registry=open_registry(config),
@@ -253,7 +254,7 @@ def build(
         config,
         setting,
         KafkaInput(config),
-        lambda: KafkaOutput(config, identity if config.delivery == "exactly-once" else None),
+        lambda: KafkaOutput(config, identity if config.delivery == "exactly-once" else None, room),
         store,
         metrics,
         clock,
@@ -285,13 +286,14 @@ def _forwarder(
     metrics.forwarder_topic_partitions.set(partitions)
     start.ask("internal topic", lambda: make_internal_topic(admin, config))
     _require(start.ask("committed offsets", lambda: of_forwarder(config, partitions)))
+    room = _room(start, admin, own)
     return Forwarder(
         own,
         key_reader(own),
-        _room(start, admin, own),
+        room,
         partitions,
         source,
-        lambda: KafkaOutput(own, repartition.forwarder_id(identity)),
+        lambda: KafkaOutput(own, repartition.forwarder_id(identity), room),
         metrics,
         SystemClock(),
         board,

@@ -155,6 +155,12 @@ def test_produce_keeps_to_its_rate(config: Path, topics: Names, tmp_path: Path) 
     assert time.monotonic() - started >= 0.5
 
 
+def test_produce_fills_no_batch_beyond_what_the_topic_takes(config: Path, topics: Names, tmp_path: Path) -> None:
+    topics.create("events", config={"max.message.bytes": "4096"})
+    (tmp_path / "rows.csv").write_text("a,k\n" + "1,x\n" * 1000)
+    assert cli.main(["produce", str(tmp_path / "rows.csv"), "--config", str(config), "--key", "k"]) == 0
+
+
 def test_produce_needs_the_topic(config: Path, rows: Path, topics: Names, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["produce", str(rows), "--config", str(config)]) == 2
     err = capsys.readouterr().err

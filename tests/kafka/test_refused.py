@@ -105,6 +105,19 @@ def test_a_prediction_that_is_too_large_is_a_dead_letter(job: Job, delivery: str
     assert b"too large" in (dict(letters[0].headers)["error-reason"] or b"")
 
 
+def test_a_topic_of_small_records_is_sent_no_larger_batches(job: Job) -> None:
+    job.create({"max.message.bytes": "8192"}, {"max.message.bytes": "8192"})
+    for i in range(2000):
+        job.feed("ab"[i % 2], b"k", i % 2)
+    with job.worker() as worker:
+        job.require_committed(worker, {0: 1000, 1: 1000})
+        assert worker.terminate() == 0
+    # Where none is refused, no transaction is sent in halves, which would take a thousand of them.
+    assert "records-refused" not in worker.log()
+    found, letters = job.published()
+    assert (sources(found), sources(found, 1), letters) == ([*range(1000)], [*range(1000)], [])
+
+
 def test_a_record_without_a_key_for_a_compacted_topic_is_a_dead_letter(job: Job) -> None:
     job.create({"cleanup.policy": "compact,delete"})
     for i in range(30):

@@ -19,7 +19,7 @@ def publisher(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Takes all that is sent to it."""
     fake = Mock(delivered=0)
     fake.send.side_effect = lambda *_: setattr(fake, "delivered", fake.delivered + 1)
-    monkeypatch.setattr(produce, "KafkaPublisher", lambda config, topic: fake)
+    monkeypatch.setattr(produce, "KafkaPublisher", lambda config, topic, most_bytes: fake)
     monkeypatch.setattr(produce, "KafkaAdmin", lambda config: Mock(missing=lambda topics: []))
     monkeypatch.setattr(produce, "KafkaTopic", lambda config, topic: Mock(is_mock=True))
     return fake

@@ -51,6 +51,7 @@ def test_the_url_of_tokens_reaches_the_clients(url: str) -> None:
         ("group.id: a/b", "group.id", "found 'a/b'"),
         ("group.id: '..'", "group.id", "found '..'"),
         ("max.poll.interval.ms: abc", "max.poll.interval.ms", "expected a number of milliseconds, found 'abc'"),
+        ("batch.size: 1MB", "batch.size", "expected a number of bytes, found '1MB'"),
         ("message.max.bytes: 1MB", "message.max.bytes", "expected a number of bytes, found '1MB'"),
         (
             "sasl.oauthbearer.token.endpoint.url: 'https://me:hunter2@host/token'",
@@ -142,6 +143,22 @@ def test_the_producers_get_these_properties_and_no_other() -> None:
     assert config.producer_properties() == idempotent
     transactional = {"transactional.id": "amf-0", "transaction.timeout.ms": "10000"}
     assert config.producer_properties("amf-0") == idempotent | transactional
+
+
+@pytest.mark.parametrize(
+    ("given", "most_bytes", "expected"),
+    [
+        ("linger.ms: 3", None, None),
+        ("linger.ms: 3", 5_000_000, "1000000"),
+        ("linger.ms: 3", 4096, "4096"),
+        ("batch.size: 5000", 4096, "4096"),
+        ("batch.size: 3000", 4096, "3000"),
+    ],
+)
+def test_a_batch_is_no_larger_than_topics_take(given: str, most_bytes: int | None, expected: str | None) -> None:
+    config = loads(with_kafka(given), {})
+    assert config.producer_properties(most_bytes=most_bytes).get("batch.size") == expected
+    assert config.producer_properties("id", most_bytes).get("batch.size") == expected
 
 
 def test_an_admin_client_gets_what_all_clients_share() -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -41,13 +42,13 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bytes, bytes |
     """What is published: (topic, key, value)."""
     records: list[tuple[str, bytes, bytes | None]] = []
 
-    def publisher(_: Any, topic: str) -> SimpleNamespace:
+    def publisher(_: Any, topic: str, most_bytes: int) -> SimpleNamespace:
         return SimpleNamespace(
             send=lambda key, value: records.append((topic, key, value)), finish=lambda: None, delivered=len(records) + 7
         )
 
     monkeypatch.setattr(idle, "KafkaPublisher", publisher)
-    monkeypatch.setattr(idle, "KafkaAdmin", lambda _: SimpleNamespace(missing=lambda topics: []))
+    monkeypatch.setattr(idle, "KafkaAdmin", lambda _: Mock(missing=lambda topics: []))
     return records
 
 

@@ -104,9 +104,10 @@ def reset(keys: Iterable[str], config: Config, config_path: str, *, advance: Adv
             raise ConfigError(
                 f"{key!r} is the model of records without a key, one in each partition: a tombstone has one"
             )
-    if KafkaAdmin(config).missing([topic]):
+    admin = KafkaAdmin(config)
+    if admin.missing([topic]):
         raise ConfigError(f"there is no topic {topic}: no model can have learned from it")
-    publisher = KafkaPublisher(config, topic)
+    publisher = KafkaPublisher(config, topic, admin.max_message_bytes([topic]))
     for n, key in enumerate(distinct, 1):
         publisher.send(key.encode(), None)
         advance(n / len(distinct), n)

@@ -29,9 +29,10 @@ def produce(
     WorkerError where some could not be delivered.
     """
     topic = config.input.topic
-    if KafkaAdmin(config).missing([topic]):
+    admin = KafkaAdmin(config)
+    if admin.missing([topic]):
         raise ConfigError(f"there is no topic {topic}. `amf-worker check {config_path} --create-topics` makes it")
-    publisher = KafkaPublisher(config, topic)
+    publisher = KafkaPublisher(config, topic, admin.max_message_bytes([topic]))
     kept_since_ms, key_field = _kept_since_ms(config), repartition.key_field(config)
     started = time.monotonic()
     try:

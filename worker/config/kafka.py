@@ -15,6 +15,7 @@ from worker.config.values import Kind, choice, folder_name, http_url, text
 
 REQUIRED = "bootstrap.servers"
 CHECKED: Mapping[str, Kind[str]] = {
+    "batch.size": text(r"[1-9][0-9]{0,9}", "a number of bytes"),
     REQUIRED: text(r"\s*[^\s,]+(?:\s*,\s*[^\s,]+)*\s*", "host:port of one or more brokers, with commas between them"),
     "client.id": text(r"[ -~]{1,249}", "1 to 249 ASCII characters"),
     "group.id": folder_name(),
@@ -61,6 +62,9 @@ DEFAULTS: Mapping[str, str] = {
     "queue.buffering.max.messages": "500000",
 }
 """What the worker sets unless the user does. Nothing here carries a guarantee."""
+
+BATCH_BYTES = 1_000_000
+"""librdkafka's own bound of a batch, where `batch.size` is not set."""
 
 CONSUMER_GUARANTEES: Mapping[str, str] = {
     "allow.auto.create.topics": "false",
@@ -170,8 +174,11 @@ def for_consumer(properties: Mapping[str, str]) -> dict[str, str]:
     return {**own, **CONSUMER_GUARANTEES, **(CLASSIC_GUARANTEES if classic else {})}
 
 
-def for_producer(properties: Mapping[str, str], transactional_id: str | None) -> dict[str, str]:
+def for_producer(properties: Mapping[str, str], transactional_id: str | None, most_bytes: int | None) -> dict[str, str]:
     own = _without(_named(properties), _CONSUMER_ONLY)
+    if most_bytes is not None:
+        # A topic takes no batch that is larger than its largest record, and a client fills its own without asking.
+        own["batch.size"] = str(min(int(own.get("batch.size", BATCH_BYTES)), most_bytes))
     if transactional_id is None:
         own.pop("transaction.timeout.ms", None)
         return {**own, **PRODUCER_GUARANTEES}

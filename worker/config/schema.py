@@ -391,9 +391,9 @@ class Config:
         """For the worker's consumer: cooperative, read_committed, without offset commits of its own."""
         return config_kafka.for_consumer(self.kafka)
 
-    def producer_properties(self, transactional_id: str | None = None) -> dict[str, str]:
-        """For an idempotent producer, which is transactional where an id is given."""
-        return config_kafka.for_producer(self.kafka, transactional_id)
+    def producer_properties(self, transactional_id: str | None = None, most_bytes: int | None = None) -> dict[str, str]:
+        """For an idempotent producer, transactional where an id is given; most_bytes: of a batch, by its topics."""
+        return config_kafka.for_producer(self.kafka, transactional_id, most_bytes)
 
     def admin_properties(self) -> dict[str, str]:
         """For an admin client: only what consumers and producers share."""

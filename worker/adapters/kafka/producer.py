@@ -51,7 +51,7 @@ def _allowed(config: Config, transactional_id: str | None) -> str:
 class KafkaOutput:
     """A producer: transactional where the delivery is exactly-once, else idempotent. See `Output`."""
 
-    def __init__(self, config: Config, transactional_id: str | None) -> None:
+    def __init__(self, config: Config, transactional_id: str | None, max_message_bytes: int | None = None) -> None:
         self._topic = config.input.topic
         self._transactional = transactional_id is not None
         self._failed: KafkaError | None = None
@@ -64,7 +64,9 @@ class KafkaOutput:
             "IDEMPOTENT_WRITE on cluster",
         )
         self._admission = Admission()
-        self._producer: Producer = client(Producer, config.producer_properties(transactional_id), self._admission)
+        self._producer: Producer = client(
+            Producer, config.producer_properties(transactional_id, max_message_bytes), self._admission
+        )
         if self._transactional:
             self._init()
 

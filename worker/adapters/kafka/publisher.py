@@ -22,13 +22,13 @@ _LOOK_EVERY_S = 0.02
 class KafkaPublisher:
     """An idempotent producer of records from outside of Kafka. An instance that raised must not be used again."""
 
-    def __init__(self, config: Config, topic: str) -> None:
+    def __init__(self, config: Config, topic: str, max_message_bytes: int | None = None) -> None:
         self.delivered = 0
         """Records that the broker has acknowledged."""
         self._topic = topic
         self._sent = 0
         self._failed: KafkaError | None = None
-        self._producer: Producer = client(Producer, config.producer_properties())
+        self._producer: Producer = client(Producer, config.producer_properties(most_bytes=max_message_bytes))
 
     def send(self, key: bytes | None, value: bytes | None, time_ms: int = -1) -> None:
         """Queue a record, a tombstone where there is no value; waits while the queue is full. Raises WorkerError.
