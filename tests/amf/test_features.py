@@ -372,6 +372,24 @@ def test_categories_that_come_late_might_have_been_there_from_the_start(scaling:
     assert late.dumps() == early.dumps()
 
 
+@pytest.mark.parametrize("new", [amf.AMFClassifier, amf.AMFRegressor, amf.AdaptiveAMFClassifier])
+def test_a_column_that_is_like_one_without_a_value_is_like_none(new: Any) -> None:
+    """It is 0 in no sample: the first value that comes is the first one there is."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=90), np.full(90, NAN), rng.normal(5.0, 1.0, 90)])
+    x[:70, 2] = NAN
+    y = (x[:, 0] > 0).astype(int)
+    alike, unlike = new(2), new(2)
+    for forest in (alike, unlike):
+        forest.add_features(["a", "b=x"])
+        forest.partial_fit(x[:70, :2], y[:70])
+    alike.add_features(["b=y"], like=[1])
+    unlike.add_features(["b=y"])
+    assert alike.dumps() == unlike.dumps()
+    np.testing.assert_array_equal(alike.predict_learn(x[70:], y[70:]), unlike.predict_learn(x[70:], y[70:]))
+    assert alike.dumps() == unlike.dumps()
+
+
 @pytest.mark.parametrize(("module", "n_examples"), [(amf.inputs.columns, 9), (amf.forests.amf, 11)])
 def test_the_examples_of_docstrings_run(module: ModuleType, n_examples: int) -> None:
     assert doctest.testmod(module) == (0, n_examples)

@@ -121,6 +121,33 @@ def test_rows_that_grow_while_trees_are_nearly_full_leave_room_for_the_next_spli
             assert forest._arena.used.max() <= forest._arena.capacity
 
 
+def test_a_tree_that_fills_its_memory_forgets_where_no_more_of_it_is_allowed():
+    """A new feature makes rows longer, so that no more of them are allowed than there is memory for already."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(400, 2)), rng.integers(0, 2, 400)
+    forest = amf.AMFClassifier(1, max_bytes=4000, calibration=False, seed=1)
+    forest.add_features(["a", "b"])
+    for start in range(0, 21, 3):
+        forest.partial_fit(x[start : start + 3], y[start : start + 3])
+    assert (forest._arena.capacity, forest._arena.used.tolist(), forest._allowed) == (40, [40], 48)
+    forest.add_features(["c"])
+    assert forest._allowed == 40
+    assert forest._arena.used[0] + 2 <= 40
+    assert amf.loads(forest.dumps()).dumps() == forest.dumps()
+
+
+def test_a_new_feature_leaves_no_more_samples_kept_than_there_may_be_with_it():
+    """Each takes more memory then, of which there is as much as before."""
+    x = np.random.default_rng(0).normal(size=(70, 1))
+    forest = amf.AdaptiveAMFClassifier(2, max_bytes=20_000)
+    forest.add_features(["a"])
+    forest.partial_fit(x, (x[:, 0] > 0).astype(int))
+    assert forest._adapted.kept_labels.shape[0] > 60
+    forest.add_features(["b"])
+    assert forest._adapted.kept_labels.shape[0] == forest._terms.most_kept < 60
+    assert amf.loads(forest.dumps()).dumps() == forest.dumps()
+
+
 @pytest.mark.parametrize("forest", [amf.AMFClassifier(1, max_classes=2000), amf.AMFRegressor(1)], ids=repr)
 def test_learning_takes_no_memory_for_forecasts_that_are_not_asked_for(forest):
     """Which are as large as rows times classes: 640 MB here, of rows that are 0.2 MB."""
