@@ -125,6 +125,7 @@ class ForestParams:
 
     def with_seed(self, seed: int) -> Self:
         """A copy with another seed. Raises ValueError where it is out of range."""
+        seed = plain(seed)
         check_whole("seed", seed, 0, 2**64 - 1)
         twin = object.__new__(type(self))
         for name in self._names():  # all others have been checked

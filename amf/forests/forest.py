@@ -289,11 +289,12 @@ class Forest(ForestState[Params]):
 
         Raises ValueError where this one has learned: its trees are those of its own seed.
         """
-        if self.n_samples:
-            raise ValueError(f"this forest has learned {self.n_samples} labels with its own seed")
-        twin = self.copy()
+        with self._turn:  # a call that is just learning ends before it is asked whether it has
+            if self.n_samples:
+                raise ValueError(f"this forest has learned {self.n_samples} labels with its own seed")
+            twin = self.copy()
         twin.params = self.params.with_seed(seed)
-        twin._words = seed_words(seed, self.params.n_estimators)
+        twin._words = seed_words(twin.params.seed, self.params.n_estimators)
         return twin
 
     def __copy__(self) -> Self:

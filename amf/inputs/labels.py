@@ -77,14 +77,15 @@ class Classes:
 
     def as_array(self) -> NDArray[Any]:
         """The labels as a 1-d array, of object type where no other one holds all of them as they are."""
-        kinds = {type(label) for label in self.labels}
+        labels = self.labels.copy()  # another thread may add one meanwhile
+        kinds = {type(label) for label in labels}
         if len(kinds) < 2:
-            array = np.array(self.labels)
+            array = np.array(labels)
             # Of integers on both sides of 2**63 numpy makes float64, and a text loses zeros at its end.
-            if array.tolist() == self.labels and (array.dtype.kind != "f" or int not in kinds):
+            if array.tolist() == labels and (array.dtype.kind != "f" or int not in kinds):
                 return array
-        array = np.empty(len(self.labels), object)
-        array[:] = self.labels
+        array = np.empty(len(labels), object)
+        array[:] = labels
         return array
 
 

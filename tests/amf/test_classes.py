@@ -190,6 +190,21 @@ def test_features_without_names_are_added_to_a_forest_without_features_alone():
         forest.add_features(1)
 
 
+def test_classes_that_are_asked_for_while_another_one_comes_are_those_of_before(monkeypatch):
+    """They are asked for out of turn, so that a thread may add one at any place."""
+    forest, empty = amf.AMFClassifier(), np.empty
+    forest.add_classes([1, "a"])
+
+    def meanwhile(*shape):
+        forest._classes.add("late")
+        return empty(*shape)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("amf.inputs.labels.np.empty", meanwhile)
+        assert forest.classes_.tolist() == [1, "a"]
+    assert forest.classes_.tolist() == [1, "a", "late"]
+
+
 @pytest.mark.parametrize(
     ("classes", "message"),
     [

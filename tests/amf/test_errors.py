@@ -147,6 +147,7 @@ def test_numbers_of_numpy_are_parameters_as_those_of_python_are(system):
     """Searches over parameters hand them in."""
     given = system.new(n_estimators=np.int64(2), seed=np.uint64(3), calibration=np.bool_(False), n_threads=np.int8(1))
     assert given.dumps() == system.new(n_estimators=2, seed=3, calibration=False).dumps()
+    assert given.with_seed(np.int64(4)).dumps() == given.with_seed(4).dumps()
 
 
 BAD_PARAMETERS_OF_ONE = [

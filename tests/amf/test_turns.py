@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,26 @@ IN_A_GROUP = "rows = x[start : start + 500]; group.predict_learn(rows, [0] * len
 )
 def test_threads_ask_a_forest_that_learns(look, learn, n_threads):
     run(RACE.replace("LOOK)", LOOKS[look] + ")").replace("LEARN", learn).replace("N_THREADS", str(n_threads)))
+
+
+def test_another_seed_is_refused_while_the_first_labels_are_being_learned():
+    """Else trees of one seed would go on with the numbers of another one: no samples lead to such a forest."""
+    forest, began, go_on = amf.AMFClassifier(2, seed=1), threading.Event(), threading.Event()
+
+    def labels():
+        began.set()
+        go_on.wait(100.0)
+        yield from [0, 1]
+
+    with ThreadPoolExecutor(2) as pool:
+        learning = pool.submit(forest.partial_fit, [[0.0], [1.0]], labels())
+        began.wait(100.0)
+        asked = pool.submit(forest.with_seed, 2)
+        time.sleep(0.1)
+        go_on.set()
+        with pytest.raises(ValueError, match="has learned 2 labels with its own seed"):
+            asked.result()
+        learning.result()
 
 
 USES = [
