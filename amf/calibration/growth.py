@@ -34,5 +34,4 @@ def _layout(grow: Callable[..., NDArray[np.float64]], size: int, shape: tuple[in
     marked = grow(_MARK + np.arange(size), *shape)
     places = np.flatnonzero(marked >= _MARK)
     numbers = (marked[places] - _MARK).astype(np.intp)
-    marked[places] = 0.0
     return marked, places, numbers

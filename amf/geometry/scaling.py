@@ -143,7 +143,7 @@ class Scaling:
         counts[1, known:] = 1
         self.values, self.counts = values, counts
         self.pairs = _longer(self.pairs, n_features, 0.0)
-        self.weights = _longer(self.weights[:known], padded_width(n_features), 0.0)
+        self.weights = _longer(self.weights, padded_width(n_features), 0.0)
         self.weights[known:n_features] = 1.0
         if self.fixed:
             self.origin[known:] = 0.0

@@ -263,7 +263,7 @@ class Arena:
             return
         heads, boxes = self.block(), self._boxes()
         self._allocate(layout, self.capacity)
-        width = min(was.head, layout.head) - layout.cut_room
+        width = was.head - layout.cut_room
         self.block()[:, :width] = heads[:, :width]
         if layout.cut_room:
             self.block()[:, -layout.cut_room :] = heads[:, -layout.cut_room :]
