@@ -142,8 +142,8 @@ class Scaling:
         values[:, :known], counts[:, :known] = self.values, self.counts
         counts[1, known:] = 1
         self.values, self.counts = values, counts
-        self.pairs = _longer(self.pairs, n_features, 0.0)
-        self.weights = _longer(self.weights, padded_width(n_features), 0.0)
+        self.pairs = _longer(self.pairs, n_features)
+        self.weights = _longer(self.weights, padded_width(n_features))
         self.weights[known:n_features] = 1.0
         if self.fixed:
             self.origin[known:] = 0.0
@@ -152,11 +152,10 @@ class Scaling:
                 self.values[:, column] = 0.0
 
 
-def _longer(array: NDArray[Any], rows: int, value: float) -> NDArray[Any]:
-    """A copy with so many rows, the new ones filled."""
-    grown = np.empty((rows, *array.shape[1:]), array.dtype)
+def _longer(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """A copy with so many rows, the new ones 0."""
+    grown = np.zeros((rows, *array.shape[1:]), array.dtype)
     grown[: array.shape[0]] = array
-    grown[array.shape[0] :] = value
     return grown
 
 
