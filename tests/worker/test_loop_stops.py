@@ -56,6 +56,21 @@ def test_records_behind_outputs_that_cannot_be_committed_take_some_megabytes_at_
     assert bench.published(1) == bench.expected(1)
 
 
+def test_of_those_behind_outputs_that_cannot_be_committed_only_partitions_with_records_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "GATHERED_BYTES", 10)
+    bench = Bench(partitions=3, max_consecutive=2)
+    bench.feed_bad(3)
+    worker = bench.worker().join().turns(2)
+    worker.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 10)
+    bench.feed(*"abab", partition=1)
+    worker.input.batch_records = lambda: 1
+    worker.turns(3)
+    states = [task.state for task in worker._worker._tasks.values()]
+    assert states == ["stopped", "waiting", "live"]
+
+
 def test_records_that_can_never_be_read_stop_their_partition_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(partitions=2, interval_s=60.0)
     bench.feed("a")
