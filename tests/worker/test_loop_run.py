@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.worker.support.bench import Bench
-from worker.base.errors import Abort, Transient, Unanswered
+from worker.base.errors import Abort, Fatal, Transient, Unanswered
 from worker.task.restorer import LONGEST_RETRY_S
 
 
@@ -63,3 +63,23 @@ def test_at_the_end_what_is_open_is_tried_once_more() -> None:
     worker.run(lambda: next(left))
     assert bench.published() == bench.expected()
     assert bench.newest().offset == 2
+
+
+def test_it_leaves_the_group_though_its_last_commit_fails_for_good() -> None:
+    """Else its partitions would be nobody's until its session has ended."""
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b")
+    worker = bench.worker()
+    worker.faults.at("consume", worker.take)
+    worker.faults.at("commit", Abort("x"))
+
+    def should_stop() -> bool:
+        if "commit" in worker.faults.seen:
+            worker.faults.at("commit", Fatal("another has the name of this producer"))
+            return True
+        return False
+
+    with pytest.raises(Fatal, match="another has the name"):
+        worker.run(should_stop)
+    assert bench.published() == []
+    assert bench.broker.group.members == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.worker.support.bench import Bench
@@ -10,7 +12,7 @@ from worker.base.ports import Gone
 from worker.base.records import Record
 from worker.base.refusals import UNDECOMPRESSED, unreadable_records
 from worker.runtime import loop
-from worker.runtime.loop import WAIT_S
+from worker.runtime.loop import REVOKE_S, WAIT_S
 
 
 def test_one_partition_stops_and_the_others_go_on() -> None:
@@ -52,6 +54,21 @@ def test_records_behind_outputs_that_cannot_be_committed_take_some_megabytes_at_
         worker.turns(10)
     assert bench.published(0) == bench.expected(0)
     assert bench.published(1) == bench.expected(1)
+
+
+def test_of_those_behind_outputs_that_cannot_be_committed_only_partitions_with_records_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "GATHERED_BYTES", 10)
+    bench = Bench(partitions=3, max_consecutive=2)
+    bench.feed_bad(3)
+    worker = bench.worker().join().turns(2)
+    worker.faults.at("commit", *[Abort("NOT_ENOUGH_REPLICAS")] * 10)
+    bench.feed(*"abab", partition=1)
+    worker.input.batch_records = lambda: 1
+    worker.turns(3)
+    states = [task.state for task in worker._worker._tasks.values()]
+    assert states == ["stopped", "waiting", "live"]
 
 
 def test_records_that_can_never_be_read_stop_their_partition_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,3 +140,32 @@ def test_a_worker_without_a_partition_to_work_on_ends() -> None:
         worker.run(lambda: worker.faults.seen.count("consume") == 9)
     assert bench.published() == bench.expected()
     assert bench.broker.group.members == []
+
+
+def bad_records(bench: Bench, number: int) -> None:
+    bench.feed_bad(3, partition=number)
+
+
+def lost_records(bench: Bench, number: int) -> None:
+    bench.feed("a", partition=number)
+    bench.broker.logs[number].low = 2
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [(bad_records, "too-many-dead-letters"), (lost_records, "offset-out-of-range")]
+)
+def test_all_partitions_that_stop_at_a_time_wait_for_a_store_that_hangs_once_together(
+    trouble: Callable[[Bench, int], None], code: str
+) -> None:
+    """One after the other they would keep the worker from its group for minutes, and from those that go on."""
+    bench = Bench(partitions=21, max_consecutive=2, interval_s=60.0)
+    for number in range(20):
+        bench.feed("a", partition=number)
+    worker = bench.worker().join().turns(2)
+    worker.pool.is_done_within = lambda seconds: False
+    for number in range(20):
+        trouble(bench, number)
+    before_s = bench.clock.now_s
+    worker.turns(2)
+    assert worker.stops() == {code: 20}
+    assert bench.clock.now_s - before_s == pytest.approx(REVOKE_S, abs=1.0)

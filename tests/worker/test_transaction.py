@@ -11,7 +11,7 @@ from tests.worker.support.fake_clients import FakeInput, FakeOutput, NoListener
 from tests.worker.support.fakes import FakeClock, Faults
 from worker.base.errors import Abort, Refused, Transient, Unknown, WorkerError
 from worker.base.metrics import Metrics
-from worker.base.records import CommittedOffset, Outgoing, Record
+from worker.base.records import CommittedOffset, Membership, Outgoing, Record
 from worker.base.rewinds import REWOUND_S
 from worker.commit.pending import STEADY_PARTS
 from worker.commit.transactions import Pending, Transactions
@@ -425,6 +425,33 @@ def test_where_all_is_dropped_nothing_is_sent() -> None:
     assert bench.settle()
     assert bench.broker.published == []
     assert bench.broker.open == {}
+    assert bench.faults.seen.count("begin") == 1
+
+
+def test_where_what_is_in_doubt_is_dropped_nobody_asks_about_it_and_the_rest_is_sent() -> None:
+    bench = Bench()
+    bench.faults.at("commit", Unknown("injected"))
+    bench.begin()
+    assert bench.transactions.pending is not None
+    bench.transactions.pending.most = 2
+    assert not bench.settle()
+    bench.transactions.drop([0])
+    assert bench.settle()
+    assert bench.broker.published == OUTPUTS[2:]
+    assert "committed" not in bench.faults.seen
+
+
+def test_offsets_are_committed_in_the_transaction_alone() -> None:
+    """Once more behind it, they could fail where all is committed, and all would be sent again."""
+    bench = Bench()
+    bench.begin()
+    assert bench.settle()
+    assert "commit offsets" not in bench.faults.seen
+
+
+def test_nobody_without_an_id_goes_on_with_what_was_read_without_one() -> None:
+    pending = Pending(Membership("", None), no_dead_letter)
+    assert not pending.renew(Membership("", None))
 
 
 def test_at_least_once_what_is_not_known_is_sent_again() -> None:

@@ -8,7 +8,7 @@ when it is due. No transaction is ever open while partitions change hands: what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from worker.base.errors import Fatal, PartitionStopped, StateLost, Transient, WorkerError
 from worker.base.failpoints import failpoint
@@ -86,17 +86,24 @@ class Worker:
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Join the group and work. Raises WorkerError when it cannot go on; nothing is lost then."""
         try:
-            self.start(should_stop)
-            while not (should_stop() or self._is_done()):
-                self.turn()
-        except Stopped:
-            _log.info("stopped", "stopped before there was a producer")
+            self._work(should_stop)
+            if isinstance(self._verdict, TopicRecreated):
+                raise self._verdict
+            self.close()
         except BaseException:
-            self.abandon()
+            self.abandon()  # after a close that failed, too: others wait for its partitions
             raise
-        (self.abandon if isinstance(self._verdict, TopicRecreated) else self.close)()
         if self._verdict is not None:
             raise self._verdict
+
+    def _work(self, should_stop: Callable[[], bool]) -> None:
+        try:
+            self.start(should_stop)
+        except Stopped:
+            _log.info("stopped", "stopped before there was a producer")
+            return
+        while not (should_stop() or self._is_done()):
+            self.turn()
 
     def start(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Join the group; partitions come with the turns. Raises Stopped where it is to stop before that."""
@@ -169,7 +176,9 @@ class Worker:
         self._rebalanced("revoked", partitions)
         deadline = Deadline.after(self._clock, REVOKE_S)
         self._stop(self._executor.commit_before_leaving(partitions, self._input.membership, deadline))
-        self._save_and_forget(partitions)
+        owned = [self._tasks[number] for number in partitions if number in self._tasks]
+        self._save([task for task in owned if task.is_at_work and not self._executor.has_pending(task.number)])
+        self._forget(partitions)
 
     def lost(self, partitions: Sequence[int]) -> None:
         """Forget partitions; nothing of them is written any more."""
@@ -180,19 +189,6 @@ class Worker:
         numbers = list(partitions)
         _log.info("rebalance", f"partitions {change}: {numbers or 'none'}", change=change, partitions=numbers)
         self._metrics.rebalanced_partitions_total.add(len(partitions), change=change)
-
-    def _save_and_forget(self, partitions: Sequence[int]) -> None:
-        deadline = Deadline.after(self._clock, REVOKE_S)
-        owned = [self._tasks[number] for number in partitions if number in self._tasks]
-        saved = [task for task in owned if task.is_at_work and not self._executor.has_pending(task.number)]
-        saved.sort(key=lambda task: -task.checkpointer.replay_s)
-        # Several are written at a time; of those that do not come to it the next owner replays more.
-        for task in saved:
-            if task.checkpointer.can_start(reach := self._tasks.reach(task)):
-                task.checkpointer.start(reach)
-        for task in saved:
-            self._save(task, deadline)
-        self._forget(partitions)
 
     def _forget(self, partitions: Sequence[int]) -> None:
         self._tasks.lose(partitions)
@@ -313,12 +309,13 @@ class Worker:
     def _stop(self, stops: Mapping[int, PartitionStopped]) -> None:
         """Stop partitions under a name; the others go on."""
         for number, error in stops.items():
-            task, fact = self._tasks[number], f"{error.code}: {error.fact}"
+            fact = f"{error.code}: {error.fact}"
             _log.error("partition-stopped", fact, hint=error.hint, partition=number, code=error.code)
             self._metrics.partition_stops_total.add(1, code=error.code)
-            if task.is_at_work and error.code in _LEAVES_GOOD_STATE:
-                self._save(task, Deadline.after(self._clock, REVOKE_S))
-            task.stop()
+        good = [self._tasks[number] for number, error in stops.items() if error.code in _LEAVES_GOOD_STATE]
+        self._save([task for task in good if task.is_at_work])
+        for number in stops:
+            self._tasks[number].stop()
             self._input.pause(number)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -338,15 +335,22 @@ class Worker:
             first.start(self._tasks.reach(by_checkpointer[first]))
             ready.remove(first)
 
-    def _save(self, task: Task, deadline: Deadline) -> None:
-        """Write the last checkpoint of a partition, if there is time for it."""
-        try:
-            task.checkpointer.save(self._tasks.reach(task), deadline)
-        except PartitionStopped as error:
-            self._stop({task.number: error})
-        except StateLost as error:
-            fact = f"partition {task.number}: not saved, who takes it over replays more"
-            _log.error("checkpoint-failed", fact, detail=error, partition=task.number)
+    def _save(self, tasks: Iterable[Task]) -> None:
+        """Write the last checkpoints of partitions, as far as there is time for all of them together."""
+        deadline = Deadline.after(self._clock, REVOKE_S)
+        saved = sorted(tasks, key=lambda task: -task.checkpointer.replay_s)
+        # Several are written at a time; of those that do not come to it the next owner replays more.
+        for task in saved:
+            if task.checkpointer.can_start(reach := self._tasks.reach(task)):
+                task.checkpointer.start(reach)
+        for task in saved:
+            try:
+                task.checkpointer.save(self._tasks.reach(task), deadline)
+            except PartitionStopped as error:
+                self._stop({task.number: error})
+            except StateLost as error:
+                fact = f"partition {task.number}: not saved, who takes it over replays more"
+                _log.error("checkpoint-failed", fact, detail=error, partition=task.number)
 
     # --- the topic changes, or an end is reached ----------------------------------------------------------------------
 
@@ -355,21 +359,23 @@ class Worker:
 
         Before that it takes, commits and saves what it has: no more is lost than is gone.
         """
-        for task in self._tasks.at_work():
-            if not self._pace.is_due or self._executor.has_pending(task.number) or task.buffer:
+        stops: dict[int, PartitionStopped] = {}
+        behind_gaps: list[Task] = []
+        for task in self._tasks.at_work() if self._pace.is_due else ():
+            if self._executor.has_pending(task.number) or task.buffer:
                 continue
             try:
-                goes_on = self._tasks.has_next_record(task)
+                if not self._tasks.has_next_record(task):
+                    behind_gaps.append(task)
             except Transient as error:
                 fact = f"partition {task.number}: trying again"
                 _log.warning("trying-again", fact, detail=error, partition=task.number)
-                continue
             except PartitionStopped as error:
-                self._stop({task.number: error})
-                continue
-            if not goes_on:
-                self._save(task, Deadline.after(self._clock, REVOKE_S))
-                self._tasks.reopen(task.number)
+                stops[task.number] = error
+        self._stop(stops)
+        self._save(behind_gaps)
+        for task in behind_gaps:
+            self._tasks.reopen(task.number)
 
     def _look_at_topic(self) -> None:
         """A topic that is not what the models know ends the worker; what it has is saved, if it is of this topic."""
@@ -386,15 +392,9 @@ class Worker:
         """Whether the topic has changed too much, or each partition has come to the end of this run."""
         if self._verdict is not None:
             return True
-        if not (self._has_ends and self._tasks and self._executor.is_clear):
+        if not (self._has_ends and self._tasks and self._executor.is_clear and self._tasks.have_ended()):
             return False
-        wanted = [task for task in self._tasks.values() if not task.is_left_out or task.state is not State.STOPPED]
-        stopped = [task.number for task in wanted if task.state is State.STOPPED]
-        for task in wanted:
-            if task.state in (State.OPENING, State.WAITING) or task.buffer:
-                return False
-            if task.is_at_work and not task.has_ended(self._input.end_seen(task.number)):
-                return False
+        stopped = [each.number for each in self._tasks.values() if each.state is State.STOPPED and not each.is_left_out]
         if stopped:
             self._verdict = Fatal(f"partitions {stopped} have stopped before the end; the errors above say why")
         return True

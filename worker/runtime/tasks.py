@@ -12,6 +12,7 @@ from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Input, ObjectStore, SchemaRegistry, Spill
 from worker.base.refusals import state_lost
+from worker.base.terms import State
 from worker.checkpoint import Location, Policy
 from worker.config import Config, history_of
 from worker.runtime.reloads import MOST_RELOADS, Reloads
@@ -193,6 +194,18 @@ class Tasks(Mapping[int, Task]):
             committed, end = self._found[task.number] > 0, self._input.bounds(task.number).end
             require_not_beyond(where, task.live_from, end, committed=committed)
         return True
+
+    def have_ended(self) -> bool:
+        """Whether each partition has come to the end of a run that has ends, or has stopped."""
+        return all(
+            task.state is State.STOPPED
+            or (
+                task.state in (State.REPLAY, State.LIVE)
+                and not task.buffer
+                and task.has_ended(self._input.end_seen(task.number))
+            )
+            for task in self._tasks.values()
+        )
 
     def reload(self, task: Task, error: StateLost) -> PartitionStopped | None:
         """Begin again with the checkpoint: what the partition learned since comes back by replay.
