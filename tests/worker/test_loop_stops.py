@@ -169,3 +169,21 @@ def test_all_partitions_that_stop_at_a_time_wait_for_a_store_that_hangs_once_tog
     worker.turns(2)
     assert worker.stops() == {code: 20}
     assert bench.clock.now_s - before_s == pytest.approx(REVOKE_S, abs=1.0)
+
+
+def test_nobody_waits_for_what_a_store_that_hangs_knows_of_partitions_whose_next_records_are_gone() -> None:
+    bench = Bench(partitions=3, interval_s=60.0)
+    for number in range(3):
+        bench.feed("a", partition=number)
+    worker = bench.worker().join().turns(2)
+    worker.askers.is_done_within = lambda seconds: seconds > 0
+    for number in range(2):
+        lost_records(bench, number)
+    bench.feed("b", partition=2)
+    before_s = bench.clock.now_s
+    worker.turns(3)
+    assert bench.published(2) == bench.expected(2)
+    assert (worker.stops(), bench.clock.now_s - before_s) == ({}, pytest.approx(0.0, abs=1.0))
+    worker.askers.is_done_within = lambda seconds: True
+    worker.turns(1)
+    assert worker.stops() == {"offset-out-of-range": 2}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
 from worker.base.errors import PartitionStopped, StateLost
@@ -11,6 +11,7 @@ from worker.base.failpoints import failpoint
 from worker.base.log import Log
 from worker.base.metrics import Metrics
 from worker.base.ports import Clock, Input, ObjectStore, SchemaRegistry, Spill
+from worker.base.records import Bounds
 from worker.base.refusals import state_lost
 from worker.base.terms import State
 from worker.checkpoint import Location, Policy
@@ -56,7 +57,8 @@ class Pools:
     loaders: Executor
     """Load the models of partitions that are opened: few at a time, since each takes memory."""
     askers: Executor
-    """Ask the broker where partitions start: many at a time, since each waits for an answer."""
+    """Ask the broker where partitions start, and what is left of their records: many at a time, since each waits for an
+    answer."""
     appliers: Executor
     """Put the records of partitions through their models."""
     new_fetchers: Callable[[], Executor] | None
@@ -95,6 +97,8 @@ class Tasks(Mapping[int, Task]):
         self._committed = committed
         self._found: dict[int, int] = {}
         """The offset at which the group was when a partition was opened, since it came."""
+        self._rests: dict[int, Future[tuple[Bounds, int]]] = {}
+        """What was asked about partitions whose next record seems to be gone, until it is answered."""
         self._tasks: dict[int, Task] = {}
 
     def __getitem__(self, number: int) -> Task:
@@ -172,28 +176,48 @@ class Tasks(Mapping[int, Task]):
         self._input.assign({task.number: place.offset}, {task.number: place.leader_epoch})
 
     def has_next_record(self, task: Task) -> bool:
-        """Whether the next record exists, or will; else it starts anew behind a gap that is accepted, or is none.
+        """Whether the next record exists, or will, or that is not known yet; else it starts anew behind a gap that is
+        accepted, or is none.
 
         Raises PartitionStopped where the partition cannot go on; Transient.
         """
         where = f"{task.topic}[{task.number}]"
         if isinstance(task.gone, PartitionStopped):
             raise task.gone
+        if task.gone is None and not task.ends_in_replay(self._input.end_seen(task.number)):
+            return True
+        if (rest := self._rest(task)) is None:
+            return True
+        (low, *_, end), covered = rest
         if task.gone is not None:
-            low = self._input.bounds(task.number).low
-            if task.begins_at(low):
+            if task.is_covered(low):
+                task.begin_at(low)
                 self.read([task])
                 return True
             if self._config.input.on_gap == "accept" and low > task.position:
                 return False
-            # Who had it before may have saved since that what is gone were no records.
-            if task.position < low <= self._recovery(task.number).covered(task.position):
+            if task.position < low <= covered:
                 return False
             raise next_is_missing(where, task.gone)
-        if task.ends_in_replay(self._input.end_seen(task.number)):
-            committed, end = self._found[task.number] > 0, self._input.bounds(task.number).end
-            require_not_beyond(where, task.live_from, end, committed=committed)
+        require_not_beyond(where, task.live_from, end, committed=self._found[task.number] > 0)
         return True
+
+    def _rest(self, task: Task) -> tuple[Bounds, int] | None:
+        """Which records there are of a partition, and up to where none was behind its position; None until the broker
+        and the store have answered, for whom the others do not wait. Raises Transient."""
+        asked = self._rests.pop(task.number, None) or self._pools.askers.submit(self._ask_for_rest, task)
+        try:
+            return asked.result(timeout=0)
+        except TimeoutError:
+            self._rests[task.number] = asked
+            return None
+
+    def _ask_for_rest(self, task: Task) -> tuple[Bounds, int]:
+        bounds, covered = self._input.bounds(task.number), task.position
+        # Who had it before may have saved since that what is gone were no records.
+        if self._config.input.on_gap == "fail" and covered < bounds.low and not task.is_covered(bounds.low):
+            covered = self._recovery(task.number).covered(covered)
+        return bounds, covered
 
     def have_ended(self) -> bool:
         """Whether each partition has come to the end of a run that has ends, or has stopped."""
@@ -239,6 +263,8 @@ class Tasks(Mapping[int, Task]):
         numbers = list(partitions)
         for number in numbers:
             self._restorer.drop(number)
+            if (asked := self._rests.pop(number, None)) is not None:
+                asked.cancel()
             if number in self._tasks:
                 self._tasks.pop(number).close()
         self._metrics.forget_partitions(numbers)

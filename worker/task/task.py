@@ -89,8 +89,7 @@ class Task:
         """When a task that waits is to be read again, in the clock's monotonic seconds."""
         self._checkpointer: Checkpointer | None = None
         self._state, self._waiting_from = State.OPENING, State.REPLAY
-        self._end = end
-        self._is_past_end = False
+        self._end, self._is_past_end = end, False
         self._cache = cache
         self._config = config
         self.models = self._model_store()
@@ -168,12 +167,13 @@ class Task:
         is_gone = self.position < self._low <= self._covered
         return CommittedOffset(self._low) if is_gone else self.commit_point
 
-    def begins_at(self, low: int) -> bool:
-        """Whether it can be read on though the partition begins there by now: what was deleted were no records."""
-        if not max(self.position, self._low) < low <= self._covered:
-            return False
+    def is_covered(self, low: int) -> bool:
+        """Whether it is known that there were no records before `low`, which is further than it was read from."""
+        return max(self.position, self._low) < low <= self._covered
+
+    def begin_at(self, low: int) -> None:
+        """It is read on where the partition begins by now: what was deleted were no records."""
         self.gone, self._low = None, low
-        return True
 
     @property
     def checkpointer(self) -> Checkpointer:
