@@ -35,6 +35,25 @@ def test_who_replays_stops_before_a_record_that_came_in_place_of_one_that_was_pr
     assert (bench.newest().offset, len(bench.published())) == (2, 5)
 
 
+def test_what_was_said_of_the_end_of_a_log_does_not_count_once_there_is_more_of_it() -> None:
+    """A replica that has just taken over may be behind, and who it is that answers is not known."""
+    bench = unsaved_bench()
+    log = bench.broker.logs[0]
+    worker = bench.worker("two")
+    worker.input.batch_records = lambda: 1
+    worker.join().askers.is_done_within = lambda seconds: False
+    log.high = 3
+    worker.turns(2)
+    [asked] = worker.askers.jobs
+    asked.run()
+    log.high = 4
+    worker.turns(2)
+    log.high = 5
+    worker.askers.is_done_within = lambda seconds: True
+    worker.turns(3)
+    assert (worker.stops(), worker.replayed()) == ({}, 3)
+
+
 @pytest.mark.parametrize("epoch", [None, 0])
 def test_the_epoch_of_an_offset_that_somebody_has_set_proves_nothing(epoch: int | None) -> None:
     # There are clients that leave the epoch of the commit before.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from worker.base.errors import PartitionStopped, StateLost
 from worker.base.failpoints import failpoint
@@ -66,6 +67,14 @@ class Pools:
     and waits itself."""
 
 
+class _Question(NamedTuple):
+    """About the records of a partition, of which the one at this position seems to be gone."""
+
+    position: int
+    answer: Future[tuple[Bounds, int]]
+    """See `Tasks._rest`."""
+
+
 class Tasks(Mapping[int, Task]):
     """By partition. All calls come from the thread of the loop."""
 
@@ -97,7 +106,7 @@ class Tasks(Mapping[int, Task]):
         self._committed = committed
         self._found: dict[int, int] = {}
         """The offset at which the group was when a partition was opened, since it came."""
-        self._rests: dict[int, Future[tuple[Bounds, int]]] = {}
+        self._rests: dict[int, _Question] = {}
         """What was asked about partitions whose next record seems to be gone, until it is answered."""
         self._tasks: dict[int, Task] = {}
 
@@ -205,9 +214,11 @@ class Tasks(Mapping[int, Task]):
     def _rest(self, task: Task) -> tuple[Bounds, int] | None:
         """Which records there are of a partition, and up to where none was behind its position; None until the broker
         and the store have answered, for whom the others do not wait. Raises Transient."""
-        asked = self._rests.pop(task.number, None) or self._pools.askers.submit(self._ask_for_rest, task)
+        asked = self._rests.pop(task.number, None)
+        if asked is None or asked.position != task.position:
+            asked = _Question(task.position, self._pools.askers.submit(self._ask_for_rest, task))
         try:
-            return asked.result(timeout=0)
+            return asked.answer.result(timeout=0)
         except TimeoutError:
             self._rests[task.number] = asked
             return None
@@ -264,7 +275,7 @@ class Tasks(Mapping[int, Task]):
         for number in numbers:
             self._restorer.drop(number)
             if (asked := self._rests.pop(number, None)) is not None:
-                asked.cancel()
+                asked.answer.cancel()
             if number in self._tasks:
                 self._tasks.pop(number).close()
         self._metrics.forget_partitions(numbers)

@@ -336,7 +336,7 @@ SEEN_AT = {
     "records that are gone are not missed": 83,
     "a gap is accepted unasked": 83,
     "markers that are gone are missed": 92,
-    "an end counts before the records that came with it are taken": 276,
+    "an end counts before the records that came with it are taken": 1230,
     "a group beyond the end of the topic is taken as it is": 387,
     "records in place of those that were predicted are replayed": 60,
     "the leader epoch of what was predicted is not committed": 50,
