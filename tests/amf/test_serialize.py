@@ -50,6 +50,26 @@ def test_a_forest_comes_back_and_goes_on_bit_for_bit(name):
     assert forest.dumps() == data
 
 
+@pytest.mark.parametrize("max_bytes", [64_000_000, 40_000])
+@pytest.mark.parametrize("family", amf.SYSTEMS)
+def test_a_forest_from_trusted_bytes_goes_on_bit_for_bit(family, max_bytes):
+    rng = np.random.default_rng(4)
+    x, labels = rng.random((300, 3)), rng.integers(0, 3, 300)
+    data = amf.SYSTEMS[family](3, seed=1, max_bytes=max_bytes).partial_fit(x[:200], labels[:200]).dumps()
+    found, expected = (amf.loads(data, trusted=trusted) for trusted in (True, False))
+    for forest in (found, expected):
+        forest.partial_fit(x[200:], labels[200:])
+    assert found.dumps() == expected.dumps()
+
+
+def test_trusted_bytes_are_not_looked_through():
+    data = bytearray(example().dumps())
+    data[-1] ^= 1
+    with pytest.raises(amf.FormatError, match="checksum"):
+        amf.loads(data)
+    assert amf.loads(data, trusted=True).dumps() == example().dumps()
+
+
 @pytest.mark.parametrize("family", amf.SYSTEMS)
 def test_forests_that_come_back_share_nothing(family):
     """Their headers differ in the seeds alone, and are read once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.worker.support.cached import Store, away, cached_partition, entry_of, learn
@@ -139,3 +140,20 @@ def test_bytes_that_are_no_model_are_a_lost_state(tmp_path: Any) -> None:
     entry_of(here, "a").place = spill.put(b"something else")
     with pytest.raises(StateLost, match="'a' does not come back"):
         learn(here, "a")
+
+
+@pytest.mark.parametrize("spill", [FakeSpill(0), FakeSpill()], ids=["no room", "lost"])
+def test_a_model_that_the_store_gives_is_looked_through(spill: FakeSpill) -> None:
+    """The spill alone is trusted: what it gives is known to be what it was given."""
+    store, cache = Store(), Cache(1, spill)
+    here = cached_partition(cache, store=store)
+    learn(here, "a")
+    store.save(here)
+    cache.shrink()
+    for place in spill.places:
+        place.damaged = True
+    data = store.saved["a"].data
+    store.saved["a"] = msgspec.structs.replace(store.saved["a"], data=data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(StateLost, match="'a' does not come back"):
+        learn(here, "a")
+    assert store.asked == ["a"]

@@ -23,7 +23,7 @@ from worker.config import ModelParams
 from worker.state.beginnings import Beginnings
 from worker.state.cache import MODEL_BYTES, Cache
 from worker.state.copy_on_write import CopyOnWrite
-from worker.state.entry import Entry, Fetch, Prefetch
+from worker.state.entry import Entry, Fetch, Prefetch, Remote
 from worker.state.model import Model, spec_of
 from worker.state.rules import Rules
 from worker.state.runs import Applied
@@ -358,20 +358,22 @@ class ModelStore:
 
     def _load(self, entry: Entry) -> Model:
         assert entry.place is not None
+        # The spill gives back the bytes that this process has put there, or raises.
+        trusted = not isinstance(entry.place, Remote)
         try:
             data = entry.place.read()
         except StateLost:
             if not entry.clean or self._fetch is None:
                 raise
-            data = self._fetched(entry.key)
+            data, trusted = self._fetched(entry.key), False
         try:
-            return self._model(entry, data)
+            return self._model(entry, data, trusted=trusted)
         except amf.FormatError as error:
             raise StateLost(f"model {entry.key!r} does not come back: {error}") from error
 
     @staticmethod
-    def _model(entry: Entry, data: bytes) -> Model:
-        return Model(entry.key, amf.loads(data), entry.spec, names_given=entry.names_given)
+    def _model(entry: Entry, data: bytes, *, trusted: bool = False) -> Model:
+        return Model(entry.key, amf.loads(data, trusted=trusted), entry.spec, names_given=entry.names_given)
 
     def _fetched(self, key: str) -> bytes:
         """A model that the spill has lost, from the last checkpoint: in the middle of a batch, so nobody waits."""
