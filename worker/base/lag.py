@@ -7,7 +7,7 @@ from statistics import median_low
 
 
 class Lag:
-    """By the time of the last record that was taken, as long as others are behind it."""
+    """By the time of the last records that were taken, as long as others are behind them."""
 
     def __init__(self) -> None:
         self._up_to_ms: int | None = None
