@@ -198,6 +198,14 @@ def test_rows_that_are_refused_are_the_first_news() -> None:
     assert "refused" not in next(text.verdicts(report)).sentence
 
 
+def test_a_probability_that_was_said_once_is_in_the_table_and_not_in_the_picture(tmp_path: Path) -> None:
+    report = report_of(tmp_path, np.arange(300) % 3)
+    report.calibration = [Bin(1, 0.3, 0.0), Bin(20, 0.5, 0.6), Bin(400, 0.9, 0.9)]
+    assert page_of(report, "rows.npz", "y", config_of_rows(), []).count("<circle") == 2
+    report.calibration = [Bin(1, 0.3, 0.0), Bin(5, 0.5, 0.6)]
+    assert page_of(report, "rows.npz", "y", config_of_rows(), []).count("<circle") == 2
+
+
 # As tables
 
 

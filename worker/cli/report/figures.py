@@ -18,7 +18,7 @@ from amf import class_text
 from worker.base.records import ClassScores, Estimate, NumberScores, Prediction
 
 _MOST_WINDOWS = 60
-_FEWEST_ROWS = 20
+FEWEST_ROWS = 20
 _MOST_PAIRS = 2000
 _FEWEST_OF_FIFTHS = 500
 N_BINS = 10
@@ -46,7 +46,7 @@ class Curve:
     def points(self) -> list[tuple[int, float]]:
         """The last row of each window, counted from 1, and the mean over the window."""
         windows = [*self._windows, (self._sum, self._n)] if self._n else self._windows
-        together = max(math.ceil(len(windows) / _MOST_WINDOWS), math.ceil(_FEWEST_ROWS / self._width))
+        together = max(math.ceil(len(windows) / _MOST_WINDOWS), math.ceil(FEWEST_ROWS / self._width))
         points, row = [], 0
         starts = list(range(0, len(windows), together))
         # A few rows at the end are no window of their own: their mean would be chance.
