@@ -8,7 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from tests.worker.support import tasks
 from tests.worker.support.bench import Bench, Bound
+from tests.worker.support.fakes import config
 from worker.base.records import NumberScores
 from worker.base.status import (
     MOST_QUESTIONS,
@@ -146,6 +148,17 @@ def test_questions_cost_the_loop_a_hundredth_of_its_time(monkeypatch: pytest.Mon
     bench.clock.sleep(1.0)
     worker.turns(1)
     assert last.done()
+
+
+def test_categories_and_what_tells_that_a_value_is_missing_are_no_features_of_their_own() -> None:
+    here = tasks.partition(config())
+    features = [{"country": country, "amount": i or None} for i, country in enumerate(("de", "fr", "it"))]
+    here.process(tasks.records(*(("k", {"features": each, "label": "a"}) for each in features)))
+    entry = here.models.entry("k")
+    assert entry is not None
+    assert entry.model is not None
+    assert entry.model.forest.n_features > 2
+    assert descriptions.detail(0, entry).n_features == 2
 
 
 def test_a_question_that_cannot_be_answered_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

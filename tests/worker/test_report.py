@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from worker.cli.dataset import open_rows
 from worker.cli.evaluate import config_of_rows, evaluate
@@ -24,6 +25,7 @@ from worker.cli.report.figures import (
     ModelFigures,
     Report,
     Sample,
+    Share,
     baseline_of,
     calibration_error,
 )
@@ -95,6 +97,20 @@ def test_each_model_has_a_baseline_of_its_own(tmp_path: Path) -> None:
     assert report.classes.log_loss == pytest.approx(total)
 
 
+def test_models_that_differ_in_their_labels_alone_rank_no_better_than_the_baseline(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    key = rng.integers(4, size=1200)
+    y = np.where(rng.random(1200) < np.array([0.05, 0.3, 0.3, 0.8])[key], "yes", "no")
+    report = report_of(tmp_path, y, np.array(["a", "b", "c", "d"])[key])
+    share = [np.mean(y[key == each] == "yes") for each in key]
+    auc, precision = report.baseline_ranking()
+    assert report.positive == "yes"
+    assert auc == pytest.approx(roc_auc_score(y == "yes", share))
+    assert precision == pytest.approx(average_precision_score(y == "yes", share))
+    assert auc > 0.75
+    assert ("AUC (class yes)", f"{report.auc:.4f}", f"{auc:.4f}") in list(text.scores(report))
+
+
 def test_the_baseline_of_numbers_is_their_spread(tmp_path: Path) -> None:
     y = np.random.default_rng(1).normal(1e6, 5.0, 300)
     report = report_of(tmp_path, y)
@@ -154,9 +170,25 @@ def test_quantiles_that_are_right_over_all_rows_alone_are_told_from_those_that_a
         report = report_of(tmp_path, labels)
         fifths = report.coverage_by_size()
         assert [each.smallest for each in fifths] == sorted(each.smallest for each in fifths)
-        assert np.mean([each.shares for each in fifths], axis=0) == pytest.approx([0.05, 0.5, 0.95], abs=0.03)
+        shares = [[share.up_to for share in each.shares] for each in fifths]
+        assert np.mean(shares, axis=0) == pytest.approx([0.05, 0.5, 0.95], abs=0.03)
         assert any("not for small and large" in verdict.sentence for verdict in text.verdicts(report)) == is_uneven
     assert not report_of(tmp_path, logarithms[:300]).coverage_by_size()
+
+
+def test_many_labels_that_are_zero_do_not_speak_against_quantiles_that_are_zero(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    y = np.where(rng.random(3000) < 0.7, 0.0, rng.normal(10.0, 1.0, 3000))
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(3000, 2)), y=y)
+    rows = open_rows(tmp_path / "rows.npz", has_numbers=lambda key: True)
+    report = evaluate(rows, config_of_rows({"algorithm": "amf-regressor"})).report
+    # The median of what is 0 seven times of ten is 0, and so have seven of ten labels to be up to it.
+    for share, said in zip(report.coverage_by_quantile(), (0.05, 0.5, 0.95), strict=True):
+        assert share.distance(said) < 0.03
+    assert report.coverage_by_quantile()[1].up_to > 0.65
+    assert not any("quantiles" in verdict.sentence for verdict in text.verdicts(report))
+    assert re.fullmatch(r"0\.\d{4} to 0\.\d{4}", text.quantile_rows(report)[1][2])
+    assert Share(0.2, 0.7).distance(0.8) == pytest.approx(0.1) == Share(0.9, 0.9).distance(0.8)
 
 
 def test_rows_that_are_refused_are_the_first_news() -> None:
@@ -164,6 +196,14 @@ def test_rows_that_are_refused_are_the_first_news() -> None:
     assert next(text.verdicts(report)) == ("20 of 100 rows were refused, and no figure is of them.", False)
     report.rejects["wrong-type"] = 5
     assert "refused" not in next(text.verdicts(report)).sentence
+
+
+def test_a_probability_that_was_said_once_is_in_the_table_and_not_in_the_picture(tmp_path: Path) -> None:
+    report = report_of(tmp_path, np.arange(300) % 3)
+    report.calibration = [Bin(1, 0.3, 0.0), Bin(20, 0.5, 0.6), Bin(400, 0.9, 0.9)]
+    assert page_of(report, "rows.npz", "y", config_of_rows(), []).count("<circle") == 2
+    report.calibration = [Bin(1, 0.3, 0.0), Bin(5, 0.5, 0.6)]
+    assert page_of(report, "rows.npz", "y", config_of_rows(), []).count("<circle") == 2
 
 
 # As tables

@@ -321,6 +321,15 @@ def test_a_batch_in_which_one_record_is_ahead_hides_no_lag() -> None:
     assert lag.seconds(1, now_ms) == 300.0
 
 
+def test_a_few_late_records_in_each_batch_are_no_lag_of_a_worker_that_keeps_up() -> None:
+    """Such as labels that come an hour late, with the time of their event, where the input never ends."""
+    lag, now_ms = Lag(), 1_000_000_000
+    for _ in range(10):
+        now_ms += 60_000
+        lag.took([now_ms - 200, now_ms - 3_600_000, now_ms - 150, now_ms - 100])
+        assert lag.seconds(1, now_ms) == 0.2
+
+
 def test_records_without_a_time_do_not_wait_since_1970() -> None:
     lag = Lag()
     lag.took([-1, 5])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median_low
 
 
 class Lag:
-    """By the time of the last record that was taken, as long as others are behind it."""
+    """By the time of the last records that were taken, as long as others are behind them."""
 
     def __init__(self) -> None:
         self._up_to_ms: int | None = None
@@ -14,9 +15,9 @@ class Lag:
 
     def took(self, times_ms: Sequence[int]) -> None:
         """Records of these times are taken, and all before them; a time that is not known is negative."""
-        # Not the latest of them: the clock of one producer may be ahead for good.
-        if (earliest_ms := min(times_ms)) >= 0:
-            self._up_to_ms = max(self._up_to_ms or 0, earliest_ms)
+        # The one in the middle: the clock of one producer may be ahead for good, and that of another behind.
+        if (middle_ms := median_low(times_ms)) >= 0:
+            self._up_to_ms = max(self._up_to_ms or 0, middle_ms)
 
     def seconds(self, n: int, now_ms: int) -> float | None:
         """Since how many seconds n records wait. Where nothing was ever taken it is not known."""

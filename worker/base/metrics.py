@@ -178,7 +178,7 @@ class Metrics:
         self.consumer_lag_seconds = Gauge(
             ByPartition,
             "seconds",
-            "Since when records wait to be taken in, by the time of the last one taken; 0 where none waits.",
+            "Since when records wait to be taken in, by the time of the last ones taken; 0 where none waits.",
         )
         self.forwarded_records_total = Counter(Unlabelled, "records", "Records forwarded to the internal topic.")
         self.forwarder_dead_letters_total = Counter(
@@ -193,7 +193,7 @@ class Metrics:
         self.forwarder_lag_seconds = Gauge(
             ByInputPartition,
             "seconds",
-            "Since when records wait to be forwarded, by the time of the last one taken; 0 where none waits.",
+            "Since when records wait to be forwarded, by the time of the last ones taken; 0 where none waits.",
         )
         self.replayed_records_total = Counter(Unlabelled, "records", "Records taken in again after a restore.")
         sizes = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000)

@@ -161,6 +161,7 @@ class ModelDetail(msgspec.Struct, frozen=True):
     algorithm: str | None = None
     trees: int | None = None
     n_features: int | None = None
+    """The categories of one count as one."""
     features: Sequence[Feature] | None = None
     """Those that it uses most."""
     weighted_depth: float | None = None

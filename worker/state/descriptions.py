@@ -65,7 +65,7 @@ def detail(partition: int, entry: Entry) -> ModelDetail:
         common,
         algorithm=forest.family,
         trees=forest.params.n_estimators,
-        n_features=forest.n_features,
+        n_features=len(entry.model.features.names),
         features=_features(entry.model, usage),
         weighted_depth=float(usage.sum()),
         adaptation=None if adaptation is None else _adaptation(entry.model, adaptation),

@@ -7,7 +7,7 @@ commonest class with the share of each class as its probability, or always the m
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,7 +18,7 @@ from amf import class_text
 from worker.base.records import ClassScores, Estimate, NumberScores, Prediction
 
 _MOST_WINDOWS = 60
-_FEWEST_ROWS = 20
+FEWEST_ROWS = 20
 _MOST_PAIRS = 2000
 _FEWEST_OF_FIFTHS = 500
 N_BINS = 10
@@ -46,7 +46,7 @@ class Curve:
     def points(self) -> list[tuple[int, float]]:
         """The last row of each window, counted from 1, and the mean over the window."""
         windows = [*self._windows, (self._sum, self._n)] if self._n else self._windows
-        together = max(math.ceil(len(windows) / _MOST_WINDOWS), math.ceil(_FEWEST_ROWS / self._width))
+        together = max(math.ceil(len(windows) / _MOST_WINDOWS), math.ceil(FEWEST_ROWS / self._width))
         points, row = [], 0
         starts = list(range(0, len(windows), together))
         # A few rows at the end are no window of their own: their mean would be chance.
@@ -92,13 +92,25 @@ class Bin(NamedTuple):
     share_true: float
 
 
+class Share(NamedTuple):
+    """Of labels that came true of a quantile. Where many are alike, such as zeros, one that is right has less of them
+    below it than was said, and more up to it."""
+
+    below: float
+    up_to: float
+
+    def distance(self, said: float) -> float:
+        """How far they are from what was said."""
+        return max(self.below - said, said - self.up_to, 0.0)
+
+
 class Fifth(NamedTuple):
     """A fifth of the estimates."""
 
     smallest: float
     largest: float
-    shares: Sequence[float]
-    """Of labels up to each of the QUANTILES."""
+    shares: Sequence[Share]
+    """Of labels for each of the QUANTILES."""
 
 
 def calibration_error(bins: Iterable[Bin]) -> float | None:
@@ -208,7 +220,9 @@ class Report(_Scored):
     confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(class, predicted class) -> rows."""
     below: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """Labels up to each of the QUANTILES."""
+    """Labels below each of the QUANTILES."""
+    up_to: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """The same, and those that are the quantile."""
     estimates: Sample = field(default_factory=Sample)
     """Of some rows the label, the estimate and its quantiles."""
     loss_curve: Curve = field(default_factory=Curve)
@@ -260,20 +274,26 @@ class Report(_Scored):
         assert estimate.loss is not None
         self.std += estimate.std or 0.0
         for place, quantile in enumerate(estimate.quantiles or ()):
-            self.below[place] += estimate.label <= quantile
+            self.below[place] += estimate.label < quantile
+            self.up_to[place] += estimate.label <= quantile
         self.error_curve.add(estimate.loss)
         self.estimates.add(estimate.label, estimate.prediction, *(estimate.quantiles or ()))
 
     def coverage_by_size(self) -> list[Fifth]:
-        """How many labels were up to each quantile, by how large the estimate was; none of few rows."""
+        """What came true of each quantile, by how large the estimate was; none of few rows."""
         rows = sorted(self.estimates.rows, key=lambda row: row[1])
         bounds = [round(part * len(rows) / 5) for part in range(6)]
         fifths = [rows[start:stop] for start, stop in pairwise(bounds)] if len(rows) >= _FEWEST_OF_FIFTHS else []
         places = range(2, 2 + len(self.below))
         return [
-            Fifth(part[0][1], part[-1][1], [fmean(row[0] <= row[place] for row in part) for place in places])
+            Fifth(part[0][1], part[-1][1], [_share([(row[0], row[place]) for row in part]) for place in places])
             for part in fifths
         ]
+
+    def coverage_by_quantile(self) -> list[Share]:
+        """What came true of each quantile, over all rows."""
+        n = self.numbers.count
+        return [Share(below / n, up_to / n) for below, up_to in zip(self.below, self.up_to, strict=True)]
 
     def confidence(self) -> list[Bin]:
         """How often the likeliest class was right, by how likely it was said to be."""
@@ -303,10 +323,35 @@ class Report(_Scored):
         """Share of the positive class among the labels: the precision of forecasts that tell nothing."""
         return self.labels[self.positive or ""] / self.classes.count
 
+    def baseline_ranking(self) -> tuple[float, float]:
+        """AUC and average precision where each model says its own share of the positive class of every row.
+
+        That tells models apart, and so ranks their rows, without a look at any feature.
+        """
+        by_share: defaultdict[float, list[int]] = defaultdict(lambda: [0, 0])
+        for model in self.by_model.values():
+            if n := model.labels.total():
+                own = model.labels[self.positive or ""]
+                of_share = by_share[own / n]
+                of_share[0], of_share[1] = of_share[0] + own, of_share[1] + n - own
+        others_below = self.classes.count - self.labels[self.positive or ""]
+        wins, hits, own_above, above = 0.0, 0.0, 0, 0
+        for _, (own, others) in sorted(by_share.items(), reverse=True):
+            others_below -= others
+            own_above, above = own_above + own, above + own + others
+            wins += own * (others_below + others / 2)
+            hits += own * own_above / above
+        return wins / (own_above * (above - own_above)), hits / own_above
+
     @property
     def baseline(self) -> Baseline:
         """What to compare with: the best that can be said without a look at the features, model by model."""
         return baseline_of(list(self.by_model.values()))
+
+
+def _share(pairs: Sequence[tuple[float, float]]) -> Share:
+    """Of pairs of a label and a quantile."""
+    return Share(fmean(label < quantile for label, quantile in pairs), fmean(a <= b for a, b in pairs))
 
 
 def _labels_of(models: Iterable[ModelFigures]) -> Counter[str]:

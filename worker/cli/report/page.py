@@ -13,7 +13,7 @@ from statistics import quantiles
 
 from worker import __version__
 from worker.cli.report import text
-from worker.cli.report.figures import Curve, Report, calibration_error
+from worker.cli.report.figures import FEWEST_ROWS, Curve, Report, calibration_error
 from worker.cli.report.style import STYLE
 from worker.cli.report.svg import WIDE, Axis, Points, Series, chart
 from worker.cli.terminal import count
@@ -83,7 +83,9 @@ def _of_classes(report: Report) -> Iterator[str]:
         axes = Axis(f"share of {positive} that is found (recall)", 0, 1), Axis("share of hits (precision)", 0, 1)
         yield _section(f"Precision and recall: average {text.figure(report.average_precision)}", chart(curves, *axes))
     if report.calibration:
-        points = [(each.mean_probability, each.share_true) for each in report.calibration]
+        # What was said a few times only came true by chance; where there is nothing else it is better than nothing.
+        enough = [each for each in report.calibration if each.n >= FEWEST_ROWS] or report.calibration
+        points = [(each.mean_probability, each.share_true) for each in enough]
         top = 1.0 if not report.roc else min(1.0, 1.1 * max(max(point) for point in points) or 1.0)
         diagonal = Series("as said", [(0.0, 0.0), (top, top)], "faint")
         drawn = chart(

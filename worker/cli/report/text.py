@@ -8,7 +8,7 @@ from heapq import nlargest
 from typing import NamedTuple
 
 from worker.base.records import QUANTILES
-from worker.cli.report.figures import Bin, FeatureFigures, ModelFigures, Report, baseline_of, calibration_error
+from worker.cli.report.figures import Bin, FeatureFigures, ModelFigures, Report, Share, baseline_of, calibration_error
 from worker.cli.terminal import count, say, table
 
 MOST_MODELS = 20
@@ -70,9 +70,9 @@ def scores(report: Report) -> Iterator[tuple[str, str, str]]:
         yield "log-loss", figure(report.log_loss), figure(baseline.log_loss)
         yield "accuracy", figure(report.accuracy), figure(baseline.accuracy)
     if report.auc is not None:
-        yield f"AUC (class {report.positive})", figure(report.auc), "0.5000"
-        precision = f"average precision (class {report.positive})"
-        yield precision, figure(report.average_precision), figure(report.positive_share)
+        auc, precision = report.baseline_ranking()
+        yield f"AUC (class {report.positive})", figure(report.auc), figure(auc)
+        yield f"average precision (class {report.positive})", figure(report.average_precision), figure(precision)
     if report.classes.count:
         yield "calibration error", figure(calibration_error(report.calibration)), ""
     if report.numbers.count:
@@ -110,7 +110,7 @@ def verdicts(report: Report) -> Iterator[Verdict]:
             yield Verdict(f"The forecasts tell more than the labels alone: {than}, {less}.", good=True)
         else:
             yield Verdict(f"The forecasts tell no more than the labels alone: {than}.", good=False)
-    if any(abs(each.shares[1] - 0.5) > _UNEVEN for each in report.coverage_by_size()):
+    if any(each.shares[1].distance(0.5) > _UNEVEN for each in report.coverage_by_size()):
         yield Verdict(
             "The quantiles are right over all rows, but not for small and large estimates alike. Of amounts and "
             "durations take the logarithm as the label: its quantiles are those of the amounts.",
@@ -204,14 +204,20 @@ def bin_cells(each: Bin) -> Sequence[str]:
 
 def quantile_rows(report: Report) -> list[Sequence[str]]:
     """What was said of the labels, and what came true."""
-    n = report.numbers.count
-    return [(name, figure(float(name)), figure(c / n)) for name, c in zip(QUANTILES, report.below, strict=True)]
+    shares = report.coverage_by_quantile()
+    return [(name, figure(float(name)), _came_true(share)) for name, share in zip(QUANTILES, shares, strict=True)]
 
 
 def fifth_rows(report: Report) -> list[Sequence[str]]:
-    """How many labels were up to each quantile, by how large the estimate was."""
+    """What came true of each quantile, by how large the estimate was."""
     fifths = report.coverage_by_size()
-    return [(f"{unit(each.smallest)} to {unit(each.largest)}", *map(figure, each.shares)) for each in fifths]
+    return [(f"{unit(each.smallest)} to {unit(each.largest)}", *map(_came_true, each.shares)) for each in fifths]
+
+
+def _came_true(share: Share) -> str:
+    """Where labels are the quantile, the shares without them and with them."""
+    below, up_to = map(figure, share)
+    return up_to if below == up_to else f"{below} to {up_to}"
 
 
 class FeatureColumn(NamedTuple):
