@@ -77,7 +77,7 @@ def require_complete(store: ObjectStore, manifest: Manifest) -> None:
     if missing:
         raise PartitionStopped(
             "no-checkpoint",
-            f"{manifest.location.title}: the models were put there by {manifest.origin}, which has not come to its end: "
+            f"{manifest.location.title}: the models were put there by {manifest.origin}, which did not end: "
             f"{len(missing)} of {manifest.partitions} partitions have none, {min(missing)} among them",
             "Run `amf-worker reshard` once more with the same options, which writes what is missing",
         )
