@@ -126,6 +126,21 @@ def test_a_name_that_occurs_twice_must_be_right_twice() -> None:
     assert outcome(decode(twice.replace(b"\x91\x01", b"\x91\x90"), MAX_BYTES)) == "wrong-type"
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        b"\xa8features\x91\xcb\x7f\xf8\0\0\0\0\0\0\xa8features\x91\x02",  # NaN
+        b"\xa8features\x82\xa1a\xa3nan\xa1a\x02\xa2id\xc0",
+        b"\xa8features\x91\x02\xa5label" + packed(2e75) + b"\xa5label\x01",
+    ],
+)
+def test_of_a_name_that_occurs_twice_the_last_number_counts_whatever_is_ignored_beside_it(twice: bytes) -> None:
+    n = 3 if b"label" in twice else 2
+    alone, beside = bytes([0x80 + n]) + twice, bytes([0x81 + n]) + twice + b"\xa7ignored\x01"
+    assert isinstance(decode(alone, MAX_BYTES), Event)
+    assert decode(beside, MAX_BYTES) == decode(alone, MAX_BYTES)
+
+
 edits = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3)), max_size=4)
 packable = MESSAGES.filter(lambda message: all(-(2**63) <= n < 2**64 for n in integers_in(message)))
 

@@ -20,11 +20,11 @@ from tests.worker.support.fake_clients import FakeInput
 from tests.worker.support.fakes import config
 from tests.worker.support.keyed import KEYS, drained_bench, feed_keys, models_of
 from tests.worker.support.manifests import loaded
-from tests.worker.support.stores import DictStore
+from tests.worker.support.stores import DictStore, Fault, FaultyStore
 from tests.worker.support.tasks import restore
 from worker.adapters.kafka import KafkaGroup
 from worker.adapters.store import FileStore
-from worker.base.errors import WorkerError
+from worker.base.errors import Transient, WorkerError
 from worker.base.partitioner import partition_of
 from worker.checkpoint import Checkpoints, Location, Manifest, SavedModel, history, segments
 from worker.cli import drained as drained_
@@ -120,6 +120,24 @@ def test_to_do_it_again_is_harmless_until_a_worker_has_started(drained: Bench) -
     with pytest.raises(WorkerError, match=r"has other checkpoints already.*--into"):
         reshard(drained.store, drained.store, 3, under="group/main")
     assert drained.store.objects == before
+
+
+@pytest.mark.parametrize("manifests", [1, 2])
+def test_where_it_was_interrupted_none_starts_before_it_is_done_once_more(drained: Bench, manifests: int) -> None:
+    """Else the new partition, which has no checkpoint and no offset either, would begin with no models."""
+    before, old = models_of(drained, "main"), history(drained.store)
+    interrupted = FaultyStore(drained.store, {6 + manifests: Fault.BEFORE})
+    with pytest.raises(Transient):
+        resharding.reshard(old, drained.store, interrupted, 3)
+    assert len([name for _, name in interrupted.log if name.endswith("manifest")]) == manifests + 1
+    add_partition(drained)
+    left = dict(drained.store.objects)
+    assert run_into_stop(drained.worker()) == {"no-checkpoint": 3}
+    assert drained.store.objects == left
+    resharding.reshard(old, drained.store, drained.store, 3)
+    worker = drained.worker().join().turns(2)
+    worker.close()
+    assert (worker.stops(), models_of(drained, "main~3")) == ({}, before)
 
 
 @pytest.mark.parametrize("lineage", ["main", "another"])

@@ -78,6 +78,19 @@ def test_what_is_hidden_in_a_folder_is_no_object(tmp_path: Path) -> None:
     assert store.list("") == store.list("a") == ["a/b"]
 
 
+def test_what_cannot_be_an_object_by_its_name_is_none(tmp_path: Path) -> None:
+    """A folder of backups that begins with a dot, say: whoever looked through the store could not go on."""
+    files, backend = open_store(f"file://{tmp_path}"), MemoryStore()
+    objects = ObstoreStore("s3://bucket", backend)
+    for store in (files, objects):
+        store.create("a/b", b"1")
+    (tmp_path / "a" / "b\n").write_bytes(b"?")
+    for name in (".backup/a", "a/.b"):
+        obstore.put(backend, name, b"?")
+    for store in (files, objects):
+        assert store.list("") == store.list("a") == ["a/b"]
+
+
 def test_a_folder_that_the_system_does_not_let_us_look_into_is_refused_by_the_first_call(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/{'x' * 256}")
     for call in (lambda: store.create("a", b"1"), lambda: store.list(""), lambda: store.read("a")):

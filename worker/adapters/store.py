@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -96,6 +96,11 @@ def _checked(name: str) -> str:
     return name
 
 
+def _objects(names: Iterable[str]) -> list[str]:
+    """Those of what a store holds that can be asked for: the backups in somebody's hidden folder, say, cannot."""
+    return sorted(filter(_NAME.fullmatch, names))
+
+
 def _expect_same(name: str, found: bytes, data: bytes) -> None:
     if found != data:
         raise AlreadyExists(f"{name} exists with other content; it was left as it is")
@@ -140,7 +145,7 @@ class FileStore:
     def list(self, prefix: str) -> list[str]:
         top = self._path(prefix) if prefix else self._root
         with _translated_os("list", top):
-            return sorted(path.relative_to(self._root).as_posix() for path in _files(top))
+            return _objects(path.relative_to(self._root).as_posix() for path in _files(top))
 
     def delete(self, *names: str) -> None:
         paths = [self._path(name) for name in names]
@@ -281,7 +286,7 @@ class ObstoreStore:
     def list(self, prefix: str) -> list[str]:
         folder = _checked(prefix) if prefix else None
         with self._translated("list", prefix):
-            return sorted(found["path"] for page in obstore.list(self._backend, folder) for found in page)
+            return _objects(found["path"] for page in obstore.list(self._backend, folder) for found in page)
 
     def delete(self, *names: str) -> None:
         with self._translated("delete", ", ".join(names[:1]) + " ..." * (len(names) > 1)):

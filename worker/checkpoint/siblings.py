@@ -27,6 +27,12 @@ def of_another_topic(store: ObjectStore, history: History) -> Manifest | None:
     return next((m for m in found if m.location.topic == history.topic), None)
 
 
+def partitions_there(store: ObjectStore, history: History) -> set[int]:
+    """Those that have a checkpoint, whether or not it can be read."""
+    folders = {path.rpartition("/")[0] for path in store.list(history.topic_prefix) if manifests_among([path])}
+    return {int(number) for number in (folder.rpartition("/")[2] for folder in folders) if number.isdecimal()}
+
+
 def other_lineages(store: ObjectStore, location: Location) -> list[str]:
     """The lineages, but for its own, of which the group has checkpoints of this topic."""
     group, _, topic, _ = location.prefix.split("/")

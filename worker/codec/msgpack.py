@@ -40,6 +40,8 @@ class _Message(Message[Value, Item], forbid_unknown_fields=True, gc=False):
 _Decode = Callable[[bytes], Message[Any, Any]]
 _decode_numbers: _Decode = msgspec.msgpack.Decoder(_Message[Number, Number]).decode
 _decode_mixed: _Decode = msgspec.msgpack.Decoder(_Message[AnyFeature, AnyItem]).decode
+_decode_parsed: _Decode = msgspec.msgpack.Decoder(Message[AnyFeature, AnyItem]).decode
+"""Skips other fields, of which the parser has seen every byte by then."""
 _encode = msgspec.msgpack.Encoder().encode
 _INTEGERS = range(-(2**63), 2**64)
 
@@ -55,7 +57,15 @@ def decode(value: bytes | None, max_bytes: int) -> Event | Reject:
             # The parser below counts levels itself and finds the same event, if there is one.
             continue
         return event or _parsed(value)
-    return _parsed(value)
+    found = _parsed(value)
+    if isinstance(found, Event) or found.code == "malformed-msgpack":
+        return found
+    # Of a name that occurs twice the typed decoders judge the last number alone, which nothing that is ignored beside
+    # it must change.
+    try:
+        return event_of(_decode_parsed(value)) or found
+    except (*FAULTS, RecursionError):
+        return found
 
 
 def encode_answers(models: Iterable[str], answers: Iterable[Answer]) -> list[bytes]:

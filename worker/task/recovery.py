@@ -33,6 +33,7 @@ from worker.task.model_reader import ModelReader
 from worker.task.requirements import (
     no_checkpoint,
     require_agreement,
+    require_complete,
     require_drained,
     require_engine,
     require_intake,
@@ -211,6 +212,7 @@ class Recovery:
                 manifest = self._begin_history(checkpoints, committed, bounds)
             if not manifest.adopted:
                 require_drained(manifest, committed)
+                require_complete(self._store, manifest)
             require_partitions(manifest, self._partitions, self._terms.on_repartition)
             if not manifest.adopted:
                 manifest = self._out_of_band(checkpoints, manifest)
@@ -286,6 +288,8 @@ class Recovery:
         sibling = of_any_partition(self._store, self._location)
         if sibling is not None:
             require_partitions(sibling, self._partitions, self._terms.on_repartition)
+            if not sibling.adopted:
+                require_complete(self._store, sibling)
         # A partition that was added to a history has no records from before it, and no models. The newest checkpoint of
         # another one may know of it by now, which the oldest does not.
         oldest = of_any_partition(self._store, self._location, oldest=True)

@@ -16,7 +16,7 @@ from worker.base.ports import ObjectStore
 from worker.base.records import Record
 from worker.base.refusals import partitions_added, topic_recreated
 from worker.checkpoint import Checkpoints, Location, Manifest
-from worker.checkpoint.siblings import of_another_topic
+from worker.checkpoint.siblings import of_another_topic, partitions_there
 
 _log = Log(__name__)
 
@@ -65,6 +65,21 @@ def require_drained(manifest: Manifest, committed: int | None) -> None:
             f"but the group is at {committed}: records in between belong to models that are elsewhere now",
             "Go back to the lineage before, with the producers stopped: `amf-worker run CONFIG --until end`, then "
             "`amf-worker reshard CONFIG --into` another name",
+        )
+
+
+def require_complete(store: ObjectStore, manifest: Manifest) -> None:
+    """A history that was made offline has a checkpoint of each partition: without one its models would start anew.
+
+    Asked by all partitions, so none of them goes on before it can be made complete no more.
+    """
+    missing = set(range(manifest.partitions or 0)) - partitions_there(store, manifest.location)
+    if missing:
+        raise PartitionStopped(
+            "no-checkpoint",
+            f"{manifest.location.title}: the models were put there by {manifest.origin}, which did not end: "
+            f"{len(missing)} of {manifest.partitions} partitions have none, {min(missing)} among them",
+            "Run `amf-worker reshard` once more with the same options, which writes what is missing",
         )
 
 
