@@ -41,7 +41,7 @@ _LIMITS = (
 )
 DECODERS = {
     "json": f"json-4 {_LIMITS}",
-    "msgpack": f"msgpack-2 {_LIMITS}",
+    "msgpack": f"msgpack-3 {_LIMITS}",
     "avro": f"avro-7 {_LIMITS}",
     "json-schema": f"json-schema-6 {_LIMITS}",
 }
