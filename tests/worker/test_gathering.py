@@ -105,13 +105,37 @@ def test_where_there_is_little_to_do_an_interval_is_one_piece() -> None:
         """How often it is read in the next interval, after turns that took so long."""
         for n in count(1):
             clock.now_s += pace.next_piece_s()
-            pace.has_read(turn_s)
+            pace.has_read(1, turn_s)
             if pace.is_due:
                 return n
         raise AssertionError
 
     reads(0.0)
     assert [reads(seconds) for seconds in (0.001, 0.001, 0.02, 0.02, 0.02, 0.001, 0.001)] == [1, 1, 1, 4, 4, 4, 1]
+
+
+def test_a_burst_after_a_calm_spell_is_taken_piece_by_piece_at_once() -> None:
+    """Else all of an interval's records are predicted at its end, and those of the next one come meanwhile: where that
+    takes most of an interval there is never time for a second piece again."""
+    clock = FakeClock()
+    pace, end_s = Pace(0.1, clock), clock.now_s + 2.0
+    a_second, an_event_s = 20_000, 1 / 22_000
+    waiting = turn_s = 0.0
+    before_commits: list[float] = []
+    while clock.now_s < end_s:
+        came_s, wait_s, most = clock.now_s, pace.next_piece_s(), pace.most_records(20_000)
+        clock.now_s += min(wait_s, max(0.0, (most - waiting) / a_second))
+        waiting += (clock.now_s - came_s) * a_second
+        n_records = min(most, round(waiting))
+        pace.has_read(n_records, turn_s)
+        turn_s = n_records * an_event_s
+        clock.now_s += turn_s
+        waiting += turn_s * a_second - n_records
+        if pace.is_due:
+            before_commits.append(turn_s)
+    # What an interval brings takes 91 ms.
+    assert len(before_commits) > 10
+    assert max(before_commits) < 0.06
 
 
 def test_a_transaction_that_is_full_does_not_wait() -> None:

@@ -48,6 +48,25 @@ def test_an_answer_that_is_more_than_sockets_take_comes_whole() -> None:
         assert len(answered.read()) == 20_000_000
 
 
+def test_who_sends_nothing_more_and_reads_slowly_gets_the_whole_answer() -> None:
+    """As netcat does, which closes its side after the request."""
+
+    async def answer(_: Request) -> Response:
+        return Response(200, b"x" * 60_000)
+
+    listener = socket.create_server((HOST, 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # less than the answer, as to a far client
+    with closing(Server(listener, answer)) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(10)
+        client.connect((HOST, server.port))
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        client.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        answered = b"".join(iter(lambda: client.recv(2**16), b""))
+    assert len(answered.partition(b"\r\n\r\n")[2]) == 60_000
+
+
 class Slow:
     """A server that answers with the path; /slow not before it may. Connections that are held are closed at the end."""
 

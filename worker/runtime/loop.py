@@ -199,7 +199,7 @@ class Worker:
     def _consume(self) -> None:
         """Read records for the next transaction."""
         records, gone = self._input.consume(*self._appetite())
-        self._pace.has_read(self._executor.turn_s)
+        self._pace.has_read(sum(map(len, records.values())), self._executor.turn_s)
         for number, some in records.items():
             # A partition may have been taken away after these records of it were read.
             if number in self._tasks and not self._tasks[number].add(some):
@@ -221,7 +221,7 @@ class Worker:
         if self._tasks.any_opening:
             wait_s = min(wait_s, LOOK_EVERY_S)
         most = max(1, READ_AHEAD * limit - self._executor.n_gathered - n_buffered) if transactions < READ_AHEAD else 1
-        return most, 0.0 if n_buffered else wait_s
+        return self._pace.most_records(most), 0.0 if n_buffered else wait_s
 
     def _process(self, member: Membership) -> None:
         """Take the records that are there: those of live tasks are published and committed."""

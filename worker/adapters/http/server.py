@@ -110,6 +110,8 @@ class Server:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._make_room()
         self._open[writer] = None
+        # `drain` waits until the system has all of the answer: what is left here is lost when the connection is cut.
+        writer.transport.set_write_buffer_limits(0)
         try:
             async with asyncio.timeout(EXCHANGE_S):
                 writer.write(await self._exchange(reader, writer))
