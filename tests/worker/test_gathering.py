@@ -13,7 +13,7 @@ from tests.worker.support.fakes import FakeClock, with_transactions
 from worker.base.errors import Abort, StateLost, Unknown
 from worker.base.records import Membership
 from worker.runtime.loop import LOOK_EVERY_S
-from worker.runtime.pace import LEAST_PIECE_S, Pace
+from worker.runtime.pace import CALM_PIECE_S, LEAST_PIECE_S, Pace
 from worker.runtime.reloads import Reloads
 from worker.state.model_store import ModelStore
 
@@ -112,6 +112,13 @@ def test_where_there_is_little_to_do_an_interval_is_one_piece() -> None:
 
     reads(0.0)
     assert [reads(seconds) for seconds in (0.001, 0.001, 0.02, 0.02, 0.02, 0.001, 0.001)] == [1, 1, 1, 4, 4, 4, 1]
+
+
+def test_nobody_waits_for_the_end_of_a_long_interval_in_which_there_is_little_to_do() -> None:
+    """A signal to stop is seen between two pieces."""
+    assert Pace(10.0, FakeClock()).next_piece_s() == pytest.approx(2.5)
+    assert Pace(2.0, FakeClock()).next_piece_s() == pytest.approx(CALM_PIECE_S)
+    assert Pace(0.5, FakeClock()).next_piece_s() == pytest.approx(0.5)
 
 
 def test_a_burst_after_a_calm_spell_is_taken_piece_by_piece_at_once() -> None:

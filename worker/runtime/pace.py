@@ -6,6 +6,8 @@ from worker.base.ports import Clock
 
 LEAST_PIECE_S = 0.005
 """Least time for which records are gathered before they are predicted."""
+CALM_PIECE_S = 1.0
+"""Longest of a piece where there is little to do: a signal to stop waits for its end, and questions about models do."""
 
 
 class Pace:
@@ -34,8 +36,9 @@ class Pace:
 
     def next_piece_s(self) -> float:
         """How long to wait for records now; `is_due` says afterwards whether this piece is the last one."""
-        pieces = 1 if self._is_calm else self.pieces
-        now, piece_s = self._clock.monotonic(), max(self._interval_s / pieces, LEAST_PIECE_S)
+        now, piece_s = self._clock.monotonic(), max(self._interval_s / self.pieces, LEAST_PIECE_S)
+        if self._is_calm:
+            piece_s = max(piece_s, min(self._interval_s, CALM_PIECE_S))
         until_s, ends_s = max(now, self._read_s + piece_s), self._began_s + self._interval_s
         self.is_due = until_s + piece_s / 2 > ends_s
         return max(0.0, (ends_s if self.is_due else until_s) - now)

@@ -149,9 +149,10 @@ class ConfluentRegistry:
 
         The client has the schema then, and asks for it no more. Raises Transient.
         """
-        if frame in self._schemas.vetted:
-            return cast(T | Reject, self._schemas.vetted[frame])
-        if len(self._schemas.vetted) >= MAX_SCHEMAS:
+        vetted = self._schemas.vetted
+        if frame in vetted:
+            return cast(T | Reject, vetted[frame])
+        if len(vetted) >= MAX_SCHEMAS:
             self._schemas = self._open()
         by_id, client = frame[0] == 0, self._schemas.client
         number, guid = int.from_bytes(frame[1:]), str(uuid.UUID(bytes=frame[1:].rjust(16, b"\0")))
@@ -170,8 +171,8 @@ class ConfluentRegistry:
             no_schema = self._resting(f"no schema in the answer for {name}")
             self._let_others_ask(frame, str(no_schema))
             raise no_schema
-        vetted = self._schemas.vetted[frame] = _vetted(schema, kind, vet, name)
-        return vetted
+        found = self._schemas.vetted[frame] = _vetted(schema, kind, vet, name)
+        return found
 
     def _given(self, frame: bytes, ask: Callable[[], T]) -> T:
         """The schema that a framing names. Raises Transient, and _Refused where the registry does not give it."""
