@@ -60,9 +60,11 @@ def test_a_good_value_is_this_event(value: bytes, event: Event) -> None:
     assert type(decoded.label) is type(event.label)
 
 
-def test_integers_become_floats() -> None:
-    event = decode(b'{"features": {"a": 1}}', MAX_BYTES)
-    assert type(event.features["a"]) is float
+def test_integers_and_booleans_become_floats() -> None:
+    event = decode(b'{"features": {"a": 1, "b": true}}', MAX_BYTES)
+    assert [type(value) for value in event.features.values()] == [float, float]
+    event = decode(b'{"features": [1, false]}', MAX_BYTES)
+    assert [type(value) for value in event.features] == [float, float]
 
 
 def test_generated_good_messages_decode() -> None:
