@@ -106,7 +106,8 @@ def test_what_is_within_the_limits_is_not_the_fault() -> None:
     assert code_of(decode(json_message(features={"a": "x" * 256, "b": []}), MAX_BYTES)) == "wrong-type"
     for label in ("x" * 128, 1e75, -int(1e75), 1.5, None, True):
         assert code_of(decode(json_message(label=label, id=7.5), MAX_BYTES)) == "wrong-type"
-    assert code_of(decode(json_message(id="i" * 1024, label=[]), MAX_BYTES)) == "wrong-type"
+    for name in ("i" * 1024, -(2**63), 2**64 - 1, None):
+        assert code_of(decode(json_message(id=name, label=[]), MAX_BYTES)) == "wrong-type"
 
 
 def nested(levels: int) -> bytes:
