@@ -125,7 +125,17 @@ def test_numbers_of_other_kinds_are_refused_with_what_to_give(system, label):
 
 @pytest.mark.parametrize(
     ("names", "like", "kind"),
-    [("abc", None, TypeError), (["z"], [0.0], TypeError), (["z"], ["a"], TypeError), (["z"], [False], TypeError)],
+    [
+        ("abc", None, TypeError),
+        (["z"], [0.0], TypeError),
+        (["z"], ["a"], TypeError),
+        (["z"], [False], TypeError),
+        (["z"], [1], ValueError),
+        (["y", "z"], [2, None], ValueError),
+        (["z"], [-1], ValueError),
+        (["z"], [0, 0], ValueError),
+        (["a"], None, ValueError),
+    ],
 )
 def test_bad_columns_leave_the_forest_as_it_was(system, names, like, kind):
     forest = system.new()

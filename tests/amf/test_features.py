@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -170,6 +171,20 @@ def test_columns_of_what_is_missing_leave_room_for_values() -> None:
     assert learned({"a": 1.0}, {}, max_features=1)[1].feature_names == ("a",)
 
 
+@pytest.mark.parametrize("most", range(1, 12))
+def test_columns_of_what_is_missing_are_half_of_all_at_most(most: int) -> None:
+    """Whatever comes in which order, as far as there is room for it."""
+    random = Random(most)
+    for _ in range(50):
+        columns, forest = learned(max_features=most)
+        for _ in range(12):
+            new = columns.new({name: random.choice([1.0, "x", "y"]) for name in "abcdef" if random.random() < 0.4})
+            if len(columns) + len(new) <= most:
+                columns.add(new)
+        missing = [name for name in forest.feature_names or () if name.endswith(r"\missing")]
+        assert len(missing) <= most // 2
+
+
 def test_nothing_may_be_missing_in_the_unit_cube() -> None:
     columns = Columns(Named(feature_names=("a",), in_unit_cube=True))
     assert columns.new({}) == []
@@ -276,6 +291,11 @@ def test_numbers_of_every_type_are_numbers_and_strings_of_every_type_categories(
     columns, forest = learned(features)
     assert forest.feature_names == ("a", "b", "c", "d=x", "e")
     assert rows(columns, features) == [[0.5, 3.0, 0.0, 1.0, 1.0]]
+
+
+def test_what_is_no_object_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^objects\[1\] is a list, not a mapping of names to values; .*to_dict"):
+        learned({"a": 1.0})[0].matrix([{"a": 1.0}, [1.0]])  # type: ignore[list-item]
 
 
 def test_no_objects_are_no_rows() -> None:

@@ -60,9 +60,11 @@ def test_a_good_value_is_this_event(value: bytes, event: Event) -> None:
     assert type(decoded.label) is type(event.label)
 
 
-def test_integers_become_floats() -> None:
-    event = decode(b'{"features": {"a": 1}}', MAX_BYTES)
-    assert type(event.features["a"]) is float
+def test_integers_and_booleans_become_floats() -> None:
+    event = decode(b'{"features": {"a": 1, "b": true}}', MAX_BYTES)
+    assert [type(value) for value in event.features.values()] == [float, float]
+    event = decode(b'{"features": [1, false]}', MAX_BYTES)
+    assert [type(value) for value in event.features] == [float, float]
 
 
 def test_generated_good_messages_decode() -> None:
@@ -104,7 +106,8 @@ def test_what_is_within_the_limits_is_not_the_fault() -> None:
     assert code_of(decode(json_message(features={"a": "x" * 256, "b": []}), MAX_BYTES)) == "wrong-type"
     for label in ("x" * 128, 1e75, -int(1e75), 1.5, None, True):
         assert code_of(decode(json_message(label=label, id=7.5), MAX_BYTES)) == "wrong-type"
-    assert code_of(decode(json_message(id="i" * 1024, label=[]), MAX_BYTES)) == "wrong-type"
+    for name in ("i" * 1024, -(2**63), 2**64 - 1, None):
+        assert code_of(decode(json_message(id=name, label=[]), MAX_BYTES)) == "wrong-type"
 
 
 def nested(levels: int) -> bytes:

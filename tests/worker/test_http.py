@@ -366,6 +366,21 @@ def test_without_file_descriptors_it_says_so_once_a_second_at_most(
     server.close()
 
 
+def test_only_where_files_are_lacking_it_says_how_to_have_more(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: socket.socket) -> object:
+        raise OSError(errno.ENOBUFS, "No buffer space available")
+
+    monkeypatch.setattr(socket.socket, "accept", refuse)
+    with closing(serve(metrics, HOST, 0)) as server, socket.create_connection((HOST, server.port), timeout=10):
+        until(lambda: caplog.records)
+    assert caplog.records[0].getMessage() == (
+        "the server of metrics and page met OSError: socket.accept() out of system resource: [Errno 105] No buffer "
+        "space available"
+    )
+
+
 def test_a_taken_port_is_a_mistake_in_the_configuration(metrics: Metrics) -> None:
     server = serve(metrics, HOST, 0)
     with pytest.raises(

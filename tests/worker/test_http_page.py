@@ -227,6 +227,7 @@ def test_a_slash_in_a_key_needs_no_escape(worker: Server) -> None:
     [
         ("/models/nobody", 404, "no model has the key 'nobody' in the partitions of this worker"),
         ("/models/plain?partition=1", 404, "no model has the key 'plain' in partition 1"),
+        ("/models/with%20space?partition=0", 404, "no model has the key 'with space' in partition 0"),
         ("/models/", 404, "no model has the key ''"),
         ("/models/%ff%fe", 404, "UTF-8"),
         ("/models/" + "x" * 3000, 404, "no model has the key 'xxx"),
@@ -258,6 +259,7 @@ def test_models_are_read_page_by_page(worker: Server) -> None:
         path = page["next"]
     assert sorted(keys) == sorted(KEYS)
     assert ask(worker, f"/models?limit={len(KEYS)}").json()["next"] is None, "there would be an empty page"
+    assert len(ask(worker, f"/models?limit={MOST_LIMIT}").json()["models"]) == len(KEYS)
 
 
 def test_who_asks_the_same_soon_gets_the_same_answer(worker: Server, monkeypatch: pytest.MonkeyPatch) -> None:

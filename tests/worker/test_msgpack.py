@@ -35,6 +35,10 @@ packed = msgspec.msgpack.encode
         ({"features": [1, -2000, None]}, Event([1.0, -2000.0, None], None, None)),
         ({"features": {"a": "red", "b": 2}, "label": True}, Event({"a": "red", "b": 2.0}, True, None)),
         ({"features": [2**64 - 1, -(2**63)], "label": 1}, Event([float(2**64), -float(2**63)], 1, None)),
+        (
+            {"features": [127, 128, 255, 256, -1, -32, -33, -128, -129], "more": None},
+            Event([127.0, 128.0, 255.0, 256.0, -1.0, -32.0, -33.0, -128.0, -129.0], None, None),
+        ),
         ({"features": [0.5], "label": 1.0, "meta": [{"deep": [b"\xff", {}]}]}, Event([0.5], 1.0, None)),
         (
             {"features": {"größe": 1}, "label": "", "x": datetime(2026, 1, 1, tzinfo=UTC)},
