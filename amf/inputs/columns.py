@@ -189,8 +189,8 @@ class Columns:
 
     def _room(self, n_new: int) -> int:
         """How many columns may yet say where a feature is missing, besides so many new ones for values."""
-        most = self._forest.params.max_features
-        room = min(most // 2 - len(self._missing), most - len(self) - n_new)
+        # They are half of all columns at most, since each of them is of a feature that has another one.
+        room = self._forest.params.max_features - len(self) - n_new
         return 0 if self._forest.in_unit_cube else max(room, 0)
 
     def add(self, columns: Sequence[Column]) -> None:
