@@ -161,6 +161,14 @@ def test_a_batch_is_no_larger_than_topics_take(given: str, most_bytes: int | Non
     assert config.producer_properties("id", most_bytes).get("batch.size") == expected
 
 
+def test_where_topics_take_little_one_batch_is_on_its_way_at_a_time() -> None:
+    """Behind one that is refused the client would have others refused, and wait for one of them until it times out."""
+    config = loads(with_kafka("linger.ms: 3"), {})
+    for most_bytes, expected in ((None, None), (1_000_000, None), (999_999, "1")):
+        properties = config.producer_properties("id", most_bytes)
+        assert properties.get("max.in.flight.requests.per.connection") == expected
+
+
 def test_an_admin_client_gets_what_all_clients_share() -> None:
     given = "security.protocol: ssl, linger.ms: 1, group.instance.id: w-0"
     # The last two have to go together, or no client is made.

@@ -179,6 +179,9 @@ def for_producer(properties: Mapping[str, str], transactional_id: str | None, mo
     if most_bytes is not None:
         # A topic takes no batch that is larger than its largest record, and a client fills its own without asking.
         own["batch.size"] = str(min(int(own.get("batch.size", BATCH_BYTES)), most_bytes))
+        if most_bytes < BATCH_BYTES:
+            # Behind a batch that is refused others would be for their numbers, and one may be waited for in vain.
+            own["max.in.flight.requests.per.connection"] = "1"
     if transactional_id is None:
         own.pop("transaction.timeout.ms", None)
         return {**own, **PRODUCER_GUARANTEES}
