@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, Bound
 from worker.base.errors import Abort, Fatal, Transient, Unanswered
 from worker.task.restorer import LONGEST_RETRY_S
 
@@ -28,6 +28,15 @@ def test_a_worker_that_is_told_to_stop_before_it_has_a_producer_ends_in_order() 
     assert (worker.opened, bench.published()) == (201, [])
 
 
+def with_two_records() -> tuple[Bench, Bound]:
+    """A worker that takes its partition with its first turn."""
+    bench = Bench(interval_s=60.0)
+    bench.feed("a", "b")
+    worker = bench.worker()
+    worker.faults.at("consume", worker.take)
+    return bench, worker
+
+
 @pytest.mark.parametrize("point", ["init", "committed", "bounds", "store list", "store create", "store read"])
 def test_a_start_waits_for_what_does_not_answer_yet(point: str) -> None:
     bench = Bench()
@@ -42,10 +51,7 @@ def test_a_start_waits_for_what_does_not_answer_yet(point: str) -> None:
 
 
 def test_it_runs_until_it_is_told_to_stop() -> None:
-    bench = Bench(interval_s=60.0)
-    bench.feed("a", "b")
-    worker = bench.worker()
-    worker.faults.at("consume", worker.take)
+    bench, worker = with_two_records()
     left = iter([False, False, False, True])  # the first time before it asks for a producer
     worker.run(lambda: next(left))
     assert bench.published() == bench.expected()
@@ -54,10 +60,7 @@ def test_it_runs_until_it_is_told_to_stop() -> None:
 
 
 def test_at_the_end_what_is_open_is_tried_once_more() -> None:
-    bench = Bench(interval_s=60.0)
-    bench.feed("a", "b")
-    worker = bench.worker()
-    worker.faults.at("consume", worker.take)
+    bench, worker = with_two_records()
     worker.faults.at("commit", Abort("x"))
     left = iter([False, False, False, True])  # the first time before it asks for a producer
     worker.run(lambda: next(left))
@@ -67,10 +70,7 @@ def test_at_the_end_what_is_open_is_tried_once_more() -> None:
 
 def test_it_leaves_the_group_though_its_last_commit_fails_for_good() -> None:
     """Else its partitions would be nobody's until its session has ended."""
-    bench = Bench(interval_s=60.0)
-    bench.feed("a", "b")
-    worker = bench.worker()
-    worker.faults.at("consume", worker.take)
+    bench, worker = with_two_records()
     worker.faults.at("commit", Abort("x"))
 
     def should_stop() -> bool:

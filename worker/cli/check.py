@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import worker
 from worker import task
@@ -161,12 +161,18 @@ def dry_runs(
             advance((number + 1) / state.partitions, number + 1)
     for trouble, numbers in failed.items():
         yield Finding("failed", f"partition {numbers[0]}: {trouble}{_and_so_with(numbers[1:])}")
-    for code, partitions in stops.items():
-        yield Finding("failed", f"{code}: {partitions[0][1]}{_and_so_with([number for number, _ in partitions[1:]])}")
-    for code, partitions in warned.items():
-        yield Finding("warning", f"{code}: {partitions[0][1]}{_and_so_with([number for number, _ in partitions[1:]])}")
+    for stop in stops.items():
+        yield _of_code("failed", *stop)
+    for found in warned.items():
+        yield _of_code("warning", *found)
     if not failed:  # else there may be more than were seen
         yield _of_models(config, dry_run.models)
+
+
+def _of_code(verdict: Literal["failed", "warning"], code: str, partitions: Sequence[tuple[int, str]]) -> Finding:
+    """What the starts of these partitions have said under one code: the first of them, and which others did."""
+    (_, first), *others = partitions
+    return Finding(verdict, f"{code}: {first}{_and_so_with([number for number, _ in others])}")
 
 
 def _and_so_with(numbers: Sequence[int]) -> str:

@@ -79,14 +79,14 @@ def dead_letter(topic: str, record: Record, why: Reject, provenance: Headers, ma
     if key and record_bytes(key, None, ours) + _MARKERS_BYTES > max_bytes:
         ours.append(("error-key-dropped", b"%d" % len(key)))
         key = None
-    headers = _with_input_headers(record.headers, ours, max_bytes - len(key or b""), "error-headers-dropped")
+    headers = _with_input_headers(_beside(ours, record), ours, max_bytes - len(key or b""), "error-headers-dropped")
     if value and record_bytes(key, value, headers) > max_bytes:
         ours += [
             ("error-truncated", b"true"),
             ("error-size", b"%d" % len(value)),
             ("error-sha256", hashlib.sha256(value).hexdigest().encode()),
         ]
-        headers = _with_input_headers(record.headers, ours, max_bytes - len(key or b""), "error-headers-dropped")
+        headers = _with_input_headers(_beside(ours, record), ours, max_bytes - len(key or b""), "error-headers-dropped")
         value = value[: max(0, max_bytes - record_bytes(key, None, headers))]
     return Outgoing(topic, key, value, headers, record.timestamp_ms)
 
@@ -94,12 +94,8 @@ def dead_letter(topic: str, record: Record, why: Reject, provenance: Headers, ma
 def _with_input_headers(inherited: Headers, ours: Headers, room: int, dropped: str) -> Headers:
     """The input's headers and ours, if they fit into `room` bytes; else ours and, under `dropped`, how many went.
 
-    The trace goes with the others only where it does not fit either, or is none. What is said of an error takes the
-    place of what an earlier dead letter said.
+    The trace goes with the others only where it does not fit either, or is none.
     """
-    if _was_dead_letter(inherited):
-        said_anew = {name for name, _ in ours if name.startswith(_ERROR)}
-        inherited = [header for header in inherited if header[0] not in said_anew]
     if not inherited:
         return ours
     headers = [*inherited, *ours]
@@ -111,6 +107,14 @@ def _with_input_headers(inherited: Headers, ours: Headers, room: int, dropped: s
         if record_bytes(None, None, headers) <= room:
             return headers
     return [*ours, (dropped, b"%d" % len(inherited))]
+
+
+def _beside(ours: Headers, record: Record) -> Headers:
+    """The input's headers, without what an earlier dead letter said of an error where ours say it anew."""
+    if not _was_dead_letter(record.headers):
+        return record.headers
+    said_anew = {name for name, _ in ours if name.startswith(_ERROR)}
+    return [header for header in record.headers if header[0] not in said_anew]
 
 
 def _was_dead_letter(headers: Headers) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from worker.base.metrics import RANKED_CLASSES, RANKED_LABELS
 
@@ -27,7 +26,7 @@ class BinnedAuc:
         self._now, self._before = np.zeros((2, 2, RANKED_CLASSES, _BINS), dtype=np.int64)
         self._n = 0
 
-    def add(self, probabilities: NDArray[np.float64], codes: Sequence[int]) -> None:
+    def add(self, probabilities: NDArray[np.float64], codes: ArrayLike) -> None:
         """Count forecasts (n, n_classes) with the numbers (n,) of their labels; below 0 where there is none.
 
         Most calls bring one forecast or two, of each of the models that have series of their own: what a call costs

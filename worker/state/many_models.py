@@ -199,7 +199,7 @@ def _pass(models: ModelStore, keys: Sequence[str], parts: Sequence[_Part], *, pr
         scores = _answer(parts, forecasts, learned.tolist(), applied, owners)
         for i in models.table.watched[mine].nonzero()[0].tolist():
             here = slice(starts[i], ends[i])
-            models.rank(int(mine[i]), forecasts.part(here), codes[here].tolist())
+            models.rank(int(mine[i]), forecasts.part(here), codes[here])
     models.joined(mine, rules.group.sizes(mine), np.bincount(owners, labelled) > 0, scores)
     return Joint(places, models.specs(slots), applied)
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from amf import Adaptation, Column, Columns, OnlineForest
 from worker.base.limits import MAX_NEW_COLUMNS, YOUNG_SAMPLES
@@ -364,7 +364,7 @@ class Model:
         applied.answered(run.rows, answered, forecasts)
         self.rank(forecasts, run.codes)
 
-    def rank(self, forecasts: ForecastColumns, codes: Sequence[int]) -> None:
+    def rank(self, forecasts: ForecastColumns, codes: ArrayLike) -> None:
         """Count how forecasts ranked the classes, where anybody asks for that. codes: of the labels."""
         if self.ranking is not None and forecasts.probabilities is not None:
             self.ranking.add(forecasts.probabilities[:, : self._n_classes], codes)

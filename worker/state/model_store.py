@@ -196,7 +196,7 @@ class ModelStore:
         entries: list[Any] = self.table.entries
         return [entries[slot].spec for slot in slots.tolist()]
 
-    def rank(self, slot: int, forecasts: ForecastColumns, codes: Sequence[int]) -> None:
+    def rank(self, slot: int, forecasts: ForecastColumns, codes: NDArray[np.int64]) -> None:
         """Count forecasts of a model that is asked how well it ranks."""
         entry = self.table.entries[slot]
         assert entry.model is not None
@@ -323,9 +323,10 @@ class ModelStore:
     def note_times(self, keys: Sequence[str | Reject], times_ms: Sequence[int]) -> None:
         """Records of these keys came at these times, in ms since the epoch: for what learned since the last call."""
         table, slots, times = self.table, self.slots(keys), np.array(times_ms, np.int64)
-        learned = table.untimed[slots] & (slots >= 0) if len(self) else np.zeros(slots.size, np.bool_)
-        slots, times = slots[learned], times[learned]
-        np.maximum.at(table.last_ms, slots, times)
+        learned = slots >= 0
+        learned[learned] = table.untimed[slots[learned]]
+        slots = slots[learned]
+        np.maximum.at(table.last_ms, slots, times[learned])
         table.untimed[slots] = False
 
     def leaders(self, n: int, now_s: float) -> list[Entry]:

@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from worker.adapters.kafka.bounded import bound
@@ -160,21 +161,16 @@ class ConfluentRegistry:
         if by_id and number > _MAX_ID:
             return Reject("unknown-schema", f"no schema registry has a schema of {name}")
         try:
-            schema = self._given(frame, lambda: client.get_schema(number) if by_id else client.get_schema_by_guid(guid))
+            ask = partial(client.get_schema, number) if by_id else partial(client.get_schema_by_guid, guid)
+            schema = self._given(frame, name, ask)
         except _Refused as no:
             if no.code == _NO_SCHEMA or (no.code == _NO_GUIDS and not by_id):
                 return self._unknown(name)
             raise self._unanswered(str(no)) from None
-        if not isinstance(schema.schema_str, str):
-            # The client remembers even that.
-            self._schemas = self._open()
-            no_schema = self._resting(f"no schema in the answer for {name}")
-            self._let_others_ask(frame, str(no_schema))
-            raise no_schema
         found = self._schemas.vetted[frame] = _vetted(schema, kind, vet, name)
         return found
 
-    def _given(self, frame: bytes, ask: Callable[[], T]) -> T:
+    def _given(self, frame: bytes, name: str, ask: Callable[[], Any]) -> Any:
         """The schema that a framing names. Raises Transient, and _Refused where the registry does not give it."""
         again_s, code, said = self._withheld.get(frame, (0.0, None, ""))
         if time.monotonic() < again_s:
@@ -184,7 +180,12 @@ class ConfluentRegistry:
             raise Transient(why)
         self._require_rested()
         try:
-            return self._answer(ask)
+            schema = self._answer(ask)
+            if isinstance(schema.schema_str, str):
+                return schema
+            # The client remembers even that.
+            self._schemas = self._open()
+            raise self._resting(f"no schema in the answer for {name}")
         except Transient as error:
             self._let_others_ask(frame, str(error))
             raise
