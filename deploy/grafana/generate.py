@@ -56,7 +56,7 @@ def by_partition(metric: str) -> Query:
 
 
 def by_input_partition(metric: str) -> Query:
-    """A gauge of the forwarders' partitions, as above."""
+    """A gauge of the partitions that are forwarded; each has one forwarder, but while it goes to another one."""
     return Query(f"max by (input_partition) ({metric}{{WORKERS}})", "input, {{input_partition}}")
 
 

@@ -90,6 +90,8 @@ class System:
         return self.new(n_estimators=3, seed=5, **parameters).partial_fit(x, y), x, y
 
 
+_OF_CLASSES = class_labels, ("no", 7), ("predict_proba", "predict", "weighted_depth")
+_OF_NUMBERS = real_labels, (0.5, -7), ("predict", "predict_std", "predict_quantiles", "weighted_depth")
 _SCALING = {"scaling": ["auto", "none"], "calibration": [True, False]}
 _BRANCHING = {"split_pure": [True, False], "mode": ["existing", "existing", "sampled", "expected"]}
 _AGGREGATION = {"charge_first": [True, False], "calibration": [True, False]}
@@ -102,64 +104,34 @@ _ALL_CUTS = {"lifetime": 1e30, "min_samples_split": 1}
 _BSP = {**_SCALING, "lifetime_exponent": [None, 0.0], "rate_scale": [0.5, 4.0], "min_samples_split": [4, 2]}
 
 SYSTEMS = [
-    System(
-        "amf-classifier",
-        amf.AMFClassifier,
-        class_labels,
-        ("no", 7),
-        ("predict_proba", "predict", "weighted_depth"),
-        {**_AMF, "prior": ["parent", "dirichlet"]},
-    ),
-    System(
-        "amf-regressor",
-        amf.AMFRegressor,
-        real_labels,
-        (0.5, -7),
-        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
-        _AMF,
-    ),
+    System("amf-classifier", amf.AMFClassifier, *_OF_CLASSES, {**_AMF, "prior": ["parent", "dirichlet"]}),
+    System("amf-regressor", amf.AMFRegressor, *_OF_NUMBERS, _AMF),
     System(
         "unrestricted-amf-classifier",
         amf.UnrestrictedAMFClassifier,
-        class_labels,
-        ("no", 7),
-        ("predict_proba", "predict", "weighted_depth"),
+        *_OF_CLASSES,
         {**_AGGREGATION, "prior": ["parent", "dirichlet"]},
         in_unit_cube=True,
     ),
     System(
         "mondrian-classifier",
         amf.MondrianForestClassifier,
-        class_labels,
-        ("no", 7),
-        ("predict_proba", "predict", "weighted_depth"),
+        *_OF_CLASSES,
         {**_MONDRIAN, "smoothing": ["ikn", "ikn", "path_mean"]},
         branches_off=True,
     ),
-    System(
-        "mondrian-regressor",
-        amf.MondrianForestRegressor,
-        real_labels,
-        (0.5, -7),
-        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
-        _MONDRIAN,
-        branches_off=True,
-    ),
+    System("mondrian-regressor", amf.MondrianForestRegressor, *_OF_NUMBERS, _MONDRIAN, branches_off=True),
     System(
         "increasing-lifetime-classifier",
         amf.IncreasingLifetimeForestClassifier,
-        class_labels,
-        ("no", 7),
-        ("predict_proba", "predict", "weighted_depth"),
+        *_OF_CLASSES,
         {**_INCREASING, "combine": ["average", "vote"]},
         whole=_UNENDING,
     ),
     System(
         "increasing-lifetime-classifier on the cube",
         amf.IncreasingLifetimeForestClassifier,
-        class_labels,
-        ("no", 7),
-        ("predict_proba", "predict", "weighted_depth"),
+        *_OF_CLASSES,
         {**_INCREASING, "combine": ["average", "vote"], "empty_cells": ["parent", "zero"]},
         in_unit_cube=True,
         whole=_UNENDING,
@@ -168,18 +140,14 @@ SYSTEMS = [
     System(
         "increasing-lifetime-regressor",
         amf.IncreasingLifetimeForestRegressor,
-        real_labels,
-        (0.5, -7),
-        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        *_OF_NUMBERS,
         _INCREASING,
         whole=_UNENDING,
     ),
     System(
         "increasing-lifetime-regressor on the cube",
         amf.IncreasingLifetimeForestRegressor,
-        real_labels,
-        (0.5, -7),
-        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
+        *_OF_NUMBERS,
         {**_INCREASING, "empty_cells": ["parent", "zero"]},
         in_unit_cube=True,
         whole=_UNENDING,
@@ -188,37 +156,18 @@ SYSTEMS = [
     System(
         "adaptive-classifier",
         amf.AdaptiveAMFClassifier,
-        class_labels,
-        ("no", 7),
-        ("predict_proba", "predict", "weighted_depth"),
+        *_OF_CLASSES,
         {**_AMF, **_ADAPTIVE, "prior": ["parent", "dirichlet"]},
     ),
-    System(
-        "adaptive-regressor",
-        amf.AdaptiveAMFRegressor,
-        real_labels,
-        (0.5, -7),
-        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
-        {**_AMF, **_ADAPTIVE},
-    ),
+    System("adaptive-regressor", amf.AdaptiveAMFRegressor, *_OF_NUMBERS, {**_AMF, **_ADAPTIVE}),
     System(
         "bsp-classifier",
         amf.BSPForestClassifier,
-        class_labels,
-        ("no", 7),
-        ("predict_proba", "predict", "weighted_depth"),
+        *_OF_CLASSES,
         {**_BSP, "combine": ["average", "vote"]},
         whole=_ALL_CUTS,
     ),
-    System(
-        "bsp-regressor",
-        amf.BSPForestRegressor,
-        real_labels,
-        (0.5, -7),
-        ("predict", "predict_std", "predict_quantiles", "weighted_depth"),
-        _BSP,
-        whole=_ALL_CUTS,
-    ),
+    System("bsp-regressor", amf.BSPForestRegressor, *_OF_NUMBERS, _BSP, whole=_ALL_CUTS),
 ]
 
 

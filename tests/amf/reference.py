@@ -376,9 +376,11 @@ def average_over_prunings(tree: ReferenceTree, x: np.ndarray) -> PruningAverage:
 class ReferenceForest:
     """`n_estimators` independent trees; the forecast is their mean, summed in the order of the trees."""
 
+    kind = ReferenceTree
+
     def __init__(self, seed: int, n_estimators: int, n_features: int, n_classes: int, **options: object) -> None:
         words = SplitMix64(seed)
-        self.trees = [ReferenceTree(words.next(), n_features, n_classes, **options) for _ in range(n_estimators)]
+        self.trees = [self.kind(words.next(), n_features, n_classes, **options) for _ in range(n_estimators)]
 
     @property
     def n_classes(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from reference import Node, ReferenceForest, ReferenceTree, SplitMix64, extensions, lane_sum
+from reference import Node, ReferenceForest, ReferenceTree, extensions, lane_sum
 from reference_regression import RegressionTree
 
 
@@ -168,9 +168,7 @@ class MondrianNumberTree(Shown, RegressionTree):
 class MondrianForest(ReferenceForest):
     """Independent trees; the forecast is their mean."""
 
-    def __init__(self, seed: int, n_estimators: int, n_features: int, n_classes: int, **options: object) -> None:
-        words = SplitMix64(seed)
-        self.trees = [MondrianTree(words.next(), n_features, n_classes, **options) for _ in range(n_estimators)]
+    kind = MondrianTree
 
 
 def drawn_at_once(

@@ -199,9 +199,7 @@ class UnrestrictedTree(ReferenceTree):
 class UnrestrictedForest(ReferenceForest):
     """Independent trees, each with a partition of its own; the forecast is their mean."""
 
-    def __init__(self, seed: int, n_estimators: int, n_features: int, n_classes: int, **options: object) -> None:
-        words = SplitMix64(seed)
-        self.trees = [UnrestrictedTree(words.next(), n_features, n_classes, **options) for _ in range(n_estimators)]
+    kind = UnrestrictedTree
 
 
 def cells_at(tree_word: int, n_features: int, lifetime: float) -> list[Box]:

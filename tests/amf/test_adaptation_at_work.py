@@ -13,10 +13,9 @@ from amf.adaptation.state import COMPARES, SILENT, WATCHES
 # What it is good for.
 
 
-def with_noise(n, n_noise, seed=0):
+def with_noise(n, n_noise):
     """Two features tell the class, the others nothing."""
-    rng = np.random.default_rng(seed)
-    x = rng.random((n, 2 + n_noise))
+    x = np.random.default_rng(0).random((n, 2 + n_noise))
     return x, (x[:, 0] > 0.5).astype(int) + (x[:, 1] > 0.3)
 
 

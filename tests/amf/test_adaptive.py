@@ -297,6 +297,13 @@ def test_parameters_out_of_range_are_refused(setting):
 # Bytes.
 
 
+def bytes_with(forest, *parts):
+    """The bytes of a forest, with these arrays in place of the state of its adaptation."""
+    header, body = split(forest.dumps())
+    at, size = bytes(body).index(forest._adaptation.tobytes()), forest._adaptation.nbytes
+    return sealed(header, body[:at] + b"".join(part.tobytes() for part in parts) + body[at + size :])
+
+
 LIES = {
     "weights": [0.0, -1.0, np.nan, 1e9],
     "gains": [np.nan, -1e300, 1e300, np.inf],
@@ -329,15 +336,13 @@ def test_a_state_that_samples_cannot_leave_is_refused(part):
     x, y = changing(605)
     forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, y)
     forest = amf.loads(forest.dumps())  # without room for more samples than are kept
-    header, body = split(forest.dumps())
-    assert amf.loads(sealed(header, body)).dumps() == forest.dumps()
-    at = bytes(body).index(forest._adaptation.tobytes())
+    assert amf.loads(bytes_with(forest, forest._adaptation)).dumps() == forest.dumps()
     # Of gains there are three sums for each of four features.
     for lie, place in product(LIES[part], (0, 4, 8) if part.endswith("gains") else (0,)):
         told = forest._adaptation.copy()
         getattr(state_of(told, 5, 4), part)[place] = lie
         with pytest.raises(amf.FormatError, match="weights of the features or the roles of the trees"):
-            amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + told.nbytes :]))
+            amf.loads(bytes_with(forest, told))
 
 
 LIES_OF_COMPARISONS = {
@@ -358,8 +363,6 @@ def test_a_comparison_that_samples_cannot_leave_is_refused(part):
     forest = amf.loads(forest.dumps())
     mine = state(forest)
     assert mine.phase[0] == COMPARES
-    header, body = split(forest.dumps())
-    at, size = bytes(body).index(forest._adaptation.tobytes()), forest._adaptation.nbytes
     refused = 0
     for lie in LIES_OF_COMPARISONS[part]:
         for place in range(getattr(mine, part).shape[0]):
@@ -371,7 +374,7 @@ def test_a_comparison_that_samples_cannot_leave_is_refused(part):
             values[place] = lie
             refused += 1
             with pytest.raises(amf.FormatError):
-                amf.loads(sealed(header, body[:at] + told.tobytes() + body[at + size :]))
+                amf.loads(bytes_with(forest, told))
     assert refused >= len(LIES_OF_COMPARISONS[part])
 
 
@@ -381,13 +384,10 @@ def test_samples_that_are_kept_beyond_their_room_are_given_up():
     forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, 1 - y)
     forest = amf.loads(forest.dumps())
     assert state(forest).phase[0] == WATCHES
-    header, body = split(forest.dumps())
-    at, size = bytes(body).index(forest._adaptation.tobytes()), forest._adaptation.nbytes
     told = forest._adaptation[: size_of(5, 4, 0)].copy()
     made_up = state_of(told, 5, 4)
     made_up.beginning[0], made_up.excess[0] = 0.0, 1e-9
-    kept = np.zeros(512 * 5)
-    forest = amf.loads(sealed(header, body[:at] + told.tobytes() + kept.tobytes() + body[at + size :]))
+    forest = amf.loads(bytes_with(forest, told, np.zeros(512 * 5)))
     forest.partial_fit(x[:64], y[:64])
     assert amf.loads(forest.dumps()).dumps() == forest.dumps()
 
@@ -418,13 +418,11 @@ def test_a_beginning_that_samples_cannot_leave_is_refused(phase, beginning):
     x, y = changing(200, d=3)
     forest = amf.AdaptiveAMFClassifier(5, seed=1, background=0.4, review_every=16).partial_fit(x, y)
     forest = amf.loads(forest.dumps())
-    header, body = split(forest.dumps())
-    at, size = bytes(body).index(forest._adaptation.tobytes()), forest._adaptation.nbytes
     told = forest._adaptation[: size_of(5, 3, 0)].copy()
     state_of(told, 5, 3).phase[0], state_of(told, 5, 3).beginning[0] = phase, beginning
-    kept = np.zeros((200 - int(beginning)) * 4)
+    lie = bytes_with(forest, told, np.zeros((200 - int(beginning)) * 4))
     with pytest.raises(amf.FormatError, match="weights of the features or the roles of the trees"):
-        amf.loads(sealed(header, body[:at] + told.tobytes() + kept.tobytes() + body[at + size :]))
+        amf.loads(lie)
 
 
 def test_a_rare_value_of_noise_is_taken_for_chance():

@@ -23,7 +23,7 @@ from typing import Literal, Self
 from tests.kafka.servers import free_ports
 
 REQUEST, REPLY = "request", "reply"
-PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT = 0, 1, 8, 9, 11, 12
+PRODUCE, FETCH, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT = 0, 1, 9, 11, 12
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 26, 28
 """API keys of the requests that tests are about."""
 

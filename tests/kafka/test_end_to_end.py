@@ -37,7 +37,6 @@ PARTITIONS = 4
 KEYS = 8
 ROWS = int(os.environ.get("AMF_TEST_ROWS", "4000"))
 """Of the data; 30,000 take some minutes."""
-SECONDS_A_KILL = 4.5
 SEED = 20261121  # of the moments of the kills; change it to try others
 
 

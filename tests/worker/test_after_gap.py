@@ -7,7 +7,6 @@ import pytest
 from tests.worker.support.bench import Bench, add_partitions, learned, lineages, of_input, saved_bench
 from tests.worker.support.checkpoints import HERE, write
 from tests.worker.support.stores import DictStore
-from worker.base.errors import Abort
 from worker.base.ports import TopicState
 from worker.checkpoint import Checkpoints, History, Location, history
 from worker.checkpoint.gaps import after_gap, before_gap, record_gap
@@ -59,9 +58,7 @@ def test_a_gap_that_nobody_has_committed_counts_for_less_than_what_was_saved_beh
     found.store, found.broker, found.clock = bench.store, bench.broker, bench.clock
     found.config = of_input(bench.config, on_gap="accept")
     bench.broker.logs[0].low = 6
-    former = found.worker("former")
-    former.faults.at("offsets", *[Abort("not now")] * 9)
-    former.join().turns(2).kill()
+    found.worker("former").cannot_commit().join().turns(2).kill()
     assert places(bench, under) == [(0, "main~p0@6", 6), (1, "main", 5)], "nothing is saved beside it yet"
     bench.broker.logs[0].low = 0
     bench.worker("owner").join().turns(2).close()

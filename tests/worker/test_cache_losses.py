@@ -17,22 +17,24 @@ from worker.state.cache import Cache
 from worker.task.task import Task
 
 
-def with_models_in_the_store_alone() -> tuple[Store, Task]:
-    """A partition whose models a and b only the last checkpoint has."""
-    store = Store()
-    cache = Cache(1, FakeSpill(0))
+def without_room() -> tuple[Store, Cache, Task]:
+    """A partition with the models a and b, for which there is room neither in memory nor in the spill."""
+    store, cache = Store(), Cache(1, FakeSpill(0))
     here = cached_partition(cache, store=store)
     learn(here, "a", "b")
+    return store, cache, here
+
+
+def with_models_in_the_store_alone() -> tuple[Store, Task]:
+    """A partition whose models a and b only the last checkpoint has."""
+    store, cache, here = without_room()
     store.save(here)
     cache.shrink()
     return store, here
 
 
 def test_where_there_is_no_room_only_what_is_saved_leaves(caplog: pytest.LogCaptureFixture) -> None:
-    store = Store()
-    cache = Cache(1, FakeSpill(0))
-    here = cached_partition(cache, store=store)
-    learn(here, "a", "b")
+    store, cache, here = without_room()
     with caplog.at_level(logging.WARNING):
         cache.shrink()
         cache.shrink()
@@ -48,10 +50,7 @@ def test_where_there_is_no_room_only_what_is_saved_leaves(caplog: pytest.LogCapt
 
 
 def test_a_change_while_a_snapshot_is_written_is_not_saved_by_it() -> None:
-    store = Store()
-    cache = Cache(1, FakeSpill(0))
-    here = cached_partition(cache, store=store)
-    learn(here, "a", "b")
+    store, cache, here = without_room()
     frozen, _ = here.models.snapshot()
     learn(here, "a")
     store.saved = taken(frozen)

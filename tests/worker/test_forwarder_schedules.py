@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -32,7 +31,6 @@ class Schedule:
         self.counts = counts
         self._rate = self.rng.choice((0.03, 0.1, 0.2))
         self._calm = False
-        self._made = 0
         self._entries: list[BoundForwarder | None] = [None] * self.rng.randint(1, 3)
 
     def run(self) -> None:
@@ -42,7 +40,7 @@ class Schedule:
         for n in range(12):
             self.bench.clock.now_s += TRANSACTION_TIMEOUT_S
             for entry in range(len(self._entries)):
-                self._do(entry, lambda member: member.turn())
+                self._turn(entry)
             if n < 8:  # Who finds markers deleted needs a turn more than others before it has forwarded anything.
                 self._rebalance()
 
@@ -62,7 +60,7 @@ class Schedule:
             case 3:
                 self._delete()
             case _:
-                self._do(rng.randrange(len(self._entries)), lambda member: member.turn())
+                self._turn(rng.randrange(len(self._entries)))
 
     def _delete(self) -> None:
         """Retention deletes what is forwarded, with the markers behind it that the group knows of."""
@@ -74,12 +72,11 @@ class Schedule:
             self.counts["markers deleted"] += low > max(offset, log.low)
             log.low = low
 
-    def _do(self, entry: int, step: Callable[[BoundForwarder], None]) -> None:
-        """A step of the process in this slot, which is started where there is none; it may be its last."""
+    def _turn(self, entry: int) -> None:
+        """A turn of the process in this slot, which is started where there is none; it may be its last."""
         member = self._entries[entry]
         try:
             if member is None:
-                self._made += 1
                 member = self._entries[entry] = BoundForwarder(
                     self.bench, f"slot-{entry}", lambda point: self._at(entry, point), METRICS
                 )
@@ -87,7 +84,7 @@ class Schedule:
                 member.input.reads_ahead = lambda: self.rng.random() < 0.3
                 member.start()
                 self._rebalance()
-            step(member)
+            member.turn()
         except (Crash, WorkerError) as end:
             assert member is not None
             self._entries[entry] = None

@@ -179,11 +179,17 @@ def test_the_delta_of_a_delta_is_refused(store: DictStore) -> None:
     assert "is the delta of a delta" in reader.skipped[0]
 
 
-def test_a_base_that_is_gone_is_made_up_for_by_another_one(store: DictStore) -> None:
+STATE = {f"{i}": b"1" for i in range(50)}
+
+
+def base_and_delta(store: DictStore, offset: int = 2) -> tuple[Checkpoints, Manifest]:
+    """Of STATE a base at offset 1, and at the offset a delta that has another model 0, which is returned."""
     checkpoints = Checkpoints(store, HERE)
-    state = {f"{i}": b"1" for i in range(50)}
-    base = write(checkpoints, 1, state)
-    second = write(checkpoints, 2, {"0": b"2"}, base)
+    return checkpoints, write(checkpoints, offset, {"0": b"2"}, write(checkpoints, 1, STATE))
+
+
+def test_a_base_that_is_gone_is_made_up_for_by_another_one(store: DictStore) -> None:
+    checkpoints, second = base_and_delta(store)
     del store.objects[files(store, "manifest")[0]]
     checkpoints.tidy(second, None)
     third = write(checkpoints, 3, {"1": b"2"}, second)
@@ -192,52 +198,43 @@ def test_a_base_that_is_gone_is_made_up_for_by_another_one(store: DictStore) -> 
 
 
 def test_a_delta_without_its_base_is_garbage(store: DictStore) -> None:
-    checkpoints = Checkpoints(store, HERE)
-    state = {f"{i}": b"1" for i in range(50)}
-    base = write(checkpoints, 1, state)
-    second = write(checkpoints, 2, {"0": b"2"}, base)
+    checkpoints, second = base_and_delta(store)
     gone, orphan = files(store, "manifest")
     del store.objects[gone]
     assert checkpoints.collect_garbage(2, second) == [], "nothing is deleted where no checkpoint is left"
-    third = write(Checkpoints(store, HERE), 3, state | {"0": b"2"})
+    third = write(Checkpoints(store, HERE), 3, STATE | {"0": b"2"})
     Checkpoints(store, HERE).collect_garbage(3, third)
     assert orphan not in store.objects
     assert Checkpoints(store, HERE).newest() == third
 
 
 def test_a_base_that_is_damaged_and_repaired_has_its_deltas_and_their_segments_still(store: DictStore) -> None:
-    checkpoints = Checkpoints(store, HERE)
-    state = {f"{i}": b"1" for i in range(50)}
-    base = write(checkpoints, 1, state)
-    second = write(checkpoints, 2, {"0": b"2"}, base)
+    _, second = base_and_delta(store)
     damaged = files(store, "manifest")[0]
     intact = store.objects[damaged]
     store.objects[damaged] = intact[:-1]
-    third = write(Checkpoints(store, HERE), 3, state | {"0": b"3"}, created_ms=2 * KEPT_MS)
+    third = write(Checkpoints(store, HERE), 3, STATE | {"0": b"3"}, created_ms=2 * KEPT_MS)
     before = set(store.objects)
     Checkpoints(store, HERE).tidy(third, None)
     assert set(store.objects) == before
     store.objects[damaged] = intact
     again = Checkpoints(store, HERE)
     assert again.newest(2) == second
-    assert loaded(again, second) == state | {"0": b"2"}
+    assert loaded(again, second) == STATE | {"0": b"2"}
 
 
 @pytest.mark.parametrize("offset", [3, 4])
 def test_a_delta_without_its_base_stays_where_no_later_checkpoint_takes_its_place(
     store: DictStore, offset: int
 ) -> None:
-    checkpoints = Checkpoints(store, HERE)
-    state = {f"{i}": b"1" for i in range(50)}
-    base = write(checkpoints, 1, state)
-    write(checkpoints, offset, {"0": b"2"}, base)
+    base_and_delta(store, offset)
     gone, orphan = files(store, "manifest")
     del store.objects[gone]
-    newest = write(Checkpoints(store, HERE), 3, state | {"0": b"3"}, created_ms=2 * KEPT_MS)
+    newest = write(Checkpoints(store, HERE), 3, STATE | {"0": b"3"}, created_ms=2 * KEPT_MS)
     Checkpoints(store, HERE).tidy(newest, None)
     assert orphan in store.objects
     assert Checkpoints(store, HERE).newest() == newest
-    later = write(Checkpoints(store, HERE), 5, state | {"0": b"5"}, created_ms=2 * KEPT_MS)
+    later = write(Checkpoints(store, HERE), 5, STATE | {"0": b"5"}, created_ms=2 * KEPT_MS)
     Checkpoints(store, HERE).tidy(later, None)
     assert orphan not in store.objects
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.worker.support.bench import Bench, Bound, after_gap, learned, of_input, saved_bench
 from tests.worker.support.fakes import config
-from worker.base.errors import Abort, Fatal
+from worker.base.errors import Fatal
 from worker.checkpoint import Catalogue, Manifest, ModelEntry, Pointer, Reader
 from worker.checkpoint.retention import HOUR_MS, KEPT_MANIFESTS, KEPT_MS, Content, expired
 from worker.task.recovery import Recovery, Terms
@@ -105,9 +105,7 @@ def test_a_change_out_of_band_is_committed_though_there_is_no_record() -> None:
 def test_a_change_out_of_band_that_was_not_committed_has_not_happened() -> None:
     bench = saved_bench()
     for name in ("two", "three", "four", "five"):
-        worker = bench.worker(name, **RESTART)
-        worker.faults.at("offsets", *[Abort("not now")] * 9)
-        worker.join().turns(3).kill()
+        bench.worker(name, **RESTART).cannot_commit().join().turns(3).kill()
         bench.clock.now_s += 1
     assert pointer(bench).revision == 0
     bench.feed("a")
@@ -187,9 +185,7 @@ def test_checkpoints_that_are_never_committed_push_out_none_of_the_committed_his
     # The partition has had no record for longer than checkpoints are kept by their age.
     bench.clock.now_s += 2 * KEPT_MS / 1000
     for attempt in range(4 * KEPT_MANIFESTS):
-        worker = bench.worker(f"two.{attempt}", **RESTART)
-        worker.faults.at("offsets", *[Abort("not now")] * 9)
-        worker.join().turns(3).kill()
+        bench.worker(f"two.{attempt}", **RESTART).cannot_commit().join().turns(3).kill()
         bench.clock.now_s += 1
     bench.feed("a")
     last = bench.worker("last").join().turns(2)
@@ -241,9 +237,7 @@ def test_two_changes_out_of_band_at_one_offset_are_two_revisions() -> None:
     bench = saved_bench()
     bench.feed(*"ab", key="other")
     bench.worker("one").join().turns(2).close()
-    first = bench.worker("two", **RESTART)
-    first.faults.at("offsets", *[Abort("not now")] * 9)
-    first.join().turns(3).kill()
+    bench.worker("two", **RESTART).cannot_commit().join().turns(3).kill()
     # Another configuration comes before that one is committed; it starts fewer models anew.
     overrides = [{"match": "other", "n_estimators": 5}]
     second = bench.worker("three", on_spec_change="restart", interval_s=60.0, overrides=overrides).join().turns(3)

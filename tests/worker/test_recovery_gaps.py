@@ -81,9 +81,7 @@ def test_a_gap_may_be_accepted_again_before_anything_is_committed_behind_it() ->
     bench.feed(*"ba")
     bench.broker.logs[0].low = 7
     for name in ("two", "three"):
-        worker = bench.worker(name)
-        worker.faults.at("offsets", *[Abort("not now")] * 9)
-        worker.join().turns(2)
+        worker = bench.worker(name).cannot_commit().join().turns(2)
         assert (worker.stops(), bench.broker.committed[0]) == ({}, 5)
         worker.kill()
     assert after_gap(bench, 7).offsets() == [7]
@@ -102,9 +100,7 @@ def test_a_gap_may_be_accepted_again_before_anything_is_committed_behind_it() ->
 
 def begin_uncommitted(bench: Bench) -> None:
     """Somebody comes through the gap, and is put out of the group before that is committed."""
-    worker = bench.worker("two")
-    worker.faults.at("offsets", *[Abort("not now")] * 9)
-    worker.join().turns(2).kill()
+    bench.worker("two").cannot_commit().join().turns(2).kill()
 
 
 def test_of_two_who_come_through_a_gap_the_one_that_commits_counts() -> None:
@@ -159,9 +155,7 @@ def test_a_gap_that_nobody_has_committed_is_taken_where_nothing_is_to_be_had_fro
 def test_who_comes_through_a_gap_in_the_same_way_makes_no_other_state() -> None:
     bench = bench_with_gap()
     for name in ("two", "three"):
-        worker = bench.worker(name)
-        worker.faults.at("offsets", *[Abort("not now")] * 9)
-        worker.join().turns(2).kill()
+        bench.worker(name).cannot_commit().join().turns(2).kill()
     one, other = begun_after_gap(bench)
     assert one == other
 

@@ -214,14 +214,20 @@ def forgets(worker: Bound, *answers: int | None) -> None:
     worker.input.committed = committed  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("answer", [None, 1])
-def test_a_coordinator_that_has_forgotten_what_was_committed_is_not_believed(answer: int | None) -> None:
-    bench = Tight()
+def loses_its_state(bench: Tight) -> Bound:
+    """A worker that has committed two records of its first partition, whose state is lost with the third."""
     worker = bench.worker().join().turns(1)
     bench.feed("x", "y", key="a")
     worker.turns(2)
     bench.feed("x", key="a")
     bench.lose()
+    return worker
+
+
+@pytest.mark.parametrize("answer", [None, 1])
+def test_a_coordinator_that_has_forgotten_what_was_committed_is_not_believed(answer: int | None) -> None:
+    bench = Tight()
+    worker = loses_its_state(bench)
     forgets(worker, answer)
     for _ in range(4):
         worker.turns(2)
@@ -245,11 +251,7 @@ def test_nor_is_one_that_has_forgotten_where_the_partition_was_opened() -> None:
 
 def test_a_coordinator_that_has_forgotten_for_good_stops_the_partition(caplog: pytest.LogCaptureFixture) -> None:
     bench = Tight(partitions=2)
-    worker = bench.worker().join().turns(1)
-    bench.feed("x", "y", key="a")
-    worker.turns(2)
-    bench.feed("x", key="a")
-    bench.lose()
+    worker = loses_its_state(bench)
     forgets(worker, *[1] * 1000)
     began_s = bench.clock.now_s
     while not worker.stops():
@@ -263,11 +265,7 @@ def test_a_coordinator_that_has_forgotten_for_good_stops_the_partition(caplog: p
 
 def test_at_least_once_a_group_may_be_set_back_by_who_was_put_out_of_it() -> None:
     bench = Tight(delivery="at-least-once")
-    worker = bench.worker().join().turns(1)
-    bench.feed("x", "y", key="a")
-    worker.turns(2)
-    bench.feed("x", key="a")
-    bench.lose()
+    worker = loses_its_state(bench)
     bench.broker.committed[0] = 1
     worker.turns(4)
     assert (worker.stops(), bench.broker.committed) == ({}, {0: 3})

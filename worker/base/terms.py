@@ -20,6 +20,11 @@ class State(StrEnum):
     WAITING = "waiting"
     STOPPED = "stopped"
 
+    @property
+    def takes_records(self) -> bool:
+        """Whether the task takes the next records now, be it to learn them once more or to predict them."""
+        return self in (State.REPLAY, State.LIVE)
+
 
 def some(n: int, thing: str) -> str:
     """So many of a thing, whose plural ends in s: 1 model, 2,000 models."""

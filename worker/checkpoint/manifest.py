@@ -61,7 +61,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int | None = None
     """How many the topic had: when some are added, keys move. None where nobody looked."""
     intake: dict[str, str] | None = None
-    """What the configuration said of which records are learned, and the specs of the models do not; None as above."""
+    """What the configuration said of which records are learned, and the specs of the models do not; None if unknown."""
 
 
 class Manifest(About, frozen=True, kw_only=True):

@@ -205,7 +205,7 @@ class Worker:
             if number in self._tasks and not self._tasks[number].add(some):
                 self._input.pause(number)
         for number, why in gone.items():
-            if number in self._tasks and self._tasks[number].state in (State.REPLAY, State.LIVE):
+            if number in self._tasks and self._tasks[number].state.takes_records:
                 self._tasks[number].gone = why
 
     def _appetite(self) -> tuple[int, float]:

@@ -234,11 +234,7 @@ class Tasks(Mapping[int, Task]):
         """Whether each partition has come to the end of a run that has ends, or has stopped."""
         return all(
             task.state is State.STOPPED
-            or (
-                task.state in (State.REPLAY, State.LIVE)
-                and not task.buffer
-                and task.has_ended(self._input.end_seen(task.number))
-            )
+            or (task.state.takes_records and not task.buffer and task.has_ended(self._input.end_seen(task.number)))
             for task in self._tasks.values()
         )
 

@@ -148,7 +148,7 @@ class Entry:
 
     def come_back(self, model: Model) -> None:
         """The model is in memory."""
-        self.model, self._of_scores, self.answer_bytes = model, model.scores, model.answer_bytes
+        self.model, self._of_scores, self.answer_bytes = model, model.kind_of_scores, model.answer_bytes
 
     def learned(self, model: Model) -> None:
         """The model has changed, or is new."""

@@ -105,7 +105,7 @@ def _begin(models: ModelStore, key: str, event: Event) -> int:
     model = models.beginnings.model(key, models.params_for(key), models.configured_spec(key), event)
     if model is None:
         return -1
-    models.keep(model, model.scores())
+    models.keep(model, model.kind_of_scores())
     entry = models.entry(key)
     assert entry is not None
     return entry.slot

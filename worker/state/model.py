@@ -120,8 +120,8 @@ class Model:
         return self._target
 
     @property
-    def scores(self) -> type[Scores]:
-        """The kind that its answers have."""
+    def kind_of_scores(self) -> type[Scores]:
+        """What sums up how good its answers were: for classes, or for numbers."""
         return scores_of(self.forest.class_labels)
 
     @property
@@ -154,7 +154,7 @@ class Model:
 
         explain: how many features are named with each forecast that moved it most.
         """
-        applied = Applied(len(events), self.scores, explain)
+        applied = Applied(len(events), self.kind_of_scores, explain)
         run = self._plain_run(events)
         # Nearly every event looks like the one before it; only where one does not are they looked at one by one.
         if run is None:

@@ -282,7 +282,8 @@ class ModelStore:
 
         They are held until `snapshot_done` or `snapshot_failed`, and take memory until they are dropped.
         """
-        self._copies = {entry.key: CopyOnWrite(entry, self._cache) for entry in self._where(self.table.changed)}
+        changed = np.flatnonzero(self.table.changed).tolist()
+        self._copies = {entry.key: CopyOnWrite(entry, self._cache) for entry in self._at(changed)}
         removed, self._removed = self._removed, set()
         self.table.changed[:] = False
         return self._copies, removed
@@ -314,11 +315,11 @@ class ModelStore:
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
         """All, or some of them, in the order in which they came."""
-        return map(self.table.entries.__getitem__, islice(self._slots.values(), start, stop))
+        return self._at(islice(self._slots.values(), start, stop))
 
-    def _where(self, column: NDArray[np.bool_]) -> Iterator[Entry]:
-        """Those of which it is so."""
-        return map(self.table.entries.__getitem__, np.flatnonzero(column).tolist())
+    def _at(self, slots: Iterable[int]) -> Iterator[Entry]:
+        """The models in these slots."""
+        return map(self.table.entries.__getitem__, slots)
 
     def note_times(self, keys: Sequence[str | Reject], times_ms: Sequence[int]) -> None:
         """Records of these keys came at these times, in ms since the epoch: for what learned since the last call."""
@@ -346,8 +347,7 @@ class ModelStore:
             # Most of many models are soon left out; of those that are equal so far a look decides.
             recent = table.recent[slots]
             slots = slots[recent >= np.partition(recent, -n)[-n]]
-        candidates = map(table.entries.__getitem__, slots.tolist())
-        self._leaders = heapq.nlargest(n, candidates, key=lambda entry: (entry.traffic, entry.key))
+        self._leaders = heapq.nlargest(n, self._at(slots.tolist()), key=lambda entry: (entry.traffic, entry.key))
         table.learned[:] = False
         return self._leaders
 

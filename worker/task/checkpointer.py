@@ -107,7 +107,7 @@ class Checkpointer:
 
     @property
     def covered(self) -> int | None:
-        """Up to where retention may delete records without harm to the newest checkpoint; None as above."""
+        """Up to where retention may delete without harm to the newest checkpoint; None where that is damaged."""
         return None if self._previous is None else self._previous.covered
 
     @property

@@ -111,7 +111,7 @@ class Processor:
         self._decode = codec_of(config.input.codec, config.output.topic, registry).decode
         self._answers = codec_of(config.output.codec, config.output.topic, registry)
         self._max_message_bytes = max_message_bytes
-        self._provenance = envelope.Provenance(config.input.topic, partition, amf.ENGINE, config.checkpoint.lineage)
+        self.go_by(config.checkpoint.lineage)
         self._streak = Streak()
 
     def go_by(self, lineage: str) -> None:

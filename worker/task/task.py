@@ -263,7 +263,7 @@ class Task:
         A task that waits, or has stopped, takes none in. One that is being opened was assigned anew after they were
         read.
         """
-        if self._state not in (State.REPLAY, State.LIVE):
+        if not self._state.takes_records:
             return True
         wanted = list(records) if self._end is None else [each for each in records if each.offset < self._end]
         self._is_past_end |= len(wanted) < len(records)
@@ -296,7 +296,7 @@ class Task:
         `end_seen` tells that what is left are no records but the markers of transactions, unless they are in the
         buffer, or are to be read again. Where nothing was ever taken the second number is not known.
         """
-        at_end = self._state in (State.REPLAY, State.LIVE) and not self.buffer and (end_seen or 0) >= high
+        at_end = self._state.takes_records and not self.buffer and (end_seen or 0) >= high
         n = 0 if at_end else max(0, high - max(self.position, 0))
         return n, self._lag.seconds(n, now_ms)
 

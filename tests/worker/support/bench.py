@@ -13,7 +13,7 @@ from tests.worker.support.fake_clients import FakeInput, FakeOutput
 from tests.worker.support.fakes import FakeClock, FakePool, FakeStore, Faults, config
 from tests.worker.support.stores import DictStore
 from tests.worker.support.tasks import SETTING, restore
-from worker.base.errors import WorkerError
+from worker.base.errors import Abort, WorkerError
 from worker.base.metrics import Metrics
 from worker.base.records import Label, Outgoing
 from worker.base.status import Board
@@ -62,9 +62,9 @@ class Bench:
         assert manifest is not None
         return manifest
 
-    def damage(self, kind: str, newest: int = 1, partition: int = 0) -> None:
-        """Damage the newest files of a kind."""
-        prefix = self.checkpoints(partition).location.prefix
+    def damage(self, kind: str, newest: int = 1) -> None:
+        """Damage the newest files of a kind, of the first partition."""
+        prefix = self.checkpoints().location.prefix
         names = sorted(name for name in self.store.objects if name.startswith(prefix) and name.endswith(kind))
         for name in names[-newest:]:
             data = self.store.objects[name]
@@ -123,6 +123,11 @@ class Bound:
     def join_idle(self) -> Bound:
         """Become a member without partitions."""
         self._worker.start()
+        return self
+
+    def cannot_commit(self) -> Bound:
+        """None of its transactions takes effect: the group refuses the offsets."""
+        self.faults.at("offsets", *[Abort("not now")] * 9)
         return self
 
     def kill(self) -> None:
