@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import sys
@@ -266,6 +268,15 @@ def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
         (b"a,b\n1,2\n1,\xff\n", {}, ":3: expected text in UTF-8, found other bytes, 0xff first; spreadsheets"),
         ("\u00fe,b\n1,2\n".encode("cp1252"), {}, "`iconv -f WINDOWS-1252 -t UTF-8` converts"),
         ("a\tb\n1\t2\n".encode("utf-16"), {}, "`iconv -f UTF-16 -t UTF-8` converts"),
+        (
+            bz2.compress(b"a,b\n1,2\n"),
+            {},
+            ": expected text, packed by gzip or not, found what bzip2 has packed: `bzip2",
+        ),
+        (lzma.compress(b"a,b\n1,2\n"), {}, "found what xz has packed: `xz -dc` unpacks it"),
+        (b"\x28\xb5\x2f\xfd\x24\x08", {}, "found what zstd has packed: `zstd -dc` unpacks it"),
+        (b"PK\x03\x04\x14\x00\x06\x00", {}, "found a zip archive: `unzip -p` writes what is in it, and spreadsheets"),
+        (b"PAR1\x15\x04\x15\xf4", {}, "found a Parquet file: give it by its path, with a name that ends in .parquet"),
         pytest.param(
             gzip.compress(b"a,b\n" + b"1,2\n" * 9000 + b"1,\xfc\n"), {}, ":9002: expected text in UTF-8", id="far-down"
         ),
