@@ -59,7 +59,7 @@ def odd_columns(rows: FileRows) -> Iterator[str]:
             )
         elif name == rows.roles.label:
             none = [text for text in texts if _is_no_label(text)]
-            if none and len(none) < len(texts):
+            if none and len(none) < sum(value not in (None, "") for value in values):
                 yield (
                     f"column {name!r} has {none[0]!r} in {len(none):,} of {len(values):,} rows, which is taken for a "
                     "label as any other: where there is no label, leave the cell empty"
