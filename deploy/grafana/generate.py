@@ -149,7 +149,8 @@ LEARNING = (
                   " the features are of use.", "short",
                   (Query("max by (model) (model:amf_recent_loss:ratio_baseline{WORKERS})", "{{model}}"),)),
             Panel("Drift", "Recent loss against its own mean over a day: above 1 what was learned holds less.", "short",
-                  (Query("max by (model) (model:amf_recent_loss:ratio_1d{WORKERS})", "{{model}}"),)),
+                  (Query('max by (model) (model:amf_recent_loss:ratio_1d{WORKERS, forecast="calibrated"})',
+                         "{{model}}"),)),
             Panel("Trees replaced", "By better ones within ten minutes, of the top models of adaptive algorithms: their"
                   " answer to change.", "short",
                   (Query("max by (model) (clamp_min(delta(amf_model_swaps{WORKERS}[10m]), 0))", "{{model}}"),)),
