@@ -9,6 +9,7 @@ import lzma
 import os
 import re
 import sys
+import tarfile
 import tracemalloc
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -229,6 +230,15 @@ def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
     os.close(read)
 
 
+def tar_gz(text: bytes) -> bytes:
+    """An archive with one file."""
+    packed, about = BytesIO(), tarfile.TarInfo("rows.csv")
+    about.size = len(text)
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(about, BytesIO(text))
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("text", "options", "complaint"),
     [
@@ -277,6 +287,8 @@ def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
         pytest.param(lzma.compress(b"a,b\n"), {}, "found what xz has packed: `xz -dc` unpacks it", id="xz"),
         pytest.param(b"\x28\xb5\x2f\xfd$\x08", {}, "found what zstd has packed: `zstd -dc` unpacks it", id="zstd"),
         pytest.param(b"PK\x03\x04\x14", {}, "found a zip archive: `unzip -p` writes what is in it, and", id="zip"),
+        ("a\tb\n1\t2\n".encode("utf-16-le"), {}, ":1: expected a header in UTF-8, found zero bytes: of UTF-16 `iconv"),
+        pytest.param(tar_gz(b"a,b\n1,2\n"), {}, "and `tar -xO` writes what is in an archive", id="tar"),
         pytest.param(b"PAR1\x15\x04", {}, "found a Parquet file: give it by its path, with a name", id="parquet"),
         pytest.param(
             gzip.compress(b"a,b\n" + b"1,2\n" * 9000 + b"1,\xfc\n"), {}, ":9002: expected text in UTF-8", id="far-down"
