@@ -122,7 +122,7 @@ OVERVIEW = (
             Panel("Memory", "Of each worker, and of the models in it.", "bytes",
                   (Query("process_resident_memory_bytes{WORKERS}", "{{instance}}"),
                    Query("amf_model_bytes{WORKERS}", "{{instance}}, models"))),
-            Panel("Dead letters by code", "What the codes mean is in the README.", "cps",
+            Panel("Dead letters by code", "What the codes mean is in worker/codec/README.md.", "cps",
                   (Query("sum by (code) (rate(amf_dead_letters_total{WORKERS}[$__rate_interval])) > 0"
                          " or sum(rate(amf_dead_letters_total{WORKERS}[$__rate_interval]))", "{{code}}"),)),
             Panel("Features and labels that changed their kind", "Numbers that came as text within an hour, or text as"
