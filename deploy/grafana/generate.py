@@ -122,7 +122,7 @@ OVERVIEW = (
             Panel("Memory", "Of each worker, and of the models in it.", "bytes",
                   (Query("process_resident_memory_bytes{WORKERS}", "{{instance}}"),
                    Query("amf_model_bytes{WORKERS}", "{{instance}}, models"))),
-            Panel("Dead letters by code", "What the codes mean is in the README.", "cps",
+            Panel("Dead letters by code", "What the codes mean is in worker/codec/README.md.", "cps",
                   (Query("sum by (code) (rate(amf_dead_letters_total{WORKERS}[$__rate_interval])) > 0"
                          " or sum(rate(amf_dead_letters_total{WORKERS}[$__rate_interval]))", "{{code}}"),)),
             Panel("Features and labels that changed their kind", "Numbers that came as text within an hour, or text as"
@@ -149,7 +149,8 @@ LEARNING = (
                   " the features are of use.", "short",
                   (Query("max by (model) (model:amf_recent_loss:ratio_baseline{WORKERS})", "{{model}}"),)),
             Panel("Drift", "Recent loss against its own mean over a day: above 1 what was learned holds less.", "short",
-                  (Query("max by (model) (model:amf_recent_loss:ratio_1d{WORKERS})", "{{model}}"),)),
+                  (Query('max by (model) (model:amf_recent_loss:ratio_1d{WORKERS, forecast="calibrated"})',
+                         "{{model}}"),)),
             Panel("Trees replaced", "By better ones within ten minutes, of the top models of adaptive algorithms: their"
                   " answer to change.", "short",
                   (Query("max by (model) (clamp_min(delta(amf_model_swaps{WORKERS}[10m]), 0))", "{{model}}"),)),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import sys
+import tarfile
 import tracemalloc
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -227,6 +230,15 @@ def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
     os.close(read)
 
 
+def tar_gz(text: bytes) -> bytes:
+    """An archive with one file."""
+    packed, about = BytesIO(), tarfile.TarInfo("rows.csv")
+    about.size = len(text)
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(about, BytesIO(text))
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("text", "options", "complaint"),
     [
@@ -266,6 +278,18 @@ def test_a_pipe_by_its_path_is_refused_before_its_rows_are_lost() -> None:
         (b"a,b\n1,2\n1,\xff\n", {}, ":3: expected text in UTF-8, found other bytes, 0xff first; spreadsheets"),
         ("\u00fe,b\n1,2\n".encode("cp1252"), {}, "`iconv -f WINDOWS-1252 -t UTF-8` converts"),
         ("a\tb\n1\t2\n".encode("utf-16"), {}, "`iconv -f UTF-16 -t UTF-8` converts"),
+        pytest.param(
+            bz2.compress(b"a,b\n"),
+            {},
+            ": expected text, packed by gzip or not, found what bzip2 has packed",
+            id="bzip2",
+        ),
+        pytest.param(lzma.compress(b"a,b\n"), {}, "found what xz has packed: `xz -dc` unpacks it", id="xz"),
+        pytest.param(b"\x28\xb5\x2f\xfd$\x08", {}, "found what zstd has packed: `zstd -dc` unpacks it", id="zstd"),
+        pytest.param(b"PK\x03\x04\x14", {}, "found a zip archive: `unzip -p` writes what is in it, and", id="zip"),
+        ("a\tb\n1\t2\n".encode("utf-16-le"), {}, ":1: expected a header in UTF-8, found zero bytes: of UTF-16 `iconv"),
+        pytest.param(tar_gz(b"a,b\n1,2\n"), {}, "and `tar -xO` writes what is in an archive", id="tar"),
+        pytest.param(b"PAR1\x15\x04", {}, "found a Parquet file: give it by its path, with a name", id="parquet"),
         pytest.param(
             gzip.compress(b"a,b\n" + b"1,2\n" * 9000 + b"1,\xfc\n"), {}, ":9002: expected text in UTF-8", id="far-down"
         ),

@@ -28,6 +28,7 @@ def rows_with_labels(csv_file: CsvFile, cells: list[Any]) -> FileRows:
         ([i + 0.5 for i in range(60)] + ["", "nan"], True),
         ([i % 26 for i in range(1000)], False),
         ([0.5, 1.5] * 500, False),
+        ([i + 0.5 for i in range(60)] + ["NA", "n/a", "NULL"], True),
         ([*(i + 0.5 for i in range(60)), "many"], False),
         (["yes", "no"] * 50, False),
         ([], False),
@@ -60,6 +61,28 @@ def test_a_column_of_dates_is_named_though_they_recur(csv_file: CsvFile, day: st
     assert sentence.startswith(f"column 'day' has dates such as {day.format(1)!r}, which are taken for categories")
     others = csv_file("a,b,y\n" + "1.2.3,10.0.0.1,2026-01-02\n" * 60)
     assert not list(odd_columns(open_rows(others, label="y")))
+
+
+@pytest.mark.parametrize("number", ["$1{}.50", "-$ 1,{}", "1{} %", "1{},50 €"])
+def test_numbers_with_the_sign_of_a_unit_are_named(csv_file: CsvFile, number: str) -> None:
+    """They are as good as unique, and to leave them out would be the worst of advice."""
+    path = csv_file("a;amount;y\n" + "".join(f"{i};{number.format(i)};{number.format(i)}\n" for i in range(100, 400)))
+    assert list(odd_columns(open_rows(path, label="y"))) == [
+        f"column {name!r} has numbers such as {number.format(100)!r}, which are taken for texts: write them without "
+        "the sign"
+        for name in ("amount", "y")
+    ]
+
+
+@pytest.mark.parametrize("text", ["NA", "nan", "Null", "?"])
+def test_labels_that_look_as_if_there_was_none_are_named(csv_file: CsvFile, text: str) -> None:
+    [sentence] = odd_columns(rows_with_labels(csv_file, ["yes", "no", text] * 20))
+    assert sentence == (
+        f"column 'y' has {text!r} in 20 of 60 rows, which is taken for a label as any other: where there is no label, "
+        "leave the cell empty"
+    )
+    for others in (["yes", "no", "none", ""], [text, ""]):
+        assert not list(odd_columns(rows_with_labels(csv_file, others * 20)))
 
 
 def test_the_name_of_a_column_is_quoted_as_a_shell_takes_it(csv_file: CsvFile) -> None:

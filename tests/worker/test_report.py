@@ -310,10 +310,10 @@ def test_a_feature_with_more_texts_than_columns_is_named(tmp_path: Path) -> None
         settings = config_of_rows({"models.default.max_categories": str(most)})
         notes = [note for note in evaluate(rows, settings).report.notes if "max_categories" in note]
         expected = f"'shop' has {most} different texts or more, and those beyond max_categories={most} look alike: "
-        assert notes == ([f"{expected}raise it, or make 'shop' the model key"] if named else [])
+        assert notes == ([f"{expected}where they recur, raise it, or make 'shop' the model key"] if named else [])
     by_kind = open_rows(tmp_path / "rows.csv", label="y", key="kind")
     [note, *_] = evaluate(by_kind, config_of_rows({"models.default.max_categories": "2"})).report.notes
-    assert note.endswith("max_categories=2 look alike: raise it")
+    assert note.endswith("max_categories=2 look alike: where they recur, raise it")
 
 
 def test_a_number_has_one_column_and_is_not_full_of_texts(tmp_path: Path) -> None:

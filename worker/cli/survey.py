@@ -16,7 +16,9 @@ MOST_SURVEYED = 1000
 """Models that are asked for the features they use: that takes a look at every node."""
 MOST_NOTES = 5
 """Features of which a sentence says that they have too many categories."""
-_NOTE = "{0!r} has {1} different texts or more, and those beyond max_categories={1} look alike: raise it"
+_NOTE = (
+    "{0!r} has {1} different texts or more, and those beyond max_categories={1} look alike: where they recur, raise it"
+)
 _OR_KEY = ", or make {0!r} the model key"
 
 

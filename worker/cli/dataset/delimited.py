@@ -151,6 +151,11 @@ class DelimitedRows(TextRows):
                     raise ConfigError(
                         f"{self.name}: expected a header, found a line of {len(first):,} characters or more"
                     )
+                if "\0" in first:
+                    raise ConfigError(
+                        f"{self.name}:1: expected a header in UTF-8, found zero bytes: of UTF-16 `iconv -f UTF-16LE -t "
+                        "UTF-8` makes it, and `tar -xO` writes what is in an archive"
+                    )
                 told = _SPREADSHEET.fullmatch(first)
                 delimiter = told[1] if told else _delimiter_of(first)
                 # A line that goes on is cut, and so is refused by its cells: of a packed file it may have any length.

@@ -20,13 +20,22 @@ _GROUPED = re.compile(
     rf"|(?:['\u00a0\u202f ][0-9]{{3}})+(?:[.,][0-9]+)?)\s*|{DECIMAL_COMMA.pattern}"
 )
 """A number as people write it, with something between its thousands, or a comma for its point."""
+_WITH_UNIT = re.compile(
+    r"\s*[-+]?(?:[$\u20ac\u00a3\u00a5]\s*[-+]?{0}|{0}\s*[%$\u20ac\u00a3\u00a5])\s*".format(
+        r"[0-9](?:[0-9.,' \u00a0\u202f]*[0-9])?"
+    )
+)
+"""A number of a currency, or of hundredths, with the sign of it."""
+_NO_LABEL = {"na", "n/a", "#n/a", "nan", "null", "?"}
+"""Texts by which programs write that there is nothing, in lower case."""
 _DATE = re.compile(r"\s*(?:[0-9]{4}([-./])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-./])[0-9]{1,2}\2[0-9]{4})(?:[T ].*)?\s*")
 """A date, with or without time, in the orders of digits in which they are written."""
 
 
 def odd_columns(rows: FileRows) -> Iterator[str]:
-    """A sentence for each text column that cannot be meant as it is: numbers with something between their thousands, or
-    a comma for a point; dates; ids or free text, from which nothing can be learned."""
+    """A sentence for each text column that cannot be meant as it is: numbers with something between their thousands, a
+    comma for a point or a unit; dates; ids or free text, from which nothing can be learned; labels that say that there
+    is none."""
     lines = rows.peek(FIRST_ROWS)
     columns: dict[str, list[Cell]] = {name: [line.features.get(name) for line in lines] for name in rows.feature_names}
     if rows.roles.label is not None:
@@ -43,8 +52,18 @@ def odd_columns(rows: FileRows) -> Iterator[str]:
                 f"column {name!r} has {len(numbers):,} numbers such as {numbers[0]!r} in {len(values):,} rows, which "
                 f"are taken for texts: {remedy}"
             )
+        elif with_unit := _most(_WITH_UNIT, texts):
+            yield (
+                f"column {name!r} has numbers such as {with_unit[0]!r}, which are taken for texts: write them without "
+                "the sign"
+            )
         elif name == rows.roles.label:
-            continue
+            none = [text for text in texts if _is_no_label(text)]
+            if none and len(none) < sum(value not in (None, "") for value in values):
+                yield (
+                    f"column {name!r} has {none[0]!r} in {len(none):,} of {len(values):,} rows, which is taken for a "
+                    "label as any other: where there is no label, leave the cell empty"
+                )
         elif dates := _most(_DATE, texts):
             yield (
                 f"column {name!r} has dates such as {dates[0]!r}, which are taken for categories, and each new one for "
@@ -63,6 +82,11 @@ def _most(pattern: re.Pattern[str], texts: list[str]) -> list[str]:
     """The texts that are so, where most are; else none."""
     found = [text for text in texts if pattern.fullmatch(text)]
     return found if len(found) > max(_FEWEST_TEXTS, len(texts) / 2) else []
+
+
+def _is_no_label(value: Cell) -> bool:
+    """Whether it looks as if there was meant to be nothing."""
+    return isinstance(value, str) and value.strip().lower() in _NO_LABEL
 
 
 def _is_as_good_as_unique(texts: list[str], n_values: int) -> bool:
@@ -97,6 +121,7 @@ def labels_are_numbers(rows: FileRows) -> str | None:
 
 
 def _numbers(lines: list[Line]) -> Iterator[float | None]:
-    """The labels that there are as numbers, None for one that is none."""
-    numbers = (quantity_of(line.label) for line in lines if line.label not in (None, ""))
+    """The labels that there are as numbers, None for one that is none; what stands for no label is left out."""
+    labels = (line.label for line in lines if line.label not in (None, ""))
+    numbers = (quantity_of(label) for label in labels if not _is_no_label(label))
     return (number for number in numbers if number is None or isfinite(number))

@@ -19,6 +19,14 @@ from worker.cli.dataset.rows import STDIN, FileRows, Line, readable
 MOST_LINE_CHARS = 2**24
 """A file without line breaks is none of rows, and may be of any size once it is unpacked."""
 _GZIP = b"\x1f\x8b"
+_NO_TEXT = {
+    b"PK\x03\x04": "a zip archive: `unzip -p` writes what is in it, and spreadsheets save as `CSV UTF-8`",
+    b"\x28\xb5\x2f\xfd": "what zstd has packed: `zstd -dc` unpacks it",
+    b"\xfd7zXZ\x00": "what xz has packed: `xz -dc` unpacks it",
+    b"BZh91AY&SY": "what bzip2 has packed: `bzip2 -dc` unpacks it",
+    b"PAR1\x15": "a Parquet file: give it by its path, with a name that ends in .parquet",
+}
+"""Other files that people have rows in, by how they begin; and what to do."""
 
 
 class TextRows(FileRows):
@@ -55,6 +63,9 @@ class TextRows(FileRows):
         """The bytes of the text, and how far the file was read."""
         with readable(self.name), _bytes_of(self.path) as raw:
             size = 0 if self.from_stdin else self.path.stat().st_size
+            for begin, found in _NO_TEXT.items():
+                if raw.peek(len(begin)).startswith(begin):
+                    raise ConfigError(f"{self.name}: expected text, packed by gzip or not, found {found}")
             try:
                 yield _unpacked(raw), lambda: raw.tell() / size if size else 0.0
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
