@@ -118,6 +118,15 @@ def test_outputs_that_their_topic_deletes_are_named(
         job.run()
 
 
+def test_a_topic_that_wants_more_replicas_in_sync_than_it_has_takes_outputs_all_the_same(job: Job) -> None:
+    """Kafka goes by how many there are, so what is a mistake must not keep a worker from its start."""
+    job.create_input()
+    job.feed(2)
+    job.set_settings(job.predictions, {"min.insync.replicas": "2"})
+    job.run()
+    assert job.learned() == [(0, 0), (1, 1)]
+
+
 # Another configuration
 
 
