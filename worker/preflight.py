@@ -17,7 +17,7 @@ from worker.adapters.kafka import KafkaTopic, Offsets
 from worker.adapters.kafka.topic import CLIENT_VERSION
 from worker.base.errors import AlreadyExists, Fatal, WorkerError
 from worker.base.ports import ObjectStore, TopicState
-from worker.base.refusals import partitions_added, topic_recreated
+from worker.base.refusals import compacted_input, partitions_added, topic_recreated
 from worker.checkpoint import History
 from worker.checkpoint.siblings import of_another_topic, of_any_partition
 from worker.config import Config, history_of, repartition
@@ -76,15 +76,8 @@ def _or_warning(look: Callable[[], list[Finding]]) -> list[Finding]:
 def of_input(config: Config, settings: Mapping[str, str]) -> list[Finding]:
     """Whether what the input keeps, and for how long, allows to replay it."""
     topic = config.input.topic
-    if "compact" in settings.get("cleanup.policy", "").split(","):
-        return [
-            Finding(
-                "failed",
-                f"compacted-input: topic {topic} has cleanup.policy={settings['cleanup.policy']}: records of a key "
-                "vanish, so that a replay would learn something else than the first time. Give the events a topic "
-                "with cleanup.policy=delete",
-            )
-        ]
+    if compacted := compacted_input(topic, settings.get("cleanup.policy", "")):
+        return [Finding("failed", compacted)]
     interval_s = config.checkpoint.interval_s
     needed_s = CADENCES * (interval_s + config.checkpoint.recovery_budget_s) + DOWNTIME_S
     why = (
@@ -154,7 +147,8 @@ def _of_replicas(topic: str, settings: Mapping[str, str], replicas: int) -> Find
     in_sync = int(settings.get("min.insync.replicas", 1))
     sentence = f"topic {topic}: {replicas} replicas, min.insync.replicas={in_sync}"
     if in_sync > replicas:
-        return Finding("failed", f"{sentence}: nothing can be written to it")
+        found = f"{sentence}: recent brokers go by {replicas} all the same, older ones write nothing to it"
+        return Finding("warning", found)
     if replicas > 1 and in_sync == 1:
         return Finding("warning", f"{sentence}: one broker that fails can take acknowledged records along; make it 2")
     return Finding("ok", sentence)

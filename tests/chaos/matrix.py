@@ -128,6 +128,7 @@ MATRIX = (
             f"{TOPIC}::test_partitions_that_are_added_end_the_worker_and_no_other_starts",
             f"{TOPIC}::test_partitions_that_are_added_may_begin_with_new_models",
             f"{TOPIC}::test_a_compacted_input_is_refused",
+            f"{TOPIC}::test_an_input_that_becomes_compacted_ends_its_worker_in_order",
             f"{TOPIC}::test_outputs_that_their_topic_deletes_are_named",
         ),
     ),

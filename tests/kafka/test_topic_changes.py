@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import NewPartitions
 
 from tests.kafka.broker import Broker
 from tests.kafka.conftest import Names
@@ -92,14 +92,23 @@ def test_a_compacted_input_is_refused(job: Job, tmp_path: Path, capsys: pytest.C
     assert f"ok      topic {job.predictions}: 1 replicas, min.insync.replicas=1" in told
 
 
+def test_an_input_that_becomes_compacted_ends_its_worker_in_order(job: Job) -> None:
+    """Else whoever takes its partitions over would replay what is left, and learn something else in silence."""
+    job.create_input()
+    job.feed(5)
+    with job.running() as end:
+        assert len(job.published(5)) == 5
+        job.set_settings(job.events, {"cleanup.policy": "compact"})
+        assert str(end()).startswith(f"compacted-input: topic {job.events} has cleanup.policy=compact: ")
+    assert job.covered() == 5
+
+
 def test_outputs_that_their_topic_deletes_are_named(
     job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job.create_input(retention_ms="-1")
-    for topic, name, value in ((job.dead, "retention.ms", "86400000"), (job.predictions, "cleanup.policy", "compact")):
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        job.admin.incremental_alter_configs([resource])[resource].result(WITHIN_S)
+    job.set_settings(job.dead, {"retention.ms": "86400000"})
+    job.set_settings(job.predictions, {"cleanup.policy": "compact"})
     (tmp_path / "worker.yaml").write_text(job.text())
     assert cli.main(["check", str(tmp_path / "worker.yaml"), "--connect"]) == 1
     told = capsys.readouterr().out
@@ -107,6 +116,15 @@ def test_outputs_that_their_topic_deletes_are_named(
     assert f"warning  topic {job.dead}: retention.ms=86400000, and the input's is -1: " in told
     with pytest.raises(WorkerError, match="compacted-output"):
         job.run()
+
+
+def test_a_topic_that_wants_more_replicas_in_sync_than_it_has_takes_outputs_all_the_same(job: Job) -> None:
+    """Kafka goes by how many there are, so what is a mistake must not keep a worker from its start."""
+    job.create_input()
+    job.feed(2)
+    job.set_settings(job.predictions, {"min.insync.replicas": "2"})
+    job.run()
+    assert job.learned() == [(0, 0), (1, 1)]
 
 
 # Another configuration

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.kafka.broker import Broker, Message, read_all
 from tests.kafka.configurations import Sections, configuration
@@ -50,6 +51,14 @@ class Job:
     def delete_input(self) -> None:
         self.admin.delete_topics([self.events])[self.events].result(WITHIN_S)
         until(lambda: self.events not in self.admin.list_topics(timeout=WITHIN_S).topics)
+
+    def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(WITHIN_S)
 
     def feed(self, n: int, partition: int = 0, *, transactional: bool = False) -> None:
         """Events of one model for each partition; each is a batch of its own."""

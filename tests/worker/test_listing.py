@@ -77,6 +77,15 @@ def test_a_history_that_is_not_whole_is_refused_by_what_is_wrong(store: DictStor
         history(store)
 
 
+@pytest.mark.parametrize("there", [[0, 2], [0, 1]])
+def test_a_history_that_lacks_partitions_is_refused_be_they_its_last_ones(store: DictStore, there: list[int]) -> None:
+    """A copy that was interrupted lacks the last ones: whoever began with it would have their models start anew."""
+    for number in there:
+        write(Checkpoints(store, msgspec.structs.replace(HERE, partition=number)), 1, {"a": b"1"}, partitions=3)
+    with pytest.raises(WorkerError, match=rf"some of 3 partitions have no checkpoint: found those of \{there}"):
+        history(store)
+
+
 def test_of_a_topic_that_was_made_anew_both_are_named(store: DictStore) -> None:
     for topic_id in ("was", "is"):
         write(Checkpoints(store, msgspec.structs.replace(HERE, partition=0, topic_id=topic_id)), 1, {"a": b"1"})

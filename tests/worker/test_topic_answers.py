@@ -113,11 +113,16 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 # --- one topic ----------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_as_it_is_now_has_the_beginnings_that_there_are(client: Client) -> None:
+def test_a_topic_as_it_is_now_has_the_beginnings_that_there_are_and_its_policy(client: Client) -> None:
     client.topics["events"] = [1, -1, 1, 1]
     client.offsets = {0: 7, 2: failed(OTHER), 3: OFFSET_INVALID}
+    client.settings["events"] = {"cleanup.policy": "compact"}
     events = KafkaTopic(config(), "events")
-    assert events.state(4) == TopicState("a-b_c", 2, {0: 7})
+    assert events.state(4) == TopicState("a-b_c", 2, {0: 7}, "compact")
+    for untold in (failed(FORBIDDEN), failed(OTHER), {"cleanup.policy": None}):
+        client.settings["events"] = untold
+        assert events.state(4) == TopicState("a-b_c", 2, {0: 7}), "what else is known is told all the same"
+    del client.settings["events"]
     client.timeouts.clear()
     assert events.state(0) == TopicState("a-b_c", 2, {})
     assert client.timeouts == [], "of no partition nothing has to be known"

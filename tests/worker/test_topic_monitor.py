@@ -81,6 +81,7 @@ def add_a_partition(bench: Bench, topic: Topic) -> None:
     [
         (TopicState("topic-id", 3, {}), "partitions-added: topic events has 3 partitions, its models .* with 2: ", 2),
         (None, "topic-deleted: topic events with the id topic-id does not exist any more", 2),
+        (TopicState("topic-id", 2, {}, "compact,delete"), "compacted-input: topic events has .*=compact,delete: ", 2),
         # Of its records some may be of the new topic: to none of these may a model owe anything under the former id.
         (TopicState("other", 2, {}), "topic-recreated: topic events has the id other, .* with the id topic-id", 0),
     ],
@@ -97,7 +98,14 @@ def test_a_changed_topic_ends_the_worker_in_order(now: TopicState | None, messag
 
 
 @pytest.mark.parametrize(
-    "now", [TopicState("topic-id", 2, {}), TopicState("topic-id", 1, {}), Transient("no broker"), WorkerError("no ACL")]
+    "now",
+    [
+        TopicState("topic-id", 2, {}),
+        TopicState("topic-id", 1, {}),
+        TopicState("topic-id", 2, {}, "delete"),
+        Transient("no broker"),
+        WorkerError("no ACL"),
+    ],
 )
 def test_what_says_nothing_of_a_change_ends_nothing(now: TopicState | WorkerError) -> None:
     bench, topic = watched()

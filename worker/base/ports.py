@@ -141,6 +141,8 @@ class TopicState:
     partitions: int
     begins: Mapping[int, int]
     """First offset that exists, by partition; none where that is not known."""
+    cleanup_policy: str = ""
+    """What becomes of its old records, empty where that is not known."""
 
 
 class Listener(Protocol):

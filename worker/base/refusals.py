@@ -31,6 +31,16 @@ def topic_recreated(topic: str, known_id: str, found_id: str) -> str:
     )
 
 
+def compacted_input(topic: str, policy: str) -> str | None:
+    """For an input with this cleanup.policy; None where it is not compacted."""
+    if "compact" not in policy.split(","):
+        return None
+    return (
+        f"compacted-input: topic {topic} has cleanup.policy={policy}: records of a key vanish, so that a replay would "
+        "learn something else than the first time. Give the events a topic with cleanup.policy=delete"
+    )
+
+
 def topic_deleted(topic: str, known_id: str) -> str:
     return f"topic {topic} with the id {known_id} does not exist any more. Its checkpoints are still there"
 

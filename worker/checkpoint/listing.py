@@ -52,10 +52,12 @@ def history(store: ObjectStore, under: str = "", but: str | None = None) -> list
     (manifests,) = histories.values()
     manifests.sort(key=lambda manifest: manifest.location.partition)
     numbers = [manifest.location.partition for manifest in manifests]
-    if numbers != list(range(len(numbers))):
+    expected = max(len(numbers), *(manifest.partitions or 0 for manifest in manifests))
+    if numbers != list(range(expected)):
         raise Fatal(
-            f"some partitions have no checkpoint: found those of {numbers}",
-            "Let workers run until all partitions are live, which makes one of each, and stop them in order",
+            f"some of {expected} partitions have no checkpoint: found those of {numbers}",
+            "Where this is a copy, copy all of it. Else let workers run until all partitions are live, which makes one "
+            "of each, and stop them in order",
         )
     return manifests
 

@@ -1,5 +1,5 @@
 """The topics while the worker runs: whether the input is still the one, with as many partitions, that the models know,
-and whether those of outputs and dead letters are there."""
+and keeps its records; and whether those of outputs and dead letters are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worker.base.aside import Aside
 from worker.base.errors import Fatal, WorkerError
 from worker.base.log import Log
 from worker.base.ports import Clock, TopicState
-from worker.base.refusals import partitions_added, topic_deleted, topic_recreated
+from worker.base.refusals import compacted_input, partitions_added, topic_deleted, topic_recreated
 from worker.base.status import Board
 
 _log = Log(__name__)
@@ -103,6 +103,8 @@ class TopicMonitor:
         known = self._known
         if found.topic_id != known.topic_id:
             raise TopicRecreated(f"topic-recreated: {topic_recreated(self._topic, known.topic_id, found.topic_id)}")
+        if compacted := compacted_input(self._topic, found.cleanup_policy):
+            raise Fatal(compacted)
         if found.partitions > known.partitions:
             if self._on_repartition == "fail":
                 raise Fatal(f"partitions-added: {partitions_added(self._topic, known.partitions, found.partitions)}")

@@ -18,7 +18,7 @@ from worker.adapters.kafka.asker import AdminClient
 from worker.adapters.kafka.errors import CALL_S, client, error_of, failure
 from worker.adapters.kafka.mock import is_mock
 from worker.base.aside import Aside
-from worker.base.errors import Transient
+from worker.base.errors import Transient, WorkerError
 from worker.base.ports import TopicState
 from worker.config import Config
 
@@ -52,7 +52,10 @@ class KafkaTopic:
         return Aside("topic", lambda: self.state(partitions))
 
     def state(self, partitions: int) -> TopicState | None:
-        """How the topic is now, with the beginnings of so many partitions; None where there is none of that name."""
+        """How the topic is now; None where there is none of that name.
+
+        With the beginnings of so many partitions; of none it is not asked either what becomes of its records.
+        """
         try:
             described = self._admin.describe_topics(TopicCollection([self.name]), request_timeout=CALL_S)[self.name]
             topic = described.result()
@@ -67,7 +70,16 @@ class KafkaTopic:
             for number, found in self._offsets(asked, EARLIEST).items()
             if found.exception() is None and found.result().offset >= 0  # as in `Offsets.bounds`
         }
-        return TopicState(file_id(topic.topic_id), len(topic.partitions), begins)
+        return TopicState(
+            file_id(topic.topic_id), len(topic.partitions), begins, self._cleanup_policy() if partitions else ""
+        )
+
+    def _cleanup_policy(self) -> str:
+        """Empty where the broker does not tell: all else that is known of the topic is worth no less for it."""
+        try:
+            return self.settings().get("cleanup.policy", "")
+        except WorkerError:
+            return ""
 
     def ends(self) -> dict[int, int]:
         """The high watermark of each partition."""
