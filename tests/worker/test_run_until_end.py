@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,9 +17,12 @@ def until(ends: dict[int, int], partitions: int = 2) -> Bench:
     return bench
 
 
-def run_to_the_end(worker: Bound, *then: Callable[[], None] | None) -> None:
-    """Take all partitions in the first turn, and do something in the next ones. Raises where it does not end."""
-    worker.faults.at("consume", worker.take, *then)
+def run_to_the_end(worker: Bound, *then: Callable[[], None] | None, partitions: Sequence[int] = ()) -> None:
+    """Take these partitions in the first turn, all if none is named, and do something in the next ones.
+
+    Raises where it does not end.
+    """
+    worker.faults.at("consume", lambda: worker.take(*partitions), *then)
 
     def gives_up() -> bool:
         if worker.faults.seen.count("consume") > 50:
@@ -88,6 +91,9 @@ def test_a_partition_that_is_not_named_and_stops_is_no_failure() -> None:
     run_to_the_end(worker)
     assert worker.stops() == {"corrupt-checkpoint": 1}
     assert bench.newest(1).offset == 6
+    without_others = bench.worker("two")
+    run_to_the_end(without_others, partitions=[0])
+    assert without_others.stops() == {"corrupt-checkpoint": 1}
 
 
 def test_a_run_has_not_come_to_its_end_while_a_partition_opens() -> None:
