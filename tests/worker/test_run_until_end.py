@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.worker.support.bench import Bench, Bound, saved_bench
+from tests.worker.support.fakes import with_transactions
 from worker.base.errors import Abort, WorkerError
 
 
@@ -107,6 +108,15 @@ def test_a_run_has_not_come_to_its_end_while_a_partition_opens() -> None:
     worker.turns(3)
     assert worker.is_done()
     assert bench.published() == bench.expected()
+
+
+def test_a_run_has_not_come_to_its_end_before_it_has_taken_what_it_has_read() -> None:
+    """That there are records behind the end is known while some before it wait for the next turn."""
+    bench = until({0: 3}, partitions=1)
+    bench.config = with_transactions(bench.config, max_records=2)
+    bench.feed(*"abab")
+    run_to_the_end(bench.worker())
+    assert bench.broker.committed == {0: 3}
 
 
 def test_where_the_group_is_past_the_end_nothing_is_done() -> None:
