@@ -13,6 +13,7 @@ from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.tasks import live
 from worker.base.errors import Transient
 from worker.base.records import Outgoing, Reject
+from worker.base.series import ByPartition
 from worker.runtime.loop import WAIT_S
 from worker.task.allowance import Allowance
 from worker.task.task import Task
@@ -97,6 +98,8 @@ def test_a_partition_waits_at_what_cannot_be_read_while_the_others_go_on(bench: 
         later(bench, worker)
     assert bench.published(0) == before
     assert bench.published(1) == expected(bench, 1)
+    lags = worker.metrics.consumer_lag_records.series()
+    assert lags == {ByPartition(0): 2, ByPartition(1): 0}, "what was read and is to be read again is not taken yet"
     registry.away = set()
     later(bench, worker)
     feed(bench, 2, 1)
