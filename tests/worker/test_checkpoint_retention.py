@@ -12,6 +12,7 @@ from tests.worker.support.manifests import loaded
 from tests.worker.support.stores import DictStore, FaultyStore
 from worker.base.errors import CorruptCheckpoint, Denied
 from worker.checkpoint import Checkpoints, Manifest
+from worker.checkpoint.retention import Content, expired
 
 
 def test_young_checkpoints_stay(store: DictStore, checkpoints: Checkpoints) -> None:
@@ -64,6 +65,14 @@ def test_of_many_changes_at_one_offset_the_last_ones_stay(checkpoints: Checkpoin
         checkpoints.tidy(manifest, 0)
         kept = [each.revision for each, _ in first_of(checkpoints.restorable(), min(revision + 1, 3))]
         assert kept == list(range(revision, max(-1, revision - 3), -1))
+
+
+def test_later_revisions_than_the_committed_one_stay_for_an_hour() -> None:
+    """Of which one may be committed by now; later on they are as old as all others."""
+    later = {f"later {n}": Content(created_ms=n, revision=1, segments=frozenset()) for n in (9, 8, 7, 6, 5, 4)}
+    manifests = {**later, "committed": Content(created_ms=0, revision=0, segments=frozenset())}
+    assert expired(manifests, HOUR_MS, 0, ()) == [[], []]
+    assert expired(manifests, HOUR_MS + 9, 0, ()) == [[], ["later 5", "later 6"]]
 
 
 def test_damaged_checkpoints_do_not_count_and_protect_what_they_may_need(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import with_transactions
-from worker.base.errors import StateLost, Transient
+from worker.base.errors import PartitionStopped, StateLost, Transient
 from worker.base.records import Record
 from worker.runtime.executor import FIRST_PIECE, GATHERED_BYTES, TURN_S
 from worker.task.processor import BatchResult
@@ -131,7 +131,14 @@ def test_a_replay_that_takes_long_has_turns_as_well(monkeypatch: pytest.MonkeyPa
     assert again.replayed() > 0
 
 
-@pytest.mark.parametrize("error", [Transient("the registry is away"), StateLost("the spill folder is gone")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        Transient("the registry is away"),
+        PartitionStopped("injected", "the records are others"),
+        StateLost("the spill folder is gone"),
+    ],
+)
 def test_what_the_second_piece_meets_changes_nothing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     bench = Bench()
     bench.feed(*"ab" * 100)

@@ -137,6 +137,26 @@ def test_all_partitions_that_are_given_up_are_on_their_way_to_the_store_before_o
     assert [bench.newest(number).offset for number in range(3)] == [1, 1, 1]
 
 
+def test_a_partition_that_goes_while_a_checkpoint_of_it_hangs_begins_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One at a time is at the checkpoints of a partition."""
+    bench = Bench(interval_s=60.0)
+    one, two = bench.worker("one").join(), bench.worker("two").join_idle()
+    one.begin_to_save("v")
+    one.pool.is_done_within = lambda seconds: False
+    bench.feed("b", key="v")
+    one.turn()
+    started: list[object] = []
+    monkeypatch.setattr(Checkpointer, "start", lambda *arguments: started.append(arguments))
+    two.take(0)
+    one.turn()
+    assert started == []
+    monkeypatch.undo()
+    two.turns(3)
+    assert bench.published() == bench.expected()
+
+
 def test_records_of_a_partition_that_is_taken_away_meanwhile_are_dropped() -> None:
     bench = Bench(partitions=2)
     bench.feed("a", "b")

@@ -19,6 +19,7 @@ from worker.base.series import ByPartition
 from worker.codec.dead_letters import REJECT_CODES
 from worker.runtime import reports
 from worker.runtime.loop import GAUGES_EVERY_S
+from worker.task.allowance import Allowance
 
 
 def test_every_code_is_there_before_it_comes() -> None:
@@ -370,6 +371,17 @@ def test_markers_of_transactions_are_no_lag() -> None:
     bench.clock.now_s += 1000
     worker.turns(2)
     assert lag(worker) == (0, 0.0)
+
+
+def test_records_that_were_read_and_wait_to_be_taken_are_a_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Allowance, "affordable", lambda self, records, model_key, models: 1)
+    bench = Bench(interval_s=60.0)
+    bench.feed(*"abab")
+    worker = bench.worker().join()
+    bench.clock.now_s += 1
+    worker.turn()
+    assert worker.buffered() == 4 - worker.position(0) > 0
+    assert lag(worker)[0] == worker.buffered()
 
 
 def test_a_turn_tells_when_it_ended_in_seconds() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from tests.worker.support.bench import Bench, Bound, saved_bench
+from tests.worker.support.fakes import with_transactions
 from worker.base.errors import Abort, WorkerError
 
 
@@ -17,9 +18,12 @@ def until(ends: dict[int, int], partitions: int = 2) -> Bench:
     return bench
 
 
-def run_to_the_end(worker: Bound, *then: Callable[[], None] | None) -> None:
-    """Take all partitions in the first turn, and do something in the next ones. Raises where it does not end."""
-    worker.faults.at("consume", worker.take, *then)
+def run_to_the_end(worker: Bound, *then: Callable[[], None] | None, partitions: Sequence[int] = ()) -> None:
+    """Take these partitions in the first turn, all if none is named, and do something in the next ones.
+
+    Raises where it does not end.
+    """
+    worker.faults.at("consume", lambda: worker.take(*partitions), *then)
 
     def gives_up() -> bool:
         if worker.faults.seen.count("consume") > 50:
@@ -88,6 +92,9 @@ def test_a_partition_that_is_not_named_and_stops_is_no_failure() -> None:
     run_to_the_end(worker)
     assert worker.stops() == {"corrupt-checkpoint": 1}
     assert bench.newest(1).offset == 6
+    without_others = bench.worker("two")
+    run_to_the_end(without_others, partitions=[0])
+    assert without_others.stops() == {"corrupt-checkpoint": 1}
 
 
 def test_a_run_has_not_come_to_its_end_while_a_partition_opens() -> None:
@@ -101,6 +108,15 @@ def test_a_run_has_not_come_to_its_end_while_a_partition_opens() -> None:
     worker.turns(3)
     assert worker.is_done()
     assert bench.published() == bench.expected()
+
+
+def test_a_run_has_not_come_to_its_end_before_it_has_taken_what_it_has_read() -> None:
+    """That there are records behind the end is known while some before it wait for the next turn."""
+    bench = until({0: 3}, partitions=1)
+    bench.config = with_transactions(bench.config, max_records=2)
+    bench.feed(*"abab")
+    run_to_the_end(bench.worker())
+    assert bench.broker.committed == {0: 3}
 
 
 def test_where_the_group_is_past_the_end_nothing_is_done() -> None:

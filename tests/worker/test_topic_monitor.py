@@ -9,7 +9,7 @@ import pytest
 
 from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.fake_broker import Log
-from worker.base.errors import Transient, WorkerError
+from worker.base.errors import CorruptCheckpoint, Transient, WorkerError
 from worker.base.ports import TopicState
 from worker.base.status import Board
 from worker.runtime.topic_monitor import LOOK_EVERY_S, OutputMonitor, TopicMonitor
@@ -367,3 +367,16 @@ def test_the_margin_of_a_partition_that_stopped_before_it_was_open_is_not_known(
     assert worker.stops() == {"group-rewound": 1}
     look(bench, worker)
     assert margins(worker) == {1: 0}
+
+
+def test_while_the_newest_checkpoint_is_damaged_its_margin_is_not_known() -> None:
+    bench, _ = watched()
+    worker = bench.worker().join().turns(1)
+    bench.feed("a")
+    worker.turn()
+    worker.faults.at("store create", CorruptCheckpoint("a model that it points to is damaged"))
+    for known in ({1: 0}, {0: 1, 1: 0}):
+        bench.clock.now_s += 1e6
+        worker.turns(2)
+        look(bench, worker)
+        assert margins(worker) == known

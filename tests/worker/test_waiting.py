@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from tests.worker.support.bench import Bench, Bound
 from tests.worker.support.tasks import live
 from worker.base.errors import Transient
 from worker.base.records import Outgoing, Reject
+from worker.base.series import ByPartition
 from worker.runtime.loop import WAIT_S
 from worker.task.allowance import Allowance
 from worker.task.task import Task
@@ -96,6 +98,8 @@ def test_a_partition_waits_at_what_cannot_be_read_while_the_others_go_on(bench: 
         later(bench, worker)
     assert bench.published(0) == before
     assert bench.published(1) == expected(bench, 1)
+    lags = worker.metrics.consumer_lag_records.series()
+    assert lags == {ByPartition(0): 2, ByPartition(1): 0}, "what was read and is to be read again is not taken yet"
     registry.away = set()
     later(bench, worker)
     feed(bench, 2, 1)
@@ -144,6 +148,24 @@ def test_between_two_attempts_nothing_is_read_or_asked(bench: Bench, registry: F
     assert worker.input.paused == {0}
     later(bench, worker)
     assert registry.asked > asked
+
+
+def test_that_a_partition_waits_is_said_once_and_so_is_that_it_waits_no_more(
+    bench: Bench, registry: FakeRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be for hours."""
+    caplog.set_level(logging.INFO, "worker")
+    feed(bench, 1, 2)
+    registry.away = {2}
+    worker = bench.worker().join(0)
+    for _ in range(3):
+        later(bench, worker)
+    registry.away = set()
+    for _ in range(2):
+        later(bench, worker)
+        feed(bench, 1)
+    said = [each.getMessage() for each in caplog.records if "waits" in each.getMessage()]
+    assert said == ["partition 0 waits at offset 1: schema 2 is away", "partition 0 waits no more"]
 
 
 def test_records_that_were_held_back_are_read_again_too(
