@@ -46,7 +46,7 @@ def decision_regions(
     ----------
     forest : a classifier of two features and up to seven classes that has learned.
     X, y : samples to show, (n, 2) and (n,); those whose label is no class of the forest are left out. The plane is
-        shown as far as they reach, and a margin.
+        shown as far as they reach, and a margin; of a forest on the unit cube no further than that.
     resolution : points along each axis at which the forest is asked.
 
     Raises ValueError where X has not two features or the forest more than seven classes.
@@ -66,7 +66,7 @@ def decision_regions(
         raise ValueError(f"regions are drawn over two features, X has shape {x.shape}")
     if len(labels) > len(COLOURS):
         raise ValueError(f"{len(labels)} classes are more than the {len(COLOURS)} colours that differ visibly")
-    across, up = _grid(x, resolution)
+    across, up = _grid(x, resolution, (0.0, 1.0) if forest.in_unit_cube else (-np.inf, np.inf))
     points = np.stack(np.meshgrid(across, up), axis=-1)
     probabilities = forest.predict_proba(points.reshape(-1, 2)).reshape(resolution, resolution, len(labels))
 
@@ -182,11 +182,14 @@ def _legend(ax: Axes, **what: Any) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, frameon=False, handletextpad=0.4, **what)
 
 
-def _grid(x: NDArray[np.float64], resolution: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coordinates (resolution,) along both axes: the range of the samples and a margin."""
+def _grid(
+    x: NDArray[np.float64], resolution: int, within: tuple[float, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coordinates (resolution,) along both axes: the range of the samples and a margin, within what can be asked."""
     low, high = np.nanmin(x, axis=0), np.nanmax(x, axis=0)
     margin = 0.05 * np.where(high > low, high - low, 1.0)
-    across, up = np.linspace(low - margin, high + margin, resolution).T
+    first, last = np.clip([low - margin, high + margin], *within)
+    across, up = np.linspace(first, last, resolution).T
     return across, up
 
 

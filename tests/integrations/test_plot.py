@@ -58,6 +58,13 @@ def test_the_surface_shows_what_the_forest_predicts_there() -> None:
     assert bottom < X[:, 1].min() < X[:, 1].max() < top
 
 
+def test_of_a_forest_on_the_unit_cube_the_plane_ends_with_that() -> None:
+    corners = np.array([[0.0, 0.5], [1.0, 0.6]])
+    forest = amf.UnrestrictedAMFClassifier(5, seed=1).partial_fit(corners, ["left", "right"])
+    [image] = plot.decision_regions(forest, corners, ["left", "right"], resolution=40).images
+    assert_allclose(image.get_extent(), [0.0, 1.0, 0.495, 0.605])
+
+
 def test_samples_have_the_colour_and_the_marker_of_their_class() -> None:
     ax = plot.decision_regions(grown(THIRDS), X, [*THIRDS[:298], None, "other"])
     clouds = {cloud.get_label(): cloud for cloud in ax.collections if cloud.get_label() in THIRDS}
