@@ -11,25 +11,27 @@ the features, and on their products: effects that add up they know sooner (numbe
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
 below and above by factors that follow the labels which fell outside of the 5 % and the 95 % quantile (adaptive
-conformal inference), it makes these what they are called. Stretched by one more factor, that of the squared errors
-over the squared spreads, it is the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and
-else 0, both are 0. The median, which of skewed labels is not their mean, is the one of three that has lost least of
-late, where an error counts as it is: one that follows the labels above and below it, in units of the spread; the mean,
-moved by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they are, while
-the spread that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides on mean
-and spread: there the median is that of the labels. At last mean, median and quantiles stay where labels are, on each
-side where that is better (label_bounds.py): a count is not negative. What is learned goes by the numbers without these
-bounds.
+conformal inference), it makes these what they are called. Where six labels in a row are outside, labels are not what
+they were of late, as behind a rest of a sensor: a side that was narrowed is as the trees say, and the usual error is
+that of the long run at least. Stretched by one more factor, that of the squared errors over the squared spreads, it is
+the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and else 0, both are 0. The median,
+which of skewed labels is not their mean, is the one of three that has lost least of late, where an error counts as it
+is: one that follows the labels above and below it, in units of the spread; the mean, moved by the median of its errors;
+and the median of the labels alone. The last two an outlier leaves as they are, while the spread that it blows up is no
+unit any more. Where an outlier is in the very cells of a sample it decides on mean and spread: there the median is that
+of the labels. At last mean, median and quantiles stay where labels are, on each side where that is better
+(label_bounds.py): a count is not negative. What is learned goes by the numbers without these bounds.
 
 All are state of the forest and change with labelled rows only, one row after the other.
 
 state: float64. Sums over past rows with a = aggregate - leaf, r = mean of labels - leaf, g = label - leaf; mean and
-number of labels; logarithms of the stretches, the number of labels that they have followed, and the median less the
-mean; the usual squared error of the aggregate; the absolute errors of the three medians, of late; the median
-of the labels alone and that of the mean's errors, each with how far one is from it; the logarithm of the factor of the
-variance, and the typical squared spread; the drift of the blend (recent_bias.py); the extremes of labels, and what they
-are worth (label_bounds.py); what these models are worth (number_stacking.py); the recent losses (losses.py); then both
-ridge regressions (ridge.py) and the linear models, of one output (linear_models.py), where they have room.
+number of labels; logarithms of the stretches, the number of labels that they have followed, how many in a row were
+outside, and the median less the mean; the usual squared error of the aggregate, and that of the long run; the absolute
+errors of the three medians, of late; the median of the labels alone and that of the mean's errors, each with how far
+one is from it; the logarithm of the factor of the variance, and the typical squared spread; the drift of the blend
+(recent_bias.py); the extremes of labels, and what they are worth (label_bounds.py); what these models are worth
+(number_stacking.py); the recent losses (losses.py); then both ridge regressions (ridge.py) and the linear models, of
+one output (linear_models.py), where they have room.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ from amf.calibration.number_stacking import (
 )
 from amf.calibration.recent_bias import FURTHEST_ERROR, MEANS, MOST_OF_DRIFT, N_DRIFT, SQUARES, drift_of, follow_drift
 from amf.calibration.running_median import follow_median
+from amf.calibration.variance_factor import LARGEST_FACTOR, follow_variance
 from amf.inputs.scalars import LARGEST_NUMBER
 from amf.jit.decorators import called, index, inlined
 from amf.jit.elementary import exp, square
@@ -85,6 +88,10 @@ _BLOWN_UP = 1024.0
 """Usual squared errors beyond which the square of a spread is no measure of labels."""
 _FASTEST_USUAL = 1.0 / 32.0
 """What a squared error moves the usual one by."""
+_SLOWEST_LASTING = 1.0 / 16384.0
+"""What it moves that of the long run by in the end."""
+_MOST_MISSED = 6.0
+"""Labels in a row outside of the quantiles that are no chance: one in a million, where a tenth of all is outside."""
 _ROUNDING = 1e-18
 """Of the square of a number, that of a difference which rounding has a part in."""
 _NOTHING = 1e-10
@@ -98,13 +105,6 @@ _SLOWEST_MEDIAN = 0.02
 _REMEMBERED = 1.0 - 1.0 / 64.0
 """What is left of the error of a median at the next label."""
 _LARGEST_STRETCH = 5.0
-_SLOWEST_VARIANCE = 1.0 / 512.0
-"""What one row of typical spread moves the logarithm of the variance's factor by, for each variance that it is off."""
-_MOST_TYPICAL = 16.0
-"""Typical squared spreads that one counts at most."""
-_LARGEST_QUOTIENT, _LARGEST_MOVE, _LARGEST_FACTOR = 2.0**40, 1.0, 10.0
-"""Of a squared error and its variance; of logarithms, by how much one row moves that of the variance's factor, and how
-far it goes."""
 _MOST_LABELS = 2.0**53
 _LARGEST_PRODUCT = (4.0 * LARGEST_NUMBER) ** 2
 """Of two differences between numbers."""
@@ -128,11 +128,12 @@ _FIELDS = {
     "aa": _up_to(_MOST_OF_BLEND), "ar": _within(_MOST_OF_BLEND), "rr": _up_to(_MOST_OF_BLEND),
     "ag": _within(_MOST_OF_BLEND), "rg": _within(_MOST_OF_BLEND), "mean": _within(1.1 * LARGEST_NUMBER),
     "labels": _up_to(_MOST_LABELS), "down": _within(_LARGEST_STRETCH), "up": _within(_LARGEST_STRETCH),
-    "followed": _up_to(_MOST_LABELS), "middle": _within(_LARGEST_STRETCH), "usual": _up_to(_LARGEST_PRODUCT),
+    "followed": _up_to(_MOST_LABELS), "missed": _up_to(_MOST_LABELS), "middle": _within(_LARGEST_STRETCH),
+    "usual": _up_to(_LARGEST_PRODUCT), "lasting": _up_to(_LARGEST_PRODUCT),
     "of_median": _up_to(_MOST_OF_ERRORS), "of_mean": _up_to(_MOST_OF_ERRORS), "of_labels": _up_to(_MOST_OF_ERRORS),
     "centre": _within(_MOST_OF_NUMBERS), "off_centre": _up_to(_MOST_OF_NUMBERS),
     "error": _within(_MOST_OF_NUMBERS), "off_error": _up_to(_MOST_OF_NUMBERS),
-    "variance_factor": _within(_LARGEST_FACTOR), "typical": _up_to(2.0 * _LARGEST_PRODUCT),
+    "variance_factor": _within(LARGEST_FACTOR), "typical": _up_to(2.0 * _LARGEST_PRODUCT),
 }  # fmt: skip
 """The numbers of a state in their order, each with the least and the most that it can be; blocks of others follow."""
 _OF_DRIFT = [8.0 * FURTHEST_ERROR * LARGEST_NUMBER if place in MEANS else MOST_OF_DRIFT for place in range(N_DRIFT)]
@@ -153,10 +154,11 @@ def _at(*names: str) -> Iterator[int]:
 
 
 _AA, _AR, _RR, _AG, _RG, _MEAN, _LABELS = _at("aa", "ar", "rr", "ag", "rg", "mean", "labels")
-_DOWN, _UP, _FOLLOWED, _MIDDLE, _USUAL = _at("down", "up", "followed", "middle", "usual")
+_DOWN, _UP, _FOLLOWED, _MISSED, _MIDDLE = _at("down", "up", "followed", "missed", "middle")
+_USUAL, _LASTING = _at("usual", "lasting")
 _OF_MEDIAN, _OF_MEAN, _OF_LABELS = _at("of_median", "of_mean", "of_labels")
-_CENTRE, _ERROR = map(index, _at("centre", "error"))  # each a median, and behind it the deviation from it
-_VARIANCE_FACTOR, _TYPICAL = _at("variance_factor", "typical")
+_CENTRE, _ERROR, _VARIANCE_FACTOR = map(index, _at("centre", "error", "variance_factor"))
+"""Behind the first two, which are medians, stand the deviations from them, behind the last one what is typical."""
 _DRIFT, _BOUNDS = index(len(_FIELDS)), index(len(_FIELDS) + N_DRIFT)
 _STACKED = _BOUNDS + index(N_BOUNDS)
 _LOSSES = _STACKED + index(N_STACKED)
@@ -242,7 +244,8 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
                 if not _is_blown_up(spread, state):
                     _judge_medians(median, mean, label, state)
                 if spread > 0.0:
-                    _follow_variance(min(square(label - mean), _FAR_OUT * state[_USUAL]), square(spread), state)
+                    error = min(square(label - mean), _FAR_OUT * state[_USUAL])
+                    follow_variance(error, square(spread), state[_FOLLOWED], state, _VARIANCE_FACTOR)
                     _follow(label, low, median, high, state)
                     follow_bounds(label, low, high, _TAIL, state, _BOUNDS)
                 if state[_USUAL] > 0.0:
@@ -320,16 +323,21 @@ def _remember(aggregate, leaf, label, state):
     state[_AG] = _BLENDED * state[_AG] + weight * a * g
     state[_RG] = _BLENDED * state[_RG] + weight * r * g
     if state[_USUAL] == 0.0:
-        state[_USUAL] = error
-    else:
-        state[_USUAL] += _FASTEST_USUAL * (min(error, _MOST_USUAL * state[_USUAL]) - state[_USUAL])
+        state[_USUAL] = state[_LASTING] = error
+        return
+    counted = min(error, _MOST_USUAL * state[_USUAL])
+    state[_LASTING] += max(1.0 / state[_LABELS], _SLOWEST_LASTING) * (counted - state[_LASTING])
+    state[_USUAL] += _FASTEST_USUAL * (counted - state[_USUAL])
+    if state[_MISSED] >= _MOST_MISSED:
+        state[_USUAL] = max(state[_USUAL], state[_LASTING])
 
 
 @inlined
 def _follow(label, lowest, median, highest, state):
     """Follow one label: a miss widens its side, a hit narrows both a little, so that a twentieth misses each.
 
-    The median moves towards the label, so that half of them fall on each side of it.
+    The median moves towards the label, so that half of them fall on each side of it. Many misses in a row undo what
+    hits have narrowed: the labels are others.
     """
     n = state[_FOLLOWED] + 20.0
     gain, step = max(20.0 / n, _TAIL), max(5.0 / n, _SLOWEST_MEDIAN)
@@ -340,6 +348,9 @@ def _follow(label, lowest, median, highest, state):
     state[_UP] = min(max(state[_UP] + gain * (over - _TAIL), -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_MIDDLE] = min(max(state[_MIDDLE] + step * side, -_LARGEST_STRETCH), _LARGEST_STRETCH)
     state[_FOLLOWED] += 1.0
+    state[_MISSED] = state[_MISSED] + 1.0 if under + over > 0.0 else 0.0
+    if state[_MISSED] >= _MOST_MISSED:
+        state[_DOWN], state[_UP] = max(state[_DOWN], 0.0), max(state[_UP], 0.0)
 
 
 @inlined
@@ -357,26 +368,6 @@ def _standard_deviation(below, above, spread, state):
     labels is beyond each."""
     implied = math.sqrt(_TAIL * (square(below) + square(above)))
     return max(spread * exp(0.5 * state[_VARIANCE_FACTOR]), implied)
-
-
-@inlined
-def _follow_variance(error, variance, state):
-    """Follow one squared error, so that the sum of all of them is that of the variances: a row counts as its own does.
-
-    A step has no unit and a bound, and few rows are much more than typical, so that an outlier is forgotten soon.
-    """
-    if variance == 0.0:
-        return
-    if state[_TYPICAL] == 0.0:
-        state[_TYPICAL] = variance
-    gain = max(2.0 / (state[_FOLLOWED] + 20.0), _SLOWEST_VARIANCE)
-    most = _MOST_TYPICAL * state[_TYPICAL]
-    weight = min(variance, most) / state[_TYPICAL]
-    # The bound of the quotient is none of the step, but an infinite one times a weight of 0 would be no number.
-    surplus = min(error / variance * exp(-state[_VARIANCE_FACTOR]), _LARGEST_QUOTIENT) - 1.0
-    factor = state[_VARIANCE_FACTOR] + min(gain * weight * surplus, _LARGEST_MOVE)
-    state[_VARIANCE_FACTOR] = min(max(factor, -_LARGEST_FACTOR), _LARGEST_FACTOR)
-    state[_TYPICAL] += gain * (min(variance, most) - state[_TYPICAL])
 
 
 @inlined

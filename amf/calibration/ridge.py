@@ -82,7 +82,7 @@ _MOST_LOST = 4.0
 _TOO_MUCH = 2.0
 """Of what labels alone have lost, by which a model is of another time."""
 _SETTLED = 64.0
-"""Rows, and as many as there are columns, that weigh before a model is judged: one of few rows is often far off."""
+"""Rows, and one for each column that has had a value, that weigh before a model is judged: one of few is often off."""
 _LEFT = 1.0
 """Rows that all rows so far are worth where a model begins anew: what columns are like it still knows."""
 _LEAST_SEEN = 1e-100
@@ -250,7 +250,17 @@ def _is_of_another_time(response, label, centre, state, n_columns):
     by_labels = state[_LOST_BY_LABELS] = _LOST_KEPT * state[_LOST_BY_LABELS] + abs(label - centre)
     most = _MOST_LOST * (1.0 - _LOST_KEPT) * by_labels
     state[_LOST] = _LOST_KEPT * state[_LOST] + min(abs(label - response), most)
-    return state[_WEIGHT] > _SETTLED + n_columns and state[_LOST] > _TOO_MUCH * by_labels
+    return _is_settled(state, n_columns) and state[_LOST] > _TOO_MUCH * by_labels
+
+
+@inlined
+def _is_settled(state, n_columns):
+    """Whether enough rows weigh to judge the model. A column that has never had a value is as if it were not there."""
+    needed = _SETTLED
+    for j in range(n_columns):
+        if state[_SLOPES + _SEEN * n_columns + j] > 0.0:
+            needed += 1.0
+    return state[_WEIGHT] > needed
 
 
 @inlined
@@ -269,7 +279,7 @@ def _unexplained(state, n_columns):
     difference may explain everything, of which the whole penalty would leave little.
     """
     by_labels = state[_LOST_BY_LABELS]
-    if state[_WEIGHT] <= _SETTLED + n_columns or by_labels == 0.0:
+    if by_labels == 0.0 or not _is_settled(state, n_columns):
         return 1.0
     share = min(state[_LOST] / by_labels, 1.0)
     return share * share

@@ -1,7 +1,7 @@
-"""Canonical bytes of a forest, format 9. Everything is little-endian; every part starts at a multiple of 8 bytes.
+"""Canonical bytes of a forest, format 10. Everything is little-endian; every part starts at a multiple of 8 bytes.
 
     magic        4 bytes   b"AMFF"
-    format       uint32    9
+    format       uint32    10
     header size  uint64    bytes of the header with its padding
     header       JSON in ASCII, keys sorted, no spaces, padded with spaces to a multiple of 8: family, params,
                  classes (labels in the order of their columns, null where a family has none), n_features,
@@ -49,7 +49,7 @@ from amf.serialization.soundness import fault_of, fault_of_scaling
 from amf.state.forest_state import ForestState
 
 MAGIC = b"AMFF"
-FORMAT = 9
+FORMAT = 10
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
 _NOT_OURS = "the header of the forest is not as this version writes it"

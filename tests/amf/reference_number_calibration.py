@@ -19,6 +19,7 @@ from reference_stacking import LinearModel, Scale
 
 TAIL = 0.05
 WIDEST = 5.0
+MOST_MISSED = 6
 
 
 class Outlook(NamedTuple):
@@ -42,12 +43,15 @@ class Blend:
     varied they are 1 and 0; where both have varied in step, b is 0.
 
     A row counts 1 / e after 2048 later ones, and is divided by 16 usual squared errors of the mean over prunings and
-    its own one: that bounds what one label does. A squared error counts in the usual one as 16 of those at most.
+    its own one: that bounds what one label does. A squared error counts in the usual one as 16 of those at most, and as
+    much in the lasting one, a mean in which it counts 1 / e after 16384 later ones. Where MOST_MISSED labels in a row
+    were outside of the quantiles, the usual one is at least that.
     In the mean a label counts 1 / e after 1024 later ones, once there are so many.
     """
 
     moments: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))  # both differences with both and the label
     usual: float = 0.0
+    lasting: float = 0.0
     n: int = 0
     mean: float = 0.0
 
@@ -69,7 +73,8 @@ class Blend:
     def forecast(self, outlook: Outlook) -> float:
         return outlook.origin + outlook.leaf + float(np.dot(self.weights(), self.differences(outlook)))
 
-    def learn(self, outlook: Outlook, y: float) -> None:
+    def learn(self, outlook: Outlook, y: float, missed: int = 0) -> None:
+        """missed: how many labels in a row were outside of the quantiles."""
         numbers = np.array([outlook.origin + outlook.mean, outlook.origin + outlook.leaf, self.mean])
         rounding = 1e-18 * float(numbers @ numbers)
         differences = self.differences(outlook)
@@ -78,7 +83,14 @@ class Blend:
         error = (y - outlook.origin - outlook.mean) ** 2
         divisor = 16 * self.usual + error + rounding
         self.moments = (1 - 1 / 2048) * self.moments + products / (divisor or 1.0)
-        self.usual = self.usual + (min(error, 16 * self.usual) - self.usual) / 32 if self.usual else error
+        if self.usual == 0:
+            self.usual = self.lasting = error
+            return
+        error = min(error, 16 * self.usual)
+        self.lasting += max(1 / max(self.n, 1), 1 / 16384) * (error - self.lasting)
+        self.usual += (error - self.usual) / 32
+        if missed >= MOST_MISSED:
+            self.usual = max(self.usual, self.lasting)
 
 
 @dataclass
@@ -305,15 +317,19 @@ class Ridge(Layer):
         self.lost_by_labels = self.lost_by_labels * 255 / 256 + abs(y - median)
         lost = min(abs(y - self.by_model(x, math.nan)), self.lost_by_labels / 64)
         self.lost = self.lost * 255 / 256 + lost
-        if self.total > 64 + self.n_columns and self.lost > 2 * self.lost_by_labels:
+        if self.is_settled() and self.lost > 2 * self.lost_by_labels:
             self.lost, self.lost_by_labels, self.most_usual, self.worth = 0.0, 0.0, 0.0, Worth()
             self.n_rows, self.due, total = 1, 1, self.total
             for name in ("total", "seen", "with_label", "moments"):
                 setattr(self, name, getattr(self, name) / total)
 
+    def is_settled(self) -> bool:
+        """Columns that have never had a value do not count."""
+        return self.total > 64 + np.count_nonzero(self.seen)
+
     def unexplained(self) -> float:
         """Once there are enough rows the penalty is the part of it that the model's squared loss is of the labels'."""
-        if self.total <= 64 + self.n_columns or self.lost_by_labels == 0:
+        if not self.is_settled() or self.lost_by_labels == 0:
             return 1.0
         return min(self.lost / self.lost_by_labels, 1.0) ** 2
 
@@ -391,9 +407,11 @@ class Quantiles:
     Log of the factor by which the variance is the square of the scale, and what that square typically is.
 
     Where the scale is more than 32 usual errors the median is that of the labels alone, and nothing is learned of the
-    three."""
+    three. MOST_MISSED labels in a row outside undo what was narrowed."""
 
     n: int = 0
+    missed: int = 0
+    """Labels in a row outside."""
     down: float = 0.0
     up: float = 0.0
     middle: float = 0.0
@@ -468,3 +486,6 @@ class Quantiles:
         side = float(y > medians[0]) - float(y < medians[0])
         self.middle = min(max(self.middle + small * side / 2, -WIDEST), WIDEST)
         self.n += 1
+        self.missed = 0 if low <= y <= high else self.missed + 1
+        if self.missed >= MOST_MISSED:
+            self.down, self.up = max(self.down, 0.0), max(self.up, 0.0)

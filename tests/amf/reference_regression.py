@@ -223,7 +223,7 @@ class RegressionForest:
                 for stack, below in zip(self.stacks, self.below_stacks(outlook, x), strict=False):
                     stack.learn(x, below, y, usual, weight)
             self.drift.learn(y - blend, usual)
-            self.blend.learn(outlook, y)
+            self.blend.learn(outlook, y, self.quantiles.missed)
         usual, median = self.blend.usual if self.calibration else 0.0, self.quantiles.labels.centre
         for stack in self.stacks:
             stack.note(x, y, share, usual, median)

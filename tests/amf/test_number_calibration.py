@@ -67,6 +67,28 @@ def test_quantiles_leave_one_label_in_twenty_outside_on_either_side_and_half_of_
     assert (quantiles.down, quantiles.up, quantiles.quantile(5.0, 1.0, 0.5)) == (-5.0, -5.0, pytest.approx(5.0))
 
 
+def test_six_labels_in_a_row_outside_undo_what_was_narrowed_and_bring_back_the_error_of_the_long_run():
+    quantiles, blend = Quantiles(), Blend()
+    for row in range(3000):
+        y = float(row % 2) if row < 1000 else 0.5
+        quantiles.learn(0.5, 1.0, y)
+        blend.count(y)
+        blend.learn(Outlook(0.0, 0.5, 0.5, 1.0), y, quantiles.missed)
+    narrow = quantiles.down, quantiles.up
+    assert max(*narrow, -4.0) == -4.0
+    assert blend.usual < 1e-20 < 0.08 < blend.lasting
+    for missed in range(1, 7):
+        assert (quantiles.up < -4.0, blend.usual < 1e-10) == (True, True)
+        quantiles.learn(0.5, 1.0, 1.5)
+        blend.count(1.5)
+        blend.learn(Outlook(0.0, 0.5, 0.5, 1.0), 1.5, quantiles.missed)
+        assert quantiles.missed == missed
+    assert (quantiles.down, quantiles.up) == (0.0, 0.0)
+    assert blend.usual == blend.lasting > 0.08
+    quantiles.learn(0.5, 1.0, 0.5)
+    assert (quantiles.missed, quantiles.up < 0.0) == (0, True)
+
+
 def test_an_outlier_moves_the_median_of_the_labels_as_any_label_does():
     rng = np.random.default_rng(0)
     median = Median()
@@ -283,3 +305,20 @@ def test_first_labels_that_are_equal_tell_of_no_error(unit):
     of_counts, of_units = (amf.AMFRegressor(seed=3).prequential(x, counts * factor) for factor in (1.0, unit))
     np.testing.assert_allclose(of_units.mean[1:] / unit, of_counts.mean[1:], rtol=1e-6)
     np.testing.assert_allclose(of_units.std[2:] / unit, of_counts.std[2:], rtol=1e-6)
+
+
+@pytest.mark.parametrize("system", [amf.AMFRegressor, amf.AdaptiveAMFRegressor])
+@pytest.mark.parametrize("features_rest", [True, False])
+def test_quantiles_are_what_they_are_called_soon_after_a_long_rest(system, features_rest):
+    """A sensor that stands still for a night or a season, and then goes on as before."""
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(6500, 3))
+    y = 3 * points[:, 0] + rng.normal(size=6500)
+    y[500:5500] = 0.0
+    if features_rest:
+        points[500:5500] = 0.0
+    forest = system(seed=1).partial_fit(points[:5500], y[:5500])
+    said = forest.prequential(points[5500:], y[5500:])
+    inside = (said.quantiles[:, 0] <= y[5500:]) & (y[5500:] <= said.quantiles[:, 2])
+    assert inside[100:300].mean() > 0.8
+    assert inside[300:].mean() > 0.85

@@ -179,6 +179,23 @@ def test_a_value_that_is_no_value_moves_a_forecast_no_further_than_labels_were(s
     assert y.min() - 1e-12 <= said.min() <= said.max() <= y.max() + 1e-12  # but for rounding
 
 
+@pytest.mark.parametrize("known", range(62, 80))
+def test_a_column_without_a_value_so_far_is_as_if_it_were_not_there(known):
+    """Whether a model is judged depends on how many rows and columns there are: on those that have had a value."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    y = 3.0 * x[:, 0] + rng.normal(size=80)
+    x[:known, 1] = np.nan
+    whole, grown = amf.AMFRegressor(n_estimators=1), amf.AMFRegressor(n_estimators=1)
+    whole.add_features(["first", "later"])
+    whole.partial_fit(x, y)
+    grown.add_features(["first"])
+    grown.partial_fit(x[:known, :1], y[:known])
+    grown.add_features(["later"])
+    grown.partial_fit(x[known:], y[known:])
+    assert grown.dumps() == whole.dumps()
+
+
 def test_of_many_features_the_first_256_are_used():
     """With one feature more there was none: that tells nothing and cost two fifths of the error."""
     sizes = [n_of_features(d, LARGE) - linear_models.n_of_features(1, d, LARGE) for d in (255, 256, 257, 1000)]

@@ -30,7 +30,7 @@ from tests.kafka.jars import KAFKA_VERSION, find_java, java_version, kafka_libs
 from worker.adapters.kafka.asker import AdminClient
 
 HEAP = "-Xmx512m"
-ARCHIVED_WITHIN_S = 120.0
+ARCHIVED_WITHIN_S = ENDED_WITHIN_S = 120.0
 
 
 class Server(Protocol):
@@ -202,7 +202,7 @@ class JavaServer:
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=ENDED_WITHIN_S)
 
     def close(self) -> None:
         self.kill()  # the data go too, so nothing is worth an orderly shutdown
