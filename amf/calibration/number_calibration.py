@@ -189,6 +189,7 @@ def is_sound(state: NDArray[np.float64], n_features: int) -> bool:
         return True
     numbers = state[: int(_LOSSES)].tolist()
     in_range = all(least <= number <= most for number, (least, most) in zip(numbers, _RANGES, strict=True))
+    in_range &= numbers[int(_LABELS)] >= 1.0 or not any(numbers)
     stacked = are_models_sound(state[int(_MODELS) :], n_features, math.sqrt(_LARGEST_PRODUCT))
     return in_range and stacked and are_sound(losses_of(state), _LARGEST_PRODUCT)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mutations import sealed, split, stream
+from mutations import fate, sealed, split, stream
 from trees import nodes_of
 
 import amf
@@ -150,6 +150,18 @@ def test_each_number_that_cannot_be_is_refused(part):
         assert forest.dumps() != original.dumps()
         with pytest.raises(amf.FormatError):
             amf.loads(forest.dumps())
+
+
+@pytest.mark.parametrize("system", [amf.AMFClassifier, amf.AMFRegressor])
+def test_whatever_a_number_of_the_calibration_is_it_is_refused_or_learned_with(system):
+    original = system(2).partial_fit(*stream(60, 0))
+    found = Counter()
+    for place in range(original._calibration.size):
+        for value in (0.0, 1e-314, 0.5, -1.0, 1e30):
+            forest = original.copy()
+            forest._calibration[place] = value
+            found[fate(forest.dumps())] += 1
+    assert min(found["refused"], found["alive"]) > 100
 
 
 def test_an_unrestricted_tree_whose_cells_are_not_those_of_its_word_is_refused():
