@@ -18,12 +18,12 @@ a factor for each class. So a second mixture has a bias for each, added to its l
 on the log-loss of late, with the curvature of each class alone (vector scaling [2] without the scales). The forecast is
 the mixture of the two, by fixed shares again: where there is no shift that costs a tenth of a nat, and 0.0001 a label.
 
-What is a sum of effects of single features a linear model knows sooner: three of them stand above (class_stacking.py).
+What is a sum of effects of single features a linear model knows sooner: four of them stand above (class_stacking.py).
 
 Powers take square roots and products alone, so that their bits are those of IEEE arithmetic. All of it is state of the
 forest and changes with labelled rows only, one after the other.
 
-state: float64 (39 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
+state: float64 (40 + 3 K + ...,): the weights of the experts, their sum 1; the recent losses (losses.py); the weight of
 the mixture without biases, and those of what is below each linear model; of each class its count, to which a label adds
 1 and every further one takes away the ten thousandth part, its bias, and the curvature of the loss by it; then the
 linear model that is solved for, and the others.

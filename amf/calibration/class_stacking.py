@@ -1,9 +1,9 @@
 """What linear models add to the class probabilities of a forest, one above the other, each mixed with what is below it.
 
 What is a sum of effects of single features a linear model knows sooner. So the forecast is mixed, by fixed shares, with
-multinomial logistic regression on the features and the forecast's own logarithms, and what comes of that with one on
-the squares of the features (linear_models.py), and at last with one that is solved for (logistic.py). Of a class that
-was never counted these know nothing, and leave it what it had.
+multinomial logistic regression on the features and the forecast's own logarithms, what comes of that with one on the
+squares of the features, and then with one on splines of them (linear_models.py), and at last with one that is solved
+for (logistic.py). Of a class that was never counted these know nothing, and leave it what it had.
 
 state, from `at` on: of each model the weight of what is below it. The models have states of their own: those of all
 stand side by side, first that of the one that is solved for.
@@ -25,7 +25,7 @@ from amf.jit.elementary import usual_exp, usual_log
 _SOLVED = linear_models.N_MODELS
 """The last of the models."""
 N_LAYERS = _SOLVED + index(1)
-FIRST_UNSTACKED = (0.5, 0.9, 0.95)
+FIRST_UNSTACKED = (0.5, 0.9, 0.95, 0.95)
 """Weight of what is below each model before there is a label."""
 _STACK_SHARE = 5e-5
 """What each label moves of the weight of the one to the other."""

@@ -4,30 +4,34 @@ A tree cuts one feature at a time, and learns a sum of many effects slowly: on s
 with few samples, while it is of no use on others. So there is one whose last feature is the forest's own forecast
 (stacking [1]); with weight 1 there and 0 everywhere else it is the forest, and so it begins. On top of that stands a
 second one, of the squares of the features: of many effects to which it does not matter on which side of the usual a
-value lies, a tree learns as slowly, and the first model nothing. How much of each goes into the forecast follows from
+value lies, a tree learns as slowly, and the first model nothing. And on top of that one a third, of a linear spline of
+each feature (an additive model [2]): effects may have any shape. How much of each goes into the forecast follows from
 what it said of earlier labels, beside what is below it (class_calibration.py, number_calibration.py).
 
 A feature enters as its distance from its mean in mean absolute deviations of late, three of them at most, and as the
-square of that, less a constant, which is its mean of normal values; one that is missing or has never moved enters as 0.
+square of that, less a constant, which is its mean of normal values; a spline by its place among twelve knots, which is
+shared by the two beside it. One that is missing or has never moved enters as 0, and has no place.
 The deviation is that of values that differ from the one before: as long as a feature rests, it tells nothing of how far
 a value is from usual, and of one that is mostly 0 the others count as much as they do. First values are soon forgotten,
 be they outliers, and later ones count eight deviations at most: a share of values that stand for missing ones must not
 make all others alike. Values are taken from the first one on: an offset changes nothing.
 
 Weights take steps along the gradient of the loss, those of one output of one length: the root of the sum of the squared
-gradients of late divides them (AdaGrad [2], with one sum for all features of an output). No step goes further than to
+gradients of late divides them (AdaGrad [3], with one sum for all features of an output). No step goes further than to
 where the gradient of a loss of the largest curvature would be 0 for this label: while sums are small, as in the unit of
 a first label that was an outlier, steps would go to and fro, and grow.
 
 All of it is state of the forest and changes with labelled rows only, one after the other.
 
-state: float64 (L (2 + 2 K) + (5 + L K) d,), L models, K outputs and d features: of each model the weight of the
-forecast below it and the sum of the squares of its gradients, and of each output the like sum and the intercept; then
-rows of d: of all features the numbers of values, those before one first moved being one, the first of them, the means
-less these, the mean absolute deviations, the last values; and for each model, for each output, the weights.
+state: float64 (3 (2 + 2 K) + (5 + 14 K) d,), of K outputs and d features: of each model the weight of the forecast
+below it and the sum of the squares of its gradients, and of each output the like sum and the intercept; then rows of d:
+of all features the numbers of values, those before one first moved being one, the first of them, the means less these,
+the mean absolute deviations, the last values; for each of the first two models, for each output, the weights; and of
+each feature, of each knot, those of all outputs.
 
 [1] D. Wolpert, Stacked generalization, Neural Networks 5, 1992.
-[2] J. Duchi, E. Hazan and Y. Singer, Adaptive subgradient methods, JMLR 12, 2011.
+[2] T. Hastie and R. Tibshirani, Generalized additive models, Statistical Science 1, 1986.
+[3] J. Duchi, E. Hazan and Y. Singer, Adaptive subgradient methods, JMLR 12, 2011.
 """
 
 from __future__ import annotations
@@ -40,8 +44,13 @@ from numpy.typing import NDArray
 
 from amf.jit.decorators import index, inlined, kernel
 
-N_MODELS = index(2)
-"""One of the features, and on top of it one of their squares."""
+N_MODELS = index(3)
+"""One of the features, on top of it one of their squares, and one of their splines."""
+_SPLINES = index(2)
+"""The last one; the others have a weight for each feature."""
+_N_KNOTS = index(12)
+_NOWHERE = -1.0
+"""Place of a value that is not known."""
 _TRUST, _TRUST_SQUARES, _OUTPUTS, _PER_OUTPUT = index(0), index(1), index(2), index(2)
 _SQUARES, _INTERCEPT = index(0), index(1)
 N_SCALE = 5
@@ -94,18 +103,23 @@ def fresh_state(n_outputs: int) -> NDArray[np.float64]:
 
 def n_numbers(n_outputs: int, n_features: int) -> int:
     """Of a state of so many features that is not too large."""
-    return int(N_MODELS) * int(_OUTPUTS + _PER_OUTPUT * n_outputs) + _n_rows(n_outputs) * n_features
+    return int(N_MODELS) * int(_OUTPUTS + _PER_OUTPUT * n_outputs) + _n_of_each(n_outputs) * n_features
 
 
 def n_of_features(n_outputs: int, n_features: int, max_bytes: int) -> int:
     """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
-    numbers = _n_rows(n_outputs) * n_features
+    numbers = _n_of_each(n_outputs) * n_features
     return numbers if 8 * OF_MEMORY * numbers <= max_bytes else 0
 
 
 def _n_rows(n_outputs: int) -> int:
+    """How many numbers there are of each feature, but for those of its spline."""
+    return N_SCALE + int(_SPLINES) * n_outputs
+
+
+def _n_of_each(n_outputs: int) -> int:
     """How many numbers there are of each feature."""
-    return N_SCALE + int(N_MODELS) * n_outputs
+    return _n_rows(n_outputs) + int(_N_KNOTS) * n_outputs
 
 
 def with_features(
@@ -117,27 +131,31 @@ def with_features(
     before = state[:at]
     if not n_of_features(n_outputs, n_features + len(like), max_bytes):
         return before
-    rows = state[at:].reshape(_n_rows(n_outputs), n_features)
+    end = at + _n_rows(n_outputs) * n_features
+    rows = state[at:end].reshape(_n_rows(n_outputs), n_features)
     wider = padded(rows, (_n_rows(n_outputs), n_features + len(like)))
     values = wider[int(_VALUES)]
     for feature, sibling in enumerate(like, n_features):
         if sibling is not None:
             values[feature] = min(values[sibling], 1.0)
-    return np.append(before, wider)
+    splines = padded(state[end:], (int(_N_KNOTS) * n_outputs * wider.shape[1],))
+    return np.concatenate((before, wider.ravel(), splines))
 
 
 def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
     """State with so many outputs beside these."""
-    n_models, n_rows, n_now = int(N_MODELS), _n_rows(n_outputs), n_outputs + n_more
+    n_models, n_now = int(N_MODELS), n_outputs + n_more
     at = n_numbers(n_outputs, 0)
     models, rows = state[:at].reshape(n_models, -1), state[at:]
     more_models = padded(models, (n_models, int(_OUTPUTS + _PER_OUTPUT * n_now))).ravel()
-    n_features = len(rows) // n_rows
+    n_features = len(rows) // _n_of_each(n_outputs)
     if not n_of_features(n_now, n_features, max_bytes):
         return more_models
-    scales, weights = rows[: N_SCALE * n_features], rows[N_SCALE * n_features :]
-    more_weights = padded(weights.reshape(n_models, n_outputs, n_features), (n_models, n_now, n_features))
-    return np.concatenate((more_models, scales, more_weights.ravel()))
+    scales, weights, splines = np.split(rows, (N_SCALE * n_features, _n_rows(n_outputs) * n_features))
+    n_plain, n_knots = int(_SPLINES), int(_N_KNOTS) * n_features
+    more_weights = padded(weights.reshape(n_plain, n_outputs, n_features), (n_plain, n_now, n_features))
+    more_splines = padded(splines.reshape(n_knots, n_outputs), (n_knots, n_now))
+    return np.concatenate((more_models, scales, more_weights.ravel(), more_splines.ravel()))
 
 
 def padded(array: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -188,9 +206,16 @@ def _weights_at(model, output, n_outputs, n_features):
 
 
 @inlined
+def _knot_at(feature, knot, n_outputs, n_features):
+    """Where the weights of all outputs begin of a knot of a feature."""
+    splines = _weights_at(_SPLINES, index(0), n_outputs, n_features)
+    return splines + (feature * _N_KNOTS + knot) * n_outputs
+
+
+@inlined
 def size_of(n_outputs, n_features):
     """Numbers of a state of so many features."""
-    return _weights_at(N_MODELS, index(0), n_outputs, n_features)
+    return _knot_at(n_features, index(0), n_outputs, n_features)
 
 
 @inlined
@@ -205,7 +230,8 @@ def n_features_of(state, n_outputs):
     """How many features a state has, be it empty."""
     if state.shape[0] == 0:
         return index(0)
-    return (index(state.shape[0]) - _model_at(N_MODELS, n_outputs)) // (_WEIGHTS + N_MODELS * n_outputs)
+    of_each = _WEIGHTS + (_SPLINES + _N_KNOTS) * n_outputs
+    return (index(state.shape[0]) - _model_at(N_MODELS, n_outputs)) // of_each
 
 
 @inlined
@@ -215,9 +241,15 @@ def first_of(j, state, n_outputs, n_features):
 
 
 @inlined
+def n_entered(entered):
+    """How many features have entered."""
+    return index(entered.shape[0]) // N_MODELS
+
+
+@inlined
 def enter(x, i, state, n_outputs, entered):
     """Fill entered (N_MODELS * d,) with what the features of row i enter each model as."""
-    n_features, start = index(entered.shape[0]) // N_MODELS, _model_at(N_MODELS, n_outputs)
+    n_features, start = n_entered(entered), _model_at(N_MODELS, n_outputs)
     for j in range(n_features):
         at = start + j
         value, deviation = x[i, j], state[at + _DEVIATION * n_features]
@@ -226,6 +258,8 @@ def enter(x, i, state, n_outputs, entered):
         is_known = value == value and deviation > 0.0
         entered[j] = beside if is_known else 0.0
         entered[n_features + j] = beside * beside - _MEAN_SQUARE if is_known else 0.0
+        place = (beside + _FURTHEST) * ((_N_KNOTS - 1.0) / (2.0 * _FURTHEST))
+        entered[_SPLINES * n_features + j] = place if is_known else _NOWHERE
 
 
 @inlined
@@ -257,30 +291,65 @@ def trust(model, state, n_outputs):
 @inlined
 def respond(model, entered, state, n_outputs, response):
     """Fill response (K,) with what the features add up to in a model, for each output."""
-    n_features, of_outputs = index(entered.shape[0]) // N_MODELS, _model_at(model, n_outputs) + _OUTPUTS
+    n_features, of_outputs = n_entered(entered), _model_at(model, n_outputs) + _OUTPUTS
     for k in range(n_outputs):
-        at = _weights_at(model, k, n_outputs, n_features)
-        by_features = sum_of_products(state, at, entered, model * n_features, n_features)
-        response[k] = state[of_outputs + _PER_OUTPUT * k + _INTERCEPT] + by_features
+        response[k] = state[of_outputs + _PER_OUTPUT * k + _INTERCEPT]
+        if model < _SPLINES:
+            at = _weights_at(model, k, n_outputs, n_features)
+            response[k] += sum_of_products(state, at, entered, model * n_features, n_features)
+    for j in range(n_features if model == _SPLINES else index(0)):
+        knot, of_next = _between(j, entered)
+        if of_next >= 0.0:
+            at = _knot_at(j, knot, n_outputs, n_features)
+            for k in range(n_outputs):
+                first, second = state[at + k], state[at + n_outputs + k]
+                response[k] += first + of_next * (second - first)
+
+
+@inlined
+def _between(j, entered):
+    """The knot at or below the place of a feature, and the share of the next one; below 0 where there is no place."""
+    place = entered[_SPLINES * n_entered(entered) + j]
+    knot = min(index(max(place, 0.0)), _N_KNOTS - index(2))
+    return knot, place - knot
+
+
+@inlined
+def _sum_of_squares(model, entered):
+    """Of what features enter a model as."""
+    n_features = n_entered(entered)
+    if model < _SPLINES:
+        return sum_of_products(entered, model * n_features, entered, model * n_features, n_features)
+    squares = 0.0
+    for j in range(n_features):
+        _, of_next = _between(j, entered)
+        squares += of_next * of_next + (1.0 - of_next) * (1.0 - of_next) if of_next >= 0.0 else 0.0
+    return squares
 
 
 @inlined
 def follow_errors(model, errors, unit, curvature, entered, state, n_outputs):
     """Move the weights of a model by one label. errors: (K,), by how many units each output is too small, from
     -MOST_UNITS to MOST_UNITS; left as steps. curvature: of the loss by an output at most, whose unit is that."""
-    n_features, of_outputs = index(entered.shape[0]) // N_MODELS, _model_at(model, n_outputs) + _OUTPUTS
-    first = model * n_features
-    squares = 1.0 + sum_of_products(entered, first, entered, first, n_features)
+    n_features, of_outputs = n_entered(entered), _model_at(model, n_outputs) + _OUTPUTS
+    squares = 1.0 + _sum_of_squares(model, entered)
     for k in range(n_outputs):
         at, error = of_outputs + _PER_OUTPUT * k, errors[k]
         state[at + _SQUARES] = _SQUARES_KEPT * state[at + _SQUARES] + error * error * squares
         rate = min(_STEP / math.sqrt(_FIRST_SQUARES + state[at + _SQUARES]), 1.0 / (curvature * squares))
         errors[k] = rate * unit * error
         state[at + _INTERCEPT] += errors[k]
-    for k in range(n_outputs):
+    for k in range(n_outputs if model < _SPLINES else index(0)):
         at, step = _weights_at(model, k, n_outputs, n_features), errors[k]
         for j in range(n_features):
-            state[at + j] += step * entered[first + j]
+            state[at + j] += step * entered[model * n_features + j]
+    for j in range(n_features if model == _SPLINES else index(0)):
+        knot, of_next = _between(j, entered)
+        if of_next >= 0.0:
+            at = _knot_at(j, knot, n_outputs, n_features)
+            for k in range(n_outputs):
+                state[at + k] += (1.0 - of_next) * errors[k]
+                state[at + n_outputs + k] += of_next * errors[k]
 
 
 @inlined

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from amf.calibration.cholesky import factorise, solve
-from amf.calibration.linear_models import N_MODELS, padded, sum_of_products
+from amf.calibration.linear_models import n_entered, padded, sum_of_products
 from amf.calibration.solving import LATEST_DUE, MOST_LABELS, next_due
 from amf.jit.decorators import called, index, inlined, kernel
 
@@ -111,7 +111,7 @@ def _triangle_at(j, start):
 @inlined
 def n_used(entered):
     """How many features are used of those that have entered the linear models."""
-    return min(index(entered.shape[0]) // N_MODELS, index(MOST_FEATURES))
+    return min(n_entered(entered), index(MOST_FEATURES))
 
 
 @inlined

@@ -5,8 +5,8 @@ and the mean of the labels alone: on pure noise the last of them wins, on a seri
 data the aggregate. Old rows and labels count less, so that a change is followed, and a row on which the aggregate errs
 by far more than it did of late counts as some usual ones at most: else one label of a thousand times the others would
 decide for good. What that blend was off of late is added to it as far as that helps (recent_bias.py). So is what a
-linear model of the features and of this mean says beside it, then one of their squares, and at last ridge regression on
-the features, and on their products: effects that add up they know sooner (number_stacking.py).
+linear model of the features and of this mean says beside it, then one of their squares, one of splines of them, and at
+last ridge regression on the features, and on their products: effects that add up they know sooner (number_stacking.py).
 
 The spread is that of the mixture over prunings and trees, between an eighth and 128 of the usual errors: where labels
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched

@@ -250,7 +250,7 @@ def _is_of_another_time(response, label, centre, state, n_columns):
     by_labels = state[_LOST_BY_LABELS] = _LOST_KEPT * state[_LOST_BY_LABELS] + abs(label - centre)
     most = _MOST_LOST * (1.0 - _LOST_KEPT) * by_labels
     state[_LOST] = _LOST_KEPT * state[_LOST] + min(abs(label - response), most)
-    return _is_settled(state, n_columns) and state[_LOST] > _TOO_MUCH * by_labels
+    return state[_LOST] > _TOO_MUCH * by_labels and _is_settled(state, n_columns)
 
 
 @inlined

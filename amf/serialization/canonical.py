@@ -1,4 +1,4 @@
-"""Canonical bytes of a forest, format 10. Everything is little-endian; every part starts at a multiple of 8 bytes.
+"""Canonical bytes of a forest, format 11. Everything is little-endian; every part starts at a multiple of 8 bytes.
 
     magic        4 bytes   b"AMFF"
     format       uint32    10
@@ -49,7 +49,7 @@ from amf.serialization.soundness import fault_of, fault_of_scaling
 from amf.state.forest_state import ForestState
 
 MAGIC = b"AMFF"
-FORMAT = 10
+FORMAT = 11
 _PREFIX = struct.Struct("<4sIQ")
 _CHECKSUM = 32
 _NOT_OURS = "the header of the forest is not as this version writes it"

@@ -10,8 +10,8 @@ that each label gives SHARE of all weights back to everybody (Herbster and Warmu
 stands the same with a bias for each class, added to its logarithm, and what both say together is their mean, weighted
 in the same way. Beside that stands what a linear model makes of it and of the features (reference_stacking.py), and the
 mean of the two, weighted in the same way; beside that what a second one makes of it and of the squares of the features,
-and the mean of those two, weighted in the same way; and at last a third one that is solved for. Powers are `**` here,
-where the kernels take square roots and products.
+and a third one of splines of them, and the means, weighted in the same way; and at last one that is solved for. Powers
+are `**` here, where the kernels take square roots and products.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class ReferenceCalibration:
         self.unbiased = 0.9
         self.stacks = [
             Stack(LinearModel(n_classes, n_features), 0.5),
-            Stack(LinearModel(n_classes, n_features, squared=True), 0.9),
+            Stack(LinearModel(n_classes, n_features, "square"), 0.9),
+            Stack(LinearModel(n_classes, n_features, "spline"), 0.95),
             SolvedStack(Solved(n_classes, n_features), 0.95),
         ]
         self.losses = RecentLosses()

@@ -2,8 +2,9 @@
 
 A forest that is calibrated blends its trees' average over prunings with their leaves and with the mean of labels, as
 would have been best so far, adds what that was off of late where it helps, and shares of the differences to a linear
-model of the features, and then to one of their squares (reference_stacking.py), where that helps, and stretches its
-intervals until 5 % of the labels fall below and 5 % above. What it publishes stays where labels are, if that is better.
+model of the features, to one of their squares, and to one of splines of them (reference_stacking.py), where that helps,
+and stretches its intervals until 5 % of the labels fall below and 5 % above. What it publishes stays where labels are,
+if that is better.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import numpy as np
 from reference import Node, ReferenceTree, SplitMix64
 from reference_calibration import RecentLosses
 from reference_number_calibration import Blend, Drift, Outlook, Quantiles, Ridge, Stack, Surface
-from reference_stacking import LinearModel
+from reference_stacking import SHAPES, LinearModel
 
 PARENT_LABELS = 3
 SMALLEST_SHARE = 1e-60
@@ -162,7 +162,7 @@ class RegressionForest:
         self.trees = [RegressionTree(words.next(), n_features, **options) for _ in range(n_estimators)]
         self.calibration = calibration
         self.blend, self.drift, self.quantiles, self.losses = Blend(), Drift(), Quantiles(), RecentLosses()
-        linear, bounds = (LinearModel(1, n_features), LinearModel(1, n_features, squared=True)), self.quantiles.bounds
+        linear, bounds = [LinearModel(1, n_features, each) for each in SHAPES], self.quantiles.bounds
         solved = [Ridge(bounds, n_features=n_features), Surface(bounds, n_features=n_features)]
         self.stacks = [*(Stack(bounds, linear=model) for model in linear), *solved]
 

@@ -16,7 +16,7 @@ from amf.calibration.losses import Losses
 from amf.jit.decorators import exported
 
 calibrate = exported(class_calibration.calibrate)
-CLASSES = len(EXPERTS) + 8
+CLASSES = len(EXPERTS) + 9
 """Where in a state those begin."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -68,21 +68,22 @@ def test_the_kernel_equals_the_reference(k, skill, d):
     np.testing.assert_allclose(of_classes[::3], reference.counts, **CLOSE)
     np.testing.assert_allclose(of_classes[1::3], [bias.value for bias in reference.biases], **CLOSE)
     weights_of_below = [reference.unbiased, *(stack.below for stack in reference.stacks)]
-    np.testing.assert_allclose(state[CLASSES - 4 : CLASSES], weights_of_below, **CLOSE)
+    np.testing.assert_allclose(state[CLASSES - 5 : CLASSES], weights_of_below, **CLOSE)
     of_solved, models, of_features = np.split(
-        state[CLASSES + 3 * k :], np.cumsum([logistic.n_numbers(k, d), 4 + 4 * k])
+        state[CLASSES + 3 * k :], np.cumsum([logistic.n_numbers(k, d), 6 + 6 * k])
     )
     *linears, solved = [stack.linear for stack in reference.stacks]
     if d:
         weights = of_solved[3 + k : 3 + k + k * (1 + d)].reshape(k, 1 + d)
         np.testing.assert_allclose(weights, np.roll(solved.weights, 1, axis=1), **CLOSE)
         np.testing.assert_allclose(of_solved[2 : 3 + k], [solved.total, *solved.curvatures], **CLOSE)
-    for (trust, _, *of_outputs), linear in zip(models.reshape(2, -1), linears, strict=True):
+    for (trust, _, *of_outputs), linear in zip(models.reshape(3, -1), linears, strict=True):
         np.testing.assert_allclose(trust, linear.trust, **CLOSE)
         np.testing.assert_allclose(of_outputs, np.c_[linear.squares, linear.weights[:, -1]].ravel(), **CLOSE)
     scales = [[each.n, each.first, each.mean, each.deviation, each.last] for each in linears[0].scales]
-    weights = [linear.weights[:, :-1] for linear in linears]
-    np.testing.assert_allclose(of_features, np.vstack((np.reshape(scales, (d, 5)).T, *weights)).ravel(), **CLOSE)
+    *weights, of_knots = [linear.weights[:, :-1] for linear in linears]
+    rows = np.vstack((np.reshape(scales, (d, 5)).T, *weights)).ravel()
+    np.testing.assert_allclose(of_features, np.append(rows, of_knots.T), **CLOSE)
     np.testing.assert_allclose(Losses.of(losses_of(state)), reference.losses.means(), **CLOSE)
 
 

@@ -18,13 +18,13 @@ def learn(entered, labels, state, counted):
     """Learn rows of features that have entered the linear models; the probabilities that each label was given."""
     n_classes, n_columns = len(counted), 1 + min(entered.shape[1], 64)
     responses, row, given = np.empty(n_classes), np.empty(n_columns), np.empty(len(labels))
-    twice = np.hstack((entered, np.zeros_like(entered)))  # behind the features stand their squares
+    all_models = np.pad(entered, ((0, 0), (0, 2 * entered.shape[1])))  # behind the features stand squares and places
     for i, label in enumerate(labels):
-        respond(twice[i], state, responses)
+        respond(all_models[i], state, responses)
         said = np.where(counted, np.exp(responses - responses[counted].max()), 0.0)
         said /= said.sum()
         given[i] = said[label]
-        follow(np.uint64(label), twice[i], counted, responses, said, state, row)
+        follow(np.uint64(label), all_models[i], counted, responses, said, state, row)
     return given
 
 
@@ -124,8 +124,8 @@ def test_no_state_is_taken_that_labels_could_not_have_left():
 def test_it_needs_the_linear_models_of_steps_and_an_eighth_of_the_memory_at_most():
     from amf.calibration.class_stacking import n_of_features
 
-    with_both, n_solved = n_of_features(2, 100, 2**30), logistic.n_numbers(2, 100)
-    of_linear = linear_models.n_of_features(2, 100, 2**30)
+    with_both, n_solved = n_of_features(2, 64, 2**30), logistic.n_numbers(2, 64)
+    of_linear = linear_models.n_of_features(2, 64, 2**30)
     assert with_both == of_linear + n_solved
-    assert n_of_features(2, 100, 64 * n_solved - 1) == of_linear
-    assert n_of_features(2, 100, 64 * of_linear - 1) == 0
+    assert n_of_features(2, 64, 64 * n_solved - 1) == of_linear
+    assert n_of_features(2, 64, 64 * of_linear - 1) == 0

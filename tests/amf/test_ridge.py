@@ -270,8 +270,8 @@ def test_terms_of_a_feature_that_comes_later_are_new_and_the_others_stay(before,
 
 def test_models_that_take_more_than_an_eighth_of_the_memory_are_left_away_the_largest_one_first():
     rng = np.random.default_rng(9)
-    x = rng.normal(size=(300, 8))
-    n_linear, n_plain, n_curved = linear_models.n_of_features(1, 8, LARGE), ridge.n_numbers(8), ridge.n_numbers(44)
+    x = rng.normal(size=(300, 30))
+    n_linear, n_plain, n_curved = linear_models.n_of_features(1, 30, LARGE), ridge.n_numbers(30), ridge.n_numbers(44)
     for max_bytes, n_numbers in (
         (64 * n_linear - 1, 0),
         (64 * n_plain - 1, n_linear),
@@ -279,7 +279,7 @@ def test_models_that_take_more_than_an_eighth_of_the_memory_are_left_away_the_la
         (64 * n_curved - 1, n_linear + n_plain),
         (64 * n_curved, n_linear + n_plain + n_curved),
     ):
-        assert n_of_features(8, max_bytes) == n_numbers
+        assert n_of_features(30, max_bytes) == n_numbers
         forest = amf.AMFRegressor(1, seed=1, max_bytes=max(max_bytes, 20_000)).partial_fit(x, x[:, 0] * x[:, 1])
         loaded = amf.loads(forest.dumps())
         assert forest.predict_learn(x, x[:, 2]).tobytes() == loaded.predict_learn(x, x[:, 2]).tobytes()

@@ -47,6 +47,38 @@ def test_so_are_numbers_that_are_sums_and_their_intervals_are_narrower(system):
     assert np.mean(high - low) < 4 * rmse
 
 
+def waves(n: int):
+    """Features (n, 8), of which one in ten is missing, and a sum of waves and steps of them."""
+    rng = np.random.default_rng(0)
+    x = rng.random((n, 8)) * 10.0 ** np.arange(-4, 4)
+    places = x / 10.0 ** np.arange(-4, 4)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    effects = np.where(np.arange(8) < 4, 1.5 * np.sin(9.0 * places), 2.0 * (places > 0.4) - 1.2)
+    return x, np.nansum(np.where(np.isnan(x), 0.0, effects), axis=1), rng
+
+
+@pytest.mark.parametrize("system", FORESTS)
+def test_effects_of_any_shape_that_add_up_are_known_sooner(system):
+    x, log_odds, rng = waves(4000)
+    p = 1 / (1 + np.exp(-1.5 * log_odds))
+    y = (rng.random(4000) < p).astype(int)
+    forecasts = system(seed=1, classes=[0, 1]).prequential(x, y)
+    half = slice(2000, None)
+    entropy = float(-(p * np.log(p) + (1 - p) * np.log(1 - p))[half].mean())
+    assert log_loss(forecasts.raw[half], y[half]) > entropy + 0.15  # the trees alone
+    assert log_loss(forecasts.probabilities[half], y[half]) < entropy + 0.11
+
+
+@pytest.mark.parametrize("system", REGRESSORS)
+def test_so_are_numbers_that_are_sums_of_such(system):
+    x, y, rng = waves(4000)
+    y = y + 0.2 * rng.normal(size=4000)
+    forecasts = system(seed=1).prequential(x, y)
+    half = slice(2000, None)
+    rmse, of_trees = (np.sqrt(np.mean((said - y)[half] ** 2)) for said in (forecasts.mean, forecasts.raw_mean))
+    assert rmse < 0.9 < 1.5 < of_trees
+
+
 @pytest.mark.parametrize("system", FORESTS)
 def test_so_is_a_sum_of_effects_of_distances_from_the_usual(system):
     """Hastie's labels: whether the squares of ten features add up to more than in the median."""
@@ -149,10 +181,10 @@ def test_they_take_an_eighth_of_the_memory_each_at_most_and_are_left_away_where_
     for label in range(40):
         forest.partial_fit(x[:5], [f"class {label}"] * 5)
         sizes.append(forest._calibration.nbytes)
-        assert forest._calibration.nbytes < 2 * limit / 8 + 8 * (50 + 7 * (label + 1))  # of steps, and solved for
+        assert forest._calibration.nbytes < 2 * limit / 8 + 8 * (50 + 9 * (label + 1))  # of steps, and solved for
         np.testing.assert_array_equal(amf.loads(forest.dumps()).predict_proba(x), forest.predict_proba(x))
     assert max(sizes) > limit / 16  # first there was one
-    assert sizes[-1] < 8 * (50 + 7 * 40)  # and at last there is none
+    assert sizes[-1] < 8 * (50 + 9 * 40)  # and at last there is none
     assert np.isfinite(forest.predict_proba(x)).all()
     late = amf.AMFClassifier(seed=1, max_bytes=limit, n_estimators=2, classes=range(40)).partial_fit(x, [0] * 300)
     assert late._calibration.nbytes == sizes[-1]
@@ -175,7 +207,7 @@ def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_the
         grown = linear_models.with_outputs(wide, n_outputs, 2, MUCH)
         more = linear_models.fresh_state(n_outputs + 2)
         np.testing.assert_array_equal(grown, linear_models.with_features(more, n_outputs + 2, 0, [None] * d, MUCH))
-        np.testing.assert_array_equal(grown[len(more) :], np.zeros(d * (9 + 2 * n_outputs)))
+        np.testing.assert_array_equal(grown[len(more) :], np.zeros(d * (5 + 14 * (n_outputs + 2))))
         wide[:] = rng.random(len(wide))
         models, features = _parts(wide, n_outputs, d)
         more_models, more_features = _parts(linear_models.with_outputs(wide, n_outputs, 2, MUCH), n_outputs + 2, d)
@@ -184,13 +216,15 @@ def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_the
         np.testing.assert_array_equal(more_features[1][:, :n_outputs], features[1])
         assert not more_models[:, 2 + 2 * n_outputs :].any()
         assert not more_features[1][:, n_outputs:].any()
+        np.testing.assert_array_equal(more_features[2][..., :n_outputs], features[2])
+        assert not more_features[2][..., n_outputs:].any()
 
 
 def _parts(state, n_outputs: int, d: int):
-    """What belongs to the two models, what the features are like, and their weights in both models, for all outputs."""
-    models, features = np.split(state, [2 * (2 + 2 * n_outputs)])
+    """What belongs to the three models, what the features are like, and their weights, for all outputs."""
+    models, features, splines = np.split(state, np.cumsum([3 * (2 + 2 * n_outputs), (5 + 2 * n_outputs) * d]))
     scales, weights = np.split(features.reshape(5 + 2 * n_outputs, d), [5])
-    return models.reshape(2, -1), (scales, weights.reshape(2, n_outputs, d))
+    return models.reshape(3, -1), (scales, weights.reshape(2, n_outputs, d), splines.reshape(d, 12, n_outputs))
 
 
 def test_a_deviation_that_is_nothing_beside_a_move_is_replaced():
@@ -198,7 +232,7 @@ def test_a_deviation_that_is_nothing_beside_a_move_is_replaced():
     x, p, rng = of_many_effects(800, 2)
     y = (rng.random(800) < p).astype(int)
     forest = amf.AMFClassifier(1, seed=1).partial_fit(x[:400], y[:400])
-    deviations = forest._calibration[-18:].reshape(9, 2)[3]
+    deviations = forest._calibration[-66:-48].reshape(9, 2)[3]
     assert (deviations > 0.5).all()
     deviations[:] = 5e-324
     forest.partial_fit(x[400:], y[400:])
@@ -209,10 +243,10 @@ def test_however_long_a_feature_rests_it_is_measured_as_before():
     x, p, rng = of_many_effects(900, 2)
     y = (rng.random(900) < p).astype(int)
     forest = amf.AMFClassifier(1, seed=1).partial_fit(x[:400], y[:400])
-    before = forest._calibration[-18:].reshape(9, 2)[3].copy()
+    before = forest._calibration[-66:-48].reshape(9, 2)[3].copy()
     x[400:, 0] = x[399, 0] + 7.0  # a sensor that is stuck elsewhere: one move, and none after it
     forest.partial_fit(x[400:], y[400:])
-    assert forest._calibration[-18:].reshape(9, 2)[3, 0] == pytest.approx(before[0], rel=0.1)
+    assert forest._calibration[-66:-48].reshape(9, 2)[3, 0] == pytest.approx(before[0], rel=0.1)
 
 
 @pytest.mark.full
@@ -234,7 +268,9 @@ def test_a_state_that_labels_could_not_have_left_is_not_sound():
     for place, values in {
         0: [-1e-9, 2.1], 1: [-1.0, 1e11], 2: [-1.0, 3e7], 3: [1e16],
         6: [-1e-9, 2.1], 7: [-1.0, 1e11], 10: [-1.0, 3e7], 11: [1e16],
-        12: [-1.0, 1501.0], 13: [np.inf], 14: [np.inf], 15: [-1.0], 16: [np.inf], 17: [-1e16], 20: [-1e16],
+        12: [-1e-9, 2.1], 13: [-1.0, 1e11], 16: [-1.0, 3e7], 17: [1e16],
+        18: [-1.0, 1501.0], 19: [np.inf], 20: [np.inf], 21: [-1.0], 22: [np.inf], 23: [-1e16], 26: [-1e16],
+        27: [1e16], 50: [-1e16],
     }.items():  # fmt: skip
         for value in (*values, np.nan):
             damaged = sound.copy()
