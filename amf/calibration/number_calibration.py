@@ -12,15 +12,16 @@ The spread is that of the mixture over prunings and trees, between an eighth and
 are exact a cell soon seems sure to the last digit, and an outlier is in the spread of all cells for long. Stretched
 below and above by factors that follow the labels which fell outside of the 5 % and the 95 % quantile (adaptive
 conformal inference), it makes these what they are called. Where six labels in a row are outside, labels are not what
-they were of late, as behind a rest of a sensor: a side that was narrowed is as the trees say, and the usual error is
-that of the long run at least. Stretched by one more factor, that of the squared errors over the squared spreads, it is
-the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of rows and else 0, both are 0. The median,
-which of skewed labels is not their mean, is the one of three that has lost least of late, where an error counts as it
-is: one that follows the labels above and below it, in units of the spread; the mean, moved by the median of its errors;
-and the median of the labels alone. The last two an outlier leaves as they are, while the spread that it blows up is no
-unit any more. Where an outlier is in the very cells of a sample it decides on mean and spread: there the median is that
-of the labels. At last mean, median and quantiles stay where labels are, on each side where that is better
-(label_bounds.py): a count is not negative. What is learned goes by the numbers without these bounds.
+they were of late, as behind a rest of a sensor: each further one widens a side that was narrowed by e, as far as trees
+say at most, and the usual error is that of the long run at least. Stretched by one more factor, that of the squared
+errors over the squared spreads, it is the standard deviation, which no quantiles tell: of a label that is 1 on 2 % of
+rows and else 0, both are 0. The median, which of skewed labels is not their mean, is the one of three that has lost
+least of late, where an error counts as it is: one that follows the labels above and below it, in units of the spread;
+the mean, moved by the median of its errors; and the median of the labels alone. The last two an outlier leaves as they
+are, while the spread that it blows up is no unit any more. Where an outlier is in the very cells of a sample it decides
+on mean and spread: there the median is that of the labels. At last mean, median and quantiles stay where labels are, on
+each side where that is better (label_bounds.py): a count is not negative. What is learned goes by the numbers without
+these bounds.
 
 All are state of the forest and change with labelled rows only, one row after the other.
 
@@ -337,8 +338,8 @@ def _remember(aggregate, leaf, label, state):
 def _follow(label, lowest, median, highest, state):
     """Follow one label: a miss widens its side, a hit narrows both a little, so that a twentieth misses each.
 
-    The median moves towards the label, so that half of them fall on each side of it. Many misses in a row undo what
-    hits have narrowed: the labels are others.
+    The median moves towards the label, so that half of them fall on each side of it. Where many miss in a row the
+    labels are others: each of them undoes some of what hits have narrowed on its side.
     """
     n = state[_FOLLOWED] + 20.0
     gain, step = max(20.0 / n, _TAIL), max(5.0 / n, _SLOWEST_MEDIAN)
@@ -351,7 +352,9 @@ def _follow(label, lowest, median, highest, state):
     state[_FOLLOWED] += 1.0
     state[_MISSED] = state[_MISSED] + 1.0 if under + over > 0.0 else 0.0
     if state[_MISSED] >= _MOST_MISSED:
-        state[_DOWN], state[_UP] = max(state[_DOWN], 0.0), max(state[_UP], 0.0)
+        # One unit for each miss, and no jump: what is too wide narrows by a 400th of one with each label only.
+        state[_DOWN] = max(state[_DOWN], min(state[_DOWN] + under, 0.0))
+        state[_UP] = max(state[_UP], min(state[_UP] + over, 0.0))
 
 
 @inlined

@@ -408,7 +408,7 @@ class Quantiles:
     Log of the factor by which the variance is the square of the scale, and what that square typically is.
 
     Where the scale is more than 32 usual errors the median is that of the labels alone, and nothing is learned of the
-    three. MOST_MISSED labels in a row outside undo what was narrowed."""
+    three. From the MOST_MISSED-th label in a row outside on, each undoes 1 of what was narrowed on its side."""
 
     n: int = 0
     missed: int = 0
@@ -489,4 +489,7 @@ class Quantiles:
         self.n += 1
         self.missed = 0 if low <= y <= high else self.missed + 1
         if self.missed >= MOST_MISSED:
-            self.down, self.up = max(self.down, 0.0), max(self.up, 0.0)
+            if y < low and self.down < 0.0:
+                self.down = min(self.down + 1.0, 0.0)
+            if y > high and self.up < 0.0:
+                self.up = min(self.up + 1.0, 0.0)

@@ -67,7 +67,7 @@ def test_quantiles_leave_one_label_in_twenty_outside_on_either_side_and_half_of_
     assert (quantiles.down, quantiles.up, quantiles.quantile(5.0, 1.0, 0.5)) == (-5.0, -5.0, pytest.approx(5.0))
 
 
-def test_six_labels_in_a_row_outside_undo_what_was_narrowed_and_bring_back_the_error_of_the_long_run():
+def test_from_six_labels_in_a_row_outside_on_each_widens_its_side_and_the_error_is_that_of_the_long_run():
     quantiles, blend = Quantiles(), Blend()
     for row in range(3000):
         y = float(row % 2) if row < 1000 else 0.5
@@ -83,10 +83,17 @@ def test_six_labels_in_a_row_outside_undo_what_was_narrowed_and_bring_back_the_e
         blend.count(1.5)
         blend.learn(Outlook(0.0, 0.5, 0.5, 1.0), 1.5, quantiles.missed)
         assert quantiles.missed == missed
-    assert (quantiles.down, quantiles.up) == (0.0, 0.0)
+    assert quantiles.up == pytest.approx(narrow[1] + 1.0 + 6 * 0.95 * 0.05)
     assert blend.usual == blend.lasting > 0.08
+    for _ in range(2):
+        before = quantiles.up
+        quantiles.learn(0.5, 1.0, 1.5)
+        assert quantiles.up == pytest.approx(before + 1.0 + 0.95 * 0.05)
+    for _ in range(4):
+        quantiles.learn(0.5, 1.0, 1e6)
+    assert (quantiles.up, quantiles.down) == (pytest.approx(2 * 0.95 * 0.05), narrow[0])
     quantiles.learn(0.5, 1.0, 0.5)
-    assert (quantiles.missed, quantiles.up < 0.0) == (0, True)
+    assert quantiles.missed == 0
 
 
 def test_an_outlier_moves_the_median_of_the_labels_as_any_label_does():
