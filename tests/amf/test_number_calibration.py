@@ -329,3 +329,14 @@ def test_quantiles_are_what_they_are_called_soon_after_a_long_rest(system, featu
     inside = (said.quantiles[:, 0] <= y[5500:]) & (y[5500:] <= said.quantiles[:, 2])
     assert inside[100:300].mean() > 0.8
     assert inside[300:].mean() > 0.85
+
+
+def test_bands_are_not_wide_for_long_behind_each_step_of_a_level():
+    """Half a dozen labels behind a step are outside as behind a rest, and what was learned of the noise still holds."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6000, 3))
+    y = 3 * x[:, 0] + np.sin(2 * x[:, 1]) + rng.normal(size=6000) + np.repeat(30 * rng.normal(size=12), 500)
+    quantiles = amf.AMFRegressor(seed=1).prequential(x, y).quantiles
+    inside = (quantiles[:, 0] <= y) & (y <= quantiles[:, 2])
+    assert inside[500:].mean() > 0.88
+    assert (quantiles[500:, 2] - quantiles[500:, 0]).mean() < 15.0  # with noise alone 4
