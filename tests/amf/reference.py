@@ -201,20 +201,23 @@ class ReferenceTree:
 
     # What the tree says.
 
-    def forecast(self, node: Node | None) -> np.ndarray:
-        """What `node` alone forecasts, (K,) float64; above the root, None: uniform."""
+    def forecast(self, node: Node | None, above: np.ndarray | None = None) -> np.ndarray:
+        """What `node` alone forecasts, (K,) float64; above the root, None: uniform.
+
+        above: what its parent forecasts, where that is at hand: without, all nodes up to the root are asked anew.
+        """
         if node is None:
             return np.full(self.n_classes, 1 / self.n_classes)
         if self.prior == "dirichlet":
             return (node.counts + self.dirichlet) / (node.n + self.dirichlet * self.n_classes)
         strength = self.smoothing * np.count_nonzero(node.counts) ** 2
-        if strength == 0.0:
-            return self.forecast(node.parent)
-        return (node.counts + strength * self.prior_below(node.parent)) / (node.n + strength)
+        above = self.forecast(node.parent) if above is None else above
+        return above if strength == 0.0 else self.mixed(node, strength, above)
 
-    def prior_below(self, node: Node | None) -> np.ndarray:
-        """What a node under `node` expects of labels before it has seen any: with the prior "parent"."""
-        return (1 - UNIFORM_SHARE) * self.forecast(node) + UNIFORM_SHARE / self.n_classes
+    def mixed(self, node: Node, strength: float, above: np.ndarray) -> np.ndarray:
+        """The counts of a node with what the one above it forecasts: with the prior "parent"."""
+        prior = (1 - UNIFORM_SHARE) * above + UNIFORM_SHARE / self.n_classes
+        return (node.counts + strength * prior) / (node.n + strength)
 
     def path(self, x: np.ndarray) -> Iterator[tuple[Node, float]]:
         """The nodes on the way of `x` from the root, each with the probability that a pruning comes that far."""
@@ -229,7 +232,11 @@ class ReferenceTree:
         """Class probabilities at `x`, (K,) float64, from the tree as it is; K = 0 classes known: empty."""
         if self.root is None:
             return self.forecast(None) if self.n_classes else np.zeros(0)
-        return sum(reach * node.stop_probability * self.forecast(node) for node, reach in self.path(x))
+        total, said = np.zeros(self.n_classes), None
+        for node, reach in self.path(x):
+            said = self.forecast(node, said)
+            total += reach * node.stop_probability * said
+        return total
 
     def weighted_depth(self, x: np.ndarray) -> float:
         """Posterior mean over prunings of the depth at which `x` ends (root = 0)."""
@@ -314,10 +321,13 @@ class ReferenceTree:
         return leaf
 
     def count(self, leaf: Node, y: int) -> None:
-        """Charge each node from `leaf` to the root its loss for `y`, with the old counts, then count the label."""
-        for node in leaf.lineage():
+        """Charge each node from the root to `leaf` its loss for `y`, with the old counts, then count the label."""
+        lineage, said = list(leaf.lineage()), None
+        for node in reversed(lineage):
+            said = self.forecast(node, said)
             if node.n > 0 or self.charge_first:
-                node.lw += math.log(self.forecast(node)[y])
+                node.lw += math.log(said[y])
+        for node in lineage:
             node.counts[y] += 1
             node.refresh()
 

@@ -302,8 +302,10 @@ class AdaptiveForest:
     def note_gains(self, tree: ReferenceTree, x: np.ndarray, y: int) -> None:
         """What a bet on each split on the way of the sample won with its label, at the odds of the node above."""
         path = list(tree.path(x)) if tree.root is not None else []
+        said = None if not path else tree.forecast(path[0][0])
         for (parent, _), (child, reach) in pairwise(path):
-            ratio = min(tree.forecast(child)[y] / tree.forecast(parent)[y], LARGEST_RATIO)
+            above, said = said, tree.forecast(child, said)
+            ratio = min(said[y] / above[y], LARGEST_RATIO)
             self.new_gains[:, parent.feature] += reach * (ratio - 1.0), reach, (reach * (ratio - 1.0)) ** 2
 
     def weigh_features(self) -> None:

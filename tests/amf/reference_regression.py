@@ -82,7 +82,7 @@ class RegressionTree(ReferenceTree):
         self.n_nodes += 1
         return Node(lo=x.copy(), hi=x.copy(), counts=Labels())
 
-    def forecast(self, node: Node | None) -> Mean:
+    def forecast(self, node: Node | None, above: Mean | None = None) -> Mean:
         """What `node` alone forecasts; above the root, None: nothing is known."""
         return Mean(math.nan if node is None else node.counts.mean)
 

@@ -131,14 +131,13 @@ class UnrestrictedTree(ReferenceTree):
         zero, one = np.zeros(n_features, np.float32), np.ones(n_features, np.float32)
         self.root: Cell = Cell(zero, one, np.zeros(n_classes, np.int64))
 
-    def forecast(self, node: Cell | None) -> np.ndarray:
+    def forecast(self, node: Cell | None, above: np.ndarray | None = None) -> np.ndarray:
+        """Next above it, with the prior "parent", is the cell that holds more samples: `above` is not asked."""
         if node is None or self.prior == "dirichlet":
             return super().forecast(node)
         strength = self.smoothing * np.count_nonzero(node.counts) ** 2
-        above = next((cell for cell in node.lineage() if cell.n > node.n), None)
-        if strength == 0.0:
-            return self.forecast(above)
-        return (node.counts + strength * self.prior_below(above)) / (node.n + strength)
+        above = self.forecast(next((cell for cell in node.lineage() if cell.n > node.n), None))
+        return above if strength == 0.0 else self.mixed(node, strength, above)
 
     def leaf(self, x: np.ndarray) -> Cell:
         node = self.root
