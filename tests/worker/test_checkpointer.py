@@ -139,11 +139,14 @@ def test_a_slow_store_does_not_make_every_moment_the_right_one(bench: Bench) -> 
     assert bench.checkpoints().offsets() == [0, 10]
 
 
-def test_after_a_failure_the_cost_stays_and_the_store_is_left_alone_for_a_while(bench: Bench) -> None:
+@pytest.mark.parametrize("trouble", [Transient("down"), OSError("no space left")])
+def test_after_a_failure_the_cost_stays_and_the_store_is_left_alone_for_a_while(
+    bench: Bench, trouble: Exception
+) -> None:
     worker = bench.worker().join(0)
     worker.turn()
     bench.feed(*"ab" * 5)
-    worker.faults.at("store create", Transient("down"))
+    worker.faults.at("store create", trouble)
     worker.turns(4)
     assert cost(worker) == {0: 10.0}
     assert (worker.faults.seen.count("store create"), bench.checkpoints().offsets()) == (2, [0])

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support.checkpoints import write
+from tests.worker.support.checkpoints import files, write
+from tests.worker.support.stores import DictStore
 from tests.worker.support.tight import Tight, saved
 from worker.base.errors import StateLost, Transient
 from worker.checkpoint import Checkpoints, Manifest
@@ -82,17 +83,46 @@ def test_nothing_of_an_older_checkpoint_is_taken_for_that_of_a_newer_one(monkeyp
     saved(bench)
     manifest = bench.newest()
     reader = ModelReader(older, manifest, SystemClock(), partial(ThreadPoolExecutor, 2))
-    reader.prefetch("ab")
+    for _ in range(2):
+        reader.prefetch("ab")
     reader.follow(newer, manifest)
     with pytest.raises(Transient, match=r"model 'b' has not come from the store in 0\.05 s$"):
         reader.prefetch("ab")
     newer.released.set()
     assert [reader.fetch(key) for key in "ab"] == [b"a", b"b"]
-    assert (sorted(older.asked), sorted(newer.asked)) == (["a", "b"], ["a", "b"])
+    assert (sorted(older.asked), sorted(newer.asked)) == (["a", "b", "b"], ["a", "b"])
     reader.close()
 
 
-def test_a_model_that_the_checkpoint_has_not_or_not_whole_is_a_state_that_is_lost(checkpoints: Checkpoints) -> None:
+def test_who_did_not_answer_in_time_is_not_waited_for_again(monkeypatch: Any) -> None:
+    monkeypatch.setattr("worker.task.model_reader.FETCH_S", 0.05)
+    silent, bench = Silent("a"), Tight()
+    saved(bench)
+    reader = ModelReader(silent, bench.newest(), SystemClock(), partial(ThreadPoolExecutor, 1))
+    with pytest.raises(Transient):
+        reader.prefetch("a")
+    monkeypatch.setattr("worker.task.model_reader.FETCH_S", 30.0)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(lambda: silent.released.wait(1.0) or silent.released.set())
+        with pytest.raises(Transient):
+            reader.prefetch("a")
+    reader.close()
+
+
+def test_a_model_that_was_taken_is_not_kept() -> None:
+    whole, bench = Silent(), Tight()
+    saved(bench)
+    reader = ModelReader(whole, bench.newest(), SystemClock(), partial(ThreadPoolExecutor, 1))
+    for _ in range(2):
+        reader.prefetch("a")
+        assert reader.fetch("a") == b"a"
+    assert whole.asked == ["a", "a"]
+    reader.close()
+
+
+def test_a_model_that_the_checkpoint_has_not_or_not_whole_is_a_state_that_is_lost(
+    store: DictStore, checkpoints: Checkpoints
+) -> None:
     manifest = write(checkpoints, 2, {"a": b"1"})
     for new_fetchers in (None, partial(ThreadPoolExecutor, 1)):
         reader = ModelReader(checkpoints, manifest, SystemClock(), new_fetchers)
@@ -101,6 +131,10 @@ def test_a_model_that_the_checkpoint_has_not_or_not_whole_is_a_state_that_is_los
         with pytest.raises(StateLost, match=r"events\[3\]: the checkpoint at offset 2 has no model 'b'"):
             reader.fetch("b")
         reader.close()
+    [segment] = files(store, ".segment")
+    store.objects[segment] = b"2"
+    with pytest.raises(StateLost, match=r"does not hold model 'a' at byte 0"):
+        reader.fetch("a")
 
 
 def test_what_is_saved_meanwhile_takes_no_model_away_from_who_waits_for_it() -> None:

@@ -17,6 +17,7 @@ from worker.state.entry import Entry
 from worker.state.model import Model
 from worker.state.model_store import ModelStore
 from worker.task.restorer import RETRY_S
+from worker.task.task import Task
 
 
 def test_a_lost_model_is_learned_again_and_no_output_differs() -> None:
@@ -78,6 +79,22 @@ def test_what_is_lost_at_the_end_is_replayed_by_the_next_owner(caplog: pytest.Lo
     bench.feed("x", key="a")
     two.turns(2)
     assert (two.replayed(), bench.published()) == (2, bench.expected())
+
+
+def test_a_partition_that_is_lost_as_it_goes_live_is_opened_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, go_live, lost = Tight(), Task.go_live, [StateLost("the model a is gone")]
+
+    def lose_once(task: Task) -> bool:
+        if lost:
+            raise lost.pop()
+        return go_live(task)
+
+    bench.feed("x", "y", key="a")
+    bench.worker("one").join().turns(2).close()
+    bench.feed("x", key="a")
+    monkeypatch.setattr(Task, "go_live", lose_once)
+    two = bench.worker("two").join().turns(3)
+    assert (bench.published(), lost, two.stops()) == (bench.expected(), [], {})
 
 
 class Hole:

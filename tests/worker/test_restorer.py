@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.worker.support.bench import Bench, Bound, run_into_stop, saved_bench
-from worker.base.errors import WorkerError
+from worker.base.errors import Transient, WorkerError
 from worker.task.restorer import LONGEST_RETRY_S, RETRY_S
 
 
@@ -53,10 +53,8 @@ def test_the_loop_does_not_wait_for_an_answer() -> None:
     assert bench.published(1) == bench.expected(1)
 
 
-def test_who_does_not_answer_is_asked_less_and_less_often() -> None:
-    bench = Bench()
-    bench.broker.leaderless = {0}
-    worker = bench.worker().join()
+def pauses(bench: Bench, worker: Bound) -> list[int]:
+    """Seconds between the attempts at a partition that cannot start."""
     times: list[float] = []
     for _ in range(100):
         before = worker.faults.seen.count("bounds")
@@ -64,9 +62,27 @@ def test_who_does_not_answer_is_asked_less_and_less_often() -> None:
         start = bench.clock.now_s
         worker.turn()
         times += [start] * (worker.faults.seen.count("bounds") - before)
-    pauses = [round(later - sooner) for sooner, later in pairwise(times)]
-    assert pauses[:2] == [2, 4]
-    assert set(pauses[2:]) == {LONGEST_RETRY_S}
+    return [round(later - sooner) for sooner, later in pairwise(times)]
+
+
+def test_who_does_not_answer_is_asked_less_and_less_often() -> None:
+    bench = Bench()
+    bench.broker.leaderless = {0}
+    found = pauses(bench, bench.worker().join())
+    assert found[:2] == [2, 4]
+    assert set(found[2:]) == {LONGEST_RETRY_S}
+
+
+def test_a_store_that_fails_is_tried_again_soon_and_each_trouble_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench = saved_bench()
+    bench.broker.leaderless = {0}
+    worker = bench.worker("two").join()
+    bench.broker.leaderless.clear()
+    worker.faults.at("store list", *[Transient("the store says 503")] * 99)
+    found = pauses(bench, worker)
+    assert (len(found) > 9, set(found)) == (True, {RETRY_S})
+    told = [each.getMessage() for each in caplog.records if "cannot start" in each.getMessage()]
+    assert [each.rpartition(": ")[2] for each in told] == ["partition 0 has no leader", "the store says 503"]
 
 
 def test_what_the_broker_forbids_ends_the_worker() -> None:
@@ -133,6 +149,15 @@ def test_a_stop_is_of_where_the_topic_begins_by_now(caplog: pytest.LogCaptureFix
     worker.faults.at("bounds", None, retention_goes_on)
     assert run_into_stop(worker, turns=4) == {"retention-gap": 1}
     assert "the topic begins at 8: 3 records that the models need are gone" in caplog.text
+
+
+def test_a_partition_that_cannot_go_on_stops_though_records_come_all_the_while() -> None:
+    bench = saved_bench()
+    bench.feed(*"ababa")
+    bench.broker.logs[0].low = 7
+    worker = bench.worker("two")
+    worker.faults.at("bounds", *[lambda: bench.feed("a")] * 9)
+    assert run_into_stop(worker, turns=4) == {"retention-gap": 1}
 
 
 def test_a_group_that_has_moved_on_meanwhile_was_not_set_back() -> None:

@@ -142,6 +142,9 @@ def test_a_failed_look_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         look(bench, worker)
     assert caplog.text.count("needs DESCRIBE on topic events") == 1
+    topic.now = WorkerError("no broker")
+    look(bench, worker)
+    assert caplog.text.count("no broker") == 1, "another trouble is news"
 
 
 def test_a_look_that_fails_again_after_one_that_did_not_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -194,11 +197,13 @@ def test_a_topic_of_outputs_that_two_looks_do_not_find_is_told_of_and_its_return
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    bench, outputs, _ = with_outputs()
-    worker = bench.worker().join()
+    bench, outputs, board = with_outputs()
+    worker, shown = bench.worker().join(), list[bool]()
     for now in (None, None, outputs["predictions"].now):
         outputs["predictions"].now = now
         look(bench, worker)
+        shown.append(board.output_trouble is not None)
+    assert shown == [False, True, False]
     assert [name for name, _ in said_of_outputs(caplog)] == ["output-missing", "output-back"]
 
 
