@@ -24,7 +24,7 @@ def rows_at_once(n_trees: int, n_outputs: int) -> int:
     return max(1, MOST_FORECASTS // (n_trees * (n_outputs + 2)))
 
 
-_TIMES = "date", "time", "Time", "Period"
+TIMES = "date", "time", "Time", "Period"
 """What the names of types of times have in them."""
 _AS_SECONDS = "give times as seconds since some day, and NaN where a value is missing"
 _TIMES_BESIDE = f"X holds times beside numbers: {_AS_SECONDS}"
@@ -211,7 +211,7 @@ def numbers_of(X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         raise ValueError(f"X holds a number beyond the range of float64 ({error})") from error
     except TypeError as error:
         hint = "give NaN where a value is missing"
-        if any(time in str(error) for time in _TIMES):
+        if any(time in str(error) for time in TIMES):
             hint = _AS_SECONDS
         elif "dict" in str(error):
             hint = _OF_OBJECTS

@@ -125,6 +125,20 @@ def require_finite(labels: Sequence[Label | None], name: str = "y", rows: Iterab
             raise ValueError(f"{name}[{row}] is {label}, which is no class: give None where the label is missing")
 
 
+def require_all_labels(y: Any) -> None:
+    """Raise ValueError where a label is masked or, among objects, None or NA.
+
+    scikit-learn takes what is under a mask, makes None a number that is missing, and compares it with texts.
+    """
+    if np.ma.is_masked(y):
+        raise ValueError("y has labels that are masked: leave these rows away")
+    labels = np.asarray(y)
+    if labels.dtype.kind == "O" and labels.ndim == 1:
+        row = next((row for row, label in enumerate(labels) if label is None or is_na(label)), None)
+        if row is not None:
+            raise ValueError(f"y[{row}] is {labels[row]}, no label: leave such rows away")
+
+
 def _is_array(y: Any, kinds: str) -> bool:
     """Whether y is a 1-d array of one of these kinds, all of whose numbers count."""
     return isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in kinds and not isinstance(y, np.ma.MaskedArray)

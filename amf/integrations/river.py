@@ -8,6 +8,7 @@
 A model holds a forest, `model.forest`, and turns objects into its rows (amf.Columns): a feature is a number, a string
 (a category) or missing, and features appear and disappear as they like. Names that are no strings become strings.
 A feature that is absent is missing, not 0 as in river's linear models; that it is has a column of its own.
+The methods for many rows take what river's own do, data frames of pandas, polars, Arrow and so on, and answer in kind.
 Unlike river's own Mondrian forests these need no scaler before them. Threads may share a forest, but not a model.
 """
 
@@ -30,7 +31,7 @@ from amf.inputs.scalars import is_na
 
 try:
     from river import base
-    from river.utils.pandas import import_pandas
+    from river.utils.dataframe import into_frame, to_native_frame, to_native_series
 except ImportError as error:
     raise ImportError("amf.integrations.river needs river 0.26.1 or newer: pip install '.[river]'") from error
 
@@ -84,10 +85,10 @@ class _AMFModel(base.Estimator):
         y: a label for each row, in a series, an array or a list. Raises ValueError where there are not as many, and as
         `learn_one` does, before any of the rows is learned.
         """
-        labels = scalars(y)
-        if len(labels) != len(X):
-            raise ValueError(f"y has {len(labels)} labels for {len(X)} rows of X")
-        self._learn(_records(X), labels)
+        labels, samples = scalars(y), _records(_frame(X))
+        if len(labels) != len(samples):
+            raise ValueError(f"y has {len(labels)} labels for {len(samples)} rows of X")
+        self._learn(samples, labels)
 
     @property
     def _raw_memory_usage(self) -> int:
@@ -166,9 +167,17 @@ class AMFClassifier(_AMFModel, base.MiniBatchClassifier):
         return dict(zip(self.forest.class_labels, *self._probabilities([x]).tolist(), strict=True))
 
     def predict_proba_many(self, X: Any) -> Any:  # noqa: N803
-        """A data frame of the probability of each class, one column a class, with the index of X."""
-        probabilities = self._probabilities(_records(X))
-        return import_pandas().DataFrame(probabilities, columns=self.forest.class_labels, index=X.index)
+        """A data frame like X of the probability of each class, one column a class."""
+        frame = _frame(X)
+        columns = self._probabilities(_records(frame)).T
+        return to_native_frame(dict(zip(self.forest.class_labels, columns, strict=True)), like=frame)
+
+    def predict_many(self, X: Any) -> Any:  # noqa: N803
+        """A series like X of the likeliest classes; None before the first label."""
+        frame, labels = _frame(X), self.forest.class_labels
+        probabilities = self._probabilities(_records(frame))
+        likeliest = [labels[place] for place in probabilities.argmax(axis=1)] if labels else [None] * len(frame)
+        return to_native_series(likeliest, name=None, like=frame)
 
     def _probabilities(self, samples: Sequence[Features]) -> NDArray[np.float64]:
         """Class probabilities (n, K), K = 0 before the first label."""
@@ -206,10 +215,10 @@ class AMFRegressor(_AMFModel, base.MiniBatchRegressor):
         return float(self.forest.predict(self._rows([x]))[0]) if self.forest.n_samples else 0.0
 
     def predict_many(self, X: Any) -> Any:  # noqa: N803
-        """A series of the means, with the index of X; 0 before the first label."""
-        samples = _records(X)
-        means = self.forest.predict(self._rows(samples)) if self.forest.n_samples else np.zeros(len(samples))
-        return import_pandas().Series(means, index=X.index)
+        """A series like X of the means; 0 before the first label."""
+        frame = _frame(X)
+        means = self.forest.predict(self._rows(_records(frame))) if self.forest.n_samples else np.zeros(len(frame))
+        return to_native_series(means, name=None, like=frame)
 
 
 class AdaptiveAMFClassifier(AMFClassifier):
@@ -244,10 +253,16 @@ def _named(sample: Features) -> dict[str, Any]:
     return named
 
 
-def _records(X: Any) -> list[Features]:  # noqa: N803
-    """The rows of a data frame as objects. Raises ValueError where two columns have one name, and one would be lost."""
-    require_different(X.columns)
-    records: list[Features] = X.to_dict("records")
+def _frame(X: Any) -> Any:  # noqa: N803
+    """A data frame as narwhals has it. Raises TypeError for anything else, and ValueError where two columns have one
+    name, and one would be lost."""
+    require_different(getattr(X, "column_names", None) or getattr(X, "columns", ()))  # the former of tables of Arrow
+    return into_frame(X)
+
+
+def _records(frame: Any) -> list[Features]:
+    """The rows of a data frame as objects."""
+    records: list[Features] = frame.rows(named=True)
     return records
 
 

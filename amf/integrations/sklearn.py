@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import amf
-from amf.inputs.batch import as_array, names_of, unmasked
-from amf.inputs.labels import numbers
+from amf.inputs.batch import TIMES, as_array, names_of, unmasked
+from amf.inputs.labels import numbers, require_all_labels
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -62,8 +62,7 @@ class _AMFEstimator(BaseEstimator):
 
     def _learn(self, X: ArrayLike, y: ArrayLike, *, anew: bool, shuffle: Any = False, **known: Any) -> Self:  # noqa: N803
         before = dict(vars(self))
-        if np.ma.is_masked(y):  # scikit-learn would take what is under the mask
-            raise ValueError("y has labels that are masked: leave these rows away")
+        require_all_labels(y)
         try:
             x, labels = self._validated(X, y, reset=anew, y_numeric=isinstance(self, RegressorMixin))
             if anew:
@@ -161,7 +160,7 @@ def _explained() -> Iterator[None]:
         if "'dict'" in str(error):
             hint = "give a table, as pd.DataFrame(X), or encode them by DictVectorizer(sparse=False) in a pipeline"
             raise TypeError(f"X holds objects with names: {hint} ({error})") from error
-        if not any(kind in str(error) for kind in ("Date", "Time", "Period")):
+        if not any(time in str(error) for time in TIMES):
             raise
         raise TypeError(f"X holds dates beside others: give seconds as float, NaN where missing ({error})") from error
     except ValueError as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from river import checks, compose, datasets, evaluate, forest, metrics, preprocessing
 
@@ -137,6 +138,29 @@ def test_a_batch_is_bit_for_bit_one_sample_after_the_other(kind: type) -> None:
     else:
         rows = many.predict_many(table).to_dict()
     assert rows == {50 + place: forecast(one, x) for place, (x, _) in enumerate(samples[:9])}
+
+
+@models
+def test_tables_of_arrow_are_learned_and_answered_in_kind(kind: type) -> None:
+    """As river's own methods for many rows take them: it hands on what it was given in a pipeline."""
+    frame = pd.DataFrame({"a": NUMBERS[:, 0], "c": np.where(NUMBERS[:, 1] > 0.5, "u", None)})
+    table, labels = pa.Table.from_pandas(frame), LABELS[kind]
+    one, other = kind(3, seed=1), kind(3, seed=1)
+    empty = [None] * 60 if issubclass(kind, AMFClassifier) else [0.0] * 60
+    assert one.predict_many(table).to_pylist() == other.predict_many(frame).tolist() == empty
+    one.learn_many(table, pa.array(labels))
+    other.learn_many(frame, pd.Series(labels))
+    assert one.forest.dumps() == other.forest.dumps()
+    assert one.predict_many(table).to_pylist() == other.predict_many(frame).tolist()
+    if issubclass(kind, AMFClassifier):
+        by_name = {str(name): column.tolist() for name, column in other.predict_proba_many(frame).items()}
+        assert one.predict_proba_many(table).to_pydict() == by_name
+    twice = pa.table([[1.0], [2.0]], names=["a", "a"])
+    for call in (one.predict_many, lambda rows: one.learn_many(rows, labels[:1])):
+        with pytest.raises(ValueError, match=r"X has two columns of one name, such as \['a'\]"):
+            call(twice)
+        with pytest.raises(TypeError, match="ndarray"):
+            call(NUMBERS)
 
 
 @models

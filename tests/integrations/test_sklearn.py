@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import pickle
 from copy import deepcopy
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -387,6 +388,7 @@ def test_a_table_with_texts_is_refused_with_what_to_do(kind: type) -> None:
         pd.date_range("2020", periods=2, tz="UTC"),
         pd.timedelta_range("1h", periods=2),
         pd.period_range("2020", periods=2),
+        pd.Series([date(2020, 1, 1), date(2020, 1, 2)]),
     ],
     ids=lambda dates: str(dates.dtype),
 )
@@ -427,6 +429,15 @@ def test_jobs_are_counted_as_joblib_does(n_jobs: Any, threads: int, monkeypatch:
 def test_masked_labels_are_refused(system: Any) -> None:
     with pytest.raises(ValueError, match="y has labels that are masked"):
         system(2).fit(np.eye(3), np.ma.array([0, 1, 1], mask=[False, True, False]))
+
+
+@pytest.mark.parametrize("missing", [None, pd.NA, pd.NaT], ids=repr)
+@pytest.mark.parametrize(("system", "label"), [(AMFClassifier, "a"), (AMFClassifier, 1), (AMFRegressor, 1.5)])
+def test_a_label_that_is_missing_is_refused_with_its_row(system: Any, label: Any, missing: Any) -> None:
+    """A regressor left such rows away without a word, and of all of them it was fitted and could not predict."""
+    for y in ([label, missing, missing], pd.Series([label, missing, label], dtype=object)):
+        with pytest.raises(ValueError, match=rf"y\[1\] is {missing}, no label: leave such rows away"):
+            system(2).fit(np.eye(3), y)
 
 
 def test_no_classes_at_all_are_refused() -> None:
