@@ -256,7 +256,8 @@ def _named(sample: Features) -> dict[str, Any]:
 def _frame(X: Any) -> Any:  # noqa: N803
     """A data frame as narwhals has it. Raises TypeError for anything else, and ValueError where two columns have one
     name, and one would be lost."""
-    require_different(getattr(X, "column_names", None) or getattr(X, "columns", ()))  # the former of tables of Arrow
+    names: Any = getattr(X, "column_names", None) or getattr(X, "columns", ())  # the former of tables of Arrow
+    require_different(names)
     return into_frame(X)
 
 
