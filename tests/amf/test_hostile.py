@@ -22,16 +22,16 @@ from streams import case
 import amf
 
 STREAMS = {
-    "amf-classifier": 5_000,
-    "amf-regressor": 3_500,
-    "unrestricted-amf-classifier": 1_500,
-    "mondrian-classifier": 1_500,
-    "mondrian-regressor": 1_000,
-    "increasing-lifetime-classifier": 1_000,
+    "amf-classifier": 2_500,
+    "amf-regressor": 1_800,
+    "unrestricted-amf-classifier": 800,
+    "mondrian-classifier": 800,
+    "mondrian-regressor": 600,
+    "increasing-lifetime-classifier": 600,
     "increasing-lifetime-regressor": 500,
-    "adaptive-classifier": 1_500,
-    "adaptive-regressor": 1_000,
-    "bsp-classifier": 1_000,
+    "adaptive-classifier": 800,
+    "adaptive-regressor": 600,
+    "bsp-classifier": 600,
     "bsp-regressor": 500,
 }
 """How many there are of each family."""

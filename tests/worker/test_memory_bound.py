@@ -51,7 +51,7 @@ def test_no_partition_waits_for_another_one_that_is_behind() -> None:
         for partition in range(3):
             bench.feed("x", key=key, partition=partition)
     worker = bench.worker().join().turns(2)
-    worker.limit_models(12 * 7_900)  # room for twelve, of 7,712 bytes each
+    worker.limit_models(12 * 8_200)  # room for twelve, of 8,000 bytes each
     for key in keys:
         for partition in range(3):
             bench.feed("y", key=key, partition=partition)
