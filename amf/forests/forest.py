@@ -195,7 +195,7 @@ class Forest(ForestState[Params]):
 
     def _attribute(self, x: NDArray[np.float64], found: Attributions) -> None:
         """Fill attributions of the rows x, by threads that share these."""
-        words, attribute, n = self._bind(room=0).words, self._kernels.attribute, x.shape[0]
+        words, attribute, n = self._current().words, self._kernels.attribute, x.shape[0]
         parts = [slice(int(first), int(last)) for first, last in spans(n, self._n_threads)] if n > 1 else []
         if len(parts) < 2:
             attribute(words, x, found)

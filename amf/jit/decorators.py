@@ -29,11 +29,11 @@ _COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def _named(part: Callable[..., Any]) -> Callable[..., Any]:
-    """Name a part after all that decides on its code, where its text alone does not: after what it closes over.
+    """Name a kernel or a part after all that decides on its code, where its text alone does not: what it closes over.
 
-    numba tells parts of one name apart by the order in which a process compiles them. Kernels that come from disk were
-    compiled by several processes: two parts with one name, types and place in that order are one to the linker, which
-    takes the code of the first for both.
+    Kernels are kept on disk by their names. And numba tells parts of one name apart by the order in which a process
+    compiles them, but kernels that come from disk were compiled by several processes: two parts with one name, types
+    and place in that order are one to the linker, which takes the code of the first for both.
     """
     if part.__closure__:
         decides = "".join(f"{_identity(cell.cell_contents)}\0" for cell in part.__closure__)
@@ -48,7 +48,7 @@ def _identity(value: Any) -> str:
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls, or load it (cache.py)."""
-    compiled = njit(pipeline_class=KernelCompiler, **_COMMON)(function)
+    compiled = njit(pipeline_class=KernelCompiler, **_COMMON)(_named(function))
     if compiled is not function:  # as it is under NUMBA_DISABLE_JIT=1
         # What `cache=True` does, with another cache.
         compiled._cache = KernelCache(function)
@@ -69,5 +69,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def called(function: Callable[..., Any]) -> Any:
-    """A part of kernels that they call now and then: inlining it would only make them longer to compile."""
-    return njit(_nrt=True, pipeline_class=PartCompiler, **_COMMON)(_named(function))
+    """A part of kernels that they call now and then: inlining it would only make them longer to compile.
+
+    It says so itself: what says nothing is inlined by force wherever an inlined part calls it, with all that it calls.
+    """
+    return njit(forceinline=False, _nrt=True, pipeline_class=PartCompiler, **_COMMON)(_named(function))

@@ -24,7 +24,6 @@ def _make_parts(statistics: Statistics, share: Any, geometry: Geometry, aggregat
 
 
 def tree_kernels(
-    name: str,
     statistics: Statistics,
     calibrate: Any,
     share: Any = share_by_prunings,
@@ -33,7 +32,7 @@ def tree_kernels(
     geometry: Geometry = BOXES,
     adapting: Adapting | None = None,
 ) -> Kernels:
-    """The kernels of the system with this name, whose trees are grown by walk.py ([AMF] Alg. 4-6).
+    """The kernels of a system whose trees are grown by walk.py ([AMF] Alg. 4-6).
 
     calibrate: see class_calibration.py, number_calibration.py. share: (mode, draw, rules, nodes, path, outer,
     numbers) -> (depth, weighted depth): how a forecast is shared out over the nodes that are shown, as `share_out` of
@@ -42,16 +41,15 @@ def tree_kernels(
     whose forests adapt (adaptation/), else None.
     """
     walk, attribute, survey = _make_parts(statistics, share, geometry, aggregates)
-    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute, survey, adapting)
+    return make_kernels(walk, statistics.rules_of, calibrate, attribute, survey, adapting)
 
 
-def cell_kernels(name: str, statistics: Statistics, calibrate: Any, *, aggregates: bool = True) -> Kernels:
-    """The kernels of the system with this name, whose trees are parts of a partition of [0, 1]^d (cell_walk.py, [AMF]
-    Alg. 1-3).
+def cell_kernels(statistics: Statistics, calibrate: Any, *, aggregates: bool = True) -> Kernels:
+    """The kernels of a system whose trees are parts of a partition of [0, 1]^d (cell_walk.py, [AMF] Alg. 1-3).
 
     calibrate: see class_calibration.py, number_calibration.py. aggregates: whether a forecast is averaged over
     prunings; else it is that of the leaf.
     """
     walk, survey = make_cell_walk(statistics, aggregates=aggregates), make_survey(statistics, aggregates=aggregates)
     attribute = make_attributions(statistics, make_cell_way(statistics, aggregates=aggregates), BOXES)
-    return make_kernels(name, walk, statistics.rules_of, calibrate, attribute, survey)
+    return make_kernels(walk, statistics.rules_of, calibrate, attribute, survey)

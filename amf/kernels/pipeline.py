@@ -10,6 +10,7 @@ are compared with old ones (change_detection.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from amf.geometry.planes import shift_cuts
 from amf.geometry.scaling import centre, observe, recentre
 from amf.geometry.shifting import shift
 from amf.jit.decorators import called, exported, index, inlined, kernel
+from amf.jit.linking import address_of_kernel, call_kernel
 from amf.kernels.aggregation import mean_over_trees
 from amf.kernels.prefetch import fetch_ahead
 from amf.kernels.reviews import Adapting, make_review_if_due
@@ -31,6 +33,7 @@ from amf.memory.arena import ROOT
 from amf.memory.binding import (
     CALIBRATION,
     FULL_PAUSE,
+    GATHER,
     HULL_WORDS,
     LARGEST,
     LIFETIME,
@@ -52,6 +55,7 @@ from amf.memory.binding import (
     RANDOM,
     REVIEW_EVERY,
     USED,
+    WALK,
 )
 
 SEGMENTS = 64
@@ -59,7 +63,7 @@ SEGMENTS = 64
 
 
 class Kernels(NamedTuple):
-    """The kernels of one system, of which the first two are those of all.
+    """The kernels of one system, of which the first three are those of all.
 
     Forests are handed over as arrays of words (binding.py), or as the addresses of these.
     """
@@ -92,6 +96,9 @@ class Kernels(NamedTuple):
     attributions.py. Changes nothing of the forest."""
     survey: Callable[..., None]
     """(words, asked, found): what the trees that are asked, bool (n_trees,), look like, see survey.py."""
+    link: Callable[[type], tuple[int, int]]
+    """(type of the labels) -> the addresses of `walk` and `gather`, which the words of a forest have to hold when
+    `run` or `gather` is called: each of the two is compiled once, and not into all that calls it."""
 
 
 @inlined
@@ -155,40 +162,72 @@ def recentre_trees(words):
         shift_cuts(nodes, shifts)
 
 
-_PREPARE, _RECENTRE = exported(prepare), exported(recentre_trees)
-
-
-def _make_pass_rows(walk_prepared: Any, gather: Any) -> Any:
-    """The function that passes rows through one forest, a stretch of them at a time; for kernels."""
-
-    @called
-    def pass_rows(words, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
-        stride, table = np.intp(padded(words[N_FEATURES])), SEGMENTS + 1
-        weights = row_scratch[: table * stride].reshape((table, stride))
-        n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
-        at_once = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
-        ends, start, n = np.empty(SEGMENTS, np.int64), np.int64(0), x.shape[0]
-        rows = row_scratch[table * stride : (table + n) * stride].reshape((n, stride))
-        while start < n:
-            stop, n_segments, strays = prepare(words, x[: start + at_once], labelled, start, rows, weights, ends)
-            here, size = slice(start, stop), n_trees * (stop - start)
-            forecasts = scratch[: size * n_outputs].reshape((n_trees, stop - start, n_outputs))
-            tree_depths = scratch[size * n_outputs : size * (n_outputs + 2)].reshape((n_trees, stop - start, 2))
-            walk_prepared(
+@called
+def pass_rows(words, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths):
+    """Pass rows through one forest, a stretch of them at a time, see Kernels.run."""
+    stride, table = np.intp(padded(words[N_FEATURES])), SEGMENTS + 1
+    weights = row_scratch[: table * stride].reshape((table, stride))
+    n_trees, n_outputs = np.intp(words[N_TREES]), np.intp(words[N_OUTPUTS])
+    at_once = max(scratch.shape[0] // (n_trees * (n_outputs + 2)), 1)
+    ends, start, n = np.empty(SEGMENTS, np.int64), np.int64(0), x.shape[0]
+    rows = row_scratch[table * stride : (table + n) * stride].reshape((n, stride))
+    while start < n:
+        stop, n_segments, strays = prepare(words, x[: start + at_once], labelled, start, rows, weights, ends)
+        here, size = slice(start, stop), n_trees * (stop - start)
+        forecasts = scratch[: size * n_outputs].reshape((n_trees, stop - start, n_outputs))
+        tree_depths = scratch[size * n_outputs : size * (n_outputs + 2)].reshape((n_trees, stop - start, 2))
+        call_kernel(
+            words[WALK],
+            (
                 words, index(0), words[N_TREES], rows[: stop - start], weights, ends[:n_segments],
                 labels[here], labelled[here], publish, forecasts, tree_depths,
-            )  # fmt: skip
-            if publish:
-                gather(
+            ),
+        )  # fmt: skip
+        if publish:
+            call_kernel(
+                words[GATHER],
+                (
                     words, x[here], forecasts, tree_depths, labels[here], labelled[here],
                     outputs[here], raw[here], depths[here],
-                )  # fmt: skip
-            if strays:
-                recentre_trees(words)
-            start = stop
-        count(words)
+                ),
+            )  # fmt: skip
+        if strays:
+            recentre_trees(words)
+        start = stop
+    count(words)
 
-    return pass_rows
+
+def run(
+    forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
+):  # fmt: skip
+    """Pass rows through forests, see Kernels."""
+    for forest in range(first, last):
+        words = words_at(forests[forest], index(N_WORDS))
+        if forest + 1 < last:
+            fetch_ahead(words_at(forests[forest + 1], index(N_WORDS)))
+        here = slice(starts[forest], stops[forest])
+        pass_rows(
+            words, x[here], labels[here], labelled[here], publish, row_scratch, scratch,
+            outputs[here], raw[here], depths[here],
+        )  # fmt: skip
+
+
+_PREPARE, _RECENTRE, _RUN = exported(prepare), exported(recentre_trees), kernel(run)
+
+
+_WORDS, _FLAGS, _ENDS = np.empty(0, np.uint64), np.empty(0, np.bool_), np.empty(0, np.int64)
+_ROWS, _TABLE, _STACK = np.empty((0, 0), np.float32), np.empty((0, 0)), np.empty((0, 0, 0))
+_X = np.empty((0, 0))
+_X.flags.writeable = False
+
+
+def _link(walk: Any, gather: Any, labels: Any) -> tuple[int, int]:
+    """Kernels.link of these two, for labels of the type of those in this array."""
+    tree = index(0)
+    return (
+        address_of_kernel(walk, _WORDS, tree, tree, _ROWS, _ROWS, _ENDS, labels, _FLAGS, True, _STACK, _STACK),
+        address_of_kernel(gather, _WORDS, _X, _STACK, _STACK, labels, _FLAGS, _TABLE, _TABLE, _TABLE),
+    )
 
 
 def _make_gather(calibrate: Any) -> Any:
@@ -202,12 +241,12 @@ def _make_gather(calibrate: Any) -> Any:
     return gather
 
 
-def _make_adapting_gather(calibrate: Any, adapting: Adapting, walk_prepared: Any) -> Any:
+def _make_adapting_gather(calibrate: Any, adapting: Adapting) -> Any:
     """The function that makes of what trees say what a forest that adapts says, and has it adapt; for kernels."""
     loss_of, kind = adapting
     gather, judge = called(_make_gather(calibrate)), tree_roles.make_judge(loss_of)
     compare = change_detection.make_compare(loss_of)
-    remember, review_if_due = make_remember(kind), make_review_if_due(walk_prepared, adapting)
+    remember, review_if_due = make_remember(kind), make_review_if_due(adapting)
 
     def adapting_gather(words, x, forecasts, depths, labels, labelled, outputs, raw, mean_depths):
         state = adaptation_of(words)
@@ -230,14 +269,15 @@ def _make_adapting_gather(calibrate: Any, adapting: Adapting, walk_prepared: Any
     return adapting_gather
 
 
-def make_kernels(
-    system: str, walk: Any, rules_of: Any, calibrate: Any, attribute: Any, survey: Any, adapting: Adapting | None = None
-) -> Kernels:
-    """The kernels of the system with this name. walk: see walk.py. rules_of(numbers): the rules of its statistics.
+@cache
+def _make_gather_kernel(calibrate: Any, adapting: Adapting | None) -> Any:
+    gather = _make_gather(calibrate) if adapting is None else _make_adapting_gather(calibrate, adapting)
+    return kernel(gather)
 
-    calibrate: see class_calibration.py. attribute, survey: see attributions.py, survey.py. adapting: of systems whose
-    forests do.
-    """
+
+@cache
+def _make_tree_kernels(walk: Any, rules_of: Any, attribute: Any, survey: Any) -> Any:
+    """(walk, attribute, survey) as kernels: those of one kind of trees are the same in forests that adapt or do not."""
 
     @called
     def trees_of(words):
@@ -253,9 +293,6 @@ def make_kernels(
         batch = Batch(rows.reshape(-1), stride, n_features, weights.reshape(-1), ends, labels, labelled)
         walk(trees_of(words), first_tree, last_tree, batch, publish, Said(forecasts, depths))
 
-    walk_prepared = called(walk_trees)
-    gather = _make_gather(calibrate) if adapting is None else _make_adapting_gather(calibrate, adapting, walk_prepared)
-
     def attribute_rows(words, x, found):
         origin, roles = features_of(words).origin, adaptation_of(words).roles
         stride, n_outputs = padded(words[N_FEATURES]), np.intp(words[N_OUTPUTS])
@@ -264,22 +301,19 @@ def make_kernels(
     def survey_trees(words, asked, found):
         survey(trees_of(words), asked, found)
 
-    pass_rows = _make_pass_rows(walk_prepared, called(gather))
+    return kernel(walk_trees), kernel(attribute_rows), kernel(survey_trees)
 
-    def run(
-        forests, first, last, starts, stops, x, labels, labelled, publish, row_scratch, scratch, outputs, raw, depths
-    ):  # fmt: skip
-        for forest in range(first, last):
-            words = words_at(forests[forest], index(N_WORDS))
-            if forest + 1 < last:
-                fetch_ahead(words_at(forests[forest + 1], index(N_WORDS)))
-            here = slice(starts[forest], stops[forest])
-            pass_rows(
-                words, x[here], labels[here], labelled[here], publish, row_scratch, scratch,
-                outputs[here], raw[here], depths[here],
-            )  # fmt: skip
 
-    own: Any = run, walk_trees, gather, attribute_rows, survey_trees
-    for function in own:
-        function.__qualname__ = f"{system}.{function.__name__}"
-    return Kernels(_PREPARE, _RECENTRE, *map(kernel, own))
+def make_kernels(
+    walk: Any, rules_of: Any, calibrate: Any, attribute: Any, survey: Any, adapting: Adapting | None = None
+) -> Kernels:
+    """The kernels of one system. walk: see walk.py. rules_of(numbers): the rules of its statistics.
+
+    calibrate: see class_calibration.py. attribute, survey: see attributions.py, survey.py. adapting: of systems whose
+    forests do.
+    """
+    walk, attribute, survey = _make_tree_kernels(walk, rules_of, attribute, survey)
+    gather = _make_gather_kernel(calibrate, adapting)
+
+    link = cache(lambda labels: _link(walk, gather, np.empty(0, labels)))
+    return Kernels(_PREPARE, _RECENTRE, _RUN, walk, gather, attribute, survey, link)

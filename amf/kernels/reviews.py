@@ -21,8 +21,9 @@ from amf.adaptation.state import (
 from amf.adaptation.univariate import N_RECENT, Kind
 from amf.geometry.scaling import centre
 from amf.jit.decorators import called, index
+from amf.jit.linking import call_kernel
 from amf.kernels.views import features_of, nodes_of, padded, weigh
-from amf.memory.binding import MOST_KEPT, N_FEATURES, N_OUTPUTS, N_TREES, REVIEW_EVERY
+from amf.memory.binding import MOST_KEPT, N_FEATURES, N_OUTPUTS, N_TREES, REVIEW_EVERY, WALK
 
 _AT_ONCE = 16
 """Samples of which the forecasts of rehearsing trees are held at once."""
@@ -37,7 +38,7 @@ class Adapting(NamedTuple):
     """Of the labels."""
 
 
-def _make_rehearse(walk_prepared: Any, loss_of: Any) -> Any:
+def _make_rehearse(loss_of: Any) -> Any:
     """The function by which trees learn kept samples, for kernels."""
 
     judge = tree_roles.make_judge(loss_of)
@@ -67,9 +68,12 @@ def _make_rehearse(walk_prepared: Any, loss_of: Any) -> Any:
             size = here.stop - here.start
             forecasts = said[: n_trees * size * n_outputs].reshape((n_trees, size, n_outputs))
             depths = way[: n_trees * size * 2].reshape((n_trees, size, 2))
-            walk_prepared(
-                words, first, last, rows[here], table, np.full(1, size), values[here], labelled[here], True,
-                forecasts, depths,
+            call_kernel(
+                words[WALK],
+                (
+                    words, first, last, rows[here], table, np.full(1, size), values[here], labelled[here], True,
+                    forecasts, depths,
+                ),
             )  # fmt: skip
             for i in range(size):
                 loss = judge(state, forecasts, i, values[start + i], first, last, words[REVIEW_EVERY])
@@ -180,10 +184,10 @@ def _keep_or_let_go(state, n, kept, is_due, is_last, is_chance):
         state.suspected[0] = 0.0
 
 
-def make_review_if_due(walk_prepared: Any, adapting: Adapting) -> Any:
+def make_review_if_due(adapting: Adapting) -> Any:
     """The function that reviews a forest, for kernels."""
     kind = adapting.kind
-    rehearse_all, try_anew = _make_rehearsals(_make_rehearse(walk_prepared, adapting.loss_of), kind)
+    rehearse_all, try_anew = _make_rehearsals(_make_rehearse(adapting.loss_of), kind)
     decide, teach = _make_decide(try_anew), _make_teach(rehearse_all, kind)
     watch, bound = change_detection.make_watch(kind), rehearsal.make_bound(kind)
 

@@ -1,9 +1,9 @@
 """A forest as kernels see it: an array of 64-bit words, of which the address is all that a kernel is given.
 
-The first words are addresses of arrays (arena.py, scaling.py, the calibrations, adaptation/), then come numbers,
-whole ones and float64. Python writes them anew when they are asked for after an array has moved, and keeps the arrays
-alive; of the numbers kernels change four, LARGEST, N_KEPT, N_NODES and N_SAMPLES. Addresses never get into the bytes of
-a forest.
+The first words are addresses: of arrays (arena.py, scaling.py, the calibrations, adaptation/), and of the two kernels
+that others call (`link` of Kernels, pipeline.py). Then come numbers, whole ones and float64. Python writes them anew
+when they are asked for after an array has moved, and keeps the arrays alive; of the numbers kernels change four,
+LARGEST, N_KEPT, N_NODES and N_SAMPLES. Addresses never get into the bytes of a forest.
 """
 
 from __future__ import annotations
@@ -86,11 +86,9 @@ class Reals(NamedTuple):
     lifetime: float
 
 
+_ADDRESSES = "heads", "boxes", "hulls", *Reached._fields, "walk", "gather"
 _PLACES = {
-    name: place
-    for place, name in enumerate(
-        ("heads", "boxes", "hulls", *Reached._fields, *Wholes._fields, "is_current", *Reals._fields, "rules")
-    )
+    name: place for place, name in enumerate((*_ADDRESSES, *Wholes._fields, "is_current", *Reals._fields, "rules"))
 }
 
 
@@ -103,6 +101,7 @@ HEADS, BOXES, HULLS = _words("heads", "boxes", "hulls")
 USED, RANDOM, CALIBRATION, ADAPTATION = _words("used", "random", "calibration", "adaptation")
 ORIGIN, LOWEST, HIGHEST, LAST = _words("origin", "lowest", "highest", "last")
 MOVES, STRIDES, PAIRS, WEIGHTS, N_LABELLED = _words("moves", "strides", "pairs", "weights", "n_labelled")
+WALK, GATHER = _words("walk", "gather")
 N_TREES, HEAD_WORDS, BOX_WORDS, HULL_WORDS = _words("n_trees", "head_words", "box_words", "hull_words")
 CAPACITY, LIMIT, LARGEST = _words("capacity", "limit", "largest")
 N_FEATURES, PAIR_WORDS, ADAPTIVE, N_OUTPUTS = _words("n_features", "pair_words", "adaptive", "n_outputs")
@@ -115,7 +114,7 @@ PURITY, PAUSE, FULL_PAUSE, LIFETIME, RULES = _words("purity", "pause", "full_pau
 """The last of these: where the numbers begin, float64, of which the system makes its rules."""
 N_RULES = 6
 N_WORDS = int(RULES) + N_RULES
-_WHOLES, _IS_CURRENT, _REALS, _RULES = int(N_TREES), int(IS_CURRENT), int(PURITY), int(RULES)
+_WALK, _WHOLES, _IS_CURRENT, _REALS, _RULES = int(WALK), int(N_TREES), int(IS_CURRENT), int(PURITY), int(RULES)
 _CAPACITY, _N_BYTES = int(CAPACITY), int(N_BYTES)
 
 
@@ -145,20 +144,27 @@ def _find_others(
 class Binding:
     """The words of one forest, in memory that never moves.
 
-    words: uint64 (N_WORDS,). address: of them. addresses: the same as an array of one, as kernels take it.
+    words: uint64 (N_WORDS,). address: of them. addresses: the same as an array of one, as kernels take it. is_linked:
+    whether the words hold the addresses of kernels, which stay where they are.
     """
 
-    __slots__ = ("address", "addresses", "words")
+    __slots__ = ("address", "addresses", "is_linked", "words")
 
     def __init__(self) -> None:
         self.words = np.zeros(N_WORDS, np.uint64)
         self.address = address_of(self.words)
         self.addresses = np.array([self.address], np.uint64)
+        self.is_linked = False
 
     @property
     def is_current(self) -> bool:
         """Whether the words are those of the forest as it is."""
         return bool(self.words[_IS_CURRENT])
+
+    def link(self, walk: int, gather: int) -> None:
+        """Note the addresses of the kernels that kernels call."""
+        self.words[_WALK:_WHOLES] = walk, gather
+        self.is_linked = True
 
     def expire(self) -> None:
         """Memory of the forest is about to move, or what the words say of it to change."""

@@ -23,6 +23,7 @@ from amf.memory.binding import (
     MOST_KEPT,
     N_KEPT,
     REVIEW_EVERY,
+    WALK,
     Binding,
     Reached,
     Reals,
@@ -81,12 +82,14 @@ class ForestMemory(System[Params]):
             self._arena.give_up_room(rows)
 
     def _bind(self, room: int) -> Binding:
-        """The forest as kernels see it (binding.py), with so many free rows in every tree, up to its limit.
+        """The forest as kernels that learn see it (binding.py), with so many free rows in every tree, up to its limit.
 
         It holds until it expires: when the forest learns a label of a new kind, takes up features, is bound with more
         room or gives some up.
         """
         arena, binding, rows = self._arena, self._current(), 0
+        if not binding.is_linked:
+            binding.link(*self._kernels.link(self._code))
         if self._adaptation.size:
             kept, n_labels, (_, every, most) = int(binding.words[_N_KEPT]), room // 2, self._terms
             if lacks_room(int(binding.words[_KEPT_ROOM]), n_labels, kept, most):
@@ -211,12 +214,13 @@ class ForestMemory(System[Params]):
 
 
 def need_room(words: NDArray[np.int64], rooms: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether forests have less memory than `_bind` sees to. words: theirs, (n, N_WORDS). rooms: free rows, (n,)."""
+    """Whether forests lack anything that `_bind` sees to. words: theirs, (n, N_WORDS). rooms: free rows, (n,)."""
     capacity, rows, kept, most = (words[:, word] for word in (CAPACITY, LARGEST, N_KEPT, MOST_KEPT))
     if most.any():
         rows = rows_before(rows, rooms // 2, words[:, REVIEW_EVERY], kept, most)
     lacks_rows = (rows + rooms > capacity) & (capacity < np.maximum(words[:, LIMIT], _ONE_NODE))
-    need: NDArray[np.bool_] = lacks_rows | lacks_room(words[:, KEPT_ROOM], rooms // 2, kept, most)
+    is_unlinked = words[:, WALK] == 0
+    need: NDArray[np.bool_] = is_unlinked | lacks_rows | lacks_room(words[:, KEPT_ROOM], rooms // 2, kept, most)
     return need
 
 

@@ -8,8 +8,6 @@ from amf.kernels.composition import tree_kernels
 from amf.kernels.reviews import Adapting
 from amf.statistics.class_counts import CLASS_COUNTS
 
-KERNELS = tree_kernels("amf_classifier", CLASS_COUNTS, calibrate)
-ADAPTING_KERNELS = tree_kernels(
-    "adaptive_classifier", CLASS_COUNTS, calibrate, adapting=Adapting(loss_of_class, CLASSES)
-)
+KERNELS = tree_kernels(CLASS_COUNTS, calibrate)
+ADAPTING_KERNELS = tree_kernels(CLASS_COUNTS, calibrate, adapting=Adapting(loss_of_class, CLASSES))
 """Of forests that learn what matters and forget what changed (adaptation/)."""

@@ -8,8 +8,6 @@ from amf.kernels.composition import tree_kernels
 from amf.kernels.reviews import Adapting
 from amf.statistics.number_means import NUMBER_MEANS, loss_of_number
 
-KERNELS = tree_kernels("amf_regressor", NUMBER_MEANS, calibrate)
-ADAPTING_KERNELS = tree_kernels(
-    "adaptive_regressor", NUMBER_MEANS, calibrate, adapting=Adapting(loss_of_number, NUMBERS)
-)
+KERNELS = tree_kernels(NUMBER_MEANS, calibrate)
+ADAPTING_KERNELS = tree_kernels(NUMBER_MEANS, calibrate, adapting=Adapting(loss_of_number, NUMBERS))
 """Of forests that learn what matters and forget what changed (adaptation/)."""

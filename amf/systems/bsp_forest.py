@@ -16,5 +16,5 @@ from amf.geometry.planes import PLANES
 from amf.kernels.composition import tree_kernels
 from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
 
-CLASSIFIER = tree_kernels("bsp_classifier", LEAF_COUNTS, calibrate_classes, aggregates=False, geometry=PLANES)
-REGRESSOR = tree_kernels("bsp_regressor", LEAF_MEANS, calibrate_numbers, aggregates=False, geometry=PLANES)
+CLASSIFIER = tree_kernels(LEAF_COUNTS, calibrate_classes, aggregates=False, geometry=PLANES)
+REGRESSOR = tree_kernels(LEAF_MEANS, calibrate_numbers, aggregates=False, geometry=PLANES)

@@ -18,12 +18,12 @@ from amf.kernels.composition import cell_kernels, tree_kernels
 from amf.statistics.leaf_forecasts import LEAF_COUNTS, LEAF_MEANS
 
 CLASSIFIERS = {
-    "range": tree_kernels("increasing_lifetime_classifier", LEAF_COUNTS, calibrate_classes, aggregates=False),
-    "cube": cell_kernels("increasing_lifetime_classifier_on_cube", LEAF_COUNTS, calibrate_classes, aggregates=False),
+    "range": tree_kernels(LEAF_COUNTS, calibrate_classes, aggregates=False),
+    "cube": cell_kernels(LEAF_COUNTS, calibrate_classes, aggregates=False),
 }
 """By domain."""
 REGRESSORS = {
-    "range": tree_kernels("increasing_lifetime_regressor", LEAF_MEANS, calibrate_numbers, aggregates=False),
-    "cube": cell_kernels("increasing_lifetime_regressor_on_cube", LEAF_MEANS, calibrate_numbers, aggregates=False),
+    "range": tree_kernels(LEAF_MEANS, calibrate_numbers, aggregates=False),
+    "cube": cell_kernels(LEAF_MEANS, calibrate_numbers, aggregates=False),
 }
 """By domain."""

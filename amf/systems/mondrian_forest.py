@@ -249,5 +249,5 @@ NUMBERS = NUMBER_MEANS._replace(
     rules_of=_rules_of, predict=_predict_number, may_split=every_leaf, hides=_number_hides, lifetime_of=_lifetime_of
 )
 
-CLASSIFIER = tree_kernels("mondrian_classifier", CLASSES, calibrate_classes, _branch_off, aggregates=False)
-REGRESSOR = tree_kernels("mondrian_regressor", NUMBERS, calibrate_numbers, _branch_off, aggregates=False)
+CLASSIFIER = tree_kernels(CLASSES, calibrate_classes, _branch_off, aggregates=False)
+REGRESSOR = tree_kernels(NUMBERS, calibrate_numbers, _branch_off, aggregates=False)

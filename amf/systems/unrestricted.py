@@ -6,4 +6,4 @@ from amf.calibration.class_calibration import calibrate
 from amf.kernels.composition import cell_kernels
 from amf.statistics.class_counts import CLASS_COUNTS
 
-KERNELS = cell_kernels("unrestricted", CLASS_COUNTS, calibrate)
+KERNELS = cell_kernels(CLASS_COUNTS, calibrate)

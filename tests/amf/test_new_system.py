@@ -42,7 +42,7 @@ class MondrianRegressor(amf.AMFRegressor):
 
     Parameters = MondrianParams
     family = "mondrian-regressor"
-    _kernels = tree_kernels(family, NUMBER_MEANS, calibrate, aggregates=False)
+    _kernels = tree_kernels(NUMBER_MEANS, calibrate, aggregates=False)
 
     @property
     def _lifetime(self) -> float:
