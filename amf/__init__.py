@@ -41,7 +41,7 @@ from amf.registry import SYSTEMS, dumps, loads
 from amf.serialization.canonical import FormatError
 from amf.state.forest_state import LostForestError
 
-ENGINE = "amf-24"
+ENGINE = "amf-25"
 """Version of the learner: forests of one engine are equal bit for bit. It changes whenever a bit of a forest would."""
 
 __all__ = [

@@ -185,7 +185,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     models = state[min(_CLASSES + _PER_CLASS * n_classes, index(state.shape[0])) :]
     begin = linear_models.begins(models, n_classes, index(x.shape[1]))
     solved, linear = models[:begin], models[begin:]
-    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, n_classes))
+    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_in(linear, n_classes, index(x.shape[1])))
     said, row = np.empty((N_LAYERS + index(1), n_classes)), np.empty(logistic.n_used(entered) + index(1))
     layers = Layers(said, np.empty((N_LAYERS, n_classes)), np.empty((N_LAYERS, n_classes)), row)
     for i in range(index(raw.shape[0])):

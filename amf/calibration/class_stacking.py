@@ -58,8 +58,8 @@ def n_of_features(n_classes: int, n_features: int, max_bytes: int) -> int:
 
 def _n_of_solved(n_classes: int, n_features: int, max_bytes: int) -> int:
     """How many of these are of the model that is solved for."""
-    of_linear = linear_models.n_of_features(n_classes, n_features, max_bytes)
-    return n_affordable(logistic.n_numbers(n_classes, n_features), of_linear, max_bytes)
+    has_splines = linear_models.has_splines(n_classes, n_features, max_bytes)
+    return n_affordable(logistic.n_numbers(n_classes, n_features), has_splines, max_bytes)
 
 
 def models_with_another_class(
@@ -69,7 +69,7 @@ def models_with_another_class(
     begin, of_solved = _n_of_solved(n_classes, n_features, max_bytes), models[:0]
     if _n_of_solved(n_classes + 1, n_features, max_bytes):
         of_solved = logistic.grown(models[:begin], (n_classes, n_features), (n_classes + 1, n_features))
-    return np.append(of_solved, linear_models.with_outputs(models[begin:], n_classes, 1, max_bytes))
+    return np.append(of_solved, linear_models.with_outputs(models[begin:], n_classes, 1, n_features, max_bytes))
 
 
 def models_with_features(
@@ -88,7 +88,7 @@ def are_models_sound(models: NDArray[np.float64], n_classes: int, n_features: in
     """Whether labels could have left this state."""
     begin = max(len(models) - linear_models.n_numbers(n_classes, n_features), 0)
     solved = logistic.is_sound(models[:begin], n_classes, n_features)
-    return solved and linear_models.is_sound(models[begin:], n_classes, 1.0)
+    return solved and linear_models.is_sound(models[begin:], n_classes, n_features, 1.0)
 
 
 @inlined

@@ -8,13 +8,9 @@ value lies, a tree learns as slowly, and the first model nothing. And on top of 
 each feature (an additive model [2]): effects may have any shape. How much of each goes into the forecast follows from
 what it said of earlier labels, beside what is below it (class_calibration.py, number_calibration.py).
 
-A feature enters as its distance from its mean in mean absolute deviations of late, three of them at most, and as the
-square of that, less a constant, which is its mean of normal values; a spline by its place among twelve knots, which is
-shared by the two beside it. One that is missing or has never moved enters as 0, and has no place.
-The deviation is that of values that differ from the one before: as long as a feature rests, it tells nothing of how far
-a value is from usual, and of one that is mostly 0 the others count as much as they do. First values are soon forgotten,
-be they outliers, and later ones count eight deviations at most: a share of values that stand for missing ones must not
-make all others alike. Values are taken from the first one on: an offset changes nothing.
+A feature enters as its distance from its mean in mean absolute deviations of late (scale.py), three of them at most,
+and as the square of that, less a constant, which is its mean of normal values; a spline by its place among twelve
+knots, which is shared by the two beside it. One that is missing or has never moved enters as 0, and has no place.
 
 Weights take steps along the gradient of the loss, those of one output of one length: the root of the sum of the squared
 gradients of late divides them (AdaGrad [3], with one sum for all features of an output). No step goes further than to
@@ -27,7 +23,8 @@ state: float64 (3 (2 + 2 K) + (5 + 14 K) d,), of K outputs and d features: of ea
 below it and the sum of the squares of its gradients, and of each output the like sum and the intercept; then rows of d:
 of all features the numbers of values, those before one first moved being one, the first of them, the means less these,
 the mean absolute deviations, the last values; for each of the first two models, for each output, the weights; and of
-each feature, of each knot, those of all outputs.
+each feature, of each knot, those of all outputs. Where memory is too small for splines the last 12 K d are not there,
+and where it is for the others none of the features.
 
 [1] D. Wolpert, Stacked generalization, Neural Networks 5, 1992.
 [2] T. Hastie and R. Tibshirani, Generalized additive models, Statistical Science 1, 1986.
@@ -42,6 +39,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from amf.calibration.scale import DEVIATION, FARTHEST, FIRST, LAST, MEAN, MOST_VALUES, N_SCALE, VALUES, note
 from amf.jit.decorators import index, inlined, kernel
 
 N_MODELS = index(3)
@@ -53,27 +51,12 @@ _NOWHERE = -1.0
 """Place of a value that is not known."""
 _TRUST, _TRUST_SQUARES, _OUTPUTS, _PER_OUTPUT = index(0), index(1), index(2), index(2)
 _SQUARES, _INTERCEPT = index(0), index(1)
-N_SCALE = 5
-_VALUES, _FIRST, _MEAN, _DEVIATION, _LAST = (index(row) for row in range(N_SCALE))
-SCALE_NEVER_NEGATIVE = int(_VALUES), int(_DEVIATION)
-"""Places of what is never negative, among the numbers of a scale."""
 _WEIGHTS = index(N_SCALE)
 
 _FURTHEST = 3.0
 """Deviations from its mean that a feature enters as at most."""
 _MEAN_SQUARE = 1.5
 """What the square of a feature enters less: of normal values its mean is pi / 2, but for what is cut off."""
-_FURTHEST_COUNTED = 8.0
-"""Deviations that a value counts at most where mean and deviation follow it."""
-_FEW = 3.0
-"""Values after which the deviation is known well enough for that, and begins to be a mean of several: the n-th value
-moves both by 3 / n, so that the first ones count the least."""
-_MOST_VALUES = 1500.0
-"""Values that count as so many, which move mean and deviation by 1 / 500."""
-_RESTED = 2.0**-150
-"""Of a distance, a deviation that would take tens of thousands of values to follow it, and is replaced."""
-_FARTHEST = 2.0**600
-"""By which a mean moves at most, and the largest deviation, so that sums stay finite."""
 _STEP, _TRUST_STEP = 0.6, 0.3
 """Of a step the length, before roots of sums of squares divide it: of the weights, and of that of the forecast."""
 _FIRST_SQUARES, _FIRST_TRUST_SQUARES = 2.0, 1.0
@@ -89,7 +72,8 @@ _LARGEST_SQUARES = 1e7
 """More than the sum of squared gradients of an output can be, for each feature: errors are at most MOST_UNITS."""
 _LARGEST_TRUST_SQUARES = 1e10
 OF_MEMORY = 8
-"""Of a forest's bytes one in so many may be for what is known of features, else there are linear models of none."""
+"""Of a forest's bytes one in so many may be for what is known of features, else there are no splines, or linear models
+of none."""
 _MOST_STEPS = 2.0**53
 """Each of which is less than a unit."""
 
@@ -107,9 +91,15 @@ def n_numbers(n_outputs: int, n_features: int) -> int:
 
 
 def n_of_features(n_outputs: int, n_features: int, max_bytes: int) -> int:
-    """How many numbers there are of features; none where they would take too much of the `max_bytes` of a forest."""
-    numbers = _n_of_each(n_outputs) * n_features
-    return numbers if 8 * OF_MEMORY * numbers <= max_bytes else 0
+    """How many numbers there are of features: those of splines, or all of them, would take too much of the `max_bytes`
+    of a forest."""
+    each = _n_of_each(n_outputs), _n_rows(n_outputs)
+    return next((n * n_features for n in each if 8 * OF_MEMORY * n * n_features <= max_bytes), 0)
+
+
+def has_splines(n_outputs: int, n_features: int, max_bytes: int) -> bool:
+    """Whether there are numbers of splines among those of features."""
+    return n_of_features(n_outputs, n_features, max_bytes) > _n_rows(n_outputs) * n_features
 
 
 def _n_rows(n_outputs: int) -> int:
@@ -127,35 +117,39 @@ def with_features(
 ) -> NDArray[np.float64]:
     """A state that ends with this one, of so many features, with more of them, one for each entry of `like`: None, of
     which nothing was seen yet, or the place of another one: it was 0 wherever that one had a value."""
-    at = len(state) - n_of_features(n_outputs, n_features, max_bytes)
+    at, n_now = len(state) - n_of_features(n_outputs, n_features, max_bytes), n_features + len(like)
     before = state[:at]
-    if not n_of_features(n_outputs, n_features + len(like), max_bytes):
+    if not n_of_features(n_outputs, n_now, max_bytes):
         return before
     end = at + _n_rows(n_outputs) * n_features
     rows = state[at:end].reshape(_n_rows(n_outputs), n_features)
-    wider = padded(rows, (_n_rows(n_outputs), n_features + len(like)))
-    values = wider[int(_VALUES)]
+    wider, splines = padded(rows, (_n_rows(n_outputs), n_now)), state[:0]
+    values = wider[int(VALUES)]
     for feature, sibling in enumerate(like, n_features):
         if sibling is not None:
             values[feature] = min(values[sibling], 1.0)
-    splines = padded(state[end:], (int(_N_KNOTS) * n_outputs * wider.shape[1],))
+    if has_splines(n_outputs, n_now, max_bytes):
+        splines = padded(state[end:], (int(_N_KNOTS) * n_outputs * n_now,))
     return np.concatenate((before, wider.ravel(), splines))
 
 
-def with_outputs(state: NDArray[np.float64], n_outputs: int, n_more: int, max_bytes: int) -> NDArray[np.float64]:
-    """State with so many outputs beside these."""
+def with_outputs(
+    state: NDArray[np.float64], n_outputs: int, n_more: int, n_features: int, max_bytes: int
+) -> NDArray[np.float64]:
+    """State of so many features with so many outputs beside these."""
     n_models, n_now = int(N_MODELS), n_outputs + n_more
     at = n_numbers(n_outputs, 0)
     models, rows = state[:at].reshape(n_models, -1), state[at:]
     more_models = padded(models, (n_models, int(_OUTPUTS + _PER_OUTPUT * n_now))).ravel()
-    n_features = len(rows) // _n_of_each(n_outputs)
     if not n_of_features(n_now, n_features, max_bytes):
         return more_models
     scales, weights, splines = np.split(rows, (N_SCALE * n_features, _n_rows(n_outputs) * n_features))
     n_plain, n_knots = int(_SPLINES), int(_N_KNOTS) * n_features
     more_weights = padded(weights.reshape(n_plain, n_outputs, n_features), (n_plain, n_now, n_features))
-    more_splines = padded(splines.reshape(n_knots, n_outputs), (n_knots, n_now))
-    return np.concatenate((more_models, scales, more_weights.ravel(), more_splines.ravel()))
+    more_splines = splines[:0]
+    if has_splines(n_now, n_features, max_bytes):
+        more_splines = padded(splines.reshape(n_knots, n_outputs), (n_knots, n_now)).ravel()
+    return np.concatenate((more_models, scales, more_weights.ravel(), more_splines))
 
 
 def padded(array: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -165,15 +159,15 @@ def padded(array: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.flo
     return copy
 
 
-def is_sound(state: NDArray[np.float64], n_outputs: int, largest_unit: float) -> bool:
+def is_sound(state: NDArray[np.float64], n_outputs: int, n_features: int, largest_unit: float) -> bool:
     """Whether labels could have left this state. largest_unit: of those in `follow_errors`."""
-    return bool(_is_in_range(state, index(n_outputs), _MOST_STEPS * largest_unit))
+    return bool(_is_in_range(state, index(n_outputs), index(n_features), _MOST_STEPS * largest_unit))
 
 
 @kernel
-def _is_in_range(state, n_outputs, largest_weight):
+def _is_in_range(state, n_outputs, n_features, largest_weight):
     # Comparisons are so put that NaN fails them.
-    sound, n_features = True, n_features_of(state, n_outputs)
+    sound, n_features = True, n_features_in(state, n_outputs, n_features)
     for model in range(N_MODELS):
         at = _model_at(model, n_outputs)
         sound &= 0.0 <= state[at + _TRUST] <= _MOST_TRUST
@@ -184,10 +178,10 @@ def _is_in_range(state, n_outputs, largest_weight):
             sound &= abs(state[of_output + _INTERCEPT]) <= largest_weight
     start = _model_at(N_MODELS, n_outputs)
     for j in range(start, start + n_features):
-        sound &= 0.0 <= state[j + _VALUES * n_features] <= _MOST_VALUES
-        sound &= abs(state[j + _FIRST * n_features]) < np.inf and abs(state[j + _LAST * n_features]) < np.inf
-        sound &= abs(state[j + _MEAN * n_features]) < np.inf
-        sound &= 0.0 <= state[j + _DEVIATION * n_features] <= _FARTHEST
+        sound &= 0.0 <= state[j + VALUES * n_features] <= MOST_VALUES
+        sound &= abs(state[j + FIRST * n_features]) < np.inf and abs(state[j + LAST * n_features]) < np.inf
+        sound &= abs(state[j + MEAN * n_features]) < np.inf
+        sound &= 0.0 <= state[j + DEVIATION * n_features] <= FARTHEST
     for at in range(_weights_at(index(0), index(0), n_outputs, n_features), index(state.shape[0])):
         sound &= abs(state[at]) <= largest_weight
     return sound
@@ -213,31 +207,28 @@ def _knot_at(feature, knot, n_outputs, n_features):
 
 
 @inlined
-def size_of(n_outputs, n_features):
-    """Numbers of a state of so many features."""
+def _size_with_splines(n_outputs, n_features):
+    """Numbers of a state of so many features that has splines."""
     return _knot_at(n_features, index(0), n_outputs, n_features)
 
 
 @inlined
 def begins(models, n_outputs, n_features):
-    """Where a state begins, be it empty, that ends an array: before it may stand what needs it."""
-    size, of_features = index(models.shape[0]), size_of(n_outputs, n_features)
-    return size - of_features if size >= of_features else index(0)
+    """Where a state begins, be it empty, that ends an array: before one with splines may stand what needs it."""
+    size, with_splines = index(models.shape[0]), _size_with_splines(n_outputs, n_features)
+    return size - with_splines if size >= with_splines else index(0)
 
 
 @inlined
-def n_features_of(state, n_outputs):
-    """How many features a state has, be it empty."""
-    if state.shape[0] == 0:
-        return index(0)
-    of_each = _WEIGHTS + (_SPLINES + _N_KNOTS) * n_outputs
-    return (index(state.shape[0]) - _model_at(N_MODELS, n_outputs)) // of_each
+def n_features_in(state, n_outputs, n_features):
+    """How many features a state has, be it empty: these, or none."""
+    return n_features if index(state.shape[0]) > _model_at(N_MODELS, n_outputs) else index(0)
 
 
 @inlined
 def first_of(j, state, n_outputs, n_features):
     """The first value of a feature, 0 before there was one."""
-    return state[_model_at(N_MODELS, n_outputs) + _FIRST * n_features + j]
+    return state[_model_at(N_MODELS, n_outputs) + FIRST * n_features + j]
 
 
 @inlined
@@ -252,8 +243,8 @@ def enter(x, i, state, n_outputs, entered):
     n_features, start = n_entered(entered), _model_at(N_MODELS, n_outputs)
     for j in range(n_features):
         at = start + j
-        value, deviation = x[i, j], state[at + _DEVIATION * n_features]
-        beside = value - state[at + _FIRST * n_features] - state[at + _MEAN * n_features]
+        value, deviation = x[i, j], state[at + DEVIATION * n_features]
+        beside = value - state[at + FIRST * n_features] - state[at + MEAN * n_features]
         beside = min(max(beside / deviation, -_FURTHEST), _FURTHEST)
         is_known = value == value and deviation > 0.0
         entered[j] = beside if is_known else 0.0
@@ -297,13 +288,21 @@ def respond(model, entered, state, n_outputs, response):
         if model < _SPLINES:
             at = _weights_at(model, k, n_outputs, n_features)
             response[k] += sum_of_products(state, at, entered, model * n_features, n_features)
-    for j in range(n_features if model == _SPLINES else index(0)):
+    for j in range(_n_splines(model, entered, state, n_outputs)):
         knot, of_next = _between(j, entered)
         if of_next >= 0.0:
             at = _knot_at(j, knot, n_outputs, n_features)
             for k in range(n_outputs):
                 first, second = state[at + k], state[at + n_outputs + k]
                 response[k] += first + of_next * (second - first)
+
+
+@inlined
+def _n_splines(model, entered, state, n_outputs):
+    """How many features have a spline in a model: all or none of them."""
+    n_features = n_entered(entered)
+    has_any = model == _SPLINES and index(state.shape[0]) == _size_with_splines(n_outputs, n_features)
+    return n_features if has_any else index(0)
 
 
 @inlined
@@ -315,13 +314,13 @@ def _between(j, entered):
 
 
 @inlined
-def _sum_of_squares(model, entered):
+def _sum_of_squares(model, entered, state, n_outputs):
     """Of what features enter a model as."""
     n_features = n_entered(entered)
     if model < _SPLINES:
         return sum_of_products(entered, model * n_features, entered, model * n_features, n_features)
     squares = 0.0
-    for j in range(n_features):
+    for j in range(_n_splines(model, entered, state, n_outputs)):
         _, of_next = _between(j, entered)
         squares += of_next * of_next + (1.0 - of_next) * (1.0 - of_next) if of_next >= 0.0 else 0.0
     return squares
@@ -332,7 +331,7 @@ def follow_errors(model, errors, unit, curvature, entered, state, n_outputs):
     """Move the weights of a model by one label. errors: (K,), by how many units each output is too small, from
     -MOST_UNITS to MOST_UNITS; left as steps. curvature: of the loss by an output at most, whose unit is that."""
     n_features, of_outputs = n_entered(entered), _model_at(model, n_outputs) + _OUTPUTS
-    squares = 1.0 + _sum_of_squares(model, entered)
+    squares = 1.0 + _sum_of_squares(model, entered, state, n_outputs)
     for k in range(n_outputs):
         at, error = of_outputs + _PER_OUTPUT * k, errors[k]
         state[at + _SQUARES] = _SQUARES_KEPT * state[at + _SQUARES] + error * error * squares
@@ -343,7 +342,7 @@ def follow_errors(model, errors, unit, curvature, entered, state, n_outputs):
         at, step = _weights_at(model, k, n_outputs, n_features), errors[k]
         for j in range(n_features):
             state[at + j] += step * entered[model * n_features + j]
-    for j in range(n_features if model == _SPLINES else index(0)):
+    for j in range(_n_splines(model, entered, state, n_outputs)):
         knot, of_next = _between(j, entered)
         if of_next >= 0.0:
             at = _knot_at(j, knot, n_outputs, n_features)
@@ -364,33 +363,6 @@ def follow_trust(model, gradient, state, n_outputs):
 @inlined
 def note_features(x, i, state, n_outputs):
     """Note what the features of a labelled row are like."""
-    n_features, start = n_features_of(state, n_outputs), _model_at(N_MODELS, n_outputs)
+    n_features, start = n_features_in(state, n_outputs, index(x.shape[1])), _model_at(N_MODELS, n_outputs)
     for j in range(n_features):
         note(x[i, j], state, start + j, n_features)
-
-
-@inlined
-def note(value, state, at, stride):
-    """Take one value, which may be NaN, into a scale: N_SCALE numbers, the first at this place, each so far from the
-    one before."""
-    n_values, first = state[at + _VALUES * stride], state[at + _FIRST * stride]
-    mean, deviation, last = state[at + _MEAN * stride], state[at + _DEVIATION * stride], state[at + _LAST * stride]
-    is_value = value == value
-    first = value if is_value and n_values == 0.0 else first
-    beside = value - first - mean
-    counts = is_value and (n_values > 1.0 or (n_values == 1.0 and beside != 0.0))
-    moves = counts and value != last
-    n_values = min(n_values + 1.0, _MOST_VALUES) if counts else max(n_values, 1.0) if is_value else n_values
-    is_bounded = n_values > _FEW and deviation > _RESTED * abs(beside)
-    most = min(_FURTHEST_COUNTED * deviation, _FARTHEST) if is_bounded else _FARTHEST
-    beside, rate = min(max(beside, -most), most), min(_FEW / n_values, 1.0)
-    state[at + _VALUES * stride], state[at + _FIRST * stride] = n_values, first
-    state[at + _MEAN * stride] = mean + rate * beside if counts else mean
-    state[at + _DEVIATION * stride] = deviation + rate * (abs(beside) - deviation) if moves else deviation
-    state[at + _LAST * stride] = value if is_value else last
-
-
-@inlined
-def mean_of(state, at):
-    """The mean of the values of a scale whose numbers lie side by side, from this place on."""
-    return state[at + _FIRST] + state[at + _MEAN]

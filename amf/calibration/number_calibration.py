@@ -209,7 +209,7 @@ def calibrate(x, forecasts, labels, labelled, state, raw, calibrated):
     of_features, of_products, linear = models[:middle], models[middle:begin], models[begin:]
     row = np.empty(n_plain(n_features) if middle else index(0))
     terms = np.empty(products.n_terms_of(n_features) if middle < begin else index(0))
-    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_of(linear, index(1)))
+    entered = np.empty(linear_models.N_MODELS * linear_models.n_features_in(linear, index(1), n_features))
     layers = Layers(np.empty(N_LAYERS + index(1)), np.empty(N_LAYERS), np.empty(N_LAYERS), np.empty(1))
     for i in range(index(raw.shape[0])):
         aggregate, leaf, spread = mean_over_trees(forecasts, i)

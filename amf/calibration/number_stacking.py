@@ -7,7 +7,7 @@ as its distance from where labels usually are, which is followed as the mean of 
 moves it far, nor a first one for long.
 
 state, from `at` on: of each model what its difference to the forecast below is worth (corrections.py), then the scale
-of labels, as of a feature (linear_models.py), and their extremes: the least label of the block of labels that is not
+of labels, as of a feature (scale.py), and their extremes: the least label of the block of labels that is not
 full yet, and of the one before it, then the greatest ones. These are exact: ones that decay would leave out what labels
 come back to again and again.
 """
@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from amf.calibration import linear_models, products, ridge
 from amf.calibration.corrections import N_CORRECTION, NEVER_NEGATIVE, best_share, judge_correction, sure_gain
 from amf.calibration.recent_bias import FURTHEST_ERROR
+from amf.calibration.scale import N_SCALE, mean_of, note
+from amf.calibration.scale import NEVER_NEGATIVE as NEVER_NEGATIVE_OF_SCALE
 from amf.calibration.solving import n_affordable
 from amf.jit.decorators import index, inlined
 
@@ -35,10 +37,10 @@ WORTHS = range(int(N_LAYERS) * N_CORRECTION)
 """Places of what models are worth."""
 NEITHER_IS_NEGATIVE = (
     *(model + place for model in range(0, len(WORTHS), N_CORRECTION) for place in NEVER_NEGATIVE),
-    *(len(WORTHS) + place for place in linear_models.SCALE_NEVER_NEGATIVE),
+    *(len(WORTHS) + place for place in NEVER_NEGATIVE_OF_SCALE),
 )
 """Places of what is never negative."""
-_SCALE, _EXTREMES = index(len(WORTHS)), index(len(WORTHS) + linear_models.N_SCALE)
+_SCALE, _EXTREMES = index(len(WORTHS)), index(len(WORTHS) + N_SCALE)
 _BEFORE, _GREATEST, _N_EXTREMES = index(1), index(2), 4
 """Behind an extreme that of the block before; behind the least ones the greatest ones."""
 N_STACKED = int(_EXTREMES) + _N_EXTREMES
@@ -78,11 +80,11 @@ def _widths(n_features: int) -> tuple[int, int]:
 def _affordable(n_features: int, max_bytes: int) -> tuple[int, int]:
     """Columns of the models that are solved for; none of one that would take too much of the bytes of a forest, nor of
     the one above it."""
-    of_linear = linear_models.n_of_features(1, n_features, max_bytes)
+    has_splines = linear_models.has_splines(1, n_features, max_bytes)
     plain, curved = _widths(n_features)
-    if not n_affordable(ridge.n_numbers(plain), of_linear, max_bytes):
+    if not n_affordable(ridge.n_numbers(plain), has_splines, max_bytes):
         return 0, 0
-    return plain, curved if n_affordable(ridge.n_numbers(curved), of_linear, max_bytes) else 0
+    return plain, curved if n_affordable(ridge.n_numbers(curved), has_splines, max_bytes) else 0
 
 
 def models_with_features(
@@ -104,7 +106,7 @@ def are_models_sound(models: NDArray[np.float64], n_features: int, largest_unit:
     plain, curved = _widths(n_features)
     middle = min(begin, ridge.n_numbers(plain))
     solved = ridge.is_sound(models[:middle], plain) and ridge.is_sound(models[middle:begin], curved)
-    return solved and linear_models.is_sound(models[begin:], 1, largest_unit)
+    return solved and linear_models.is_sound(models[begin:], 1, n_features, largest_unit)
 
 
 @inlined
@@ -123,7 +125,7 @@ def stack(below, usual, solved, entered, state, at, linear, layers):
     said, by_model, corrections, response = layers
     least, greatest = _extremes_of(state, at + _EXTREMES)
     said[0], furthest = below, FURTHEST_ERROR * math.sqrt(usual)
-    centre = linear_models.mean_of(state, at + _SCALE)
+    centre = mean_of(state, at + _SCALE)
     for model in range(N_LAYERS):
         if model < _SOLVED:
             linear_models.respond(model, entered, linear, index(1), response)
@@ -143,7 +145,7 @@ def stack(below, usual, solved, entered, state, at, linear, layers):
 def follow_stack(label, weight, usual, entered, state, at, linear, layers):
     """Follow one label, to which `stack` gave these `layers`. weight: of a squared error."""
     said, by_model, corrections, errors = layers
-    centre, unit = linear_models.mean_of(state, at + _SCALE), math.sqrt(usual)
+    centre, unit = mean_of(state, at + _SCALE), math.sqrt(usual)
     for model in range(N_LAYERS):
         judge_correction(corrections[model], label - said[model], weight, state, at + index(N_CORRECTION) * model)
         if model < _SOLVED:
@@ -175,7 +177,7 @@ def _forget_worth(model, state, at):
 def note_label(label, n_before, state, at):
     """Note where labels are. n_before: how many came before this one."""
     _follow_extremes(label, n_before, state, at + _EXTREMES)
-    linear_models.note(label, state, at + _SCALE, index(1))
+    note(label, state, at + _SCALE, index(1))
 
 
 @inlined

@@ -16,10 +16,10 @@ MOST_LABELS = 2.0**53
 LATEST_DUE = MOST_LABELS + _MOST_BETWEEN
 
 
-def n_affordable(n_numbers: int, n_of_linear: int, max_bytes: int) -> int:
-    """The numbers of a model, none where they would take too much of the `max_bytes` of a forest, or where there are no
-    linear models of its features (`linear_models.n_of_features`): it needs what these know of them."""
-    return n_numbers if n_of_linear and 8 * OF_MEMORY * n_numbers <= max_bytes else 0
+def n_affordable(n_numbers: int, has_splines: bool, max_bytes: int) -> int:
+    """The numbers of a model, none where they would take too much of the `max_bytes` of a forest, or where its features
+    have no splines (`linear_models.has_splines`): it needs what linear models know of them."""
+    return n_numbers if has_splines and 8 * OF_MEMORY * n_numbers <= max_bytes else 0
 
 
 @inlined

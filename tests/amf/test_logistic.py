@@ -121,11 +121,13 @@ def test_no_state_is_taken_that_labels_could_not_have_left():
         assert not logistic.is_sound(damaged, 2, 3), place
 
 
-def test_it_needs_the_linear_models_of_steps_and_an_eighth_of_the_memory_at_most():
+def test_it_needs_splines_and_an_eighth_of_the_memory_at_most():
     from amf.calibration.class_stacking import n_of_features
 
     with_both, n_solved = n_of_features(2, 64, 2**30), logistic.n_numbers(2, 64)
     of_linear = linear_models.n_of_features(2, 64, 2**30)
     assert with_both == of_linear + n_solved
     assert n_of_features(2, 64, 64 * n_solved - 1) == of_linear
-    assert n_of_features(2, 64, 64 * of_linear - 1) == 0
+    without_splines = 9 * 64
+    assert n_of_features(2, 64, 64 * of_linear - 1) == without_splines
+    assert n_of_features(2, 64, 64 * without_splines - 1) == 0

@@ -273,7 +273,8 @@ def test_models_that_take_more_than_an_eighth_of_the_memory_are_left_away_the_la
     x = rng.normal(size=(300, 30))
     n_linear, n_plain, n_curved = linear_models.n_of_features(1, 30, LARGE), ridge.n_numbers(30), ridge.n_numbers(44)
     for max_bytes, n_numbers in (
-        (64 * n_linear - 1, 0),
+        (64 * 7 * 30 - 1, 0),
+        (64 * n_linear - 1, 7 * 30),
         (64 * n_plain - 1, n_linear),
         (64 * n_plain, n_linear + n_plain),
         (64 * n_curved - 1, n_linear + n_plain),

@@ -207,14 +207,14 @@ def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_the
     rng = np.random.default_rng(0)
     for n_outputs, d in [(0, 0), (1, 3), (4, 0), (3, 2)]:
         wide = linear_models.with_features(linear_models.fresh_state(n_outputs), n_outputs, 0, [None] * d, MUCH)
-        assert linear_models.is_sound(wide, n_outputs, 1.0)
-        grown = linear_models.with_outputs(wide, n_outputs, 2, MUCH)
+        assert linear_models.is_sound(wide, n_outputs, d, 1.0)
+        grown = linear_models.with_outputs(wide, n_outputs, 2, d, MUCH)
         more = linear_models.fresh_state(n_outputs + 2)
         np.testing.assert_array_equal(grown, linear_models.with_features(more, n_outputs + 2, 0, [None] * d, MUCH))
         np.testing.assert_array_equal(grown[len(more) :], np.zeros(d * (5 + 14 * (n_outputs + 2))))
         wide[:] = rng.random(len(wide))
         models, features = _parts(wide, n_outputs, d)
-        more_models, more_features = _parts(linear_models.with_outputs(wide, n_outputs, 2, MUCH), n_outputs + 2, d)
+        more_models, more_features = _parts(linear_models.with_outputs(wide, n_outputs, 2, d, MUCH), n_outputs + 2, d)
         np.testing.assert_array_equal(more_models[:, : 2 + 2 * n_outputs], models)
         np.testing.assert_array_equal(more_features[0], features[0])
         np.testing.assert_array_equal(more_features[1][:, :n_outputs], features[1])
@@ -222,6 +222,52 @@ def test_features_and_outputs_that_come_later_are_as_if_they_had_always_been_the
         assert not more_features[1][:, n_outputs:].any()
         np.testing.assert_array_equal(more_features[2][..., :n_outputs], features[2])
         assert not more_features[2][..., n_outputs:].any()
+
+
+def test_without_room_for_splines_all_else_stays_as_it_was():
+    rng = np.random.default_rng(3)
+    wide = linear_models.with_features(linear_models.fresh_state(2), 2, 0, [None] * 3, MUCH)
+    wide[:] = rng.random(len(wide))
+    models, rows = np.split(wide[: 18 + 27], [18])
+    rows = rows.reshape(9, 3)
+    more = linear_models.with_features(wide, 2, 3, [None], 64 * 33 * 4 - 1)
+    assert len(more) == 18 + 4 * 9
+    np.testing.assert_array_equal(more[:18], models)
+    np.testing.assert_array_equal(more[18:].reshape(9, 4)[:, :3], rows)
+    assert linear_models.is_sound(more, 2, 4, 1.0)
+    another = linear_models.with_outputs(wide, 2, 1, 3, 64 * 33 * 3)
+    assert len(another) == 24 + 3 * 11
+    np.testing.assert_array_equal(another[24:].reshape(11, 3)[:5], rows[:5])
+    assert len(linear_models.with_outputs(another, 3, 1, 3, 64 * 11 * 3)) == 30
+
+
+@pytest.mark.parametrize(
+    ("system", "bytes_with_splines"), [(amf.AMFClassifier, 64 * 33 * 40), (amf.AMFRegressor, 64 * 19 * 40)]
+)
+def test_where_memory_is_too_small_for_splines_a_sum_of_effects_is_known_as_soon(system, bytes_with_splines):
+    """With one byte less there were no linear models at all: the loss of constants."""
+    rng = np.random.default_rng(5)
+    x, effects = rng.normal(size=(1000, 40)), rng.normal(size=40)
+    y = x @ effects
+    if system is amf.AMFClassifier:
+        y = (y > 0).astype(int)
+    said = {}
+    for max_bytes in (bytes_with_splines - 1, bytes_with_splines):
+        forest = system(5, seed=1, max_bytes=max_bytes).partial_fit(x[:500], y[:500])
+        said[max_bytes] = amf.loads(forest.dumps()).predict_learn(x[500:], y[500:])
+        for row in range(500, 1000):
+            forest.partial_fit(x[row : row + 1], y[row : row + 1])
+        assert forest.dumps() == system(5, seed=1, max_bytes=max_bytes).partial_fit(x, y).dumps()
+    without, with_them = (_loss(y[500:], each) for each in said.values())
+    nothing = _loss(y[500:], np.full_like(next(iter(said.values())), 0.5 if system is amf.AMFClassifier else 0.0))
+    assert without - with_them < 0.1 * (nothing - with_them)
+
+
+def _loss(y, said):
+    """Log-loss of classes, squared error of numbers."""
+    if said.ndim == 2:
+        return -np.log(said[np.arange(len(y)), y]).mean()
+    return ((said - y) ** 2).mean()
 
 
 def _parts(state, n_outputs: int, d: int):
@@ -268,7 +314,7 @@ def test_after_any_rest_the_next_step_is_no_leap():
 
 def test_a_state_that_labels_could_not_have_left_is_not_sound():
     sound = linear_models.with_features(linear_models.fresh_state(2), 2, 0, [None], MUCH)
-    assert linear_models.is_sound(sound, 2, 1.0)
+    assert linear_models.is_sound(sound, 2, 1, 1.0)
     for place, values in {
         0: [-1e-9, 2.1], 1: [-1.0, 1e11], 2: [-1.0, 3e7], 3: [1e16],
         6: [-1e-9, 2.1], 7: [-1.0, 1e11], 10: [-1.0, 3e7], 11: [1e16],
@@ -279,4 +325,4 @@ def test_a_state_that_labels_could_not_have_left_is_not_sound():
         for value in (*values, np.nan):
             damaged = sound.copy()
             damaged[place] = value
-            assert not linear_models.is_sound(damaged, 2, 1.0), (place, value)
+            assert not linear_models.is_sound(damaged, 2, 1, 1.0), (place, value)
