@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,21 @@ def test_partitions_that_are_added_end_the_worker_and_no_other_starts(job: Job) 
     assert job.checkpoints() == {"main/0": (5, 2), "main/1": (0, 2)}
     with pytest.raises(WorkerError, match=told):
         job.run(lambda: False)
+
+
+def test_partitions_that_were_added_are_seen_before_a_record_is_taken(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LOOK_EVERY_S", 1e6)
+    job.create_input(2)
+    job.feed(5)
+    settings = job.config()
+    worker = service.build(settings, KafkaAdmin(settings), job.group, Metrics())
+    job.admin.create_partitions([NewPartitions(job.events, 3)])[job.events].result(WITHIN_S)
+    deadline = time.monotonic() + WITHIN_S
+    with pytest.raises(WorkerError, match="partitions-added"):
+        worker.run(lambda: time.monotonic() > deadline)
+    assert job.published() == []
 
 
 def test_partitions_that_are_added_may_begin_with_new_models(job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -59,14 +60,14 @@ def look(bench: Bench, worker: Bound) -> None:
     worker.turn()
 
 
-def run_on(bench: Bench, worker: Bound) -> None:
-    """Run until it ends by itself: a turn every ten seconds."""
+def run_on(bench: Bench, worker: Bound, change: Callable[[], None] | None = None) -> None:
+    """Run until it ends by itself: a turn every ten seconds, once its partitions are open and the topic has changed."""
 
     def pass_time() -> None:
         bench.clock.now_s += 10
 
-    worker.faults.at("consume", worker.take, *[pass_time] * 20)
-    worker.run(lambda: worker.faults.seen.count("consume") > 20)
+    worker.faults.at("consume", worker.take, change, *[pass_time] * 20)
+    worker.run(lambda: worker.faults.seen.count("consume") > 21)
 
 
 def add_a_partition(bench: Bench, topic: Topic) -> None:
@@ -89,12 +90,40 @@ def add_a_partition(bench: Bench, topic: Topic) -> None:
 def test_a_changed_topic_ends_the_worker_in_order(now: TopicState | None, message: str, saved: int) -> None:
     bench, topic = watched()
     bench.feed("a", "b")
-    topic.now = now
     worker = bench.worker()
     with pytest.raises(WorkerError, match=message):
-        run_on(bench, worker)
+        run_on(bench, worker, lambda: setattr(topic, "now", now))
     assert bench.broker.group.members == []
     assert (bench.newest().offset, bench.published()) == (saved, bench.expected())
+
+
+@pytest.mark.parametrize("now", [TopicState("topic-id", 3, {}), TopicState("other", 2, {})])
+def test_who_was_out_of_the_group_takes_nothing_before_it_has_seen_the_topic(now: TopicState) -> None:
+    """Meanwhile its models may have been moved to another lineage, under which others have published."""
+    bench, topic = watched()
+    bench.feed("a")
+    worker = bench.worker().join().turns(1)
+    worker.input.expire()
+    topic.now = now
+    bench.feed("b")
+    worker.input.notice(rejoin=True)
+    worker.take(0)
+    worker.turns(3)
+    assert (len(bench.published()), worker.is_done()) == (1, True)
+
+
+def test_an_answer_that_was_on_its_way_when_partitions_came_opens_none() -> None:
+    bench, topic = watched()
+    worker = bench.worker().join(1)
+    topic.arrives = False
+    look(bench, worker)
+    worker.take(0, 1)
+    bench.feed("a")
+    worker.turns(3)
+    assert (topic.looks, bench.published()) == (3, [])
+    topic.arrives = True
+    worker.turns(2)
+    assert bench.published() == bench.expected()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +140,7 @@ def test_what_says_nothing_of_a_change_ends_nothing(now: TopicState | WorkerErro
     bench, topic = watched()
     topic.now = now
     run_on(bench, bench.worker())
-    assert topic.looks == 20
+    assert topic.looks == 1 + 20
 
 
 def test_a_topic_that_is_not_seen_just_once_is_still_there() -> None:
@@ -122,7 +151,7 @@ def test_a_topic_that_is_not_seen_just_once_is_still_there() -> None:
         topic.now = now
         look(bench, worker)
     worker.run(lambda: True)
-    assert topic.looks == 4
+    assert topic.looks == 1 + 4
 
 
 def test_a_topic_that_two_looks_do_not_find_is_gone() -> None:
@@ -133,6 +162,17 @@ def test_a_topic_that_two_looks_do_not_find_is_gone() -> None:
         look(bench, worker)
     with pytest.raises(WorkerError, match="topic-deleted"):
         worker.run(lambda: True)
+
+
+def test_a_topic_that_two_looks_of_one_moment_do_not_find_may_be_there() -> None:
+    """A broker that has just come up does not know it yet, and moves partitions."""
+    bench, topic = watched()
+    worker = bench.worker().join(1)
+    topic.now = None
+    look(bench, worker)
+    worker.take(0, 1)
+    worker.turns(2)
+    assert (topic.looks, worker.is_done()) == (3, False)
 
 
 def test_a_failed_look_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -375,13 +415,15 @@ def test_the_margin_of_a_partition_that_stopped_before_it_was_open_is_not_known(
 
 
 def test_while_the_newest_checkpoint_is_damaged_its_margin_is_not_known() -> None:
-    bench, _ = watched()
+    bench, topic = watched()
     worker = bench.worker().join().turns(1)
     bench.feed("a")
     worker.turn()
     worker.faults.at("store create", CorruptCheckpoint("a model that it points to is damaged"))
     for known in ({1: 0}, {0: 1, 1: 0}):
         bench.clock.now_s += 1e6
+        topic.arrives = False
         worker.turns(2)
+        topic.arrives = True
         look(bench, worker)
         assert margins(worker) == known

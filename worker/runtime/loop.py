@@ -1,7 +1,8 @@
 """The loop and the rebalance: the only place that orders effects.
 
 A turn of the loop: consume (partitions come and go in there, and only there) -> commit what an earlier turn left open
--> open partitions that were assigned -> put records through their tasks -> commit, where it is time -> checkpoint.
+-> look at the topic, open what was assigned -> put records through their tasks -> commit, where it is time ->
+checkpoint.
 Where there are many, records are predicted a few times before each commit, as they come, so that little is left to do
 when it is due. No transaction is ever open while partitions change hands: what is gathered is committed before they go.
 """
@@ -131,12 +132,13 @@ class Worker:
 
     def turn(self) -> None:
         """One turn of the loop."""
-        self._read_again()
+        self._tasks.read_again()
         self._consume()
         member = self._input.membership()
         self._reporter.standing.observe(member, self._input.trouble())
         self._executor.renew(member)
         self._stop(self._executor.commit(at_once=False))
+        self._look_at_topic()
         self._open_assigned()
         self._look_after_lost_records()
         if not self._executor.is_committing:
@@ -151,7 +153,6 @@ class Worker:
         if now - self._gauges_s >= GAUGES_EVERY_S:
             self._gauges_s = now
             self._show()
-            self._look_at_topic()
         self._reporter.answer(self._tasks)
         wanted = [task for task in self._tasks.values() if not task.is_left_out]
         if wanted and all(task.state is State.STOPPED for task in wanted):
@@ -169,6 +170,8 @@ class Worker:
         self._reporter.standing.has_joined = True
         if partitions:
             self._tasks.open(partitions)
+            if self._monitor is not None:
+                self._monitor.look_anew()
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """Commit what is pending, save what is committed, then forget it all."""
@@ -259,20 +262,16 @@ class Worker:
         self._input.pause(task.number)
         task.wait(self._clock.monotonic() + WAIT_S, trouble)
 
-    def _read_again(self) -> None:
-        """Have the tasks read on that have waited long enough."""
-        now = self._clock.monotonic()
-        waiting = [task for task in self._tasks.values() if task.state is State.WAITING]
-        due = [task for task in waiting if task.wait_until_s <= now and not task.checkpointer.must_be_saved]
-        for task in due:
-            task.resume()
-        if due:
-            self._tasks.read(due)
-
     # --- the life of a task -------------------------------------------------------------------------------------------
 
     def _open_assigned(self) -> None:
-        """Have the partitions read whose start is known and whose models are here by now."""
+        """Have the partitions read whose start is known and whose models are here by now.
+
+        Not before the topic was looked at since they were assigned. While a member was out of the group, partitions may
+        have been added and its models moved to another lineage: what it published under the former one would be lost.
+        """
+        if self._verdict is not None or (self._monitor is not None and self._monitor.is_awaited):
+            return
         for task, error in self._tasks.opened():
             if isinstance(error, PartitionStopped):
                 # It stays assigned, so that nobody else takes it and stumbles likewise, but it is not read.

@@ -179,6 +179,16 @@ class Tasks(Mapping[int, Task]):
             {number: place.leader_epoch for number, place in places.items()},
         )
 
+    def read_again(self) -> None:
+        """Have those read on that have waited long enough."""
+        now = self._clock.monotonic()
+        waiting = [task for task in self._tasks.values() if task.state is State.WAITING]
+        due = [task for task in waiting if task.wait_until_s <= now and not task.checkpointer.must_be_saved]
+        for task in due:
+            task.resume()
+        if due:
+            self.read(due)
+
     def prove(self, task: Task) -> None:
         """Have a partition read from where it goes live, if the last record before that is what was predicted."""
         place = task.prove()

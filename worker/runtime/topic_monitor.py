@@ -41,14 +41,23 @@ class _Watched:
         self._next_s = clock.monotonic() + LOOK_EVERY_S
         self._looking: Aside[TopicState | None] | None = None
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an answer is on its way, and is not so late that the next look would be due."""
+        return self._looking is not None and self._clock.monotonic() < self._next_s
+
+    def begin(self, partitions: int) -> None:
+        """Look at it now. What is under way tells of a moment before this, and is waited for no more."""
+        self._next_s = self._clock.monotonic() + LOOK_EVERY_S
+        self._looking = self._look(partitions)
+
     def answered(self, partitions: int) -> Aside[TopicState | None] | None:
         """The answer, if one has come since the last call."""
         answer = None
         if self._looking is not None and self._looking.ends_within(0):
             answer, self._looking = self._looking, None
         if self._looking is None and self._clock.monotonic() >= self._next_s:
-            self._next_s = self._clock.monotonic() + LOOK_EVERY_S
-            self._looking = self._look(partitions)
+            self.begin(partitions)
         return answer
 
     def take(self, answer: Aside[TopicState | None]) -> TopicState | None:
@@ -76,6 +85,16 @@ class TopicMonitor:
         self._outputs = outputs
         self._watched = _Watched(look, clock)
         self._trouble = ""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the answer to a look is waited for: for `LOOK_EVERY_S` at most, also where the broker gives none."""
+        return self._watched.is_awaited
+
+    def look_anew(self) -> None:
+        """Look at it now, whatever was seen before."""
+        self._watched.absences = 0  # Else two looks of one moment would take it for gone.
+        self._watched.begin(self._known.partitions)
 
     def seen(self) -> TopicState | None:
         """What has been found since the last call, None for nothing new. Raises WorkerError where the topic changed."""
