@@ -12,7 +12,7 @@ from worker.task.allowance import Allowance
 
 
 class Figures:
-    """The bytes of models by their keys: of copies that wait to be saved, and of each model itself, 100 of them."""
+    """Bytes of models by their keys: of copies that wait to be saved; and 100 of each model, 40 of them yet to come."""
 
     in_copy_on_write = True
 
@@ -24,7 +24,7 @@ class Figures:
         return self._waiting.get(key, 0)
 
     def memory(self, key: str) -> tuple[int, int]:
-        return 100, 0
+        return 60, 40
 
     def note_use(self, key: str) -> None:
         self.used.append(key)

@@ -216,6 +216,7 @@ def test_a_clean_up_that_waits_for_its_turn_is_left_to_the_next_checkpoint() -> 
     [first] = worker.cleaners.jobs
     bench.feed("a")
     bench.clock.now_s += 30
+    worker.faults.at("store create", worker.turn)  # The loop goes on while that is written.
     worker.turns(2)
     assert bench.newest().offset == 3
     assert first.cancelled()

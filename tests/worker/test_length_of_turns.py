@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from tests.worker.support.bench import Bench
 from tests.worker.support.fakes import with_transactions
 from worker.base.errors import PartitionStopped, StateLost, Transient
 from worker.base.records import Record
+from worker.runtime import executor
 from worker.runtime.executor import FIRST_PIECE, GATHERED_BYTES, TURN_S
 from worker.task.processor import BatchResult
 from worker.task.task import Task
@@ -68,6 +69,28 @@ def test_a_turn_takes_no_more_records_than_a_transaction_has_bytes() -> None:
         taken.append(worker.position(0))
     most = GATHERED_BYTES // 900_000 + 1
     assert max(after - before for before, after in pairwise(taken)) <= most < 60
+
+
+def test_a_record_larger_than_a_piece_is_taken_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.feed(*"ab")
+    worker = bench.worker().join()
+    monkeypatch.setattr(executor, "PIECE_BYTES", 10)
+    moments = count(bench.clock.now_s, 0.01)
+    monkeypatch.setattr(bench.clock, "monotonic", lambda: next(moments))
+    worker.turn()
+    assert bench.published() == bench.expected()
+
+
+def test_partitions_take_turns_where_a_transaction_has_one_record() -> None:
+    bench = Bench(partitions=2)
+    bench.config = with_transactions(bench.config, max_records=1)
+    worker = bench.worker().join()
+    for partition in (0, 1, 0):
+        bench.feed("a", partition=partition)
+        worker.turns(partition)
+    worker.turn()
+    assert [worker.position(partition) for partition in range(2)] == [1, 1]
 
 
 def test_partitions_that_wait_share_a_turn_and_the_one_that_gets_nothing_is_the_next_ones_first() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.worker.support.bench import Bench
 from worker.base.errors import Abort, Transient
+from worker.checkpoint import Checkpoints, Manifest
 from worker.runtime.executor import LAST_ATTEMPTS
 from worker.task.processor import Processor
 
@@ -219,3 +220,36 @@ def test_a_broker_that_is_behind_takes_no_partition_away_from_what_is_saved() ->
     bench.clock.now_s += 60
     worker.turns(3)
     assert (bench.newest().offset, bench.newest().partitions) == (1, 3)
+
+
+def test_a_clean_up_goes_by_the_revision_that_is_committed_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(interval_s=60.0)
+    bench.feed(*"ab")
+    bench.worker("one").join().turns(3).close()
+    known = []
+
+    def tidy(_: Checkpoints, current: Manifest, committed: int | None) -> dict[int, list[str]]:
+        known.append(committed)
+        return {}
+
+    monkeypatch.setattr(Checkpoints, "is_untidy", lambda *_: True)
+    monkeypatch.setattr(Checkpoints, "tidy", tidy)
+    two = bench.worker("two", interval_s=60.0, on_spec_change="restart", n_estimators=3).join().turns(3)
+    bench.feed("a")
+    bench.clock.now_s += 60
+    two.turns(3)
+    assert known == [0, bench.newest().revision] != [0, 0]
+
+
+def test_of_several_offsets_that_do_not_agree_the_first_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Checkpoints are deleted from there on, and who learns again begins before it."""
+    bench = Bench(partitions=2, interval_s=60.0)
+    worker = bench.worker().join()
+    monkeypatch.setattr(Checkpoints, "tidy", lambda *_: {8: ["after"], 7: ["first"]})
+    bench.feed("a")
+    bench.clock.now_s += 60
+    worker.turns(3)
+    assert worker.stops() == {"divergence": 1}
+    assert ("first" in caplog.text, "after" in caplog.text) == (True, False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support.bench import Bench
+from tests.worker.support.bench import Bench, gathering
 from tests.worker.support.fake_broker import FIRST_TIMESTAMP_MS, TRANSACTION_TIMEOUT_S, Broker
 from tests.worker.support.fake_clients import FakeInput, FakeOutput, NoListener
 from tests.worker.support.fakes import FakeClock, Faults
@@ -235,6 +235,18 @@ def test_a_partition_whose_dead_letter_is_refused_stops_and_the_others_go_on(
     bench.broker.refuses = lambda _: False
     bench.worker("two").join().turns(4)
     assert bench.published(0) == bench.expected(0)
+
+
+def test_a_partition_whose_dead_letter_is_refused_as_another_one_goes_stops_all_the_same() -> None:
+    bench = Bench(partitions=2)
+    worker = gathering(bench)
+    for number in range(2):
+        bench.feed("a", partition=number)
+    worker.turn()
+    bench.broker.refuses = lambda each: dict(each.headers)["source-partition"] == b"0"
+    bench.worker("two").join(1)
+    worker.input.consume(1, 0.0)
+    assert (worker.stops(), bench.broker.committed) == ({"output-refused": 1}, {1: 1})
 
 
 def test_what_is_given_up_with_its_partition_is_neither_counted_nor_shown() -> None:
