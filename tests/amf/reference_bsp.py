@@ -1,7 +1,7 @@
 """A slow, readable Online BSP-Forest ([BSP]): the oracle that its kernels are compared with.
 
 A tree is its leaves, each a point, and the cuts above them; everything else is found anew whenever it is asked for:
-the points below a node from its leaves, their convex hulls by Andrew's monotone chain in fractions, the lines between
+the points below a node from its leaves, their convex hulls by Andrew's monotone chain, exactly, the lines between
 a hull and a point by their angles. Random numbers mean what they mean to the kernels, so that trees come out the same.
 """
 
@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import numpy as np
 from reference import SplitMix64
@@ -19,8 +18,14 @@ from reference import SplitMix64
 Point = tuple[float, float]
 
 
-def turn(a: Point, b: Point, c: Point) -> Fraction:
-    (ax, ay), (bx, by), (cx, cy) = (map(Fraction, point) for point in (a, b, c))
+def turn(a: Point, b: Point, c: Point) -> int:
+    """Positive where the way from a over b to c turns left, 0 where it goes straight on, exactly.
+
+    In whole numbers of the finest unit of the six, which take a seventh of the time of fractions.
+    """
+    ratios = [value.as_integer_ratio() for point in (a, b, c) for value in point]
+    finest = max(denominator for _, denominator in ratios)
+    ax, ay, bx, by, cx, cy = (numerator * (finest // denominator) for numerator, denominator in ratios)
     return (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
 
 
@@ -109,15 +114,9 @@ class Node:
         for i, k in pairs:
             old, new = self.hull(i, k), (float(x[i]), float(x[k]))
             known = bool(old) and not math.isnan(new[0] + new[1])
-            grows.append(perimeter(hull([*old, new])) - perimeter(old) if known else 0.0)
-            if known and turn_of_all(old, new):
-                grows[-1] = 0.0
+            wider = hull([*old, new]) if known else old
+            grows.append(0.0 if wider == old else perimeter(wider) - perimeter(old))
         return grows
-
-
-def turn_of_all(vertices: Sequence[Point], x: Point) -> bool:
-    """Whether x lies within the hull."""
-    return hull([*vertices, x]) == hull(vertices)
 
 
 class BSPTree:

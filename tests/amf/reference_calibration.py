@@ -158,17 +158,20 @@ class ReferenceCalibration:
         """The class frequencies so far, old labels counting less: by Krichevsky and Trofimov."""
         return normed(np.array(self.counts) + 0.5)
 
-    def expert(self, expert: Expert, said: np.ndarray) -> np.ndarray:
-        """What one expert says, (K,)."""
+    def experts(self, said: np.ndarray) -> dict[Expert, np.ndarray]:
+        """What each one says, (K,)."""
         prior = self.prior()
-        says = (1 - PRIOR_SHARE) * power_mean(said, expert.exponent) + PRIOR_SHARE * prior
-        return normed(prior ** (1 - expert.sharpness) * says**expert.sharpness)
+        says = {
+            exponent: (1 - PRIOR_SHARE) * power_mean(said, exponent) + PRIOR_SHARE * prior
+            for exponent in {each.exponent for each in EXPERTS}
+        }
+        return {each: normed(prior ** (1 - each.sharpness) * says[each.exponent] ** each.sharpness) for each in EXPERTS}
 
     def forecast(self, said: np.ndarray, x: np.ndarray = NO_FEATURES) -> np.ndarray:
         """What the forest says, (K,); nothing while no class is known."""
         if not self.counts:
             return np.zeros(0)
-        forecast = self.without_linear(said)
+        forecast = self.without_linear(self.mean_of(self.experts(said)))
         for stack in self.stacks:
             forecast = stack.forecast(forecast, x, self.counted())
         return forecast
@@ -177,12 +180,11 @@ class ReferenceCalibration:
         """Which classes there was a label of."""
         return np.array(self.counts) > 0
 
-    def without_linear(self, said: np.ndarray) -> np.ndarray:
-        mean = self.mean_of_experts(said)
+    def without_linear(self, mean: np.ndarray) -> np.ndarray:
         return self.unbiased * mean + (1 - self.unbiased) * self.biased(mean)
 
-    def mean_of_experts(self, said: np.ndarray) -> np.ndarray:
-        return sum(weight * self.expert(expert, said) for expert, weight in self.weights.items())
+    def mean_of(self, experts: dict[Expert, np.ndarray]) -> np.ndarray:
+        return sum(weight * experts[expert] for expert, weight in self.weights.items())
 
     def biased(self, mean: np.ndarray) -> np.ndarray:
         return normed(mean * np.exp([bias.value for bias in self.biases]))
@@ -195,14 +197,14 @@ class ReferenceCalibration:
             for stack in self.stacks:
                 stack.linear.add_output()
         if self.counts[label] > 0:  # of another class no expert can have known
-            forecast, mean = self.forecast(said, x)[label], self.mean_of_experts(said)
-            both = self.without_linear(said)
-            biased = self.biased(mean)
+            # They are asked once: this is what takes the time of all tests against the reference.
+            experts = self.experts(said)
+            mean = self.mean_of(experts)
+            both, biased = self.without_linear(mean), self.biased(mean)
             came = [count + 0.5 for count in self.counts if count > 0]
             by_labels = (self.counts[label] + 0.5) / sum(came)
-            self.losses.add(*(-math.log(p) for p in (forecast, said[:, label].mean(), by_labels)))
             for expert, weight in self.weights.items():
-                posterior = weight * self.expert(expert, said)[label] / mean[label]
+                posterior = weight * experts[expert][label] / mean[label]
                 self.weights[expert] = (1 - SHARE) * posterior + SHARE / len(EXPERTS)
             self.unbiased = (1 - BIAS_SHARE) * self.unbiased * mean[label] / both[label] + BIAS_SHARE / 2
             for k, bias in enumerate(self.biases):
@@ -212,6 +214,7 @@ class ReferenceCalibration:
                 above = stack.forecast(below, x, self.counted())
                 stack.learn(below, label, x, self.counted())
                 below = above
+            self.losses.add(*(-math.log(p) for p in (below[label], said[:, label].mean(), by_labels)))
         for stack in self.stacks:
             stack.linear.note(x)
         self.counts = [KEPT * count for count in self.counts]

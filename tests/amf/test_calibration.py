@@ -163,7 +163,7 @@ def log_losses_of_experts(said, labels) -> tuple[np.ndarray, np.ndarray, np.ndar
         label = int(labels[row])
         if reference.counts[label] > 0:
             rows.append(row)
-            experts.append([-math.log(reference.expert(expert, said[:, row])[label]) for expert in EXPERTS])
+            experts.append([-math.log(each[label]) for each in reference.experts(said[:, row]).values()])
         reference.learn(said[:, row], label)
     forecasts = through_kernel(said, labels)[1]
     return np.array(rows), np.array(experts), -np.log(forecasts[rows, labels[rows]])

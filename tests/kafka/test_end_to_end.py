@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,17 @@ PARTITIONS = 4
 KEYS = 8
 ROWS = int(os.environ.get("AMF_TEST_ROWS", "4000"))
 """Of the data; 30,000 take some minutes."""
+OTHERS = (
+    "mondrian-classifier",
+    "mondrian-regressor",
+    "increasing-lifetime-classifier",
+    "increasing-lifetime-regressor",
+    "bsp-classifier",
+    "bsp-regressor",
+    "adaptive-classifier",
+    "adaptive-regressor",
+)
+"""Algorithms that stand beside one another, each of one key's model."""
 SEED = 20261121  # of the moments of the kills; change it to try others
 
 
@@ -51,10 +62,11 @@ class Job:
         dead: str,
         folder: Path,
         max_bytes: int,
-        algorithm: str = "amf-classifier",
+        algorithms: Sequence[str] = (),
     ) -> None:
+        """algorithms: those of the models one by one; an amf-classifier where there are none."""
         self.broker, self.events, self.predictions, self.dead = broker, events, predictions, dead
-        self.folder, self.algorithm = folder, algorithm
+        self.folder, self.algorithms = folder, algorithms or ("amf-classifier",)
         for topic, partitions in ((events, PARTITIONS), (predictions, PARTITIONS), (dead, 1)):
             broker.create_topic(topic, partitions, {"max.message.bytes": "12000000"})
         self.config = folder / "worker.yaml"
@@ -64,7 +76,10 @@ class Job:
             "dead_letter": {"topic": dead, "max_consecutive": 1_000_000},
             "transaction": None,
             "kafka": {"group.id": events, "group.instance.id": "${INSTANCE}"},
-            "models": {"default": {"algorithm": algorithm, "n_estimators": None}},
+            "models": {
+                "default": {"n_estimators": None},
+                "overrides": [{"match": f"model-{i}", "algorithm": each} for i, each in enumerate(algorithms)],
+            },
         }
         self.config.write_text(configuration(broker.bootstrap, folder, changes))
 
@@ -88,14 +103,14 @@ class Job:
 @pytest.fixture
 def job(broker, topics, tmp_path, request) -> Job:
     names = [topics.name(kind) for kind in ("events", "predictions", "dead")]
-    return Job(broker, *names, tmp_path, MAX_BYTES, getattr(request, "param", "amf-classifier"))
+    return Job(broker, *names, tmp_path, MAX_BYTES, getattr(request, "param", ()))
 
 
 @pytest.fixture
 def data(job, tmp_path) -> Path:
-    """ROWS rows of a large set, over and over where it has fewer, of as many features as the algorithm takes."""
+    """ROWS rows of a large set, over and over where it has fewer, of as many features as the algorithms take."""
     x, y = load(LARGE[-1])
-    x = x[:, : amf.SYSTEMS[job.algorithm].Parameters.MOST_FEATURES]
+    x = x[:, : min(amf.SYSTEMS[each].Parameters.MOST_FEATURES for each in job.algorithms)]
     path = tmp_path / "data.npz"
     np.savez(path, X=np.resize(x, (ROWS, x.shape[1])), y=np.resize(y, ROWS))
     return path
@@ -128,28 +143,11 @@ def require_exact(job: Job, rows: dict[str, dict[str, object]]) -> None:
     require_equal(messages, rows)
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
-        "amf-classifier",
-        "mondrian-regressor",
-        *(
-            pytest.param(algorithm, marks=pytest.mark.full)
-            for algorithm in (
-                "mondrian-classifier",
-                "increasing-lifetime-classifier",
-                "increasing-lifetime-regressor",
-                "bsp-classifier",
-                "bsp-regressor",
-                "adaptive-classifier",
-            )
-        ),
-    ],
-    indirect=True,
-)
+@pytest.mark.parametrize("job", [(), OTHERS], indirect=True, ids=["amf-classifier", "others"])
 def test_two_workers_publish_what_evaluate_says(job: Job, data: Path):
     rows = evaluated(job, data)
     assert len(rows) == ROWS
+    assert len({row["model"] for row in rows.values()}) == KEYS == len(OTHERS)
     job.command("produce", str(data), "--config", str(job.config), "--keys", str(KEYS))
     with job.worker("a") as a, job.worker("b") as b:
         require_exact(job, rows)
