@@ -29,7 +29,7 @@ from worker.base.errors import Unknown
 from worker.base.records import Outgoing
 from worker.checkpoint.pointer import Pointer
 from worker.config import Config
-from worker.runtime.loop import Worker
+from worker.runtime.loop import WAIT_S, Worker
 
 MOST_ROUNDS = 100
 MOST_STARTS = 8
@@ -419,12 +419,14 @@ class Simulation:
 
     def _work_off(self, but: int | None = None) -> None:
         """Go on until every record is predicted, of all partitions or of all but one. Raises Failed."""
+        # A partition that is stuck is read again now and then: in between are several turns, for the others.
+        turns_a_second = 1 if but is None else round(4 / WAIT_S)
         n_records = sum(len(log.records) for log in self.broker.logs.values())
-        # A record that the topic refuses is found by halves, and what takes too long is: that takes rounds of its own.
-        most = MOST_ROUNDS + (10 * n_records if self.plan.refused_every or self.plan.seconds_per_record else 0)
+        # A record that the topic refuses, or that takes too long, is found by halves: that takes rounds of its own.
+        most = MOST_ROUNDS + 10 * n_records * bool(self.plan.refused_every or self.plan.seconds_per_record)
         most += self.plan.pieces * n_records // self.config.transaction.max_records
-        for _ in range(most):
-            self._round()
+        for _ in range(most * turns_a_second):
+            self._round(1 / turns_a_second)
             if self.broker.group.owners.keys() != self.broker.logs.keys():
                 self._rebalance()
             elif all(self._is_done(number) for number in self.broker.logs if number != but):
@@ -442,14 +444,14 @@ class Simulation:
                 return
             self._round()
 
-    def _round(self) -> None:
+    def _round(self, seconds: float = 1.0) -> None:
         self.start_all()
         for process in self._processes:
             if process.alive:
                 process.turn()
         self._see_to_stops()
         self._bury()
-        self.clock.now_s += 1.0
+        self.clock.now_s += seconds
         self._deliver_late()
 
     def _see_to_stops(self) -> None:
@@ -484,8 +486,7 @@ class Simulation:
 
     def _is_done(self, number: int) -> bool:
         log = self.broker.logs[number]
-        readers = [p.input for p in self._processes if p.alive and p.input.reads(number)]
-        positions = [reader.positions[number] for reader in readers]
+        positions = [p.input.positions[number] for p in self._processes if p.alive and p.input.reads(number)]
         committed = self.broker.committed.get(number, 0)
         if self.config.delivery == "at-least-once":  # A zombie may have set the group back since.
             committed = self.broker.furthest[number]
