@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 import amf
 
 MOST_PROCESSES = 4
-"""Each takes up to a gigabyte, and the longest system a sixth of the time of all."""
+"""Each takes up to a gigabyte, and the longest system a fifth of the time of all."""
 
 
 def compile_kernels_of(family: str) -> amf.KernelCounts:

@@ -213,7 +213,15 @@ def test_kernels_that_two_processes_compiled_keep_their_parts_apart(tmp_path):
     assert run(script.replace("WANTED", "one(1.0), two(1.0)"), env=environment) == alone
 
 
-def test_what_is_called_is_not_inlined_by_force_into_what_is():
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """Folders for kernels: one that takes no files, because it is none, and one that does."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(cache, "folders", lambda: iter([tmp_path / "file" / "below", tmp_path / "kernels"]))
+    return tmp_path / "kernels"
+
+
+def test_what_is_called_is_not_inlined_by_force_into_what_is(shelf):
     """numba would hand that down, to all that is called in turn: such kernels took 14 times as long to compile."""
 
     @called
@@ -232,7 +240,7 @@ def test_what_is_called_is_not_inlined_by_force_into_what_is():
     assert by_force == [False, True]
 
 
-def test_a_kernel_that_is_called_by_address_does_what_it_does_and_what_it_raises_is_raised():
+def test_a_kernel_that_is_called_by_address_does_what_it_does_and_what_it_raises_is_raised(shelf):
     def halve(numbers, to_place):
         if to_place > numbers.shape[0]:
             raise ValueError("beyond the last one")
@@ -288,14 +296,6 @@ def test_a_kernel_leaves_numba_and_the_garbage_collector_as_they_were(tmp_path):
     print(all(seen), len(seen), seen)
     """
     assert run(script, env={"NUMBA_CACHE_DIR": str(tmp_path)})[:2] == ["True", "6"]
-
-
-@pytest.fixture
-def shelf(tmp_path, monkeypatch):
-    """Folders for kernels: one that takes no files, because it is none, and one that does."""
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(cache, "folders", lambda: iter([tmp_path / "file" / "below", tmp_path / "kernels"]))
-    return tmp_path / "kernels"
 
 
 def doubled(x):
